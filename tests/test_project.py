@@ -22,10 +22,10 @@ import dynet_cy
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "dynet_cy"
 STUBS = sorted(p.relative_to(SOURCE).with_suffix("") for p in SOURCE.rglob("*.pyx"))
-TOP_LEVEL = (
-    "setup.py pyproject.toml dynet_cy include cuda tests examples benchmarks docs .ci/run README.md CHANGELOG.md "
-    "CONTRIBUTING.md LICENSE"
-).split()
+TOP_LEVEL = [
+    *["setup.py", "pyproject.toml", "dynet_cy", "include", "cuda", "tests", "examples", "benchmarks", "docs"],
+    *[".ci/run", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
+]
 
 
 def module_of(path: Path) -> str:
@@ -55,7 +55,7 @@ def is_property(value) -> bool:
 
 
 def tracked_files() -> list[str]:
-    """Files under version control, or None outside a clone."""
+    """Files under version control; skips outside a clone."""
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         pytest.skip("not a clone")
