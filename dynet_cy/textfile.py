@@ -105,6 +105,72 @@ class ModelMismatchError(ModelFileError):
     """The file is whole, but its parameters are not those that are to be filled."""
 
 
+# Numbers as they are written, "+d.dddddddde+dd ", are converted many at a time, in both directions.
+_POWERS = 10.0 ** np.arange(-120, 121)  # 10**k is _POWERS[k + 120]
+_DIGITS = np.array([1, 3, 4, 5, 6, 7, 8, 9, 10])  # columns of the digits
+_PLACES = 10 ** np.arange(8, -1, -1)
+
+
+def _regular(block: bytes) -> NDArray[np.float32] | None:
+    """The numbers of a block in which all are written that way; None for any other block."""
+    count = len(block) // _WIDTH
+    if count == 0 or len(block) > count * _WIDTH + 2 or block[count * _WIDTH :].strip():
+        return None
+    text = np.frombuffer(block, dtype=np.uint8, count=count * _WIDTH).reshape(count, _WIDTH)
+    digits = text[:, _DIGITS] - np.uint8(48)  # other characters become larger than 9
+    power = text[:, 13:15] - np.uint8(48)
+    signs = text[:, [0, 12]]
+    if (digits > 9).any() or (power > 9).any() or ((signs != 43) & (signs != 45)).any():
+        return None
+    if (text[:, 2] != 46).any() or (text[:, 11] != 101).any() or (text[:, 15] != 32).any():
+        return None
+    exponent = power[:, 0].astype(np.intp) * 10 + power[:, 1]
+    exponent[signs[:, 1] == 45] *= -1
+    if exponent.max() > 37:  # perhaps more than a float32 holds
+        return None
+    wide = (digits @ _PLACES) * _POWERS[exponent + 112]
+    wide[signs[:, 0] == 45] *= -1
+    with np.errstate(under="ignore"):
+        values: NDArray[np.float32] = wide.astype(np.float32)
+    return values
+
+
+def _formatted(values: NDArray[np.float32]) -> bytes:
+    """The numbers, each as "%+.8e" and a blank."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        size = np.abs(values.astype(np.float64))
+    usual = (size >= 1e-37) & (size < 1e38)
+    size[~usual] = 1
+    exponent = np.floor(np.log10(size)).astype(np.intp)
+    scaled = size * _POWERS[128 - exponent]
+    exponent += (scaled >= 1e9).astype(np.intp) - (scaled < 1e8)  # where the logarithm was rounded across an integer
+    scaled = size * _POWERS[128 - exponent]
+    mantissa = np.rint(scaled)
+    # The product is off by less than 1e-6. Where that could decide how it is rounded, leave it to the exact way.
+    usual &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-4) & (mantissa >= 1e8) & (mantissa < 1e9)
+    text = np.empty((len(values), _WIDTH), dtype=np.uint8)
+    text[:, 0] = np.where(np.signbit(values), 45, 43)
+    text[:, 2], text[:, 11], text[:, 15] = 46, 101, 32
+    rest = mantissa.astype(np.int64)
+    for column in _DIGITS[::-1]:
+        text[:, column] = rest % 10 + 48
+        rest //= 10
+    text[:, 12] = np.where(exponent < 0, 45, 43)
+    np.abs(exponent, out=exponent)
+    text[:, 13], text[:, 14] = exponent // 10 + 48, exponent % 10 + 48
+    zero = values == 0
+    text[zero, 1], text[zero, 12] = 48, 43
+    others = np.flatnonzero(~(usual | zero))
+    if len(others) == 0:
+        return text.tobytes()
+    parts = []
+    start = 0
+    for place in others.tolist():
+        parts += [text[start:place].tobytes(), b"%+.8e " % values[place].item()]
+        start = place + 1
+    return b"".join([*parts, text[start:].tobytes()])
+
+
 def _braces(dim: tuple[int, ...]) -> str:
     return "{" + ",".join(map(str, dim)) + "}"
 
@@ -175,19 +241,25 @@ class _Reader:
                 block, rest = block[:cut], block[cut:]
                 if len(rest) > _BLOCK:
                     raise NotAModelFileError(f"not a number: {_shown(rest)}", self.path, self.line, name)
-            words = block.split()
-            if not words:
-                continue
-            last = words[-1]
-            if count + len(words) > want:
+            words: list[bytes] = []
+            numbers = _regular(block)
+            if numbers is None:
+                words = block.split()
+                if not words:
+                    continue
+                last = words[-1]
+            else:
+                last = block[-_WIDTH:].strip()
+            length = len(words) if numbers is None else len(numbers)
+            if count + length > want:
                 message = f"more numbers than its dimensions {_braces(dim)} take ({want})"
                 raise WrongCountError(message, self.path, self.line, name)
-            while count + len(words) > values.size:
+            while count + length > values.size:
                 grown = np.empty(min(want, 2 * values.size), dtype=np.float32)
                 grown[:count] = values[:count]
                 values = grown
-            values[count : count + len(words)] = self.parsed(block, words, name)
-            count += len(words)
+            values[count : count + length] = self.parsed(block, words, name) if numbers is None else numbers
+            count += length
         cut_off = not block.endswith(b"\n")
         if count < want:
             kind = TruncatedModelFileError if cut_off else WrongCountError
@@ -413,8 +485,7 @@ def _write(file: IO[bytes], entries: Iterable[Any]) -> None:
         file.write(f"#{entry.kind}# {entry.name} {_braces(entry.dim)} {size} {flag}\n".encode())
         for line in lines:
             for start in range(0, line.size, _VALUES):
-                numbers = line[start : start + _VALUES].tolist()
-                file.write((("%+.8e " * len(numbers)) % tuple(numbers)).encode())
+                file.write(_formatted(line[start : start + _VALUES]))
             file.write(b"\n")
 
 

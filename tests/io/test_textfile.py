@@ -86,6 +86,32 @@ def test_every_float_comes_back(tmp_path: Path) -> None:
     assert_same(list(read_text_model(tmp_path / "m")), written)
 
 
+def test_numbers_are_written_and_read_exactly() -> None:
+    rng = np.random.default_rng(4)
+    with np.errstate(under="ignore"):
+        powers = np.float32(10) ** np.arange(-45, 39, dtype=np.float32)
+    halves = (2 * rng.integers(1 << 23, 1 << 24, 20_000) + 1).astype(np.float32) / np.float32(1 << 10)
+    near = [powers, np.nextafter(powers, np.float32(0)), np.nextafter(powers, np.float32(np.inf)), halves]
+    bits = rng.integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
+    for values in [*near, -powers, bits, rng.normal(size=100_000).astype(np.float32), np.zeros(3, np.float32)]:
+        if not np.float32(1e-45):  # see above
+            values = np.where(np.abs(values) < np.finfo(np.float32).tiny, np.float32(0), values)
+        text = textfile._formatted(values)
+        assert text == (("%+.8e " * len(values)) % tuple(values.tolist())).encode()
+        usual = values[np.abs(values) < 1e37]
+        again = textfile._regular(textfile._formatted(usual) + b"\n")
+        assert again is not None
+        np.testing.assert_array_equal(again.view(np.uint32), usual.view(np.uint32))
+
+
+@pytest.mark.parametrize("column", range(16))
+def test_what_is_not_regular_is_read_the_slow_way(column: int) -> None:
+    text = bytearray(b"+1.00000000e+00 -2.50000000e-03 \n")
+    assert textfile._regular(bytes(text)) is not None
+    text[16 + column] = ord("x")
+    assert textfile._regular(bytes(text)) is None
+
+
 def test_nan_comes_back_and_the_size_is_right(tmp_path: Path) -> None:
     values = np.array([np.nan, 1, np.inf], np.float32)
     write_text_model(tmp_path / "m", [Entry(PARAMETER, "/a", (3,), values)])
