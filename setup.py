@@ -1,0 +1,197 @@
+"""Build of dynet_cy: every ``dynet_cy/**/*.pyx`` is one extension module.
+
+Metadata is in pyproject.toml. Environment variables read here:
+
+``DYNET_CY_WERROR=1``    warnings of Cython and of the C compiler are errors (CI sets it)
+``DYNET_CY_SANITIZE=1``  -O1 with the address and undefined-behaviour sanitizers
+``DYNET_CY_OPT=-O1``     optimisation level, instead of -O3
+``DYNET_CY_JOBS=N``      processes that Cython and the C compiler may use (default: all cores, at most 8)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = "dynet_cy"
+CYTHON_DIR = "build/cython"  # where the generated C goes
+SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
+
+# What single extensions need besides their .pyx.
+EXTRA_SOURCES = {"dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"]}
+USES_BLAS = {"dynet_cy.kernels.kernels"}
+
+DIRECTIVES = {
+    "language_level": 3,
+    "binding": False,
+    "embedsignature": True,
+    "embedsignature.format": "clinic",
+}
+
+WERROR = ["-Wall", "-Wextra", "-Werror"]
+# The C that Cython writes is not clean under -Wextra: slots ignore parameters, helpers go unused.
+WERROR_GENERATED = [
+    "-Wno-unused-parameter",
+    "-Wno-unused-function",
+    "-Wno-unused-const-variable",
+    "-Wno-missing-field-initializers",
+    "-Wno-cast-function-type",
+]
+
+
+def switched_on(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def jobs() -> int:
+    given = os.environ.get("DYNET_CY_JOBS")
+    return int(given) if given else min(os.cpu_count() or 1, 8)
+
+
+def relative(paths) -> list[str]:
+    return sorted(p.relative_to(HERE).as_posix() for p in paths)
+
+
+def extensions() -> list[Extension]:
+    found = []
+    for source in relative((HERE / PACKAGE).rglob("*.pyx")):
+        name = source[: -len(".pyx")].replace("/", ".")
+        extra = [s for s in EXTRA_SOURCES.get(name, []) if (HERE / s).exists()]
+        found.append(Extension(name, [source, *extra]))
+    return found
+
+
+class BuildExt(build_ext):
+    """Runs Cython over all modules at once, then compiles them side by side."""
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.parallel = jobs()
+
+    def run(self):
+        if not self.extensions:
+            return
+        self.run_cython()
+        for ext in self.extensions:
+            self.set_flags(ext)
+        super().run()
+
+    def run_cython(self):
+        import Cython.Compiler.Options
+        from Cython.Build import cythonize
+
+        werror = switched_on("DYNET_CY_WERROR")
+        Cython.Compiler.Options.warning_errors = werror
+        done = cythonize(
+            [Extension(e.name, list(e.sources)) for e in self.extensions],
+            compiler_directives=DIRECTIVES,
+            include_path=["."],
+            build_dir=CYTHON_DIR,
+            # Cython's own pool would not hand warning_errors on where processes are spawned, not forked.
+            nthreads=0 if werror and not sys.platform.startswith("linux") else jobs(),
+            force=bool(self.force),
+        )
+        by_name = {e.name: e for e in done}
+        for ext in self.extensions:
+            ext.sources = by_name[ext.name].sources
+
+    def set_flags(self, ext: Extension):
+        ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
+        ext.define_macros += [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+        ext.depends += relative(p for root in ("include", PACKAGE) for p in (HERE / root).rglob("*.h"))
+        native = HERE / PACKAGE / "kernels" / "native"
+        if ext.name in EXTRA_SOURCES:
+            ext.depends += relative(p for p in native.glob("*") if p.is_file())
+        if ext.name in USES_BLAS:
+            self.link_blas(ext)
+        if os.name == "posix":
+            ext.extra_compile_args += self.posix_flags()
+            ext.extra_link_args += self.sanitizer_flags()
+        if sys.platform.startswith("linux"):
+            ext.libraries += ["m"]
+
+    @staticmethod
+    def package_dirs(ext: Extension) -> list[str]:
+        """The folder of the .pyx, so that `cdef extern from "x.h"` finds a header beside it."""
+        return ["/".join(ext.name.split(".")[:-1])]
+
+    @staticmethod
+    def sanitizer_flags() -> list[str]:
+        if not switched_on("DYNET_CY_SANITIZE"):
+            return []
+        return ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+
+    def posix_flags(self) -> list[str]:
+        sanitize = self.sanitizer_flags()
+        level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
+        flags = [level]
+        flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
+        # Headers of NumPy and OpenBLAS are system headers: their warnings are not ours.
+        for path in self.system_includes():
+            flags += ["-isystem", path]
+        return flags
+
+    @staticmethod
+    def system_includes() -> list[str]:
+        import numpy
+        import scipy_openblas32
+
+        return [numpy.get_include(), scipy_openblas32.get_include_dir()]
+
+    def link_blas(self, ext: Extension):
+        import scipy_openblas32
+
+        ext.libraries += [scipy_openblas32.get_library()]
+        ext.library_dirs += [scipy_openblas32.get_lib_dir()]
+        origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
+        up = "/".join([".."] * (ext.name.count(".")))
+        rpaths = [f"{origin}/{up}/scipy_openblas32/lib"]
+        if self.inplace or getattr(self, "editable_mode", False):
+            # The module stays in the source tree, OpenBLAS in the environment.
+            rpaths.append(f"{sysconfig.get_path('platlib')}/scipy_openblas32/lib")
+        ext.extra_link_args += [f"-Wl,-rpath,{r}" for r in rpaths]
+
+    def build_extensions(self):
+        if os.name == "posix" and switched_on("DYNET_CY_WERROR"):
+            self.make_warnings_errors()
+        super().build_extensions()
+
+    def make_warnings_errors(self):
+        """-Wall -Wextra -Werror: in full for C written by hand, less some warnings for Cython's."""
+        compile_one = self.compiler._compile
+
+        def compile_strictly(obj, src, ext, cc_args, extra_postargs, pp_opts):
+            generated = Path(src).as_posix().startswith(CYTHON_DIR)
+            flags = WERROR + (WERROR_GENERATED if generated else [])
+            compile_one(obj, src, ext, cc_args, [*extra_postargs, *flags], pp_opts)
+
+        self.compiler._compile = compile_strictly
+
+
+class BuildPy(build_py):
+    """Also copies include/ and cuda/ into the package, where installed code finds them."""
+
+    def run(self):
+        super().run()
+        if getattr(self, "editable_mode", False):
+            return
+        for tree in SHIPPED_TREES:
+            shutil.copytree(HERE / tree, Path(self.build_lib) / PACKAGE / tree, dirs_exist_ok=True)
+
+    def get_outputs(self, include_bytecode=1):
+        outputs = super().get_outputs(include_bytecode)
+        if getattr(self, "editable_mode", False):
+            return outputs
+        trees = [p for tree in SHIPPED_TREES for p in (HERE / tree).rglob("*") if p.is_file()]
+        return outputs + [str(Path(self.build_lib) / PACKAGE / p.relative_to(HERE)) for p in trees]
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})

@@ -1,0 +1,159 @@
+"""What holds for the project as a whole: version, README, documentation of names, stubs, sdist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import inspect
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import dynet_cy
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "dynet_cy"
+STUBS = sorted(p.relative_to(SOURCE).with_suffix("") for p in SOURCE.rglob("*.pyx"))
+TOP_LEVEL = [
+    *["setup.py", "pyproject.toml", "dynet_cy", "include", "cuda", "tests", "examples", "benchmarks", "docs"],
+    *[".ci/run", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
+]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(["dynet_cy", *path.parts])
+
+
+def public_names(module) -> list[str]:
+    """What a module offers: its __all__, or what it defines itself without a leading underscore."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    names = [n for n in vars(module) if not n.startswith("_")]
+    own = [n for n in names if getattr(vars(module)[n], "__module__", None) == module.__name__]
+    return sorted(own)
+
+
+def undocumented(name: str, value) -> list[str]:
+    """The functions, classes and public methods without a docstring among a value and what it contains."""
+    if inspect.isclass(value):
+        members = [(n, m) for n, m in vars(value).items() if not n.startswith("_")]
+        inner = [f"{name}.{n}" for n, m in members if (callable(m) or is_property(m)) and not inspect.getdoc(m)]
+        return ([] if inspect.getdoc(value) else [name]) + inner
+    return [name] if callable(value) and not inspect.getdoc(value) else []
+
+
+def is_property(value) -> bool:
+    return isinstance(value, property) or inspect.isgetsetdescriptor(value)
+
+
+def tracked_files() -> list[str]:
+    """Files under version control; skips outside a clone."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = subprocess.run([git, "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return [f for f in listed.stdout.splitlines() if (ROOT / f).is_file()]
+
+
+@pytest.mark.parametrize("name", TOP_LEVEL)
+def test_top_level(name: str) -> None:
+    assert (ROOT / name).exists()
+
+
+def test_version_is_in_one_place() -> None:
+    version = dynet_cy.__version__
+    assert importlib.metadata.version("dynet_cy") == version
+    text = (SOURCE / "_version.py").read_text(encoding="utf-8")
+    assert f'__version__ = "{version}"' in text
+    places = [p for p in SOURCE.rglob("*") if p.suffix in {".py", ".pyx"} and p.name != "_version.py"]
+    places += [ROOT / "pyproject.toml", ROOT / "setup.py"]
+    assert not [p for p in places if version in p.read_text(encoding="utf-8")]
+
+
+def test_readme_has_two_commands_and_ci_runs_them() -> None:
+    commands = runpy.run_path(str(ROOT / ".ci" / "readme_commands.py"))["commands"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = commands(readme)
+    assert len(found) == 2
+    assert "examples/tagger.py" in found[0]
+    assert "[examples]" in found[0]
+    assert "[test]" in found[1]
+    assert "pytest" in found[1]
+    assert len(re.findall(r"^```", readme, flags=re.MULTILINE)) == 4, "README has a code block besides the two"
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "readme_commands.py" in script
+    for number, step in enumerate(["readme_main", "readme_tests"]):
+        assert f'run_in {step} "${{commands[{number}]}}"' in script
+
+
+def test_public_names_have_docstrings() -> None:
+    missing: list[str] = [] if dynet_cy.__doc__ else ["dynet_cy"]
+    for name in public_names(dynet_cy):
+        missing += undocumented(name, getattr(dynet_cy, name))
+    assert not missing
+
+
+@pytest.mark.parametrize("path", STUBS, ids=str)
+def test_stub_is_complete(path: Path) -> None:
+    stub = (SOURCE / path).with_suffix(".pyi")
+    assert stub.exists(), f"{path}.pyx has no .pyi"
+    defined: set[str] = set()
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            defined.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            defined.add(node.target.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            defined.update(a.asname or a.name for a in node.names)
+        elif isinstance(node, ast.Assign):
+            defined.update(t.id for t in node.targets if isinstance(t, ast.Name))
+    module = importlib.import_module(module_of(path))
+    assert module.__doc__, f"{module.__name__} has no docstring"
+    assert not set(public_names(module)) - defined
+
+
+def test_installed_package_has_headers_and_types() -> None:
+    installed = Path(dynet_cy.__file__).parent
+    if installed == SOURCE:
+        pytest.skip("editable install: the files are in the clone")
+    wanted = [p.relative_to(SOURCE) for p in SOURCE.rglob("*") if p.suffix in {".py", ".pyi", ".pxd", ".h"}]
+    wanted += [Path("py.typed")]
+    wanted += [p.relative_to(ROOT) for tree in ("include", "cuda") for p in (ROOT / tree).rglob("*") if p.is_file()]
+    assert not [str(p) for p in wanted if not (installed / p).exists()]
+
+
+def test_extension_modules_are_built() -> None:
+    for path in STUBS:
+        module = importlib.import_module(module_of(path))
+        assert not str(module.__file__).endswith(".py")
+
+
+@pytest.mark.slow
+def test_sdist_holds_every_tracked_file(tmp_path: Path) -> None:
+    files = tracked_files()
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {m.name.partition("/")[2] for m in tar.getmembers() if m.isfile()}
+    unneeded = {".gitignore", ".gitattributes"}
+    assert not sorted(set(files) - names - unneeded)
+    generated = {"PKG-INFO", "setup.cfg"}
+    extra = {n for n in names - set(files) - generated if not n.startswith("dynet_cy.egg-info/")}
+    assert not [n for n in extra if n.endswith((".c", ".so", ".pyc"))]
