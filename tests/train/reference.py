@@ -90,6 +90,9 @@ RULES: dict[str, tuple[Callable[..., Rule], tuple[str, ...], tuple[str, float]]]
 class ReferenceTrainer:
     """A trainer and the parameters it trains.
 
+    One difference from DyNet is meant: DyNet leaves parameters that are not updated out when the factor of weight decay
+    starts again from 1, so that their values jump; here they go on decaying like the others.
+
     Args:
         name: class name of the trainer.
         dense: initial values of the parameters.
