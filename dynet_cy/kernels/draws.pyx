@@ -12,7 +12,7 @@ import numpy as np
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.kernels.kernels cimport RNG_normal, RNG_uniform, K
+from dynet_cy.kernels.kernels cimport DY_RNG_normal, DY_RNG_uniform, K
 
 # Graphs count their streams up from 0.
 cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
@@ -46,11 +46,11 @@ class HostRandom:
 
     def uniform(self, n):
         """The next n numbers, uniform in [0, 1), as float32 array."""
-        return _fill(n, RNG_uniform, 0, 1)
+        return _fill(n, DY_RNG_uniform, 0, 1)
 
     def normal(self, n):
         """The next n standard normal numbers, as float32 array."""
-        return _fill(n, RNG_normal, 0, 1)
+        return _fill(n, DY_RNG_normal, 0, 1)
 
 
 cdef _fill(size_t n, int kind, float p0, float p1):

@@ -23,4 +23,5 @@ cdef class Parameters(_Stored):
 
 
 cdef class LookupParameters(_Stored):
-    pass
+    cdef object rows_first(self, const float* v)
+    cdef object row(self, const float* v, object row)

@@ -265,24 +265,24 @@ cdef class LookupParameters(_Stored):
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
         self.check_open()
-        return self._rows_first(self.p.value)
+        return self.rows_first(self.p.value)
 
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array."""
         self.check_open()
-        return self._rows_first(self.p.grad)
+        return self.rows_first(self.p.grad)
 
-    cdef _rows_first(self, const float* v):
+    cdef object rows_first(self, const float* v):
         array = array_of(v, shape_of(&self.p.dim) + (self.p.rows,))
         return np.asfortranarray(np.moveaxis(array, -1, 0))
 
     def row_as_array(self, row):
         """One row as a new float32 array."""
-        return self._row(self.p.value, row)
+        return self.row(self.p.value, row)
 
     def row_grad_as_array(self, row):
         """The gradient of one row since the last update, as a new float32 array."""
-        return self._row(self.p.grad, row)
+        return self.row(self.p.grad, row)
 
     def rows_as_array(self, rows):
         """Some rows as a new float32 array, the row number first."""
@@ -292,9 +292,9 @@ cdef class LookupParameters(_Stored):
         """Gradients of some rows as a new float32 array, the row number first."""
         return np.stack([self.row_grad_as_array(r) for r in rows])
 
-    cdef _row(self, const float* v, row):
+    cdef object row(self, const float* v, object row):
         self.check_open()
-        r = checked_row(self, row, "row_as_array")
+        cdef uint32_t r = checked_row(self, row, "row_as_array")
         return array_of(v + r * size_of(&self.p.dim), shape_of(&self.p.dim))
 
     def init_row(self, row, values):

@@ -20,9 +20,9 @@ from dynet_cy.graph.graph cimport (
     apply1, apply2, describe_dim, dim_of, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
-    BINARY_COUNT, BINARY_add, BINARY_div, BINARY_max, BINARY_min, BINARY_mul, BINARY_pow,
-    BINARY_sub, UNARY_negate, UNARY_pow_const, UNARY_reciprocal_scale, UNARY_scale,
-    UNARY_shift, K, binary_names, kernels,
+    DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
+    DY_BINARY_sub, DY_UNARY_negate, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_scale,
+    DY_UNARY_shift, K, dy_kernels,
 )
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
@@ -33,117 +33,9 @@ from dynet_cy.ops.registry import DimensionError
 
 # ---- functions of two arguments ----------------------------------------------
 
-cdef extern from *:
-    """
-    #include "dynet_cy/tensor.h"
-    #include "dynet_cy/kernels.h"
-
-    static const dy_kernels *dy_binary_kernels;
-
-    /* Runs of a broadcast call: `inner` elements along which each argument
-     * either moves by one or stands still, `outer` times. */
-    typedef struct {
-        uint32_t nd;
-        size_t size[DY_MAX_ND + 1], a[DY_MAX_ND + 1], b[DY_MAX_ND + 1];
-    } dy_runs;
-
-    static void dy_runs_init(dy_runs *r, const dy_call *c) {
-        size_t sa = 1, sb = 1;
-        r->nd = 0;
-        for (uint32_t k = 0; k <= c->y.dim.nd; k++) {
-            int batch = k == c->y.dim.nd;
-            size_t n = batch ? c->y.dim.bd : c->y.dim.d[k];
-            size_t na = batch ? c->x[0].dim.bd : dy_axis(&c->x[0].dim, k);
-            size_t nb = batch ? c->x[1].dim.bd : dy_axis(&c->x[1].dim, k);
-            if (n == 1 && k)
-                continue;
-            size_t ma = na == 1 ? 0 : sa, mb = nb == 1 ? 0 : sb;
-            sa *= na;
-            sb *= nb;
-            /* An axis goes on where the one before it ends: one longer run. */
-            if (r->nd && (ma == 0) == (r->a[r->nd - 1] == 0) && (mb == 0) == (r->b[r->nd - 1] == 0)) {
-                r->size[r->nd - 1] *= n;
-                continue;
-            }
-            r->size[r->nd] = n;
-            r->a[r->nd] = ma;
-            r->b[r->nd] = mb;
-            r->nd++;
-        }
-    }
-
-    static size_t dy_runs_outer(const dy_runs *r) {
-        size_t n = 1;
-        for (uint32_t k = 1; k < r->nd; k++)
-            n *= r->size[k];
-        return n;
-    }
-
-    /* Offsets of run number `i` in a and b. */
-    static void dy_runs_at(const dy_runs *r, size_t i, size_t *a, size_t *b) {
-        *a = *b = 0;
-        for (uint32_t k = 1; k < r->nd; k++) {
-            *a += i % r->size[k] * r->a[k];
-            *b += i % r->size[k] * r->b[k];
-            i /= r->size[k];
-        }
-    }
-
-    static void dy_binary_run(const dy_call *c, int which) {
-        dy_runs r;
-        dy_runs_init(&r, c);
-        size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
-        for (size_t i = 0; i < outer; i++) {
-            dy_runs_at(&r, i, &a, &b);
-            dy_binary_kernels->binary_fwd[which](n, c->x[0].v + a, r.a[0] != 0, c->x[1].v + b,
-                                                 r.b[0] != 0, c->y.v + i * n);
-        }
-    }
-
-    static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
-        dy_runs r;
-        dy_runs_init(&r, c);
-        size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
-        dy_binary_bwd run = arg ? dy_binary_kernels->binary_bwd_b[which]
-                                : dy_binary_kernels->binary_bwd_a[which];
-        /* Runs that come back to the same place must add there. */
-        int comes_back = 0;
-        for (uint32_t k = 1; k < r.nd; k++)
-            comes_back |= (arg ? r.b[k] : r.a[k]) == 0;
-        int add = c->accumulate;
-        if (!add && comes_back) {
-            dy_binary_kernels->fill(dy_total(&c->dx.dim), 0.f, c->dx.v);
-            add = 1;
-        }
-        for (size_t i = 0; i < outer; i++) {
-            dy_runs_at(&r, i, &a, &b);
-            run(n, c->x[0].v + a, r.a[0] != 0, c->x[1].v + b, r.b[0] != 0, c->y.v + i * n,
-                c->dy.v + i * n, c->dx.v + (arg ? b : a), add);
-        }
-    }
-
-    #define BINARY(name, y, da, db)                                                     \
-        static void dy_forward_##name(const dy_call *c) {                               \
-            dy_binary_run(c, DY_BINARY_##name);                                         \
-        }                                                                               \
-        static void dy_backward_##name(const dy_call *c, uint32_t i) {                  \
-            dy_binary_run_backward(c, i, DY_BINARY_##name);                             \
-        }
-    #include "dynet_cy/binary.def"
-    #undef BINARY
-
-    #define BINARY(name, y, da, db) dy_forward_##name,
-    static void (*const dy_binary_forward[])(const dy_call *) = {
-    #include "dynet_cy/binary.def"
-    };
-    #undef BINARY
-    #define BINARY(name, y, da, db) dy_backward_##name,
-    static void (*const dy_binary_backward[])(const dy_call *, uint32_t) = {
-    #include "dynet_cy/binary.def"
-    };
-    #undef BINARY
-    """
-    const kernels* dy_binary_kernels
+cdef extern from "dynet_cy/binary.h" nogil:
+    const dy_kernels* dy_binary_kernels
+    const char* const dy_binary_op_names[]
     Forward dy_binary_forward[]
     Backward dy_binary_backward[]
 
@@ -163,8 +55,8 @@ cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef int which
-for which in range(BINARY_COUNT):
-    BINARY[which] = register(binary_names[which], b"a b", broadcast_dim,
+for which in range(DY_BINARY_COUNT):
+    BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
                              dy_binary_forward[which], dy_binary_backward[which])
     BINARY[which].batching = FLAT
     BINARY[which].assigns = True
@@ -172,12 +64,12 @@ for which in range(BINARY_COUNT):
 
 def cmult(Expression x not None, Expression y not None):
     """Product element by element; shapes broadcast."""
-    return apply2(BINARY[BINARY_mul], x, y)
+    return apply2(BINARY[DY_BINARY_mul], x, y)
 
 
 def cdiv(Expression x not None, Expression y not None):
     """Quotient element by element; shapes broadcast."""
-    return apply2(BINARY[BINARY_div], x, y)
+    return apply2(BINARY[DY_BINARY_div], x, y)
 
 
 def colwise_add(Expression x not None, Expression y not None):
@@ -191,24 +83,24 @@ def colwise_add(Expression x not None, Expression y not None):
         raise DimensionError(
             f"colwise_add: x must be a matrix and y a vector of as many rows\n"
             f"    x  {describe_dim(a)}\n    y  {describe_dim(b)}")
-    return apply2(BINARY[BINARY_add], x, y)
+    return apply2(BINARY[DY_BINARY_add], x, y)
 
 
 def bmin(Expression x not None, Expression y not None):
     """The smaller of two elements; of equal ones y has the gradient."""
-    return apply2(BINARY[BINARY_min], x, y)
+    return apply2(BINARY[DY_BINARY_min], x, y)
 
 
 def bmax(Expression x not None, Expression y not None):
     """The larger of two elements; of equal ones y has the gradient."""
-    return apply2(BINARY[BINARY_max], x, y)
+    return apply2(BINARY[DY_BINARY_max], x, y)
 
 
 def pow(Expression x not None, y):
     """x to the power of y, a number or an expression; shapes broadcast."""
     if isinstance(y, Expression):
-        return apply2(BINARY[BINARY_pow], x, y)
-    return apply_unary(UNARY_pow_const, x, number(y, "pow", "y"), 0)
+        return apply2(BINARY[DY_BINARY_pow], x, y)
+    return apply_unary(DY_UNARY_pow_const, x, number(y, "pow", "y"), 0)
 
 
 # ---- operators ---------------------------------------------------------------
@@ -228,17 +120,17 @@ cdef float number(object value, str op, str argument) except? -1:
 cdef object add(object a, object b):
     if isinstance(a, Expression):
         if isinstance(b, Expression):
-            return apply2(BINARY[BINARY_add], a, b)
-        return apply_unary(UNARY_shift, a, number(b, "+", "the right side"), 0)
-    return apply_unary(UNARY_shift, b, number(a, "+", "the left side"), 0)
+            return apply2(BINARY[DY_BINARY_add], a, b)
+        return apply_unary(DY_UNARY_shift, a, number(b, "+", "the right side"), 0)
+    return apply_unary(DY_UNARY_shift, b, number(a, "+", "the left side"), 0)
 
 
 cdef object subtract(object a, object b):
     if isinstance(a, Expression):
         if isinstance(b, Expression):
-            return apply2(BINARY[BINARY_sub], a, b)
-        return apply_unary(UNARY_shift, a, -number(b, "-", "the right side"), 0)
-    return apply_unary(UNARY_shift, apply1(UNARY[UNARY_negate], b), number(a, "-", "the left side"), 0)
+            return apply2(BINARY[DY_BINARY_sub], a, b)
+        return apply_unary(DY_UNARY_shift, a, -number(b, "-", "the right side"), 0)
+    return apply_unary(DY_UNARY_shift, apply1(UNARY[DY_UNARY_negate], b), number(a, "-", "the left side"), 0)
 
 
 cdef object multiply(object a, object b):
@@ -250,25 +142,25 @@ cdef object multiply(object a, object b):
             n = dim_of(b)
             # A scalar scales; all else is a product of matrices.
             if (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0):
-                return apply2(BINARY[BINARY_mul], a, b)
+                return apply2(BINARY[DY_BINARY_mul], a, b)
             return apply2(MATMUL, a, b)
-        return apply_unary(UNARY_scale, a, number(b, "*", "the right side"), 0)
-    return apply_unary(UNARY_scale, b, number(a, "*", "the left side"), 0)
+        return apply_unary(DY_UNARY_scale, a, number(b, "*", "the right side"), 0)
+    return apply_unary(DY_UNARY_scale, b, number(a, "*", "the left side"), 0)
 
 
 cdef object divide(object a, object b):
     if isinstance(a, Expression):
         if isinstance(b, Expression):
-            return apply2(BINARY[BINARY_div], a, b)
+            return apply2(BINARY[DY_BINARY_div], a, b)
         divisor = number(b, "/", "the right side")
         if divisor == 0:
             raise ZeroDivisionError("/: an expression is divided by the number 0")
-        return apply_unary(UNARY_scale, a, 1.0 / divisor, 0)
-    return apply_unary(UNARY_reciprocal_scale, b, number(a, "/", "the left side"), 0)
+        return apply_unary(DY_UNARY_scale, a, 1.0 / divisor, 0)
+    return apply_unary(DY_UNARY_reciprocal_scale, b, number(a, "/", "the left side"), 0)
 
 
 cdef object negate(object a, object _):
-    return apply1(UNARY[UNARY_negate], a)
+    return apply1(UNARY[DY_UNARY_negate], a)
 
 
 set_operator(OPERATOR_ADD, add)
@@ -347,7 +239,7 @@ cdef void emax_forward(const Call* c) noexcept nogil:
     for b in range(c.y.dim.bd):
         memcpy(element(&c.y, b), element(&c.x[0], b), n * sizeof(float))
         for i in range(1, c.n):
-            K.binary_fwd[BINARY_max](n, element(&c.y, b), 1, element(&c.x[i], b), 1,
+            K.binary_fwd[DY_BINARY_max](n, element(&c.y, b), 1, element(&c.x[i], b), 1,
                                      element(&c.y, b))
 
 

@@ -121,7 +121,7 @@ cdef void affine_transform_forward(const Call* c) noexcept nogil:
             if cols_of(&b.dim) == n:
                 memcpy(element(&c.y, i), element(b, i), m * n * sizeof(float))
             else:
-                K.tile(m, n, element(b, i), element(&c.y, i))
+                K.repeat(m, n, element(b, i), element(&c.y, i))
     for i in range(1, c.n, 2):
         multiply(&c.x[i], &c.x[i + 1], &c.y, 1)
 
