@@ -6,3 +6,5 @@ from dynet_cy.ops.unary import *
 from dynet_cy.ops.linalg import *
 from dynet_cy.ops.arithmetic import *
 from dynet_cy.ops.inputs import *
+from dynet_cy.ops.reduce import *
+from dynet_cy.ops.shape import *

@@ -352,7 +352,7 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         s.bd = 1
         for i in range(n):
             dims[i] = &nodes[args[i]].dim
-            if dims[i].bd != s.bd and dims[i].bd != 1:
+            if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
                 if s.bd != 1:
                     raise DimensionError(f"batch sizes {s.bd} and {dims[i].bd} differ")
                 s.bd = dims[i].bd
