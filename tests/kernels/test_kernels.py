@@ -512,7 +512,7 @@ class Window(ctypes.Structure):
 
 def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
     """Inputs under each window: out rows x out columns x size rows x size columns x channels."""
-    big = np.full((64, 64, w.channels), outside)
+    big = np.full((64, 64, w.channels), outside, np.float64)
     big[16 : 16 + x.shape[0], 16 : 16 + x.shape[1]] = x
     result = np.empty((*w.out, *w.size, w.channels))
     for i in range(w.out[0]):
