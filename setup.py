@@ -26,8 +26,13 @@ CYTHON_DIR = "build/cython"  # where the generated C goes
 SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 
 # What single extensions need besides their .pyx.
-EXTRA_SOURCES = {"dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"]}
-USES_BLAS = {"dynet_cy.kernels.kernels"}
+EXTRA_SOURCES = {
+    "dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"],
+    "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/selftest.c"],
+}
+USES_BLAS = set(EXTRA_SOURCES)
+# sqrt and rounding become vector instructions only when they need not report errors.
+MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -106,7 +111,8 @@ class BuildExt(build_ext):
     def set_flags(self, ext: Extension):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
         ext.define_macros += [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
-        ext.depends += relative(p for root in ("include", PACKAGE) for p in (HERE / root).rglob("*.h"))
+        included = (p for root in ("include", PACKAGE) for p in (HERE / root).rglob("*"))
+        ext.depends += relative(p for p in included if p.suffix in {".h", ".def", ".inl"})
         native = HERE / PACKAGE / "kernels" / "native"
         if ext.name in EXTRA_SOURCES:
             ext.depends += relative(p for p in native.glob("*") if p.is_file())
@@ -132,7 +138,7 @@ class BuildExt(build_ext):
     def posix_flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
         level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
-        flags = [level]
+        flags = [level, *MATHS]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
         # Headers of NumPy and OpenBLAS are system headers: their warnings are not ours.
         for path in self.system_includes():
