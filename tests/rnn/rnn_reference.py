@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-import dynet_cy as dy
-
 INPUT, HIDDEN = 4, 3
 
 # Kind: class name, options, number of parameter arrays a layer in the model, number of gate vectors in a state.

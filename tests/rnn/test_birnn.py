@@ -124,7 +124,9 @@ def test_errors():
         dy.BiRNNBuilder(1, 4, 5, model, dy.GRUBuilder)
     with pytest.raises(ValueError, match="BiRNNBuilder: argument num_layers: expected at least 1, got 0"):
         dy.BiRNNBuilder(0, 4, 6, model, dy.GRUBuilder)
-    with pytest.raises(TypeError, match="BiRNNBuilder: argument rnn_builder_factory: expected a builder class, got None"):
+    with pytest.raises(
+        TypeError, match="BiRNNBuilder: argument rnn_builder_factory: expected a builder class, got None"
+    ):
         dy.BiRNNBuilder(1, 4, 6, model, None)
     with pytest.raises(TypeError, match="BiRNNBuilder: argument model: expected a ParameterCollection, got NoneType"):
         dy.BiRNNBuilder(1, 4, 6, None, dy.GRUBuilder)

@@ -7,6 +7,7 @@ import pytest
 from rnn_reference import HIDDEN, INPUT, KINDS, batched, make, random_inputs, random_state
 
 import dynet_cy as dy
+from dynet_cy.graph import StaleExpressionError
 
 CELLS = [kind for kind in KINDS if KINDS[kind][3] == 2]
 NO_CELLS = [kind for kind in KINDS if KINDS[kind][3] == 1]
@@ -180,7 +181,7 @@ def test_stale_states():
         state = builder.initial_state().add_input(xs[0])
         dy.renew_cg()
         x = batched(dy, np.ones(INPUT))
-        with pytest.raises(dy.graph.StaleExpressionError):
+        with pytest.raises(StaleExpressionError):
             state.add_input(x)
         assert builder.initial_state().add_input(x).output().npvalue().shape == (HIDDEN,)
 

@@ -125,7 +125,9 @@ def test_transduce_takes_any_iterable(kind):
     state = builder.initial_state()
     backwards = [s.output().npvalue() for s in state.add_inputs(xs[::-1])]
     np.testing.assert_allclose([e.npvalue() for e in state.transduce(reversed(xs))], backwards, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose([e.npvalue() for e in state.transduce(x for x in xs[::-1])], backwards, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        [e.npvalue() for e in state.transduce(x for x in xs[::-1])], backwards, rtol=1e-5, atol=1e-6
+    )
     assert len(state.add_inputs(reversed(xs))) == 3
     assert state.transduce([]) == []
     assert state.add_inputs([]) == []
