@@ -12,28 +12,6 @@ from dynet_cy.memory.arena cimport Arena
 from dynet_cy.ops.registry cimport Op
 
 
-cdef extern from "dynet_cy/storage.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-
-    ctypedef struct Param "dy_param":
-        Dim dim
-        uint32_t rows
-        uint32_t id
-        size_t offset
-        size_t size
-        float* value
-        float* grad
-        pthread_mutex_t* lock
-        uint8_t* is_touched
-        uint32_t* touched
-        uint32_t n_touched
-        uint8_t updated
-        uint8_t has_gradient
-
-    void touch "dy_touch"(Param* p, uint32_t r)
-
-
 cdef extern from "dynet_cy/graph.h" nogil:
     int COMPUTED "DY_COMPUTED"
     int WANTED "DY_WANTED"
@@ -59,12 +37,15 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t count
         uint32_t bd
         uint32_t flat
-        Tensor* x
+        float** x
         uint32_t* items
         float* y
         float* kept
 
+    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
+
     ctypedef struct Graph "dy_graph":
+        Arena arenas[9]
         Arena nodes
         Arena args
         Arena items
@@ -113,6 +94,7 @@ cdef class Expression:
 cdef class ComputationGraph:
     cdef Graph g
     cdef set keep
+    cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
 
@@ -142,7 +124,6 @@ cdef const Dim* dim_of(Expression x) except NULL
 cdef tuple shape_of(const Dim* d)
 cdef float* place(size_t n) except NULL
 cdef int forget(Graph* g) except -1
-cdef uint64_t random_seed() noexcept nogil
 cdef str describe_dim(const Dim* d)
 
 # Operators on expressions: filled by the family of each.

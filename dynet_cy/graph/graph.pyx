@@ -14,8 +14,11 @@ from dynet_cy.memory.arena cimport (
 )
 from dynet_cy.memory.bridge cimport array_of
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, Shapes, op_at
 
+from dynet_cy.kernels import draws
+from dynet_cy.memory.storage import parameter_names
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -50,13 +53,9 @@ cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
 cdef uint32_t n_slots = 0
 cdef uint64_t renewals = 0
 cdef uint32_t streams = 0
-cdef uint64_t _seed = 0
 cdef int default_strategy = 0
 
 cdef Engine the_engine
-
-# Names of parameters by the id of their entry, for messages.
-parameter_names = {}
 
 # Python hooks that families fill: operators on expressions.
 _operators = {}
@@ -594,13 +593,12 @@ cdef class ComputationGraph:
 
     def __init__(self, autobatching=None):
         global n_slots, streams
-        cdef uint32_t slot
+        cdef uint32_t slot = 0
         if self.g.nodes.base != NULL:
             raise RuntimeError("ComputationGraph.__init__ was called twice")
-        for slot in range(MAX_GRAPHS):
-            if graphs[slot] == NULL:
-                break
-        else:
+        while slot < n_slots and graphs[slot] != NULL:
+            slot += 1
+        if slot == <uint32_t>MAX_GRAPHS:
             raise RuntimeError(f"more than {MAX_GRAPHS} graphs are open")
         self.open_arenas()
         self.g.slot = slot
@@ -610,28 +608,26 @@ cdef class ComputationGraph:
         owners[slot] = <void*>self
         n_slots = max(n_slots, slot + 1)
         self.keep = set()
+        self.leaves = {}
         self.renew(autobatching=autobatching)
 
     cdef int open_arenas(self) except -1:
-        cdef Graph* g = &self.g
-        cdef Arena* arenas[9]
-        arenas[0], arenas[1], arenas[2] = &g.nodes, &g.args, &g.items
-        arenas[3], arenas[4], arenas[5] = &g.state, &g.order, &g.batches
-        arenas[6], arenas[7], arenas[8] = &g.values, &g.grads, &g.scratch
-        for i in range(9):
-            arena_open(arenas[i], True)
+        cdef int i
+        for i in range(GRAPH_ARENAS):
+            arena_open(&self.g.arenas[i], True)
         return 0
 
     def __dealloc__(self):
+        global dy_current
+        cdef int i
         cdef Graph* g = &self.g
         if g.nodes.base != NULL and graphs[g.slot] == g:
             graphs[g.slot] = NULL
             owners[g.slot] = NULL
         if dy_current == g:
             dy_current = NULL
-        for arena in (&g.nodes, &g.args, &g.items, &g.state, &g.order, &g.batches,
-                      &g.values, &g.grads, &g.scratch):
-            arena_close(arena)
+        for i in range(GRAPH_ARENAS):
+            arena_close(&g.arenas[i])
 
     def __enter__(self):
         cdef Graph* previous = dy_current
@@ -660,6 +656,7 @@ cdef class ComputationGraph:
             autobatching: see the class; the global setting when None.
         """
         global renewals
+        cdef int i
         cdef Graph* g = &self.g
         if g.version == RUNNING:
             raise RuntimeError("this graph is running in another thread")
@@ -678,10 +675,10 @@ cdef class ComputationGraph:
         g.backward_from = -1
         g.immediate = bool(immediate_compute)
         g.check_validity = bool(check_validity)
-        for arena in (&g.nodes, &g.args, &g.items, &g.state, &g.order, &g.batches,
-                      &g.values, &g.grads, &g.scratch):
-            arena_rewind(arena, 0)
+        for i in range(GRAPH_ARENAS):
+            arena_rewind(&g.arenas[i], 0)
         self.keep.clear()
+        self.leaves.clear()
         self.checkpoints = []
         self.reverts = []
         return self
@@ -723,6 +720,7 @@ cdef class ComputationGraph:
         g.version += 1
         g.renewal = g.version
         g.n_nodes = n_nodes
+        self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
         g.n_batches = min(g.n_batches, <uint32_t>n_batches)
         g.n_order = min(g.n_order, <uint32_t>n_order)
         for i in range(g.n_nodes):
@@ -794,10 +792,6 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
     g.version = g.renewal
 
 
-cdef uint64_t random_seed() noexcept nogil:
-    return _seed
-
-
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None):
     """Renew the current graph of this thread, before building for the next example.
 
@@ -857,20 +851,14 @@ def set_autobatching(strategy):
     default_strategy = checked_strategy(strategy)
 
 
-def seed():
-    """The key of all random streams."""
-    return _seed
-
-
 def set_seed(value):
-    """Set the key of all random streams, and begin the streams anew.
+    """Set the seed of all random streams, and begin the streams anew.
 
     Dropout masks, noise and initial values follow from it and from the order in
     which graphs, nodes and parameters are made, not from batching.
     """
-    global _seed
     cdef uint32_t slot
-    _seed = <uint64_t>(int(value) & 0xFFFFFFFFFFFFFFFF)
+    draws.set_seed(value)
     for slot in range(n_slots):
         if graphs[slot] != NULL:
             graphs[slot].n_renewals = 0

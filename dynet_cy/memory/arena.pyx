@@ -7,7 +7,7 @@ from libc.string cimport memset
 from posix.mman cimport (
     MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap,
 )
-from posix.unistd cimport _SC_PAGESIZE, _SC_PHYS_PAGES, sysconf
+from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 cdef extern from *:
     """
@@ -16,6 +16,9 @@ cdef extern from *:
     #endif
     """
     int MAP_NORESERVE
+
+cdef extern from "<unistd.h>":
+    int _SC_PHYS_PAGES
 
 # Smaller than this, a range is of no use to anyone.
 cdef size_t SMALLEST_RESERVE = <size_t>1 << 26

@@ -21,11 +21,11 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint32_t bd
         void* object
 
-    ctypedef int (*DimRule)(const Shapes* s, Dim* y) except -1
-    ctypedef void (*Forward)(const Call* c) noexcept nogil
-    ctypedef void (*Backward)(const Call* c, uint32_t i) noexcept nogil
-    ctypedef size_t (*Kept)(const Call* c) noexcept nogil
-    ctypedef size_t (*Work)(const Call* c, int i) noexcept nogil
+    ctypedef int (*DimRule "dy_dim_rule")(const Shapes* s, Dim* y) except -1
+    ctypedef void (*Forward "dy_forward")(const Call* c) noexcept nogil
+    ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
+    ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil
+    ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
 
     ctypedef struct Op "dy_op":
         const char* name

@@ -65,7 +65,9 @@ static inline void *dy_arena_push(dy_arena *a, size_t bytes) {
 
 /* Room for `bytes` on a 64-byte boundary; NULL when full. */
 static inline void *dy_arena_alloc(dy_arena *a, size_t bytes) {
-    return dy_arena_push(a, dy_round_up(bytes, DY_ALIGN));
+    size_t gap = dy_round_up(a->top, DY_ALIGN) - a->top;
+    char *p = dy_arena_push(a, gap + bytes);
+    return p ? p + gap : NULL;
 }
 
 #endif

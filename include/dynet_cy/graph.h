@@ -39,18 +39,25 @@ typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
     uint32_t bd;                /* batch size of the call */
     uint32_t flat;              /* shapes forgotten: an elementwise op on one long vector */
-    dy_tensor *x;               /* arguments as laid out for the call */
+    float **x;                  /* several nodes: each argument as laid out; NULL: shared */
     uint32_t *items;
     float *y;
     float *kept;
 } dy_batch;
 
+#define DY_GRAPH_ARENAS 9
+
 typedef struct {
-    dy_arena nodes, args, items, state;     /* by node number, or offset in a node */
-    dy_arena order;             /* uint32: node numbers in the order of execution */
-    dy_arena batches;           /* dy_batch */
-    dy_arena values, grads;     /* a gradient lies in `grads` where its value lies in `values` */
-    dy_arena scratch;           /* gathered arguments, kept and temporary floats */
+    union {                     /* anonymous: by name, or all in turn */
+        dy_arena arenas[DY_GRAPH_ARENAS];
+        struct {
+            dy_arena nodes, args, items, state; /* by node number, or offset in a node */
+            dy_arena order;     /* uint32: node numbers in the order of execution */
+            dy_arena batches;   /* dy_batch */
+            dy_arena values, grads; /* a gradient lies in `grads` where its value lies in `values` */
+            dy_arena scratch;   /* gathered arguments, kept and temporary floats */
+        };
+    };
     uint32_t n_nodes, n_batches, n_order;
     uint32_t slot;              /* where the graph is in the table of graphs */
     uint64_t version;           /* renewal and revert, unique over all graphs; ~0 while running */

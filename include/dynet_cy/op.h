@@ -29,19 +29,25 @@ typedef struct {
     void *object;
 } dy_shapes;
 
+/* Writes the shape of the result; y->bd is already s->bd.  May raise. */
+typedef int (*dy_dim_rule)(const dy_shapes *s, dy_dim *y);
+typedef void (*dy_forward)(const dy_call *c);
+/* Gradient of argument i into c->dx. */
+typedef void (*dy_backward)(const dy_call *c, uint32_t i);
+/* Floats kept from forward for backward. */
+typedef size_t (*dy_kept)(const dy_call *c);
+/* Floats of working memory, in forward (i = -1) or in the backward of argument i. */
+typedef size_t (*dy_work)(const dy_call *c, int i);
+
 typedef struct dy_op {
     const char *name;
     const char *args;           /* names of the arguments: "a b", "xs..." */
     uint32_t id;
-    /* Writes the shape of the result; y->bd is already s->bd.  May raise. */
-    int (*dim)(const dy_shapes *s, dy_dim *y);
-    void (*forward)(const dy_call *c);
-    /* Gradient of argument i into c->dx.  NULL: the op has none. */
-    void (*backward)(const dy_call *c, uint32_t i);
-    /* Floats kept from forward for backward; floats of working memory in
-     * forward (i = -1) or in the backward of argument i.  NULL: none. */
-    size_t (*kept)(const dy_call *c);
-    size_t (*work)(const dy_call *c, int i);
+    dy_dim_rule dim;
+    dy_forward forward;
+    dy_backward backward;       /* NULL: the op has no gradient */
+    dy_kept kept;               /* NULL: none */
+    dy_work work;               /* NULL: none */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */

@@ -29,4 +29,12 @@ static inline void dy_touch(dy_param *p, uint32_t r) {
     }
 }
 
+/* Note that a graph has added to all of the gradient. */
+static inline void dy_note_gradient(dy_param *p) {
+    p->has_gradient = 1;
+    if (p->n_touched < p->rows)
+        for (uint32_t r = 0; r < p->rows; r++)
+            dy_touch(p, r);
+}
+
 #endif
