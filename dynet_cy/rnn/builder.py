@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Optional, TypeVar
 
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
-from dynet_cy.model import ConstInitializer, GlorotInitializer, ParameterCollection, Parameters
+from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import inputVector, random_bernoulli
 from dynet_cy.rnn.state import RNNState
 
@@ -98,10 +98,10 @@ class _RNNBuilder:
         return h
 
     def _matrix(self, rows: int, columns: int) -> Parameters:
-        return self._collection.add_parameters((rows, columns), init=GlorotInitializer())
+        return self._collection.add_parameters((rows, columns), init="glorot")
 
     def _bias(self, rows: int) -> Parameters:
-        return self._collection.add_parameters((rows,), init=ConstInitializer(0.0))
+        return self._collection.add_parameters((rows,), init=0.0)
 
     # ---- states
 

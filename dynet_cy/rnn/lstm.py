@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 from dynet_cy.graph import Expression
-from dynet_cy.model import ConstInitializer, ParameterCollection, Parameters
+from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import (
     affine_transform,
     cmult,
@@ -104,11 +104,7 @@ class _StackedGates(_RNNBuilder):
         if self.ln_lstm:
             # In the collection that was given, not in that of the builder: where model files of DyNet have them.
             self._norms.append(
-                [
-                    model.add_parameters((rows,), init=ConstInitializer(value))
-                    for rows in (4 * n, 4 * n, n)
-                    for value in (1.0, 0.0)
-                ]
+                [model.add_parameters((rows,), init=value) for rows in (4 * n, 4 * n, n) for value in (1.0, 0.0)]
             )
         return layer
 
