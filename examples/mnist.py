@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--batching", choices=["auto", "manual"], default="auto")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=64, help="images in a minibatch (%(default)s)")
+    parser.add_argument("--batch", type=int, default=32, help="images in a minibatch (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
     parser.add_argument("--seed", type=int, default=1)
