@@ -267,6 +267,8 @@ def train_command(args: argparse.Namespace) -> None:
         dev = read_conllu(args.dev, args.column)
     else:  # every tenth sentence
         dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
+        if not training:
+            raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
     import_engine(args)
     tagger = new_tagger(training, args)
     print(
