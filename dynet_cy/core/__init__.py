@@ -1,0 +1,1 @@
+"""The plain structs that every layer shares."""

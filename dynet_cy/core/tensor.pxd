@@ -1,0 +1,47 @@
+"""C structs of `include/dynet_cy/tensor.h` and inline helpers.  They own nothing."""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+
+
+cdef extern from "dynet_cy/tensor.h" nogil:
+    int DY_MAX_ND
+    int DY_ATTRS
+
+    ctypedef struct Dim "dy_dim":
+        uint32_t d[7]
+        uint32_t nd
+        uint32_t bd
+
+    ctypedef struct Tensor "dy_tensor":
+        Dim dim
+        float* v
+        size_t bstride
+
+    ctypedef union Attr "dy_attr":
+        float f
+        int32_t i
+        uint32_t u
+
+    ctypedef struct Call "dy_call":
+        uint32_t n
+        const Tensor* x
+        Tensor y
+        Tensor dy
+        Tensor dx
+        int accumulate
+        const Attr* attrs
+        const uint32_t* items
+        uint32_t item_count
+        void* object
+        uint64_t seed
+        uint64_t stream
+        float* kept
+        float* work
+
+    size_t size_of "dy_size"(const Dim* x)
+    size_t total_of "dy_total"(const Dim* x)
+    uint32_t axis_of "dy_axis"(const Dim* x, uint32_t i)
+    uint32_t rows_of "dy_rows"(const Dim* x)
+    size_t cols_of "dy_cols"(const Dim* x)
+    bint same_shape "dy_same_shape"(const Dim* a, const Dim* b)
+    float* element "dy_element"(const Tensor* x, uint32_t b)

@@ -1,0 +1,1 @@
+"""The CPU executor.  It fills the graph's engine when it is imported and has no other face."""

@@ -1,0 +1,458 @@
+"""The CPU executor: runs plans forward, and what has run backward.
+
+Values of the nodes of one batch lie side by side, in the order of the batch.
+Where the arguments of a batch lie so too, the call reads them in place; else
+they are gathered first.  The gradient of a value lies in the gradient arena at
+the place that the value has in the value arena, so gradients lie side by side
+exactly where values do.  The first contribution to a gradient assigns it, later
+ones add.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, size_of, total_of
+from dynet_cy.graph.graph cimport (
+    COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Node,
+    args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
+    nodes_of, order_of, random_seed, state_of, unlock_graph, value_of,
+)
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
+from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
+from dynet_cy.ops.registry cimport SHARE, Op, op_at, rule_of
+from dynet_cy.schedule.plan cimport drop_plan, plan
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+# Calls with more arguments than this keep their tensors in the scratch arena.
+cdef enum:
+    FEW = 8
+
+# What went wrong in a nogil function, for the error raised after it.
+cdef struct Failure:
+    size_t needed
+    bint in_gradients
+    uint32_t not_finite             # number of the node + 1
+
+
+cdef void* take(Graph* g, size_t bytes, Failure* failure) noexcept nogil:
+    cdef void* p = arena_alloc(&g.scratch, bytes)
+    if p == NULL:
+        failure.needed = bytes
+    return p
+
+
+cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i,
+                           uint32_t arg) noexcept nogil:
+    return state[arg] & SHARED or rule_of(op, i) == SHARE
+
+
+cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) noexcept nogil:
+    t.dim = dim[0]
+    t.dim.bd = bd
+    t.v = v
+    t.bstride = size_of(dim) if bd > 1 else 0
+
+
+cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
+    t.dim.nd = 1
+    t.dim.d[0] = <uint32_t>n
+    t.dim.bd = 1
+    t.v = v
+    t.bstride = 0
+
+
+# ---- forward -----------------------------------------------------------------
+
+cdef int forward(Graph* g, uint32_t target, int strategy) except -1:
+    """Compute the value of target and all that it needs."""
+    cdef Failure failure
+    cdef int failed
+    memset(&failure, 0, sizeof(Failure))
+    lock_graph(g)
+    with nogil:
+        failed = plan_and_run(g, target, strategy, &failure)
+    unlock_graph(g)
+    if failure.not_finite:
+        node = &nodes_of(g)[failure.not_finite - 1]
+        raise ValueError(
+            f"{op_at(node.op).name.decode()}: a value of expression {failure.not_finite - 1} "
+            f"{describe_dim(&node.dim)} is not finite")
+    if failed:
+        out_of_memory(&g.values, "the values of the graph", failure.needed)
+    return 0
+
+
+cdef int plan_and_run(Graph* g, uint32_t target, int strategy,
+                      Failure* failure) noexcept nogil:
+    cdef uint32_t n = 0, i
+    if plan(g, target, strategy, &n):
+        failure.needed = g.n_nodes * sizeof(uint32_t)
+        return -1
+    for i in range(n):
+        if run(g, &batches_of(g)[g.n_batches], failure):
+            drop_plan(g)
+            return -1
+    return 0
+
+
+cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
+    """Run one planned batch and count it as run."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Node* node = &nodes[ids[0]]
+    cdef Op* op = op_at(node.op)
+    cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
+    cdef size_t work_top, total = 0
+    cdef uint32_t j
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef float* y
+    batch.bd = 0
+    for j in range(batch.count):
+        batch.bd += nodes[ids[j]].dim.bd
+        total += total_of(&nodes[ids[j]].dim)
+    batch.y = <float*>arena_alloc(&g.values, total * sizeof(float))
+    batch.kept = NULL
+    batch.items = NULL
+    batch.x = NULL
+    if batch.y == NULL:
+        failure.needed = total * sizeof(float)
+        return -1
+    if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
+        g.values.top = values_top
+        g.scratch.top = scratch_top
+        return -1
+    if op.kept != NULL:
+        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
+        c.kept = batch.kept
+    work_top = g.scratch.top
+    if op.work != NULL:
+        c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
+    if failure.needed:
+        g.values.top = values_top
+        g.scratch.top = scratch_top
+        return -1
+    op.forward(&c)
+    arena_rewind(&g.scratch, work_top)
+    y = batch.y
+    for j in range(batch.count):
+        node = &nodes[ids[j]]
+        node.val = y
+        node.batch = g.n_batches
+        y += total_of(&node.dim)
+        state_of(g)[ids[j]] = (state_of(g)[ids[j]] | COMPUTED) & <uint8_t>~WANTED
+        if g.check_validity and not K.all_finite(total_of(&node.dim), node.val):
+            failure.not_finite = ids[j] + 1
+    g.n_batches += 1
+    g.n_order += batch.count
+    return -1 if failure.not_finite else 0
+
+
+cdef int arrange(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
+    """Lay the arguments and items of several nodes side by side.
+
+    Leaves batch.x[i].v NULL for an argument that all nodes share.
+    """
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Node* node = &nodes[ids[0]]
+    cdef Op* op = op_at(node.op)
+    cdef uint32_t i, j, arg
+    cdef size_t n
+    cdef float* at
+    cdef float* start
+    cdef bint together
+    if batch.count == 1:
+        return 0
+    if node.nargs:
+        batch.x = <float**>take(g, node.nargs * sizeof(float*), failure)
+        if batch.x == NULL:
+            return -1
+    for i in range(node.nargs):
+        arg = args_of(g, node)[i]
+        batch.x[i] = NULL
+        if is_shared(state_of(g), op, i, arg):
+            continue
+        start = nodes[arg].val
+        at = start
+        n = 0
+        together = True
+        for j in range(batch.count):
+            arg = args_of(g, &nodes[ids[j]])[i]
+            if nodes[arg].val != at:
+                together = False
+            at = nodes[arg].val + total_of(&nodes[arg].dim)
+            n += total_of(&nodes[arg].dim)
+        if not together:
+            start = <float*>take(g, n * sizeof(float), failure)
+            if start == NULL:
+                return -1
+            at = start
+            for j in range(batch.count):
+                arg = args_of(g, &nodes[ids[j]])[i]
+                n = total_of(&nodes[arg].dim)
+                memcpy(at, nodes[arg].val, n * sizeof(float))
+                at += n
+        batch.x[i] = start
+    if node.item_count:
+        batch.items = <uint32_t*>take(g, batch.bd * node.item_count * sizeof(uint32_t), failure)
+        if batch.items == NULL:
+            return -1
+        n = 0
+        for j in range(batch.count):
+            node = &nodes[ids[j]]
+            memcpy(batch.items + n, items_of(g, node),
+                   node.dim.bd * node.item_count * sizeof(uint32_t))
+            n += node.dim.bd * node.item_count
+    return 0
+
+
+cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
+                  Failure* failure) noexcept nogil:
+    """The call of a batch: its arguments and result as the op sees them."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Node* node = &nodes[ids[0]]
+    cdef Node* a
+    cdef uint32_t* args = args_of(g, node)
+    cdef Tensor* x = few
+    cdef uint32_t i
+    cdef size_t total
+    if node.nargs > FEW:
+        x = <Tensor*>take(g, node.nargs * sizeof(Tensor), failure)
+        if x == NULL:
+            return -1
+    if batch.count == 1:
+        for i in range(node.nargs):
+            a = &nodes[args[i]]
+            set_tensor(&x[i], &a.dim, a.dim.bd, value_of(a))
+        set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
+        c.items = items_of(g, node)
+    elif batch.flat:
+        total = 0
+        for i in range(batch.count):
+            total += total_of(&nodes[ids[i]].dim)
+        for i in range(node.nargs):
+            set_flat(&x[i], total, batch.x[i])
+        set_flat(&c.y, total, batch.y)
+        c.items = NULL
+    else:
+        for i in range(node.nargs):
+            a = &nodes[args[i]]
+            if batch.x[i] == NULL:
+                set_tensor(&x[i], &a.dim, 1, value_of(a))
+            else:
+                set_tensor(&x[i], &a.dim, batch.bd, batch.x[i])
+        set_tensor(&c.y, &node.dim, batch.bd, batch.y)
+        c.items = batch.items
+    c.n = node.nargs
+    c.x = x
+    c.accumulate = 0
+    c.attrs = node.attrs
+    c.item_count = node.item_count
+    c.object = node.object
+    c.seed = random_seed()
+    c.stream = g.stream
+    c.kept = batch.kept
+    c.work = NULL
+    return 0
+
+
+# ---- backward ----------------------------------------------------------------
+
+cdef int backward(Graph* g, uint32_t target, bint full) except -1:
+    """Add the gradient of target to the gradients of parameters."""
+    cdef Failure failure
+    cdef int failed
+    memset(&failure, 0, sizeof(Failure))
+    lock_graph(g)
+    with nogil:
+        failed = run_backward(g, target, full, &failure)
+    unlock_graph(g)
+    if failed:
+        out_of_memory(&g.grads if failure.in_gradients else &g.scratch,
+                      "the gradients of the graph", failure.needed)
+    return 0
+
+
+cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) noexcept nogil:
+    cdef size_t scratch_top = g.scratch.top
+    cdef Node* node = &nodes_of(g)[target]
+    cdef uint32_t b
+    cdef int failed = 0
+    mark_gradients(g, target, full)
+    # The gradient arena mirrors the value arena.
+    arena_rewind(&g.grads, 0)
+    if arena_alloc(&g.grads, g.values.top) == NULL:
+        failure.needed = g.values.top
+        failure.in_gradients = True
+        return -1
+    if node.val == NULL:                        # a parameter is its own gradient's place
+        if state_of(g)[target] & TRAINABLE:
+            add_to_parameter(<Param*>node.object)
+        return 0
+    K.fill(node.dim.bd, 1.0, gradient_at(g, node.val))
+    state_of(g)[target] |= LIVE
+    if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
+        return 0
+    for b in range(node.batch + 1):
+        failed = run_batch_backward(g, &batches_of(g)[node.batch - b], failure)
+        arena_rewind(&g.scratch, scratch_top)
+        if failed:
+            return -1
+    return 0
+
+
+cdef void add_to_parameter(Param* p) noexcept nogil:
+    pthread_mutex_lock(p.lock)
+    p.grad[0] += 1
+    note_gradient(p)
+    pthread_mutex_unlock(p.lock)
+
+
+cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
+    """Note which nodes up to target have a gradient to compute."""
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t i, k
+    cdef uint8_t needs
+    cdef Node* node = nodes_of(g)
+    cdef const uint32_t* args
+    for i in range(target + 1):
+        needs = full or state[i] & TRAINABLE
+        args = args_of(g, node)
+        for k in range(node.nargs):
+            needs |= state[args[k]] & NEEDS_GRAD
+        state[i] = (state[i] & <uint8_t>~(LIVE | NEEDS_GRAD)) | (NEEDS_GRAD if needs else 0)
+        node += 1
+    for i in range(target + 1, g.n_nodes):
+        state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
+
+
+cdef int run_batch_backward(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Node* node = &nodes[ids[0]]
+    cdef Op* op = op_at(node.op)
+    cdef uint8_t* state = state_of(g)
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef uint32_t i, j, n_live = 0
+    cdef size_t top
+    cdef float* dy
+    for j in range(batch.count):
+        n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
+    if n_live == 0 or op.backward == NULL:
+        return 0
+    if n_live < batch.count:                    # the loss does not depend on the others
+        for j in range(batch.count):
+            if not state[ids[j]] & LIVE:
+                dy = gradient_at(g, nodes[ids[j]].val)
+                memset(dy, 0, total_of(&nodes[ids[j]].dim) * sizeof(float))
+    if set_call(g, batch, few, &c, failure):
+        return -1
+    c.dy = c.y
+    c.dy.v = gradient_at(g, c.y.v)
+    top = g.scratch.top
+    if node.nargs == 0 and state[ids[0]] & TRAINABLE:
+        pthread_mutex_lock((<Param*>node.object).lock)
+        op.backward(&c, 0)
+        (<Param*>node.object).has_gradient = 1
+        pthread_mutex_unlock((<Param*>node.object).lock)
+    for i in range(node.nargs):
+        if argument_backward(g, batch, op, &c, i, failure):
+            return -1
+        arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
+                           Failure* failure) noexcept nogil:
+    """Gradient of argument i of all nodes of a batch."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
+    cdef uint32_t n_need = 0, n_live = 0
+    cdef bint one = batch.count == 1 or batch.x[i] == NULL
+    cdef bint together
+    cdef Node* a = &nodes[arg]
+    cdef Param* p
+    cdef size_t n
+    cdef float* at
+    if one:
+        if not state[arg] & NEEDS_GRAD or (a.val == NULL and not state[arg] & TRAINABLE):
+            return 0
+    else:
+        for j in range(batch.count):
+            arg = args_of(g, &nodes[ids[j]])[i]
+            n_need += (state[arg] & NEEDS_GRAD) != 0
+            n_live += (state[arg] & LIVE) != 0
+        if n_need == 0:
+            return 0
+    if op.work != NULL:
+        c.work = <float*>take(g, op.work(c, <int>i) * sizeof(float), failure)
+        if c.work == NULL:
+            return -1
+    c.dx = c.x[i]
+    if one and a.val == NULL:                   # a parameter: its gradient is in storage
+        p = <Param*>a.object
+        pthread_mutex_lock(p.lock)
+        c.dx.v = p.grad
+        c.accumulate = 1
+        op.backward(c, i)
+        note_gradient(p)
+        pthread_mutex_unlock(p.lock)
+        return 0
+    if one:
+        c.dx.v = gradient_at(g, a.val)
+        call_backward(op, c, i, (state[arg] & LIVE) != 0)
+        state[arg] |= LIVE
+        return 0
+    together = batch.x[i] == a.val
+    if together and n_need == batch.count:
+        # Side by side, so each argument occurs once.
+        if n_live:
+            for j in range(batch.count):
+                arg = args_of(g, &nodes[ids[j]])[i]
+                if not state[arg] & LIVE:
+                    n = total_of(&nodes[arg].dim)
+                    memset(gradient_at(g, nodes[arg].val), 0, n * sizeof(float))
+        c.dx.v = gradient_at(g, a.val)
+        call_backward(op, c, i, n_live != 0)
+        for j in range(batch.count):
+            state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
+        return 0
+    c.dx.v = <float*>take(g, total_of(&c.dx.dim) * sizeof(float), failure)
+    if c.dx.v == NULL:
+        return -1
+    call_backward(op, c, i, False)
+    at = c.dx.v
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        n = total_of(&nodes[arg].dim)
+        if state[arg] & NEEDS_GRAD and nodes[arg].val != NULL:
+            if state[arg] & LIVE:
+                K.add(n, at, gradient_at(g, nodes[arg].val))
+            else:
+                memcpy(gradient_at(g, nodes[arg].val), at, n * sizeof(float))
+                state[arg] |= LIVE
+        at += n
+    return 0
+
+
+cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept nogil:
+    if not op.assigns and not accumulate:
+        memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
+        accumulate = True
+    c.accumulate = accumulate
+    op.backward(c, i)
+
+
+cdef Engine* hooks = engine()
+hooks.forward = forward
+hooks.backward = backward

@@ -1,0 +1,23 @@
+"""Graphs of expressions."""
+
+from dynet_cy.graph.graph import (
+    ComputationGraph,
+    Expression,
+    StaleExpressionError,
+    cg,
+    cg_checkpoint,
+    cg_revert,
+    cg_version,
+    renew_cg,
+)
+
+__all__ = [
+    "ComputationGraph",
+    "Expression",
+    "StaleExpressionError",
+    "cg",
+    "cg_checkpoint",
+    "cg_revert",
+    "cg_version",
+    "renew_cg",
+]

@@ -1,0 +1,150 @@
+"""Graphs and expressions.
+
+A ComputationGraph owns the C graph and all that is in it.  An Expression owns
+nothing: it is the number of a node and the renewal of the graph that the node
+belongs to, checked on each use.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from dynet_cy.core.tensor cimport Attr, Dim, Tensor
+from dynet_cy.memory.arena cimport Arena
+from dynet_cy.ops.registry cimport Op
+
+
+cdef extern from "dynet_cy/graph.h" nogil:
+    int COMPUTED "DY_COMPUTED"
+    int WANTED "DY_WANTED"
+    int LIVE "DY_LIVE"
+    int NEEDS_GRAD "DY_NEEDS_GRAD"
+    int TRAINABLE "DY_TRAINABLE"
+    int SHARED "DY_SHARED"
+
+    ctypedef struct Node "dy_node":
+        uint16_t op
+        uint16_t item_count
+        uint32_t nargs
+        uint32_t args
+        uint32_t items
+        Attr attrs[4]
+        Dim dim
+        uint32_t batch
+        float* val
+        void* object
+
+    ctypedef struct Batch "dy_batch":
+        uint32_t first
+        uint32_t count
+        uint32_t bd
+        uint32_t flat
+        float** x
+        uint32_t* items
+        float* y
+        float* kept
+
+    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
+
+    ctypedef struct Graph "dy_graph":
+        Arena arenas[9]
+        Arena nodes
+        Arena args
+        Arena items
+        Arena state
+        Arena order
+        Arena batches
+        Arena values
+        Arena grads
+        Arena scratch
+        uint32_t n_nodes
+        uint32_t n_batches
+        uint32_t n_order
+        uint32_t slot
+        uint64_t version
+        uint64_t renewal
+        uint64_t stream
+        uint32_t draws
+        uint32_t stream_number
+        uint32_t n_renewals
+        uint32_t n_forgets
+        int strategy
+        uint8_t immediate
+        uint8_t check_validity
+        int backward_from
+
+    Node* nodes_of "dy_nodes"(const Graph* g)
+    uint8_t* state_of "dy_state"(const Graph* g)
+    uint32_t* order_of "dy_order"(const Graph* g)
+    Batch* batches_of "dy_batches"(const Graph* g)
+    uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
+    uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
+    float* gradient_at "dy_gradient"(const Graph* g, const float* v)
+    float* value_of "dy_value"(const Node* x)
+
+
+cdef class Expression:
+    cdef uint64_t version
+    cdef uint32_t slot
+    cdef uint32_t index
+
+    # Bring `version`, `slot` and `index` to a node of the current graph, or raise.
+    cdef int enter(self) except -1
+    cdef Graph* graph(self) except NULL
+
+
+cdef class ComputationGraph:
+    cdef Graph g
+    cdef set keep
+    cdef dict leaves                # (id of a parameter, trainable): number of its node
+    cdef list checkpoints
+    cdef list reverts               # (revert number, nodes left), rising in both
+
+    cdef int open_arenas(self) except -1
+
+
+# The parameters of a node beside its arguments.  All zero but what an op sets.
+cdef struct Extra:
+    Attr attrs[4]
+    const uint32_t* items
+    uint32_t n_items
+    uint32_t item_count
+    void* object
+    uint8_t state
+    float* val
+
+cdef Expression apply1(const Op* op, Expression x)
+cdef Expression apply2(const Op* op, Expression a, Expression b)
+cdef Expression apply1x(const Op* op, Expression x, Extra* extra)
+cdef Expression apply2x(const Op* op, Expression a, Expression b, Extra* extra)
+cdef Expression apply(const Op* op, object xs, Extra* extra)
+cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
+cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
+cdef Graph* current_graph() except NULL
+cdef ComputationGraph current()
+cdef const Dim* dim_of(Expression x) except NULL
+cdef tuple shape_of(const Dim* d)
+cdef float* place(size_t n) except NULL
+cdef int forget(Graph* g) except -1
+cdef uint64_t random_seed() noexcept nogil
+cdef str describe_dim(const Dim* d)
+
+# Operators on expressions: filled by the family of each.
+ctypedef object (*OperatorHook)(object a, object b)
+
+cdef enum:
+    OPERATOR_ADD
+    OPERATOR_SUB
+    OPERATOR_MUL
+    OPERATOR_DIV
+    OPERATOR_NEG
+    OPERATOR_COUNT
+
+cdef int set_operator(int which, OperatorHook hook) except -1
+cdef int lock_graph(Graph* g) except -1
+cdef void unlock_graph(Graph* g) noexcept nogil
+
+# How values are computed: filled by execute, so that graphs need no executor.
+cdef struct Engine:
+    int (*forward)(Graph* g, uint32_t target, int strategy) except -1
+    int (*backward)(Graph* g, uint32_t target, bint full) except -1
+
+cdef Engine* engine() noexcept

@@ -1,0 +1,876 @@
+"""Graphs and expressions."""
+
+import threading
+
+cimport cython
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport Dim, Tensor, size_of, total_of
+from dynet_cy.memory.arena cimport (
+    Arena, arena_alloc, arena_close, arena_open, arena_push, arena_rewind,
+    out_of_memory,
+)
+from dynet_cy.memory.bridge cimport array_of
+from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport Op, Shapes, op_at
+
+from dynet_cy.memory.storage import parameter_names
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef extern from *:
+    """
+    static _Thread_local dy_graph *dy_current = NULL;
+
+    /* 1 when the number of elements, batch included, overflows what is addressable. */
+    static inline int dy_too_large(const dy_dim *x) {
+        uint64_t n = x->bd;
+        for (uint32_t i = 0; i < x->nd; i++)
+            if (__builtin_mul_overflow(n, (uint64_t)x->d[i], &n))
+                return 1;
+        return n >> 46 != 0;
+    }
+    """
+    Graph* dy_current
+    bint dy_too_large(const Dim* x) nogil
+
+cdef enum:
+    MAX_GRAPHS = 65536
+    MOST_DIMS_ON_STACK = 8
+
+cdef uint32_t NO_BATCH = 0xFFFFFFFFu
+# The version of a graph while it runs without the GIL: no expression has it.
+cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
+# Low bits of a version count the reverts since the renewal.
+cdef int REVERT_BITS = 24
+
+cdef Graph* graphs[MAX_GRAPHS]
+cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
+cdef uint32_t n_slots = 0
+cdef uint64_t renewals = 0
+cdef uint32_t streams = 0
+cdef uint64_t _seed = 0
+cdef int default_strategy = 0
+
+cdef Engine the_engine
+
+# Python hooks that families fill: operators on expressions.
+_operators = {}
+
+_local = threading.local()
+
+
+class StaleExpressionError(RuntimeError):
+    """An expression of a graph that has been renewed, reverted or closed, or
+    that is not the current graph of this thread."""
+
+
+cdef Engine* engine() noexcept:
+    return &the_engine
+
+
+# ---- expressions -------------------------------------------------------------
+
+@cython.freelist(512)
+cdef class Expression:
+    """A node of a computation graph: a value that will be computed when asked for.
+
+    Expressions are made by ops, not by calling this class.  An expression is
+    valid until its graph is renewed (`renew_cg`), reverted to a checkpoint
+    before it, or closed; using it later raises `StaleExpressionError`.
+    """
+
+    cdef int enter(self) except -1:
+        cdef Graph* g = current_graph()
+        if self.version == g.version:
+            return 0
+        if g.version != RUNNING and same_renewal(self.version, g.version):
+            if survives(g, self):
+                self.version = g.version
+                return 0
+        raise_stale(self, g)
+
+    cdef Graph* graph(self) except NULL:
+        cdef Graph* g = graphs[self.slot] if self.slot < n_slots else NULL
+        if g != NULL:
+            if self.version == g.version:
+                return g
+            if same_renewal(self.version, g.renewal):
+                if g.version == RUNNING:
+                    raise RuntimeError("the graph of this expression is running in another thread")
+                if survives(g, self):
+                    self.version = g.version
+                    return g
+        raise_stale(self, g)
+
+    def dim(self):
+        """Shape and batch size: ``((d0, d1, ...), batch_size)``."""
+        cdef const Dim* d = dim_of(self)
+        return bridge_shape_of(d), d.bd
+
+    def forward(self, recalculate=False):
+        """Compute the value, and what it needs, without returning it.
+
+        Args:
+            recalculate: compute all of the graph anew, also what is computed.
+        """
+        compute(self, recalculate)
+
+    def npvalue(self, recalculate=False):
+        """The value as a new float32 array; the batch, if any, is the last axis."""
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        return array_of(value_of(x), full_shape(&x.dim))
+
+    def tensor_value(self, recalculate=False):
+        """The value as `npvalue` gives it."""
+        return self.npvalue(recalculate)
+
+    def value(self, recalculate=False):
+        """The value: a float for one element, a list for a vector or a batch of
+        scalars, else an array as `npvalue` gives it."""
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        cdef size_t n = size_of(&x.dim)
+        if n == 1 and x.dim.bd == 1:
+            return value_of(x)[0]
+        if (x.dim.bd == 1 and n == x.dim.d[0]) or n == 1:
+            return list_of(value_of(x), n * x.dim.bd)
+        return array_of(value_of(x), full_shape(&x.dim))
+
+    def vec_value(self, recalculate=False):
+        """All elements as a flat list, column-major, the batch last."""
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        return list_of(value_of(x), total_of(&x.dim))
+
+    def scalar_value(self, recalculate=False):
+        """The value as a float.
+
+        Raises:
+            ValueError: the expression has more than one element.
+        """
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        if total_of(&x.dim) != 1:
+            raise ValueError(
+                f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element")
+        return value_of(x)[0]
+
+    def backward(self, full=False):
+        """Add the gradient of this scalar to the gradients of all parameters.
+
+        Runs forward first where needed.  With several batch elements, the
+        gradient of their sum is taken.
+
+        Args:
+            full: compute gradients of all expressions, also of those that no
+                parameter lies behind, so that `gradient` gives them.
+
+        Raises:
+            ValueError: an element of the batch is not a scalar.
+        """
+        cdef Graph* g = compute(self, False)
+        cdef Node* x = nodes_of(g) + self.index
+        if size_of(&x.dim) != 1:
+            raise ValueError(
+                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element; "
+                "reduce it first, for example with sum_elems")
+        g.backward_from = -1
+        the_engine.backward(g, self.index, full)
+        g.backward_from = self.index
+
+    def gradient(self):
+        """The gradient that the last `backward` gave this expression, as an array.
+
+        Only expressions with a parameter behind them have one, unless backward
+        was called with ``full=True``.  It is zero where the loss does not
+        depend on the expression.
+
+        Raises:
+            RuntimeError: no backward was run, or not over this expression.
+        """
+        cdef Graph* g = self.graph()
+        cdef Node* x = nodes_of(g) + self.index
+        if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
+            raise RuntimeError("gradient: run backward on an expression made after this one first")
+        cdef uint8_t state = state_of(g)[self.index]
+        if x.val == NULL and x.object != NULL and state & TRAINABLE:
+            return array_of((<Param*>x.object).grad, full_shape(&x.dim))
+        if state & LIVE:
+            return array_of(gradient_at(g, x.val), full_shape(&x.dim))
+        if not state & NEEDS_GRAD:
+            raise RuntimeError(
+                "gradient: no parameter lies behind this expression; use backward(full=True)")
+        zeros = array_of(value_of(x), full_shape(&x.dim))
+        zeros.fill(0)
+        return zeros
+
+    def __len__(self):
+        cdef const Dim* d = dim_of(self)
+        return d.d[0] if d.nd else 1
+
+    def __repr__(self):
+        cdef Graph* g = graphs[self.slot] if self.slot < n_slots else NULL
+        if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
+            name = op_at(nodes_of(g)[self.index].op).name.decode()
+            return f"<expression {self.index} {name} {describe_dim(&nodes_of(g)[self.index].dim)}>"
+        return f"<expression {self.index} of a graph renewed since>"
+
+    def __reduce__(self):
+        raise TypeError("expressions do not pickle; save parameters or values instead")
+
+    def __iter__(self):
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, index):
+        return _operators["getitem"](self, index)
+
+    def __add__(self, other):
+        return operators[OPERATOR_ADD](self, other)
+
+    def __radd__(self, other):
+        return operators[OPERATOR_ADD](other, self)
+
+    def __sub__(self, other):
+        return operators[OPERATOR_SUB](self, other)
+
+    def __rsub__(self, other):
+        return operators[OPERATOR_SUB](other, self)
+
+    def __mul__(self, other):
+        return operators[OPERATOR_MUL](self, other)
+
+    def __rmul__(self, other):
+        return operators[OPERATOR_MUL](other, self)
+
+    def __truediv__(self, other):
+        return operators[OPERATOR_DIV](self, other)
+
+    def __rtruediv__(self, other):
+        return operators[OPERATOR_DIV](other, self)
+
+    def __neg__(self):
+        return operators[OPERATOR_NEG](self, None)
+
+    # numpy must leave `array * expression` to the expression, not loop over elements.
+    __array_ufunc__ = None
+
+
+cdef OperatorHook operators[OPERATOR_COUNT]
+
+
+cdef int set_operator(int which, OperatorHook hook) except -1:
+    operators[which] = hook
+    return 0
+
+
+cdef inline bint same_renewal(uint64_t a, uint64_t b) noexcept:
+    return a >> REVERT_BITS == b >> REVERT_BITS
+
+
+cdef bint survives(Graph* g, Expression x):
+    """True if x was made before all checkpoints that its graph went back to since."""
+    cdef uint64_t epoch = x.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+    for reverted_at, n_nodes in (<ComputationGraph>owners[g.slot]).reverts:
+        if reverted_at >= epoch:
+            return x.index < <uint32_t>n_nodes
+    return True
+
+
+cdef int raise_stale(Expression x, Graph* g) except -1:
+    cdef Graph* own = graphs[x.slot] if x.slot < n_slots else NULL
+    if x.version == 0:
+        raise StaleExpressionError("an Expression made by hand belongs to no graph")
+    if g != NULL and g.version == RUNNING:
+        raise RuntimeError("this graph is running in another thread")
+    if own != NULL and same_renewal(own.renewal, x.version):
+        if own == g:
+            raise StaleExpressionError(
+                f"expression {x.index} was made after the checkpoint that its graph went back to")
+        raise StaleExpressionError(
+            f"expression {x.index} belongs to another graph than the current one of this thread; "
+            "expressions of different graphs do not mix")
+    raise StaleExpressionError(
+        f"expression {x.index} is stale: its graph has been renewed (renew_cg) or closed since")
+
+
+cdef const Dim* dim_of(Expression x) except NULL:
+    cdef Graph* g = x.graph()
+    return &nodes_of(g)[x.index].dim
+
+
+cdef Graph* compute(Expression x, bint recalculate) except NULL:
+    cdef Graph* g = x.graph()
+    if recalculate:
+        forget(g)
+    if not state_of(g)[x.index] & COMPUTED:
+        the_engine.forward(g, x.index, g.strategy)
+    return g
+
+
+cdef tuple full_shape(const Dim* d):
+    """The shape with the batch, if any, as its last axis."""
+    shape = bridge_shape_of(d)
+    return shape + (d.bd,) if d.bd > 1 else shape
+
+
+cdef tuple shape_of(const Dim* d):
+    return bridge_shape_of(d)
+
+
+cdef str describe_dim(const Dim* d):
+    text = "{" + ",".join([str(d.d[i]) for i in range(d.nd)]) + "}"
+    return f"{text} x {d.bd}" if d.bd > 1 else text
+
+
+cdef list list_of(const float* v, size_t n):
+    cdef size_t i
+    return [v[i] for i in range(n)]
+
+
+# ---- making nodes ------------------------------------------------------------
+
+cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                       Extra* extra) except? 0xFFFFFFFF:
+    """Append a node.  Nothing is changed when an error is raised."""
+    cdef const Dim* few[MOST_DIMS_ON_STACK]
+    cdef const Dim** dims = few
+    cdef Shapes s
+    cdef Dim y
+    cdef uint32_t i
+    cdef Node* nodes = nodes_of(g)
+    if n > MOST_DIMS_ON_STACK:
+        dims = <const Dim**>malloc(n * sizeof(void*))
+        if dims == NULL:
+            raise MemoryError(f"{op.name.decode()}: {n} arguments")
+    try:
+        s.bd = 1
+        for i in range(n):
+            dims[i] = &nodes[args[i]].dim
+            if dims[i].bd != s.bd and dims[i].bd != 1:
+                if s.bd != 1:
+                    raise DimensionError(f"batch sizes {s.bd} and {dims[i].bd} differ")
+                s.bd = dims[i].bd
+        s.n = n
+        s.x = dims
+        if extra != NULL:
+            s.attrs = extra.attrs
+            s.items = extra.items
+            s.n_items = extra.n_items
+            s.object = extra.object
+        else:
+            s.attrs = NULL
+            s.items = NULL
+            s.n_items = 0
+            s.object = NULL
+        y.bd = s.bd
+        op.dim(&s, &y)
+        if dy_too_large(&y):
+            raise DimensionError(f"the result {describe_dim(&y)} is too large")
+    except (DimensionError, IndexError) as error:
+        raise type(error)(explain(op, str(error), args, n, nodes, g)) from None
+    finally:
+        if dims != few:
+            free(dims)
+    return append(g, op, args, n, extra, &y)
+
+
+cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
+                     const Dim* y) except? 0xFFFFFFFF:
+    cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
+    cdef size_t items_top = g.items.top
+    cdef Node* node = <Node*>arena_push(&g.nodes, sizeof(Node))
+    cdef uint8_t* state = <uint8_t*>arena_push(&g.state, 1)
+    cdef uint32_t* own_args
+    cdef uint32_t* items = NULL
+    cdef uint32_t i, item_count = 0, n_items = 0
+    if g.args.base + args_top == <char*>args:       # `apply` has put them there
+        own_args = <uint32_t*>args
+        g.args.top += n * sizeof(uint32_t)
+    else:
+        own_args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
+    if op.random:
+        item_count = 1
+        n_items = y.bd
+    elif extra != NULL and extra.n_items:
+        item_count = extra.item_count
+        n_items = extra.n_items
+        if n_items == item_count:                   # one for all of the batch
+            n_items *= y.bd
+    if n_items:
+        items = <uint32_t*>arena_push(&g.items, n_items * sizeof(uint32_t))
+    if node == NULL or state == NULL or own_args == NULL or (n_items and items == NULL):
+        g.nodes.top = nodes_top
+        g.args.top = args_top
+        g.items.top = items_top
+        g.state.top = g.n_nodes
+        out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
+    node.op = <uint16_t>op.id
+    node.item_count = <uint16_t>item_count
+    node.nargs = n
+    node.args = <uint32_t>(args_top // sizeof(uint32_t))
+    node.items = <uint32_t>(items_top // sizeof(uint32_t))
+    node.dim = y[0]
+    node.batch = NO_BATCH
+    node.val = NULL
+    if own_args != args:
+        for i in range(n):
+            own_args[i] = args[i]
+    if op.random:
+        for i in range(n_items):
+            items[i] = g.draws + i
+        g.draws += n_items
+    elif n_items:
+        for i in range(0, n_items, extra.n_items):
+            memcpy(items + i, extra.items, extra.n_items * sizeof(uint32_t))
+    if extra != NULL:
+        memcpy(node.attrs, extra.attrs, sizeof(node.attrs))
+        node.object = extra.object
+        node.val = extra.val
+        state[0] = extra.state
+    else:
+        memset(node.attrs, 0, sizeof(node.attrs))
+        node.object = NULL
+        state[0] = 0
+    g.n_nodes += 1
+    if g.immediate and not state[0] & COMPUTED:
+        the_engine.forward(g, g.n_nodes - 1, 0)
+    return g.n_nodes - 1
+
+
+cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
+             Graph* g):
+    """The reason, and every argument by name with its shape and where it comes from."""
+    names = op.args.decode().split()
+    if names and names[-1].endswith("..."):
+        stem = names.pop()[:-3]
+        names += [f"{stem}[{i}]" for i in range(n - len(names))]
+    shapes, sources = [], []
+    for i in range(n):
+        node = &nodes[args[i]]
+        shapes.append(describe_dim(&node.dim))
+        if state_of(g)[args[i]] & SHARED:
+            sources.append("parameter " + parameter_names.get((<Param*>node.object).id, "?"))
+        else:
+            sources.append(op_at(node.op).name.decode())
+    if n > 12:                                      # long lists: both ends tell enough
+        shown = list(range(6)) + list(range(n - 6, n))
+    else:
+        shown = list(range(n))
+    name_width = max([len(names[i]) for i in shown], default=0)
+    width = max([len(shapes[i]) for i in shown], default=0)
+    lines = [f"{op.name.decode()}: {reason}"]
+    lines += [f"    {names[i]:{name_width}}  {shapes[i]:{width}}  {sources[i]}" for i in shown]
+    return "\n".join(lines)
+
+
+cdef inline Expression wrap(Graph* g, uint32_t index):
+    cdef Expression y = Expression.__new__(Expression)
+    y.version = g.version
+    y.slot = g.slot
+    y.index = index
+    return y
+
+
+cdef Expression apply1x(const Op* op, Expression x, Extra* extra):
+    """The node op(x), in the current graph."""
+    if dy_current == NULL or x.version != dy_current.version:
+        x.enter()
+    return wrap(dy_current, add_node(dy_current, op, &x.index, 1, extra))
+
+
+cdef Expression apply1(const Op* op, Expression x):
+    return apply1x(op, x, NULL)
+
+
+cdef Expression apply2x(const Op* op, Expression a, Expression b, Extra* extra):
+    """The node op(a, b), in the current graph."""
+    cdef uint32_t args[2]
+    if dy_current == NULL or a.version != dy_current.version:
+        a.enter()
+    if b.version != dy_current.version:
+        b.enter()
+    args[0] = a.index
+    args[1] = b.index
+    return wrap(dy_current, add_node(dy_current, op, args, 2, extra))
+
+
+cdef Expression apply2(const Op* op, Expression a, Expression b):
+    return apply2x(op, a, b, NULL)
+
+
+cdef Expression apply(const Op* op, object xs, Extra* extra):
+    """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
+    cdef Graph* g = current_graph()
+    cdef list arguments = list(xs)
+    cdef uint32_t n = len(arguments)
+    cdef uint32_t i
+    cdef size_t top
+    if n == 0:
+        raise ValueError(f"{op.name.decode()}: the list of arguments is empty")
+    # First all that may add nodes of their own (parameters), then the list in
+    # its final place: it costs no allocation.
+    for i in range(n):
+        x = arguments[i]
+        if not isinstance(x, Expression):
+            raise TypeError(
+                f"{op.name.decode()}: argument {i} must be an Expression, "
+                f"not {type(x).__name__}")
+        if (<Expression>x).version != g.version:
+            (<Expression>x).enter()
+    top = g.args.top
+    cdef uint32_t* args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
+    if args == NULL:
+        out_of_memory(&g.args, f"{n} arguments of {op.name.decode()}", n * sizeof(uint32_t))
+    for i in range(n):
+        args[i] = (<Expression>arguments[i]).index
+    g.args.top = top
+    return wrap(g, add_node(g, op, args, n, extra))
+
+
+cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
+    """A node without arguments and of a given shape, in the current graph."""
+    return append(current_graph(), op, NULL, 0, extra, dim)
+
+
+cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
+    cdef uint32_t index = leaf_index(op, dim, extra)
+    return wrap(dy_current, index)
+
+
+cdef float* place(size_t n) except NULL:
+    """Room for the value of a leaf of the current graph."""
+    cdef Graph* g = current_graph()
+    cdef float* v = <float*>arena_alloc(&g.values, max(n, <size_t>1) * sizeof(float))
+    if v == NULL:
+        out_of_memory(&g.values, "an input", n * sizeof(float))
+    return v
+
+
+cdef int forget(Graph* g) except -1:
+    """Make the graph as if nothing had been computed, so that inputs may change."""
+    cdef uint32_t i
+    cdef uint8_t* state = state_of(g)
+    cdef Node* nodes = nodes_of(g)
+    lock_graph(g)
+    for i in range(g.n_nodes):
+        if nodes[i].batch != NO_BATCH:
+            state[i] &= <uint8_t>~COMPUTED
+            nodes[i].batch = NO_BATCH
+            nodes[i].val = NULL
+    # Values of leaves lie among computed ones, so that room is not taken back.
+    g.n_batches = 0
+    g.n_order = 0
+    arena_rewind(&g.batches, 0)
+    arena_rewind(&g.order, 0)
+    g.backward_from = -1
+    g.n_forgets += 1
+    unlock_graph(g)
+    return 0
+
+
+# ---- graphs ------------------------------------------------------------------
+
+cdef class ComputationGraph:
+    """A graph of its own, beside the implicit one of each thread.
+
+    As a context manager it becomes the current graph of the thread: ops add
+    their nodes to it.  Several threads may each work on a graph of their own;
+    forward and backward run without the GIL.
+
+    Args:
+        autobatching: how nodes are scheduled: 0 in order of making, 1 batched
+            by agenda, 2 batched by depth; the global setting when None.
+    """
+
+    def __cinit__(self):
+        memset(&self.g, 0, sizeof(Graph))
+
+    def __init__(self, autobatching=None):
+        global n_slots, streams
+        cdef uint32_t slot = 0
+        if self.g.nodes.base != NULL:
+            raise RuntimeError("ComputationGraph.__init__ was called twice")
+        while slot < n_slots and graphs[slot] != NULL:
+            slot += 1
+        if slot == <uint32_t>MAX_GRAPHS:
+            raise RuntimeError(f"more than {MAX_GRAPHS} graphs are open")
+        self.open_arenas()
+        self.g.slot = slot
+        self.g.stream_number = streams
+        streams += 1
+        graphs[slot] = &self.g
+        owners[slot] = <void*>self
+        n_slots = max(n_slots, slot + 1)
+        self.keep = set()
+        self.leaves = {}
+        self.renew(autobatching=autobatching)
+
+    cdef int open_arenas(self) except -1:
+        cdef int i
+        for i in range(GRAPH_ARENAS):
+            arena_open(&self.g.arenas[i], True)
+        return 0
+
+    def __dealloc__(self):
+        global dy_current
+        cdef int i
+        cdef Graph* g = &self.g
+        if g.nodes.base != NULL and graphs[g.slot] == g:
+            graphs[g.slot] = NULL
+            owners[g.slot] = NULL
+        if dy_current == g:
+            dy_current = NULL
+        for i in range(GRAPH_ARENAS):
+            arena_close(&g.arenas[i])
+
+    def __enter__(self):
+        cdef Graph* previous = dy_current
+        stack().append(self if previous == NULL else (self, <object>owners[previous.slot]))
+        set_current(self)
+        return self
+
+    def __exit__(self, *exc_info):
+        entered = stack()
+        if not entered or _entered_graph(entered[-1]) is not self:
+            raise RuntimeError("graphs must be left in the reverse order of entering, "
+                               "in the thread that entered them")
+        top = entered.pop()
+        set_current(top[1] if isinstance(top, tuple) else None)
+        return False
+
+    def renew(self, immediate_compute=False, check_validity=False, autobatching=None):
+        """Drop all nodes of this graph; its expressions become stale.
+
+        Memory stays with the graph for the next nodes.
+
+        Args:
+            immediate_compute: compute each node when it is made.
+            check_validity: after computing, raise ValueError if a value that
+                was computed is not finite.
+            autobatching: see the class; the global setting when None.
+        """
+        global renewals
+        cdef int i
+        cdef Graph* g = &self.g
+        if g.version == RUNNING:
+            raise RuntimeError("this graph is running in another thread")
+        if autobatching is None:
+            g.strategy = default_strategy
+        else:
+            g.strategy = checked_strategy(autobatching)
+        renewals += 1
+        g.renewal = renewals << REVERT_BITS
+        g.version = g.renewal
+        g.n_renewals += 1
+        g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
+        g.n_nodes = g.n_batches = g.n_order = 0
+        g.draws = 0
+        g.n_forgets = 0
+        g.backward_from = -1
+        g.immediate = bool(immediate_compute)
+        g.check_validity = bool(check_validity)
+        for i in range(GRAPH_ARENAS):
+            arena_rewind(&g.arenas[i], 0)
+        self.keep.clear()
+        self.leaves.clear()
+        self.checkpoints = []
+        self.reverts = []
+        return self
+
+    def version(self):
+        """A number that grows with each renewal of any graph."""
+        return self.g.renewal >> REVERT_BITS
+
+    def checkpoint(self):
+        """Remember the state of the graph, for `revert`.  Checkpoints nest."""
+        cdef Graph* g = &self.g
+        if g.version == RUNNING:
+            raise RuntimeError("this graph is running in another thread")
+        self.checkpoints.append((
+            g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
+            g.values.top, g.scratch.top, g.n_forgets))
+
+    def revert(self):
+        """Go back to the last checkpoint: nodes made since are dropped, values
+        computed since are forgotten, and their memory is free again.
+
+        Raises:
+            RuntimeError: there is no checkpoint since the graph was renewed.
+        """
+        cdef Graph* g = &self.g
+        cdef uint32_t i
+        if g.version == RUNNING:
+            raise RuntimeError("this graph is running in another thread")
+        if not self.checkpoints:
+            raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
+        (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
+         scratch_top, n_forgets) = self.checkpoints.pop()
+        if g.n_forgets != n_forgets:        # what stood at the checkpoint has been dropped
+            forget(g)
+        epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+        while self.reverts and self.reverts[-1][1] >= n_nodes:
+            self.reverts.pop()
+        self.reverts.append((epoch, n_nodes))
+        g.version += 1
+        g.renewal = g.version
+        g.n_nodes = n_nodes
+        self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
+        g.n_batches = min(g.n_batches, <uint32_t>n_batches)
+        g.n_order = min(g.n_order, <uint32_t>n_order)
+        for i in range(g.n_nodes):
+            if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
+                state_of(g)[i] &= <uint8_t>~COMPUTED
+                nodes_of(g)[i].batch = NO_BATCH
+                nodes_of(g)[i].val = NULL
+        arena_rewind(&g.nodes, nodes_top)
+        arena_rewind(&g.args, args_top)
+        arena_rewind(&g.items, items_top)
+        arena_rewind(&g.state, n_nodes)
+        arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
+        arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
+        arena_rewind(&g.values, values_top)
+        arena_rewind(&g.scratch, scratch_top)
+        g.backward_from = -1
+
+    def __len__(self):
+        return self.g.n_nodes
+
+    def n_batches(self):
+        """Number of calls that the computed nodes were run in."""
+        return self.g.n_batches
+
+
+cdef list stack():
+    """Graphs entered in this thread, with what was current before each."""
+    try:
+        return _local.stack
+    except AttributeError:
+        _local.stack = []
+        return _local.stack
+
+
+def _entered_graph(entry):
+    return entry[0] if isinstance(entry, tuple) else entry
+
+
+cdef int set_current(ComputationGraph graph) except -1:
+    global dy_current
+    dy_current = NULL if graph is None else &graph.g
+    return 0
+
+
+cdef Graph* current_graph() except NULL:
+    """The current graph of this thread; its implicit one is made at need."""
+    global dy_current
+    cdef ComputationGraph implicit
+    if dy_current == NULL:
+        implicit = ComputationGraph()
+        _local.implicit = implicit          # lives as long as the thread
+        dy_current = &implicit.g
+    return dy_current
+
+
+cdef ComputationGraph current():
+    return <ComputationGraph>owners[current_graph().slot]
+
+
+cdef int lock_graph(Graph* g) except -1:
+    """Take the graph for running: no other thread may use it meanwhile."""
+    if g.version == RUNNING:
+        raise RuntimeError("this graph is running in another thread")
+    g.version = RUNNING
+    return 0
+
+
+cdef void unlock_graph(Graph* g) noexcept nogil:
+    g.version = g.renewal
+
+
+cdef uint64_t random_seed() noexcept nogil:
+    return _seed
+
+
+def renew_cg(immediate_compute=False, check_validity=False, autobatching=None):
+    """Renew the current graph of this thread, before building for the next example.
+
+    All expressions of it become stale; parameters stay.
+
+    Args:
+        immediate_compute: compute each node when it is made.
+        check_validity: raise ValueError if a computed value is not finite.
+        autobatching: 0 off, 1 batched by agenda, 2 batched by depth; the global
+            setting when None.
+
+    Returns:
+        The graph.
+    """
+    return current().renew(immediate_compute, check_validity, autobatching)
+
+
+def cg():
+    """The current graph of this thread."""
+    return current()
+
+
+def cg_version():
+    """A number that changes when the current graph is renewed."""
+    return current().version()
+
+
+def cg_checkpoint():
+    """Remember the state of the current graph, for `cg_revert`."""
+    current().checkpoint()
+
+
+def cg_revert():
+    """Go back to the last `cg_checkpoint` of the current graph.
+
+    Raises:
+        RuntimeError: there is none since the graph was renewed.
+    """
+    current().revert()
+
+
+cdef int checked_strategy(strategy) except -1:
+    number = int(strategy)
+    if number not in (0, 1, 2):
+        raise ValueError(
+            f"autobatching must be 0 (off), 1 (by agenda) or 2 (by depth), not {strategy!r}")
+    return number
+
+
+def set_autobatching(strategy):
+    """Set how graphs are scheduled that are renewed from now on.
+
+    Args:
+        strategy: 0 in order of making, 1 batched by agenda, 2 batched by depth.
+    """
+    global default_strategy
+    default_strategy = checked_strategy(strategy)
+
+
+def seed():
+    """The key of all random streams."""
+    return _seed
+
+
+def set_seed(value):
+    """Set the key of all random streams, and begin the streams anew.
+
+    Dropout masks, noise and initial values follow from it and from the order in
+    which graphs, nodes and parameters are made, not from batching.
+    """
+    global _seed
+    cdef uint32_t slot
+    _seed = <uint64_t>(int(value) & 0xFFFFFFFFFFFFFFFF)
+    for slot in range(n_slots):
+        if graphs[slot] != NULL:
+            graphs[slot].n_renewals = 0
+            graphs[slot].draws = 0
+            graphs[slot].stream = <uint64_t>graphs[slot].stream_number << 32

@@ -1,0 +1,1 @@
+"""Memory: arenas for graphs, flat storage for parameters."""

@@ -1,0 +1,26 @@
+"""Arenas: reserved address ranges with a bump pointer.
+
+An arena belongs to the graph (or storage) that opened it and is closed by it;
+whoever allocates from it never frees.
+"""
+
+cdef extern from "dynet_cy/arena.h" nogil:
+    ctypedef struct Budget "dy_budget":
+        size_t limit
+        size_t used
+
+    ctypedef struct Arena "dy_arena":
+        char* base
+        size_t top
+        size_t charged
+        size_t reserved
+        Budget* budget
+        int poison
+
+    void* arena_push "dy_arena_push"(Arena* a, size_t bytes)
+    void* arena_alloc "dy_arena_alloc"(Arena* a, size_t bytes)
+
+cdef int arena_open(Arena* a, bint poison) except -1
+cdef void arena_close(Arena* a) noexcept nogil
+cdef void arena_rewind(Arena* a, size_t top) noexcept nogil
+cdef int out_of_memory(const Arena* a, str what, size_t needed) except -1

@@ -1,0 +1,84 @@
+"""numpy in and out."""
+
+import numbers
+
+import numpy as np
+
+from cpython.buffer cimport (
+    PyBUF_F_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+
+_empty = np.empty
+_float32 = np.float32
+
+
+cdef object array_of(const float* v, tuple shape):
+    """New float32 array of that shape, column-major, with a copy of the floats at v."""
+    array = _empty(shape, _float32, "F")
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_F_CONTIGUOUS | PyBUF_WRITABLE)
+    if view.len:
+        memcpy(view.buf, v, view.len)
+    PyBuffer_Release(&view)
+    return array
+
+
+cdef object floats_in(object values, str op, str argument, int most_axes):
+    """The values as a column-major float32 array, or a clear error."""
+    try:
+        array = np.asarray(values)
+    except ValueError as e:
+        raise ValueError(f"{op}: {argument} is not a rectangular array of numbers ({e})") from None
+    if array.dtype != _float32:
+        if array.dtype.kind not in "fiub":
+            raise TypeError(
+                f"{op}: {argument} must hold real numbers, not {array.dtype} "
+                f"(shape {array.shape})")
+        array = array.astype(_float32)
+    if array.ndim > most_axes:
+        raise ValueError(
+            f"{op}: {argument} has {array.ndim} axes (shape {array.shape}), "
+            f"at most {most_axes} are possible")
+    return np.asfortranarray(array)
+
+
+cdef int copy_floats(object array, float* out, size_t n) except -1:
+    """Copy a column-major float32 array of n elements to `out`."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_F_CONTIGUOUS)
+    try:
+        if <size_t>view.len != n * sizeof(float):
+            raise ValueError(f"{view.len // 4} floats given where {n} are needed")
+        if n:
+            memcpy(out, view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef int dim_from_shape(tuple shape, Dim* out, str op) except -1:
+    """Shape with batch size 1 from a tuple of whole numbers, or a clear error."""
+    cdef uint32_t i
+    if len(shape) > 7:
+        raise ValueError(f"{op}: shape {shape} has {len(shape)} axes, at most 7 are possible")
+    total = 1
+    for i, d in enumerate(shape):
+        if not isinstance(d, numbers.Real) or d != int(d):
+            raise TypeError(f"{op}: shape {shape} must hold whole numbers, not {d!r}")
+        if d < 0 or d >= 2**32:
+            raise ValueError(f"{op}: axis {i} of shape {shape} is out of range")
+        total *= int(d)
+        out.d[i] = int(d)
+    if total >= 2**44:
+        raise MemoryError(f"{op}: shape {shape} has {total:,} elements")
+    out.nd = len(shape)
+    out.bd = 1
+    return 0
+
+
+cdef tuple shape_of(const Dim* d):
+    """The shape without the batch."""
+    cdef uint32_t i
+    return tuple([d.d[i] for i in range(d.nd)])

@@ -1,0 +1,56 @@
+"""Flat, long-lived storage of parameters.
+
+A Storage owns its entries and its planes; a plane is one contiguous range of
+floats in which every entry has the same place: one for values, one for
+gradients, and as many as trainers ask for.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from dynet_cy.core.tensor cimport Dim
+from dynet_cy.memory.arena cimport Arena
+
+
+cdef extern from "dynet_cy/storage.h" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+
+    ctypedef struct Param "dy_param":
+        Dim dim
+        uint32_t rows
+        uint32_t id
+        size_t offset
+        size_t size
+        float* value
+        float* grad
+        pthread_mutex_t* lock
+        uint8_t* is_touched
+        uint32_t* touched
+        uint32_t n_touched
+        uint8_t updated
+        uint8_t has_gradient
+
+    void touch "dy_touch"(Param* p, uint32_t r)
+    void note_gradient "dy_note_gradient"(Param* p)
+
+
+cdef class Plane:
+    cdef Arena arena
+    cdef Py_buffer view
+    cdef bint mapped
+    cdef float* base(self) noexcept
+    cdef int extend(self, size_t floats) except -1
+
+
+cdef class Storage:
+    cdef readonly Plane values
+    cdef readonly Plane grads
+    cdef list planes
+    cdef pthread_mutex_t lock
+    cdef Param** entries
+    cdef uint32_t n_entries
+    cdef size_t top                 # floats in use in every plane
+    cdef public bint closed         # its collection has been deleted
+
+    cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
+    cdef int rebase(self) except -1

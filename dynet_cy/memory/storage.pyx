@@ -1,0 +1,184 @@
+"""Flat, long-lived storage of parameters."""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport Dim, size_of
+from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_close, arena_open, out_of_memory
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
+    int pthread_mutex_destroy(pthread_mutex_t* m)
+
+# Names of parameters by the id of their entry, for messages.
+parameter_names = {}
+
+cdef list free_ids = []
+cdef uint32_t n_ids = 0
+
+# Entries begin on 64-byte boundaries.
+cdef size_t STEP = 16
+
+
+@cython.final
+cdef class Plane:
+    """One contiguous range of floats; its own memory, or a mapping of the caller's."""
+
+    def __cinit__(self):
+        memset(&self.arena, 0, sizeof(Arena))
+        self.mapped = False
+
+    def __init__(self):
+        if self.arena.base == NULL and not self.mapped:
+            arena_open(&self.arena, False)
+
+    def __dealloc__(self):
+        if self.mapped:
+            PyBuffer_Release(&self.view)
+        else:
+            arena_close(&self.arena)
+
+    cdef float* base(self) noexcept:
+        return <float*>self.view.buf if self.mapped else <float*>self.arena.base
+
+    cdef int extend(self, size_t floats) except -1:
+        """Make room for that many floats in all.  New ones are zero."""
+        cdef size_t needed = floats * sizeof(float)
+        if self.mapped:
+            if needed > <size_t>self.view.len:
+                raise MemoryError(
+                    f"parameters need {needed:,} bytes but the mapping they live in has "
+                    f"{self.view.len:,}; supply a larger one")
+            return 0
+        if needed > self.arena.top and arena_alloc(&self.arena, needed - self.arena.top) == NULL:
+            out_of_memory(&self.arena, "parameters", needed - self.arena.top)
+        return 0
+
+    cdef int move(self, object mapping, size_t floats) except -1:
+        """Live in the caller's writable buffer from now on."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(mapping, &view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
+        if <size_t>view.len < floats * sizeof(float) or <size_t>view.buf % 64:
+            size = view.len
+            PyBuffer_Release(&view)
+            raise ValueError(
+                f"the mapping must begin on a 64-byte boundary and hold at least "
+                f"{floats * sizeof(float):,} bytes; it has {size:,}")
+        memcpy(view.buf, self.base(), floats * sizeof(float))
+        if self.mapped:
+            PyBuffer_Release(&self.view)
+        else:
+            arena_close(&self.arena)
+        self.view = view
+        self.mapped = True
+        return 0
+
+
+@cython.final
+cdef class Storage:
+    """All parameters of one root collection."""
+
+    def __cinit__(self):
+        self.values = Plane()
+        self.grads = Plane()
+        self.planes = [self.values, self.grads]
+        self.closed = False
+        pthread_mutex_init(&self.lock, NULL)
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.n_entries):
+            parameter_names.pop(self.entries[i].id, None)
+            free_ids.append(self.entries[i].id)
+            free(self.entries[i].is_touched)
+            free(self.entries[i].touched)
+            free(self.entries[i])
+        free(self.entries)
+        pthread_mutex_destroy(&self.lock)
+
+    cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:
+        """A new entry of zeros: a parameter, or a table of that many rows."""
+        global n_ids
+        cdef size_t size = size_of(dim) * (rows if rows else 1)
+        cdef size_t top = self.top + (size + STEP - 1) // STEP * STEP
+        cdef Param* p
+        cdef Param** entries
+        for plane in self.planes:
+            (<Plane>plane).extend(top)
+        entries = <Param**>realloc(self.entries, (self.n_entries + 1) * sizeof(Param*))
+        if entries == NULL:
+            raise MemoryError("the list of parameters")
+        self.entries = entries
+        p = <Param*>calloc(1, sizeof(Param))
+        if p != NULL and rows:
+            p.is_touched = <uint8_t*>calloc(rows, 1)
+            p.touched = <uint32_t*>malloc(rows * sizeof(uint32_t))
+        if p == NULL or (rows and (p.is_touched == NULL or p.touched == NULL)):
+            if p != NULL:
+                free(p.is_touched)
+                free(p.touched)
+                free(p)
+            raise MemoryError(f"an entry for parameter {name}")
+        p.dim = dim[0]
+        p.rows = rows
+        p.offset = self.top
+        p.size = size
+        p.lock = &self.lock
+        p.updated = 1
+        if free_ids:
+            p.id = free_ids.pop()
+        else:
+            p.id = n_ids
+            n_ids += 1
+        parameter_names[p.id] = name
+        self.entries[self.n_entries] = p
+        self.n_entries += 1
+        self.top = top
+        self.rebase()
+        return p
+
+    cdef int rebase(self) except -1:
+        cdef uint32_t i
+        cdef Param* p
+        for i in range(self.n_entries):
+            p = self.entries[i]
+            p.value = self.values.base() + p.offset
+            p.grad = self.grads.base() + p.offset
+        return 0
+
+    def new_plane(self):
+        """A further plane of zeros, for the state of a trainer."""
+        cdef Plane plane = Plane()
+        plane.extend(self.top)
+        self.planes.append(plane)
+        return plane
+
+    def drop_plane(self, Plane plane not None):
+        """Give back a plane made by `new_plane`."""
+        self.planes = [p for p in self.planes if p is not plane]
+
+    def n_bytes(self):
+        """Bytes of each plane."""
+        return self.top * sizeof(float)
+
+    def move(self, Plane plane not None, mapping):
+        """Let a plane live in memory of the caller's, such as a shared mapping.
+
+        What the plane holds is copied there.  No graph may be running.
+
+        Args:
+            plane: `values`, `grads`, or a plane of `new_plane`.
+            mapping: a writable contiguous buffer on a 64-byte boundary, at least
+                `n_bytes()` long; a larger one leaves room for more parameters.
+
+        Raises:
+            ValueError: the mapping is too small or not on a boundary.
+        """
+        plane.move(mapping, self.top)
+        self.rebase()

@@ -1,0 +1,1 @@
+"""Ops: the registry, and one module for each family of ops."""

@@ -1,0 +1,51 @@
+"""The table of ops.  It owns every Op, for as long as the process lives."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from dynet_cy.core.tensor cimport Attr, Call, Dim
+
+
+cdef extern from "dynet_cy/op.h" nogil:
+    int STACK "DY_STACK"
+    int SHARE "DY_SHARE"
+    int BATCH "DY_BATCH"
+    int FLAT "DY_FLAT"
+    int ALONE "DY_ALONE"
+
+    ctypedef struct Shapes "dy_shapes":
+        uint32_t n
+        const Dim* const* x
+        Attr* attrs
+        const uint32_t* items
+        uint32_t n_items
+        uint32_t bd
+        void* object
+
+    ctypedef int (*DimRule "dy_dim_rule")(const Shapes* s, Dim* y) except -1
+    ctypedef void (*Forward "dy_forward")(const Call* c) noexcept nogil
+    ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
+    ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil
+    ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
+
+    ctypedef struct Op "dy_op":
+        const char* name
+        const char* args
+        uint32_t id
+        DimRule dim
+        Forward forward
+        Backward backward
+        Kept kept
+        Work work
+        uint8_t batching
+        uint8_t rule[3]
+        uint8_t assigns
+        uint8_t random
+        const char* alone_because
+        const char* no_gradient_because
+
+    int rule_of "dy_rule"(const Op* op, uint32_t i)
+
+cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
+                  Backward backward) except NULL
+cdef Op* op_at(uint32_t id) noexcept nogil
+cdef int same_dim(const Shapes* s, Dim* y) except -1

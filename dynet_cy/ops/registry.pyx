@@ -1,0 +1,90 @@
+"""The table of ops, filled by the families when they are imported."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+# Pointers to ops are kept by families and graphs, so the table never moves.
+cdef enum:
+    MAX_OPS = 1024
+
+cdef Op table[MAX_OPS]
+cdef uint32_t n_ops = 0
+
+_by_name = {}
+
+
+class DimensionError(ValueError):
+    """Shapes of arguments that do not fit an op.
+
+    The message gives the rule that was broken and every argument by name.
+    """
+
+
+cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
+                  Backward backward) except NULL:
+    """Add an op.  All else about it is set on the result, before its first use."""
+    global n_ops
+    if n_ops == MAX_OPS:
+        raise RuntimeError(f"more than {MAX_OPS} ops are registered")
+    key = name.decode()
+    if key in _by_name:
+        raise RuntimeError(f"op {key} is registered twice")
+    cdef Op* op = &table[n_ops]
+    memset(op, 0, sizeof(Op))
+    op.name = name
+    op.args = args
+    op.id = n_ops
+    op.dim = dim
+    op.forward = forward
+    op.backward = backward
+    op.batching = BATCH
+    op.alone_because = b""
+    op.no_gradient_because = b""
+    _by_name[key] = n_ops
+    n_ops += 1
+    return op
+
+
+cdef Op* op_at(uint32_t id) noexcept nogil:
+    return &table[id]
+
+
+cdef int same_dim(const Shapes* s, Dim* y) except -1:
+    """Shape rule of elementwise ops of one argument: y has the shape of x."""
+    cdef uint32_t i
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    return 0
+
+
+def describe(name=None):
+    """Facts about one op, or about all of them, as dictionaries.
+
+    Args:
+        name: name of an op; all ops when omitted.
+
+    Returns:
+        A dictionary, or a list of them in order of registration, with the keys
+        name, args, batching, rules, gradient (True, or why there is none) and
+        alone_because.
+
+    Raises:
+        KeyError: there is no op of that name.
+    """
+    if name is not None:
+        return _describe(_by_name[name])
+    return [_describe(i) for i in range(n_ops)]
+
+
+cdef _describe(uint32_t i):
+    cdef Op* op = &table[i]
+    rules = {STACK: "stack", SHARE: "share"}
+    return {
+        "name": op.name.decode(),
+        "args": op.args.decode(),
+        "batching": {BATCH: "batch", FLAT: "flat", ALONE: "alone"}[op.batching],
+        "rules": [rules[op.rule[k]] for k in range(3)],
+        "gradient": op.backward != NULL or op.no_gradient_because.decode(),
+        "alone_because": op.alone_because.decode(),
+    }

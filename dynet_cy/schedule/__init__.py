@@ -1,0 +1,1 @@
+"""Schedules: which nodes run, in what order, and which of them together."""

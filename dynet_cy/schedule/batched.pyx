@@ -1,0 +1,266 @@
+"""The batched schedules: nodes of equal signature run together.
+
+By agenda (Neubig, Goldberg and Dyer 2017, On-the-fly operation batching in
+dynamic computation graphs): of the signatures with nodes whose arguments are
+ready, the one whose remaining nodes have the least average depth runs next,
+with all its ready nodes.  By depth: nodes of equal depth and signature.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from dynet_cy.graph.graph cimport (
+    WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
+from dynet_cy.schedule.signature cimport (
+    Signatures, signature_of, signatures_open,
+)
+
+
+# All per wanted node, by its number less `lowest`.
+cdef struct Work:
+    uint32_t* sig
+    uint32_t* depth
+    uint32_t* next                  # the node after it in the list of its signature
+    uint32_t span
+    uint32_t deepest
+    Signatures signatures
+
+# All per signature: its list of nodes, first in first out, so that nodes run
+# in the order in which their arguments did and these lie side by side.
+cdef struct Queue:
+    uint32_t head
+    uint32_t tail
+    uint32_t ready
+    uint32_t left                   # nodes that have not run
+    uint64_t depths                 # sum over those
+
+cdef uint32_t NONE = 0xFFFFFFFFu
+
+
+cdef void* take(Graph* g, size_t bytes) noexcept nogil:
+    return arena_alloc(&g.scratch, bytes)
+
+
+cdef int prepare(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
+                 Work* w) noexcept nogil:
+    """Signature and depth of every wanted node."""
+    cdef uint32_t i, k, a
+    cdef uint32_t depth
+    cdef uint8_t* state = state_of(g)
+    cdef Node* x
+    cdef const uint32_t* args
+    w.span = target - lowest + 1
+    w.deepest = 0
+    w.sig = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    w.depth = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    w.next = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    if w.sig == NULL or w.depth == NULL or w.next == NULL:
+        return -1
+    if signatures_open(g, &w.signatures, count):
+        return -1
+    for i in range(w.span):
+        if not state[lowest + i] & WANTED:
+            continue
+        x = nodes_of(g) + lowest + i
+        args = args_of(g, x)
+        depth = 0
+        for k in range(x.nargs):
+            a = args[k]
+            if state[a] & WANTED and w.depth[a - lowest] >= depth:
+                depth = w.depth[a - lowest] + 1
+        w.depth[i] = depth
+        if depth > w.deepest:
+            w.deepest = depth
+        if signature_of(g, &w.signatures, lowest + i, &w.sig[i]):
+            return -1
+    return 0
+
+
+cdef inline void push(Work* w, Queue* q, uint32_t i) noexcept nogil:
+    w.next[i] = NONE
+    if q.ready:
+        w.next[q.tail] = i
+    else:
+        q.head = i
+    q.tail = i
+    q.ready += 1
+
+
+cdef int emit(Graph* g, Work* w, uint32_t sig, Queue* q, uint32_t lowest,
+              uint32_t* at) noexcept nogil:
+    """Write all ready nodes of a signature as one batch."""
+    cdef Batch* batch = <Batch*>arena_push(&g.batches, sizeof(Batch))
+    cdef uint32_t* order = order_of(g)
+    cdef uint32_t i = q.head
+    if batch == NULL:
+        return -1
+    batch.first = at[0]
+    batch.count = q.ready
+    batch.flat = w.signatures.keys[sig].flat
+    while i != NONE:
+        order[at[0]] = lowest + i
+        at[0] += 1
+        i = w.next[i]
+    q.left -= q.ready
+    q.ready = 0
+    return 0
+
+
+cdef Queue* open_queues(Graph* g, Work* w) noexcept nogil:
+    cdef Queue* queues = <Queue*>take(g, w.signatures.n * sizeof(Queue))
+    if queues != NULL:
+        memset(queues, 0, w.signatures.n * sizeof(Queue))
+    return queues
+
+
+cdef int plan_by_depth(Graph* g, uint32_t lowest, uint32_t target,
+                       uint32_t count) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Work w
+    cdef int failed = prepare(g, lowest, target, count, &w)
+    if not failed:
+        failed = run_depths(g, &w, lowest)
+    arena_rewind(&g.scratch, top)
+    return failed
+
+
+cdef int run_depths(Graph* g, Work* w, uint32_t lowest) noexcept nogil:
+    cdef uint8_t* state = state_of(g)
+    cdef Queue* queues = open_queues(g, w)
+    cdef uint32_t* levels = <uint32_t*>take(g, (w.deepest + 2) * sizeof(uint32_t))
+    cdef uint32_t* sorted_ = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    cdef uint32_t* active = <uint32_t*>take(g, w.signatures.n * sizeof(uint32_t))
+    cdef uint32_t i, k, d, n_active, sig
+    cdef uint32_t at = g.n_order
+    if queues == NULL or levels == NULL or sorted_ == NULL or active == NULL:
+        return -1
+    # Counting sort by depth; nodes of one depth stay in the order of making.
+    memset(levels, 0, (w.deepest + 2) * sizeof(uint32_t))
+    for i in range(w.span):
+        if state[lowest + i] & WANTED:
+            levels[w.depth[i] + 1] += 1
+    for d in range(w.deepest + 1):
+        levels[d + 1] += levels[d]
+    for i in range(w.span):
+        if state[lowest + i] & WANTED:
+            sorted_[levels[w.depth[i]]] = i
+            levels[w.depth[i]] += 1
+    k = 0
+    for d in range(w.deepest + 1):
+        n_active = 0
+        while k < levels[d]:
+            i = sorted_[k]
+            k += 1
+            sig = w.sig[i]
+            if queues[sig].ready == 0:
+                active[n_active] = sig
+                n_active += 1
+            queues[sig].left += 1
+            push(w, &queues[sig], i)
+        for i in range(n_active):
+            if emit(g, w, active[i], &queues[active[i]], lowest, &at):
+                return -1
+    return 0
+
+
+cdef int plan_by_agenda(Graph* g, uint32_t lowest, uint32_t target,
+                        uint32_t count) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Work w
+    cdef int failed = prepare(g, lowest, target, count, &w)
+    if not failed:
+        failed = run_agenda(g, &w, lowest, count)
+    arena_rewind(&g.scratch, top)
+    return failed
+
+
+cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept nogil:
+    cdef uint8_t* state = state_of(g)
+    cdef Queue* queues = open_queues(g, w)
+    cdef uint32_t* waits = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    cdef uint32_t* users = <uint32_t*>take(g, (w.span + 1) * sizeof(uint32_t))
+    cdef uint32_t* user
+    cdef uint32_t* active = <uint32_t*>take(g, w.signatures.n * sizeof(uint32_t))
+    cdef uint32_t i, k, a, sig, best, n_active = 0, n_edges = 0
+    cdef uint32_t at = g.n_order
+    cdef uint32_t end = g.n_order + count
+    cdef uint32_t ran
+    cdef Node* x
+    cdef const uint32_t* args
+    cdef Queue* q
+    cdef Queue* r
+    if queues == NULL or waits == NULL or users == NULL or active == NULL:
+        return -1
+    # users[a] .. users[a + 1]: where in `user` the users of node a are.
+    memset(users, 0, (w.span + 1) * sizeof(uint32_t))
+    for i in range(w.span):
+        if not state[lowest + i] & WANTED:
+            continue
+        q = &queues[w.sig[i]]
+        q.left += 1
+        q.depths += w.depth[i]
+        x = nodes_of(g) + lowest + i
+        args = args_of(g, x)
+        waits[i] = 0
+        for k in range(x.nargs):
+            a = args[k]
+            if state[a] & WANTED:
+                users[a - lowest] += 1
+                waits[i] += 1
+                n_edges += 1
+    user = <uint32_t*>take(g, n_edges * sizeof(uint32_t))
+    if user == NULL:
+        return -1
+    n_edges = 0
+    for i in range(w.span + 1):
+        n_edges += users[i]
+        users[i] = n_edges
+    for i in range(w.span - 1, -1, -1):         # backwards, so that lists end up rising
+        if not state[lowest + i] & WANTED:
+            continue
+        x = nodes_of(g) + lowest + i
+        args = args_of(g, x)
+        for k in range(x.nargs):
+            a = args[k]
+            if state[a] & WANTED:
+                users[a - lowest] -= 1
+                user[users[a - lowest]] = i
+    for i in range(w.span):
+        if state[lowest + i] & WANTED and waits[i] == 0:
+            sig = w.sig[i]
+            if queues[sig].ready == 0:
+                active[n_active] = sig
+                n_active += 1
+            push(w, &queues[sig], i)
+    while at < end:
+        best = 0
+        for k in range(1, n_active):
+            q = &queues[active[k]]
+            r = &queues[active[best]]
+            # least depths / left, compared without division
+            if (q.depths * r.left < r.depths * q.left
+                    or (q.depths * r.left == r.depths * q.left and q.head < r.head)):
+                best = k
+        sig = active[best]
+        n_active -= 1
+        active[best] = active[n_active]
+        q = &queues[sig]
+        ran = at
+        if emit(g, w, sig, q, lowest, &at):
+            return -1
+        while ran < at:
+            i = order_of(g)[ran] - lowest
+            ran += 1
+            q.depths -= w.depth[i]
+            for k in range(users[i], users[i + 1]):
+                a = user[k]
+                waits[a] -= 1
+                if waits[a] == 0:
+                    r = &queues[w.sig[a]]
+                    if r.ready == 0:
+                        active[n_active] = w.sig[a]
+                        n_active += 1
+                    push(w, r, a)
+    return 0

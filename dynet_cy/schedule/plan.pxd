@@ -1,0 +1,14 @@
+"""Plans: the nodes that a value needs, put into batches.
+
+A plan is written behind the batches that have run: node numbers into
+`graph.order`, and a Batch for each call into `graph.batches`, with `first`,
+`count` and `flat` set.  Nothing runs here.  All functions return 0, or -1 when
+an arena is full.
+"""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.graph cimport Graph
+
+cdef int plan(Graph* g, uint32_t target, int strategy, uint32_t* n_batches) noexcept nogil
+cdef void drop_plan(Graph* g) noexcept nogil

@@ -1,0 +1,37 @@
+"""Plans: the nodes that a value needs, put into batches."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from dynet_cy.graph.graph cimport WANTED, Batch, Graph, state_of
+from dynet_cy.memory.arena cimport arena_rewind
+from dynet_cy.schedule.batched cimport plan_by_agenda, plan_by_depth
+from dynet_cy.schedule.plain cimport plan_plain
+from dynet_cy.schedule.wanted cimport mark_wanted
+
+
+cdef int plan(Graph* g, uint32_t target, int strategy, uint32_t* n_batches) noexcept nogil:
+    """Plan the value of target, by a strategy: 0 plain, 1 by agenda, 2 by depth."""
+    cdef uint32_t lowest = target, count = 0
+    cdef int failed = mark_wanted(g, target, &lowest, &count)
+    if not failed:
+        if strategy == 0 or count == 1:
+            failed = plan_plain(g, lowest, target, count)
+        elif strategy == 1:
+            failed = plan_by_agenda(g, lowest, target, count)
+        else:
+            failed = plan_by_depth(g, lowest, target, count)
+    if failed:
+        drop_plan(g)
+        return -1
+    n_batches[0] = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
+    return 0
+
+
+cdef void drop_plan(Graph* g) noexcept nogil:
+    """Forget what is planned and has not run."""
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t i
+    for i in range(g.n_nodes):
+        state[i] &= <uint8_t>~WANTED
+    arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
+    arena_rewind(&g.batches, g.n_batches * sizeof(Batch))

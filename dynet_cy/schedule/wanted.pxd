@@ -1,0 +1,45 @@
+"""What a value needs: its ancestors that are not computed."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from dynet_cy.graph.graph cimport (
+    COMPUTED, WANTED, Graph, Node, args_of, nodes_of, order_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_push
+
+
+cdef inline int mark_wanted(Graph* g, uint32_t target, uint32_t* lowest,
+                            uint32_t* count) noexcept nogil:
+    """Mark target and all uncomputed nodes behind it, and list them in `order`.
+
+    Costs time in proportion to their number, not to the size of the graph.
+    """
+    cdef uint8_t* state = state_of(g)
+    cdef Node* nodes = nodes_of(g)
+    cdef uint32_t first = g.n_order
+    cdef uint32_t head = first
+    cdef uint32_t tail = first
+    cdef uint32_t a, i
+    cdef const uint32_t* args
+    if arena_push(&g.order, sizeof(uint32_t)) == NULL:
+        return -1
+    order_of(g)[tail] = target
+    tail += 1
+    state[target] |= WANTED
+    lowest[0] = target
+    while head < tail:
+        node = &nodes[order_of(g)[head]]
+        head += 1
+        args = args_of(g, node)
+        for i in range(node.nargs):
+            a = args[i]
+            if not state[a] & (COMPUTED | WANTED):
+                if arena_push(&g.order, sizeof(uint32_t)) == NULL:
+                    return -1
+                state[a] |= WANTED
+                order_of(g)[tail] = a
+                tail += 1
+                if a < lowest[0]:
+                    lowest[0] = a
+    count[0] = tail - first
+    return 0

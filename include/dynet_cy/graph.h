@@ -1,0 +1,99 @@
+/* A graph: nodes and everything they own, in arenas.
+ *
+ * Nodes are numbered in the order of their making, so arguments always have
+ * smaller numbers than the nodes that use them.
+ */
+#ifndef DYNET_CY_GRAPH_H
+#define DYNET_CY_GRAPH_H
+
+#include "arena.h"
+#include "storage.h"
+#include "tensor.h"
+
+/* State of a node, one byte each, apart from the nodes: passes over all of a
+ * graph read these alone. */
+enum {
+    DY_COMPUTED = 1,            /* its value stands */
+    DY_WANTED = 2,              /* the schedule in the making needs it */
+    DY_LIVE = 4,                /* backward: its gradient has been started */
+    DY_NEEDS_GRAD = 8,          /* backward: a parameter lies behind it */
+    DY_TRAINABLE = 16,          /* a leaf whose gradient goes to long-lived storage */
+    DY_SHARED = 32              /* a leaf that every batch element may share: a parameter */
+};
+
+typedef struct {
+    uint16_t op;
+    uint16_t item_count;        /* words of `items` per batch element */
+    uint32_t nargs;
+    uint32_t args;              /* where its arguments begin in graph.args */
+    uint32_t items;             /* where its items begin in graph.items */
+    dy_attr attrs[DY_ATTRS];
+    dy_dim dim;
+    uint32_t batch;             /* the executed batch that holds its value */
+    float *val;                 /* its value, once placed; NULL for parameters */
+    void *object;               /* long-lived object: parameter entry, lookup table */
+} dy_node;
+
+/* Nodes that were run together, as one call; kept for backward. */
+typedef struct {
+    uint32_t first, count;      /* its nodes: a range of graph.order */
+    uint32_t bd;                /* batch size of the call */
+    uint32_t flat;              /* shapes forgotten: an elementwise op on one long vector */
+    float **x;                  /* several nodes: each argument as laid out; NULL: shared */
+    uint32_t *items;
+    float *y;
+    float *kept;
+} dy_batch;
+
+#define DY_GRAPH_ARENAS 9
+
+typedef struct {
+    union {                     /* anonymous: by name, or all in turn */
+        dy_arena arenas[DY_GRAPH_ARENAS];
+        struct {
+            dy_arena nodes, args, items, state; /* by node number, or offset in a node */
+            dy_arena order;     /* uint32: node numbers in the order of execution */
+            dy_arena batches;   /* dy_batch */
+            dy_arena values, grads; /* a gradient lies in `grads` where its value lies in `values` */
+            dy_arena scratch;   /* gathered arguments, kept and temporary floats */
+        };
+    };
+    uint32_t n_nodes, n_batches, n_order;
+    uint32_t slot;              /* where the graph is in the table of graphs */
+    uint64_t version;           /* renewal and revert, unique over all graphs; ~0 while running */
+    uint64_t renewal;           /* the version, also while running */
+    uint64_t stream;            /* random stream of this graph and renewal */
+    uint32_t draws;             /* random draws taken since the renewal */
+    uint32_t stream_number;     /* of the graph, in order of making */
+    uint32_t n_renewals;
+    uint32_t n_forgets;         /* times that all values were dropped since the renewal */
+    int strategy;               /* how its nodes are scheduled */
+    uint8_t immediate;          /* compute each node when it is made */
+    uint8_t check_validity;     /* computed values must be finite */
+    int backward_from;          /* node of the last backward, or -1 */
+} dy_graph;
+
+static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }
+static inline uint8_t *dy_state(const dy_graph *g) { return (uint8_t *)g->state.base; }
+static inline uint32_t *dy_order(const dy_graph *g) { return (uint32_t *)g->order.base; }
+static inline dy_batch *dy_batches(const dy_graph *g) { return (dy_batch *)g->batches.base; }
+
+static inline uint32_t *dy_args(const dy_graph *g, const dy_node *x) {
+    return (uint32_t *)g->args.base + x->args;
+}
+
+static inline uint32_t *dy_items(const dy_graph *g, const dy_node *x) {
+    return (uint32_t *)g->items.base + x->items;
+}
+
+/* Where a node's value lies.  Storage may move, so parameters are asked anew. */
+static inline float *dy_value(const dy_node *x) {
+    return x->val ? x->val : ((const dy_param *)x->object)->value;
+}
+
+/* Where the gradient of the value at `v` lies. */
+static inline float *dy_gradient(const dy_graph *g, const float *v) {
+    return (float *)(g->grads.base + ((const char *)v - g->values.base));
+}
+
+#endif

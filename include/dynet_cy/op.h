@@ -1,0 +1,63 @@
+/* An op is data: a name, a shape rule, a forward, a backward, and how its nodes
+ * batch.  The graph, the schedules and the executors know ops only by this. */
+#ifndef DYNET_CY_OP_H
+#define DYNET_CY_OP_H
+
+#include "tensor.h"
+
+/* How one argument of many nodes becomes one argument of a batched call. */
+enum {
+    DY_STACK,                   /* laid side by side along the batch */
+    DY_SHARE                    /* the same node for all of them */
+};
+
+/* How the nodes of an op batch. */
+enum {
+    DY_BATCH,                   /* by the rule of each argument; shapes equal */
+    DY_FLAT,                    /* element by element: shapes do not matter */
+    DY_ALONE                    /* not at all: `alone_because` says why */
+};
+
+/* What a shape rule sees: the shapes of the arguments and the parameters. */
+typedef struct {
+    uint32_t n;
+    const dy_dim *const *x;
+    dy_attr *attrs;             /* the rule may bring them into normal form */
+    const uint32_t *items;
+    uint32_t n_items;
+    uint32_t bd;                /* batch size that the arguments share */
+    void *object;
+} dy_shapes;
+
+/* Writes the shape of the result; y->bd is already s->bd.  May raise. */
+typedef int (*dy_dim_rule)(const dy_shapes *s, dy_dim *y);
+typedef void (*dy_forward)(const dy_call *c);
+/* Gradient of argument i into c->dx. */
+typedef void (*dy_backward)(const dy_call *c, uint32_t i);
+/* Floats kept from forward for backward. */
+typedef size_t (*dy_kept)(const dy_call *c);
+/* Floats of working memory, in forward (i = -1) or in the backward of argument i. */
+typedef size_t (*dy_work)(const dy_call *c, int i);
+
+typedef struct dy_op {
+    const char *name;
+    const char *args;           /* names of the arguments: "a b", "xs..." */
+    uint32_t id;
+    dy_dim_rule dim;
+    dy_forward forward;
+    dy_backward backward;       /* NULL: the op has no gradient */
+    dy_kept kept;               /* NULL: none */
+    dy_work work;               /* NULL: none */
+    uint8_t batching;
+    uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
+    uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
+    uint8_t random;             /* its first item per batch element is a draw number */
+    const char *alone_because;
+    const char *no_gradient_because;
+} dy_op;
+
+static inline int dy_rule(const dy_op *op, uint32_t i) {
+    return op->rule[i == 0 ? 0 : 2 - (i & 1)];
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* Entries of long-lived parameter storage. */
+#ifndef DYNET_CY_STORAGE_H
+#define DYNET_CY_STORAGE_H
+
+#include <pthread.h>
+
+#include "tensor.h"
+
+/* One parameter, or one lookup table: `rows` rows of shape `dim`. */
+typedef struct {
+    dy_dim dim;
+    uint32_t rows;              /* 0: a parameter, no table */
+    uint32_t id;                /* number among all entries alive in the process */
+    size_t offset, size;        /* floats, in every plane of the storage */
+    float *value, *grad;
+    pthread_mutex_t *lock;      /* held while a graph adds to the gradient */
+    uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
+    uint32_t *touched;
+    uint32_t n_touched;
+    uint8_t updated;            /* trainers change it */
+    uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
+} dy_param;
+
+/* Note that row r of a table has a gradient. */
+static inline void dy_touch(dy_param *p, uint32_t r) {
+    if (!p->is_touched[r]) {
+        p->is_touched[r] = 1;
+        p->touched[p->n_touched++] = r;
+    }
+}
+
+/* Note that a graph has added to all of the gradient. */
+static inline void dy_note_gradient(dy_param *p) {
+    p->has_gradient = 1;
+    if (p->n_touched < p->rows)
+        for (uint32_t r = 0; r < p->rows; r++)
+            dy_touch(p, r);
+}
+
+#endif

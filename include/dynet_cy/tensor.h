@@ -1,0 +1,88 @@
+/* Plain structs shared by every layer, CPU and GPU.
+ *
+ * A tensor is column-major; the batch is its last, separate dimension, as in
+ * DyNet.  Batch elements lie `bstride` floats apart; a tensor whose batch size
+ * is 1 is shared by all batch elements of the others, so its bstride is 0.
+ */
+#ifndef DYNET_CY_TENSOR_H
+#define DYNET_CY_TENSOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DY_MAX_ND 7
+
+typedef struct {
+    uint32_t d[DY_MAX_ND];
+    uint32_t nd;
+    uint32_t bd;                /* batch size */
+} dy_dim;
+
+typedef struct {
+    dy_dim dim;
+    float *v;
+    size_t bstride;             /* floats from one batch element to the next */
+} dy_tensor;
+
+/* One word of an op's parameters: an axis, a flag, a constant. */
+typedef union {
+    float f;
+    int32_t i;
+    uint32_t u;
+} dy_attr;
+
+#define DY_ATTRS 4
+
+/* All that a forward or backward function sees.  The nodes of a batch arrive
+ * as one call whose batch size is the sum of theirs. */
+typedef struct {
+    uint32_t n;                 /* number of arguments */
+    const dy_tensor *x;
+    dy_tensor y;
+    dy_tensor dy;               /* backward: gradient of y */
+    dy_tensor dx;               /* backward: gradient of argument i */
+    int accumulate;             /* backward: add to dx (1) or assign it (0) */
+    const dy_attr *attrs;
+    const uint32_t *items;      /* op-specific list, item_count words per batch element of y */
+    uint32_t item_count;
+    void *object;               /* long-lived object of the node: a lookup table */
+    uint64_t seed;              /* key of the random stream */
+    uint64_t stream;            /* graph and renewal that the draws belong to */
+    float *kept;                /* op.kept() floats, written forward, read backward */
+    float *work;                /* op.work() floats, contents undefined */
+} dy_call;
+
+/* Number of floats in one batch element. */
+static inline size_t dy_size(const dy_dim *x) {
+    size_t n = 1;
+    for (uint32_t i = 0; i < x->nd; i++)
+        n *= x->d[i];
+    return n;
+}
+
+static inline size_t dy_total(const dy_dim *x) { return dy_size(x) * x->bd; }
+
+static inline uint32_t dy_axis(const dy_dim *x, uint32_t i) { return i < x->nd ? x->d[i] : 1; }
+
+static inline uint32_t dy_rows(const dy_dim *x) { return dy_axis(x, 0); }
+
+/* Columns when all axes after the first are read as one. */
+static inline size_t dy_cols(const dy_dim *x) {
+    size_t n = 1;
+    for (uint32_t i = 1; i < x->nd; i++)
+        n *= x->d[i];
+    return n;
+}
+
+/* Same shape, trailing ones aside; the batch is not compared. */
+static inline int dy_same_shape(const dy_dim *a, const dy_dim *b) {
+    uint32_t n = a->nd > b->nd ? a->nd : b->nd;
+    for (uint32_t i = 0; i < n; i++)
+        if (dy_axis(a, i) != dy_axis(b, i))
+            return 0;
+    return 1;
+}
+
+static inline float *dy_element(const dy_tensor *x, uint32_t b) { return x->v + b * x->bstride; }
+
+#endif
