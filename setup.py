@@ -114,7 +114,7 @@ class BuildExt(build_ext):
             self.link_blas(ext)
         if os.name == "posix":
             ext.extra_compile_args += self.posix_flags()
-            ext.extra_link_args += self.sanitizer_flags()
+            ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
 
@@ -132,7 +132,7 @@ class BuildExt(build_ext):
     def posix_flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
         level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
-        flags = [level]
+        flags = [level, "-pthread"]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
         # Headers of NumPy and OpenBLAS are system headers: their warnings are not ours.
         for path in self.system_includes():
