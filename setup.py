@@ -106,10 +106,8 @@ class BuildExt(build_ext):
     def set_flags(self, ext: Extension):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
         ext.define_macros += [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
-        ext.depends += relative(p for root in ("include", PACKAGE) for p in (HERE / root).rglob("*.h"))
-        native = HERE / PACKAGE / "kernels" / "native"
-        if ext.name in EXTRA_SOURCES:
-            ext.depends += relative(p for p in native.glob("*") if p.is_file())
+        headers = [*(HERE / "include").rglob("*"), *(HERE / PACKAGE / "kernels" / "native").rglob("*")]
+        ext.depends += relative(p for p in headers if p.is_file())
         if ext.name in USES_BLAS:
             self.link_blas(ext)
         if os.name == "posix":
