@@ -45,3 +45,4 @@ cdef extern from "dynet_cy/tensor.h" nogil:
     size_t cols_of "dy_cols"(const Dim* x)
     bint same_shape "dy_same_shape"(const Dim* a, const Dim* b)
     float* element "dy_element"(const Tensor* x, uint32_t b)
+    Dim dim_with_rows "dy_dim_with_rows"(const Dim* row, uint32_t rows)

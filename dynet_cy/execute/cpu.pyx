@@ -15,8 +15,9 @@ from dynet_cy.core.tensor cimport Call, Dim, Tensor, size_of, total_of
 from dynet_cy.graph.graph cimport (
     COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Node,
     args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
-    nodes_of, order_of, random_seed, state_of, unlock_graph, value_of,
+    nodes_of, order_of, state_of, unlock_graph, value_of,
 )
+from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t

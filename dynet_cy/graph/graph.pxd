@@ -124,7 +124,6 @@ cdef const Dim* dim_of(Expression x) except NULL
 cdef tuple shape_of(const Dim* d)
 cdef float* place(size_t n) except NULL
 cdef int forget(Graph* g) except -1
-cdef uint64_t random_seed() noexcept nogil
 cdef str describe_dim(const Dim* d)
 
 # Operators on expressions: filled by the family of each.

@@ -17,6 +17,7 @@ from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, Shapes, op_at
 
+from dynet_cy.kernels import draws
 from dynet_cy.memory.storage import parameter_names
 from dynet_cy.ops.registry import DimensionError
 
@@ -52,7 +53,6 @@ cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
 cdef uint32_t n_slots = 0
 cdef uint64_t renewals = 0
 cdef uint32_t streams = 0
-cdef uint64_t _seed = 0
 cdef int default_strategy = 0
 
 cdef Engine the_engine
@@ -792,10 +792,6 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
     g.version = g.renewal
 
 
-cdef uint64_t random_seed() noexcept nogil:
-    return _seed
-
-
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None):
     """Renew the current graph of this thread, before building for the next example.
 
@@ -855,20 +851,14 @@ def set_autobatching(strategy):
     default_strategy = checked_strategy(strategy)
 
 
-def seed():
-    """The key of all random streams."""
-    return _seed
-
-
 def set_seed(value):
-    """Set the key of all random streams, and begin the streams anew.
+    """Set the seed of all random streams, and begin the streams anew.
 
     Dropout masks, noise and initial values follow from it and from the order in
     which graphs, nodes and parameters are made, not from batching.
     """
-    global _seed
     cdef uint32_t slot
-    _seed = <uint64_t>(int(value) & 0xFFFFFFFFFFFFFFFF)
+    draws.set_seed(value)
     for slot in range(n_slots):
         if graphs[slot] != NULL:
             graphs[slot].n_renewals = 0

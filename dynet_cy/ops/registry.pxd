@@ -21,7 +21,13 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint32_t bd
         void* object
 
+
+cdef extern from "dynet_cy/op.h":
+    # The one function of an op that needs the GIL: it may raise.
     ctypedef int (*DimRule "dy_dim_rule")(const Shapes* s, Dim* y) except -1
+
+
+cdef extern from "dynet_cy/op.h" nogil:
     ctypedef void (*Forward "dy_forward")(const Call* c) noexcept nogil
     ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
     ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil

@@ -83,6 +83,14 @@ static inline int dy_same_shape(const dy_dim *a, const dy_dim *b) {
     return 1;
 }
 
+/* Shape of a table of rows as one tensor: the rows come last. */
+static inline dy_dim dy_dim_with_rows(const dy_dim *row, uint32_t rows) {
+    dy_dim d = *row;
+    if (rows)
+        d.d[d.nd++] = rows;
+    return d;
+}
+
 static inline float *dy_element(const dy_tensor *x, uint32_t b) { return x->v + b * x->bstride; }
 
 #endif

@@ -1,0 +1,8 @@
+"""dynet_cy"""
+import dynet_cy.execute.cpu
+from dynet_cy.graph import *
+from dynet_cy.model import *
+from dynet_cy.ops.unary import *
+from dynet_cy.ops.linalg import *
+from dynet_cy.ops.arithmetic import *
+from dynet_cy.ops.inputs import *

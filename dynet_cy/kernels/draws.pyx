@@ -1,0 +1,63 @@
+"""The seed of all random streams, and numbers drawn outside graphs.
+
+Every random number is a function of the seed, a stream, a draw of the stream
+and an index in the draw (Philox: Salmon, Moraes, Dror and Shaw 2011, Parallel
+random numbers: as easy as 1, 2, 3).  Each graph has a stream of its own; this
+module has the one for initial values.
+"""
+
+import secrets
+
+import numpy as np
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from dynet_cy.kernels.kernels cimport DY_RNG_normal, DY_RNG_uniform, K
+
+# Graphs count their streams up from 0.
+cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
+
+cdef uint64_t _seed = secrets.randbits(32)
+cdef uint64_t host_draws = 0
+
+
+cdef uint64_t random_seed() noexcept nogil:
+    return _seed
+
+
+def seed():
+    """The seed of all random streams; drawn at random unless it was set."""
+    return _seed
+
+
+def set_seed(value):
+    """Set the seed; the stream of initial values begins anew.
+
+    Args:
+        value: a whole number; its lowest 64 bits count.
+    """
+    global _seed, host_draws
+    _seed = <uint64_t>(int(value) & 0xFFFFFFFFFFFFFFFF)
+    host_draws = 0
+
+
+class HostRandom:
+    """Numbers from the stream of initial values."""
+
+    def uniform(self, n):
+        """The next n numbers, uniform in [0, 1), as float32 array."""
+        return _fill(n, DY_RNG_uniform, 0, 1)
+
+    def normal(self, n):
+        """The next n standard normal numbers, as float32 array."""
+        return _fill(n, DY_RNG_normal, 0, 1)
+
+
+cdef _fill(size_t n, int kind, float p0, float p1):
+    global host_draws
+    out = np.empty(n, np.float32)
+    cdef float[::1] view = out
+    if n:
+        K.rng[kind](_seed, HOST_STREAM, host_draws, 0, n, p0, p1, &view[0])
+    host_draws += 1
+    return out

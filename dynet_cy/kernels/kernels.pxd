@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels.h declares; `K` is the table for this CPU."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef extern from "dynet_cy/kernels.h" nogil:
+    enum:
+        DY_UNARY_negate, DY_UNARY_tanh, DY_UNARY_exp, DY_UNARY_expm1, DY_UNARY_log, DY_UNARY_log1p,
+        DY_UNARY_logistic, DY_UNARY_log_sigmoid, DY_UNARY_softplus, DY_UNARY_rectify,
+        DY_UNARY_square, DY_UNARY_cube, DY_UNARY_sqrt, DY_UNARY_abs, DY_UNARY_softsign,
+        DY_UNARY_erf, DY_UNARY_gelu, DY_UNARY_lgamma, DY_UNARY_sin, DY_UNARY_cos, DY_UNARY_tan,
+        DY_UNARY_asin, DY_UNARY_acos, DY_UNARY_atan, DY_UNARY_sinh, DY_UNARY_cosh, DY_UNARY_asinh,
+        DY_UNARY_acosh, DY_UNARY_atanh, DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round, DY_UNARY_elu,
+        DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_scale, DY_UNARY_shift, DY_UNARY_reciprocal_scale,
+        DY_UNARY_pow_const, DY_UNARY_min_const, DY_UNARY_max_const, DY_UNARY_clip, DY_UNARY_huber,
+        DY_UNARY_COUNT
+    enum:
+        DY_BINARY_add, DY_BINARY_sub, DY_BINARY_mul, DY_BINARY_div, DY_BINARY_min, DY_BINARY_max,
+        DY_BINARY_pow, DY_BINARY_squared_difference, DY_BINARY_abs_difference,
+        DY_BINARY_binary_log_loss, DY_BINARY_COUNT
+    enum:
+        DY_OPTIM_sgd, DY_OPTIM_momentum, DY_OPTIM_adagrad, DY_OPTIM_adadelta, DY_OPTIM_rmsprop,
+        DY_OPTIM_adam, DY_OPTIM_amsgrad, DY_OPTIM_COUNT
+    enum:
+        DY_RNG_uniform, DY_RNG_normal, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_COUNT
+
+    const char *const dy_unary_names[]
+    const char *const dy_binary_names[]
+    const char *const dy_optim_names[]
+    const char *const dy_rng_names[]
+    const int dy_optim_states[]
+
+    ctypedef struct dy_optim:
+        float lr, grad_scale, step_scale, b1, b2, eps
+
+    ctypedef struct dy_window:
+        size_t[2] size, stride, pad, out
+        size_t channels
+        size_t[2] inputs "in"
+
+    ctypedef void (*dy_unary_fwd)(size_t n, const float *x, float p0, float p1, float *y) noexcept nogil
+    ctypedef void (*dy_unary_bwd)(size_t n, const float *x, const float *y, const float *dy, float p0, float p1,
+                                  float *dx, int acc) noexcept nogil
+    ctypedef void (*dy_binary_fwd)(size_t n, const float *a, int sa, const float *b, int sb, float *y) noexcept nogil
+    ctypedef void (*dy_binary_bwd)(size_t n, const float *a, int sa, const float *b, int sb, const float *y,
+                                   const float *dy, float *dx, int acc) noexcept nogil
+    ctypedef void (*dy_optim_step)(size_t n, const dy_optim *h, const float *g, float *p, float *s0, float *s1,
+                                   float *s2) noexcept nogil
+    ctypedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0,
+                                 float p1, float *out) noexcept nogil
+
+    ctypedef struct dy_kernels:
+        const char *isa
+        dy_unary_fwd *unary_fwd
+        dy_unary_bwd *unary_bwd
+        dy_binary_fwd *binary_fwd
+        dy_binary_bwd *binary_bwd_a
+        dy_binary_bwd *binary_bwd_b
+        dy_optim_step *optim
+        dy_rng_fill *rng
+        void (*fill)(size_t n, float a, float *y) noexcept nogil
+        void (*scale)(size_t n, float a, const float *x, float *y) noexcept nogil
+        void (*axpy)(size_t n, float a, const float *x, float *y) noexcept nogil
+        void (*add)(size_t n, const float *x, float *y) noexcept nogil
+        float (*dot)(size_t n, const float *x, const float *y) noexcept nogil
+        float (*sum)(size_t n, const float *x) noexcept nogil
+        float (*sumsq)(size_t n, const float *x) noexcept nogil
+        float (*max)(size_t n, const float *x) noexcept nogil
+        size_t (*argmax)(size_t n, const float *x) noexcept nogil
+        int (*all_finite)(size_t n, const float *x) noexcept nogil
+        void (*repeat)(size_t rows, size_t cols, const float *b, float *y) noexcept nogil
+        void (*bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) noexcept nogil
+        void (*bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) noexcept nogil
+        void (*softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
+        void (*softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) noexcept nogil
+        void (*log_softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
+        void (*log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) noexcept nogil
+        void (*logsumexp)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
+        void (*logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx, int acc) noexcept nogil
+        void (*lstm_gates)(size_t h, size_t cols, const float *pre, float forget_bias, float *gates) noexcept nogil
+        void (*lstm_gates_bwd)(size_t h, size_t cols, const float *gates, const float *dgates, float *dpre, int acc) noexcept nogil
+        void (*lstm_c)(size_t h, size_t cols, const float *c_prev, const float *gates, float *c) noexcept nogil
+        void (*lstm_c_bwd)(size_t h, size_t cols, const float *c_prev, const float *gates, const float *dc, float *dc_prev, int acc_c, float *dgates, int acc_gates) noexcept nogil
+        void (*lstm_h)(size_t h, size_t cols, const float *gates, const float *c, float *y) noexcept nogil
+        void (*lstm_h_bwd)(size_t h, size_t cols, const float *gates, const float *c, const float *dy, float *dgates, int acc_gates, float *dc, int acc_c) noexcept nogil
+        void (*sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
+        void (*conv2d)(const dy_window *s, size_t out_channels, const float *x, const float *filter, float *work, float *y) noexcept nogil
+        void (*conv2d_bwd_x)(const dy_window *s, size_t out_channels, const float *filter, const float *dy, float *work, float *dx, int acc) noexcept nogil
+        void (*conv2d_bwd_filter)(const dy_window *s, size_t out_channels, const float *x, const float *dy, float *work, float *dfilter, int acc) noexcept nogil
+        void (*maxpool2d)(const dy_window *s, const float *x, float *y) noexcept nogil
+        void (*maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *dx, int acc) noexcept nogil
+        void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, uint32_t *out) noexcept nogil
+
+    const dy_kernels *dy_kernels_get(const char *isa)
+    void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
+                        int valid)
+    size_t dy_conv_work(const dy_window *s)
+
+
+cdef const dy_kernels *K

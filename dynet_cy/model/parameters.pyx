@@ -1,0 +1,694 @@
+"""Parameters, lookup tables and the collections that own them."""
+
+import numbers
+import os
+
+import numpy as np
+
+from libc.math cimport isfinite
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, dim_with_rows, size_of
+from dynet_cy.graph.graph cimport (
+    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, current,
+    current_graph, leaf, leaf_index,
+)
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
+from dynet_cy.memory.storage cimport Param, Storage, touch
+from dynet_cy.ops.registry cimport Op, register
+
+from dynet_cy.initializers import NumpyInitializer, as_initializer
+from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.textfile import (
+    LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
+)
+
+
+# ---- leaves of graphs --------------------------------------------------------
+
+cdef void lookup_forward(const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+
+
+cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        touch(p, c.items[b])
+        K.add(n, c.dy.v + b * n, p.grad + c.items[b] * n)
+
+
+# A parameter needs no running: its value is in storage.
+cdef Op* PARAMETER_LEAF = register(b"parameter", b"", NULL, NULL, NULL)
+PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storage"
+
+cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
+
+
+cdef class _Stored(Expression):
+    """What parameters and lookup tables share: an entry of a storage."""
+
+    cdef int check_open(self) except -1:
+        if self.storage is None:
+            raise TypeError(
+                f"{type(self).__name__} are made by a ParameterCollection, not by calling the class")
+        if self.storage.closed:
+            raise ReferenceError(
+                f"parameter {self.full_name}: its ParameterCollection has been deleted; keep the "
+                "collection for as long as its parameters are used")
+        return 0
+
+    cdef int leaf_in_current(self, bint update) except -1:
+        """Let the expression be the node of this parameter in the current graph."""
+        cdef ComputationGraph graph
+        cdef Extra extra
+        cdef Dim dim
+        self.check_open()
+        graph = current()
+        key = (self.p.id, update)
+        index = graph.leaves.get(key)
+        if index is None:
+            memset(&extra, 0, sizeof(Extra))
+            extra.object = self.p
+            extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
+            dim = dim_with_rows(&self.p.dim, self.p.rows)
+            index = leaf_index(PARAMETER_LEAF, &dim, &extra)
+            graph.leaves[key] = index
+            graph.keep.add(self.storage)
+        self.version = graph.g.version
+        self.slot = graph.g.slot
+        self.index = index
+        return 0
+
+    cdef int enter(self) except -1:
+        if current_graph().version != self.version:
+            self.leaf_in_current(True)
+        return 0
+
+    cdef Graph* graph(self) except NULL:
+        self.enter()
+        return current_graph()
+
+    def name(self):
+        """Full name: the names of the collections that it is in, then its own."""
+        self.check_open()
+        return self.full_name
+
+    def expr(self, update=False):
+        """An expression of the current graph with this value (for a table, all of it).
+
+        Args:
+            update: whether gradients reach the parameter; it is a constant when False.
+        """
+        cdef _Stored constant = _stored(type(self), self.storage, self.p, self.full_name)
+        cdef Expression x = Expression.__new__(Expression)
+        constant.leaf_in_current(bool(update))
+        x.version = constant.version
+        x.slot = constant.slot
+        x.index = constant.index
+        return x
+
+    def set_updated(self, updated):
+        """Set whether trainers change this parameter."""
+        self.check_open()
+        self.p.updated = bool(updated)
+
+    def is_updated(self):
+        """Whether trainers change this parameter."""
+        self.check_open()
+        return bool(self.p.updated)
+
+    def zero(self):
+        """Set the value to zero."""
+        self.check_open()
+        memset(self.p.value, 0, self.p.size * sizeof(float))
+
+    def scale(self, s):
+        """Multiply the value by s."""
+        self.check_open()
+        K.scale(self.p.size, s, self.p.value, self.p.value)
+
+    def scale_gradient(self, s):
+        """Multiply the gradient by s."""
+        self.check_open()
+        K.scale(self.p.size, s, self.p.grad, self.p.grad)
+
+    def save(self, fname, key="", append=False):
+        """Write this parameter to a text model file.
+
+        Args:
+            fname: name of the file; it is replaced whole or not at all.
+            key: name in the file; the full name when empty.
+            append: add to the file instead.
+        """
+        self.check_open()
+        _check_key(key)
+        write_text_model(fname, [_entry(self, key or self.full_name)], append)
+
+    def populate(self, fname, key):
+        """Read the value from a text model file.
+
+        Args:
+            fname: name of the file.
+            key: name of the parameter in the file.
+
+        Raises:
+            ModelFileError: the file has no such parameter, or one of another shape.
+        """
+        self.check_open()
+        _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
+
+    def __repr__(self):
+        return f"<{type(self).__name__} {self.full_name} {_file_dim(self)}>"
+
+
+cdef _Stored _stored(cls, Storage storage, Param* p, str name):
+    cdef _Stored x = cls.__new__(cls)
+    x.storage = storage
+    x.p = p
+    x.full_name = name
+    return x
+
+
+cdef tuple _file_dim(_Stored x):
+    """Shape as model files have it: for a table the rows come last."""
+    shape = shape_of(&x.p.dim)
+    return shape + (x.p.rows,) if x.p.rows else shape
+
+
+cdef object _floats_like(object values, str op, tuple shape):
+    """Values of exactly that shape as column-major floats, or a clear error."""
+    array = floats_in(values, op, "the value", 8)
+    if array.shape != shape:
+        raise ValueError(f"{op}: the value has shape {array.shape}, {shape} is needed")
+    return array
+
+
+cdef int _add_gradient_flag(_Stored x) except -1:
+    cdef uint32_t r
+    x.p.has_gradient = 1
+    for r in range(x.p.rows):
+        touch(x.p, r)
+    return 0
+
+
+cdef class Parameters(_Stored):
+    """A parameter: a tensor that is trained.  It can be used wherever an expression can.
+
+    Made by `ParameterCollection.add_parameters`.
+    """
+
+    def shape(self):
+        """Shape, a tuple."""
+        self.check_open()
+        return shape_of(&self.p.dim)
+
+    def as_array(self):
+        """The value as a new float32 array."""
+        self.check_open()
+        return array_of(self.p.value, shape_of(&self.p.dim))
+
+    def grad_as_array(self):
+        """The gradient that has been added up since the last update, as a new float32 array."""
+        self.check_open()
+        return array_of(self.p.grad, shape_of(&self.p.dim))
+
+    def set_value(self, values):
+        """Set the value from numbers of the same shape.
+
+        Raises:
+            ValueError: the shapes differ.
+        """
+        self.check_open()
+        array = _floats_like(values, f"set_value of {self.full_name}", shape_of(&self.p.dim))
+        copy_floats(array, self.p.value, self.p.size)
+
+    def clip_inplace(self, left, right):
+        """Bring every element of the value into [left, right]."""
+        self.set_value(np.clip(self.as_array(), left, right))
+
+
+cdef class LookupParameters(_Stored):
+    """A lookup table: rows of trained parameters, of which a graph uses a few.
+
+    Made by `ParameterCollection.add_lookup_parameters`.
+    """
+
+    def shape(self):
+        """Number of rows, then the shape of a row."""
+        self.check_open()
+        return (self.p.rows,) + shape_of(&self.p.dim)
+
+    def __len__(self):
+        self.check_open()
+        return self.p.rows
+
+    def __getitem__(self, index):
+        return lookup(self, index)
+
+    def __iter__(self):
+        for i in range(len(self)):
+            yield self[i]
+
+    def batch(self, indices, update=True):
+        """The rows of `indices` as a minibatch; see `lookup_batch`."""
+        return lookup_batch(self, indices, update)
+
+    def as_array(self):
+        """All rows as a new float32 array, the row number first."""
+        self.check_open()
+        return self.rows_first(self.p.value)
+
+    def grad_as_array(self):
+        """Gradients of all rows since the last update, as a new float32 array."""
+        self.check_open()
+        return self.rows_first(self.p.grad)
+
+    cdef object rows_first(self, const float* v):
+        array = array_of(v, shape_of(&self.p.dim) + (self.p.rows,))
+        return np.asfortranarray(np.moveaxis(array, -1, 0))
+
+    def row_as_array(self, row):
+        """One row as a new float32 array."""
+        return self.row(self.p.value, row)
+
+    def row_grad_as_array(self, row):
+        """The gradient of one row since the last update, as a new float32 array."""
+        return self.row(self.p.grad, row)
+
+    def rows_as_array(self, rows):
+        """Some rows as a new float32 array, the row number first."""
+        return np.stack([self.row_as_array(r) for r in rows])
+
+    def rows_grad_as_array(self, rows):
+        """Gradients of some rows as a new float32 array, the row number first."""
+        return np.stack([self.row_grad_as_array(r) for r in rows])
+
+    cdef object row(self, const float* v, object row):
+        self.check_open()
+        cdef uint32_t r = checked_row(self, row, "row_as_array")
+        return array_of(v + r * size_of(&self.p.dim), shape_of(&self.p.dim))
+
+    def init_row(self, row, values):
+        """Set one row.
+
+        Args:
+            row: its number.
+            values: numbers of the shape of a row, or as many in a flat list (column-major).
+
+        Raises:
+            IndexError: there is no such row.
+            ValueError: the shape is wrong.
+        """
+        self.check_open()
+        cdef size_t n = size_of(&self.p.dim)
+        r = checked_row(self, row, "init_row")
+        what = f"init_row of {self.full_name}"
+        array = floats_in(values, what, "the value", 7)
+        if array.shape != (n,):
+            array = _floats_like(array, what, shape_of(&self.p.dim))
+        copy_floats(array, self.p.value + <size_t>r * n, n)
+
+    def init_from_array(self, values):
+        """Set all rows from an array, the row number first.
+
+        Raises:
+            ValueError: the shape is wrong.
+        """
+        self.check_open()
+        array = _floats_like(values, f"init_from_array of {self.full_name}", self.shape())
+        copy_floats(np.asfortranarray(np.moveaxis(array, 0, -1)), self.p.value, self.p.size)
+
+
+cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
+    """The row as a number that is in range, or a clear error."""
+    if not isinstance(row, numbers.Integral) and not (
+            isinstance(row, numbers.Real) and row == int(row)):
+        raise TypeError(f"{op}: index {row!r} of {table.full_name} must be a whole number")
+    r = int(row)
+    if not 0 <= r < table.p.rows:
+        raise IndexError(
+            f"{op}: index {r} is out of range for {table.full_name} with {table.p.rows} rows")
+    return r
+
+
+def lookup(LookupParameters table not None, index, update=True):
+    """One row of a table.
+
+    Args:
+        table: lookup table with rows of shape ``{d...}``.
+        index: number of the row.
+        update: whether the row is trained; it is a constant when False.
+
+    Returns:
+        Expression of shape ``{d...}``.
+
+    Raises:
+        IndexError: there is no such row.
+    """
+    cdef uint32_t r
+    table.check_open()
+    if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
+        raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
+    r = checked_row(table, index, "lookup")
+    return _lookup(table, &r, 1, update)
+
+
+def lookup_batch(LookupParameters table not None, indices, update=True):
+    """Rows of a table as a minibatch.
+
+    Args:
+        table: lookup table with rows of shape ``{d...}``.
+        indices: numbers of n rows.
+        update: whether the rows are trained; they are constants when False.
+
+    Returns:
+        Expression of shape ``{d...}`` with batch size n.
+
+    Raises:
+        IndexError: there is no such row.
+        ValueError: the list is empty.
+    """
+    cdef uint32_t* rows
+    cdef uint32_t i, n = len(indices)
+    table.check_open()
+    if n == 0:
+        raise ValueError("lookup_batch: the list of indices is empty")
+    rows = <uint32_t*>malloc(n * sizeof(uint32_t))
+    if rows == NULL:
+        raise MemoryError(f"lookup_batch: {n} indices")
+    try:
+        for i in range(n):
+            rows[i] = checked_row(table, indices[i], "lookup_batch")
+        return _lookup(table, rows, n, update)
+    finally:
+        free(rows)
+
+
+cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n, bint update):
+    cdef Extra extra
+    cdef Dim dim = table.p.dim
+    cdef Expression x
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = update                   # constants do not batch with the trained
+    extra.items = rows
+    extra.n_items = n
+    extra.item_count = 1
+    extra.object = table.p
+    extra.state = TRAINABLE if update else 0
+    dim.bd = n
+    x = leaf(LOOKUP_LEAF, &dim, &extra)
+    current().keep.add(table.storage)
+    return x
+
+
+def parameter(*parameters):
+    """The expressions of parameters in the current graph, with gradients.
+
+    Parameters are expressions themselves, so there is no need to call this.
+
+    Returns:
+        An expression, or a tuple of them for several parameters.
+    """
+    if not parameters:
+        raise TypeError("parameter: no parameter was given")
+    made = tuple(_as_expression(p, True, "parameter") for p in parameters)
+    return made[0] if len(made) == 1 else made
+
+
+def const_parameter(p):
+    """The expression of a parameter in the current graph as a constant: without gradient."""
+    return _as_expression(p, False, "const_parameter")
+
+
+cdef _as_expression(p, bint update, str op):
+    if not isinstance(p, _Stored):
+        raise TypeError(f"{op}: the argument must be Parameters, not {type(p).__name__}")
+    return p.expr(update)
+
+
+# ---- model files -------------------------------------------------------------
+
+def _check_key(key):
+    if " " in key or "#" in key:
+        raise ValueError(f"Key could not include ' ' or '#': {key}")
+
+
+cdef tuple _entry(_Stored x, str name):
+    """The parameter as an entry of a text model file."""
+    kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
+    values = array_of(x.p.value, (x.p.size,))
+    grads = array_of(x.p.grad, (x.p.size,)) if x.p.has_gradient else None
+    return kind, name, _file_dim(x), values, grads
+
+
+cdef int _fill_entry(_Stored x, entry, fname) except -1:
+    if entry.dim != _file_dim(x):
+        raise ModelMismatchError(
+            f"has dimensions {entry.dim} in the file, {_file_dim(x)} in the collection",
+            os.fspath(fname), parameter=x.full_name)
+    copy_floats(np.ascontiguousarray(entry.values, np.float32), x.p.value, x.p.size)
+    if entry.grads is not None:
+        copy_floats(np.ascontiguousarray(entry.grads, np.float32), x.p.grad, x.p.size)
+        _add_gradient_flag(x)
+    return 0
+
+
+def _find(fname, key, lookup):
+    kind = LOOKUP if lookup else PARAMETER
+    if not key:
+        raise ValueError("populate: the key of the parameter in the file must not be empty")
+    for entry in read_text_model(fname, lambda k, name: k == kind and name == key):
+        return entry
+    raise ModelMismatchError(f"could not find key {key} in the model file", os.fspath(fname))
+
+
+# ---- collections -------------------------------------------------------------
+
+class ParameterCollection:
+    """Parameters, lookup tables and sub-collections, under names.
+
+    A root collection owns the memory of all below it.  When it is deleted, its
+    parameters can no longer be used.
+    """
+
+    def __init__(self):
+        self._name = "/"
+        self._root = None
+        self._storage = Storage()
+        self._all = []
+        self._taken = {}
+        self._taken_below = {}
+
+    def __del__(self):
+        # Sub-collections hold their root, so this is the end of all of them.
+        if self.__dict__.get("_root", self) is None:
+            self._storage.closed = True
+
+    def name(self):
+        """Full name, from "/" of the root on; ends with "/"."""
+        return self._name
+
+    @property
+    def storage(self):
+        """The flat memory of all parameters below the root: see `Storage.move`."""
+        return self._storage
+
+    def add_subcollection(self, name=None):
+        """A collection below this one; its parameters are also this one's.
+
+        Args:
+            name: without "/" and "_"; a number is appended when it is taken.
+        """
+        below = ParameterCollection.__new__(ParameterCollection)
+        below._name = self._name + _free_name(name or "", self._taken_below, "Submodel") + "/"
+        below._root = self._root or self
+        below._all = self._all
+        below._storage = self._storage
+        below._taken = {}
+        below._taken_below = {}
+        return below
+
+    def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
+        """Add a parameter.
+
+        Args:
+            dim: shape, a tuple or one number; that of the array if `init` is one.
+            init: an initializer, a number, an array, or one of "glorot" (the
+                default), "uniform", "normal", "he", "identity", "saxe".
+            name: without "/" and "_"; a number is appended when it is taken.
+            device: only "" and "CPU" so far.
+            scale: of "uniform" and "saxe".
+            mean: of "normal".
+            std: of "normal": the standard deviation.
+
+        Returns:
+            Parameters.
+
+        Raises:
+            ValueError: the shape, name or initializer is not possible.
+        """
+        return self._add(Parameters, dim, init, name, device, scale, mean, std)
+
+    def add_lookup_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0,
+                              std=1.0):
+        """Add a lookup table.
+
+        Args:
+            dim: number of rows, then the shape of a row.
+            init, name, device, scale, mean, std: as for `add_parameters`.
+
+        Returns:
+            LookupParameters.
+
+        Raises:
+            ValueError: the shape, name or initializer is not possible.
+        """
+        return self._add(LookupParameters, dim, init, name, device, scale, mean, std)
+
+    def parameters_from_numpy(self, array, name="", device=""):
+        """Add a parameter with the shape and values of an array."""
+        array = np.asarray(array)
+        return self.add_parameters(array.shape, NumpyInitializer(array), name, device)
+
+    def lookup_parameters_from_numpy(self, array, name="", device=""):
+        """Add a lookup table with the shape and values of an array, the row number first."""
+        array = np.asarray(array)
+        return self.add_lookup_parameters(array.shape, NumpyInitializer(array), name, device)
+
+    def _add(self, cls, dim, init, name, device, scale, mean, std):
+        cdef Dim d
+        cdef Param* p
+        cdef uint32_t rows = 0
+        if device not in ("", "CPU"):
+            raise RuntimeError(f"Invalid device name: {device}; there is only CPU so far")
+        is_lookup = cls is LookupParameters
+        what = "add_lookup_parameters" if is_lookup else "add_parameters"
+        if isinstance(init, np.ndarray):
+            dim = init.shape
+        if isinstance(dim, numbers.Real):
+            dim = (dim, 1) if is_lookup else (dim,)
+        if not isinstance(dim, (tuple, list)):
+            raise TypeError(f"{what}: the shape must be a tuple or a number, not {dim!r}")
+        shape = tuple(int(n) if isinstance(n, numbers.Real) and isfinite(n) else n for n in dim)
+        if is_lookup:
+            if not shape or shape[0] == 0:
+                raise ValueError(f"{what}: shape {shape} has no rows")
+            dim_from_shape(shape[:1], &d, what)
+            rows = d.d[0]
+            if len(shape) > 7:
+                raise ValueError(f"{what}: shape {shape} has {len(shape)} axes, at most 7 fit")
+            dim_from_shape(shape[1:], &d, what)
+            file_shape = shape[1:] + shape[:1]
+        else:
+            dim_from_shape(shape, &d, what)
+            file_shape = shape
+        initializer = as_initializer(init, shape, lookup=is_lookup, scale=scale, mean=mean, std=std)
+        values = np.empty(file_shape, np.float32, order="F")
+        initializer.fill(values, HostRandom(), is_lookup)
+        name = self._name + _free_name(name, self._taken, "Parameter")
+        p = (<Storage>self._storage).add(&d, rows, name)
+        copy_floats(values, p.value, p.size)
+        made = _stored(cls, self._storage, p, name)
+        self._all.append(made)
+        return made
+
+    def parameters_list(self):
+        """All Parameters of this collection and those below it, in the order of adding."""
+        return [x for x in self._below() if isinstance(x, Parameters)]
+
+    def lookup_parameters_list(self):
+        """All LookupParameters of this collection and those below it, in the order of adding."""
+        return [x for x in self._below() if isinstance(x, LookupParameters)]
+
+    def _below(self):
+        return [x for x in self._all if (<_Stored>x).full_name.startswith(self._name)]
+
+    def parameter_count(self):
+        """Number of trained numbers, those of lookup tables included."""
+        return sum((<_Stored>x).p.size for x in self._below())
+
+    def save(self, fname, name="", append=False):
+        """Write all parameters and tables to a text model file, which DyNet reads too.
+
+        The file is replaced whole or not at all: an interrupted save leaves the
+        old one.
+
+        Args:
+            fname: name of the file.
+            name: takes the place of this collection's name in the file; begins with "/".
+            append: add to the file instead.
+
+        Raises:
+            ValueError: the name is not possible.
+            OSError: the file cannot be written.
+        """
+        if name and not name.startswith("/"):
+            raise ValueError(f"Key should start with '/': {name}")
+        _check_key(name)
+        prefix = name if not name or name.endswith("/") else name + "/"
+
+        def renamed(x):
+            return prefix + x.name()[len(self._name):] if prefix else x.name()
+
+        ordered = self.parameters_list() + self.lookup_parameters_list()
+        write_text_model(fname, (_entry(x, renamed(x)) for x in ordered), append)
+
+    def populate(self, fname, key=""):
+        """Read all parameters and tables from a text model file, DyNet's too.
+
+        Entries are matched by kind and position, as in DyNet, not by name.
+        Nothing is changed unless the whole file fits.
+
+        Args:
+            fname: name of the file.
+            key: read only what is below this collection in the file.
+
+        Raises:
+            ModelFileError: the file is not a model, is cut off, or does not fit.
+        """
+        parameters, tables = self.parameters_list(), self.lookup_parameters_list()
+        entries = list(populate_entries(
+            fname, [(x.name(), _file_dim(x)) for x in parameters],
+            [(x.name(), _file_dim(x)) for x in tables], key))
+        for i, entry in entries:
+            _fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
+
+    def load_param(self, fname, key):
+        """Add a parameter read from a text model file.
+
+        Args:
+            fname: name of the file.
+            key: name of the parameter in the file; it keeps its last part.
+        """
+        entry = _find(fname, key, False)
+        values = entry.values.reshape(entry.dim, order="F")
+        return self.parameters_from_numpy(values)
+
+    def load_lookup_param(self, fname, key):
+        """Add a lookup table read from a text model file; see `load_param`."""
+        entry = _find(fname, key, True)
+        values = entry.values.reshape(entry.dim, order="F")
+        return self.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0))
+
+    def __repr__(self):
+        return f"<ParameterCollection {self._name} of {len(self._below())}>"
+
+
+def _free_name(name, taken, what):
+    if not isinstance(name, str):
+        raise TypeError(f"{what} name must be a string, not {type(name).__name__}")
+    if set(name) & set("/_ #"):
+        raise ValueError(f"{what} name could not include '/', '_', ' ' and '#': {name!r}")
+    n = taken.get(name, 0)
+    taken[name] = n + 1
+    # The first of a name has it plain, but a name of nothing is always numbered.
+    return f"{name}_{n}" if n or not name else name

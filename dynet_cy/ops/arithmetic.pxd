@@ -1,0 +1,8 @@
+"""Elementwise functions of two arguments, for other families to apply."""
+
+from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT
+from dynet_cy.ops.registry cimport Op
+
+cdef Op* BINARY[DY_BINARY_COUNT]
+
+cdef float number(object value, str op, str argument) except? -1

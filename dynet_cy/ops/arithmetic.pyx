@@ -1,0 +1,286 @@
+"""Elementwise functions of two arguments, constants, and sums of many.
+
+One row each in `include/dynet_cy/binary.def`.  Shapes broadcast as in numpy,
+axis by axis from the first: where one argument has size 1, its element serves
+for all of the other's.
+"""
+
+import numbers
+
+import numpy as np
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Tensor, axis_of, element, same_shape, size_of, total_of,
+)
+from dynet_cy.graph.graph cimport (
+    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_SUB, Expression, apply,
+    apply1, apply2, describe_dim, dim_of, set_operator,
+)
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
+    DY_BINARY_sub, DY_UNARY_negate, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_scale,
+    DY_UNARY_shift, K, dy_kernels,
+)
+from dynet_cy.ops.linalg cimport MATMUL
+from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
+from dynet_cy.ops.unary cimport UNARY, apply_unary
+
+from dynet_cy.ops.registry import DimensionError
+
+
+# ---- functions of two arguments ----------------------------------------------
+
+cdef extern from "dynet_cy/binary.h" nogil:
+    const dy_kernels* dy_binary_kernels
+    const char* const dy_binary_op_names[]
+    Forward dy_binary_forward[]
+    Backward dy_binary_backward[]
+
+dy_binary_kernels = K
+
+
+cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, m, n
+    y.nd = max(s.x[0].nd, s.x[1].nd)
+    for i in range(y.nd):
+        m = axis_of(s.x[0], i)
+        n = axis_of(s.x[1], i)
+        if m != n and m != 1 and n != 1:
+            raise DimensionError(f"a has {m} elements along axis {i} but b has {n}")
+        y.d[i] = n if m == 1 else m
+    return 0
+
+
+cdef int which
+for which in range(DY_BINARY_COUNT):
+    BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
+                             dy_binary_forward[which], dy_binary_backward[which])
+    BINARY[which].batching = FLAT
+    BINARY[which].assigns = True
+
+
+def cmult(Expression x not None, Expression y not None):
+    """Product element by element; shapes broadcast."""
+    return apply2(BINARY[DY_BINARY_mul], x, y)
+
+
+def cdiv(Expression x not None, Expression y not None):
+    """Quotient element by element; shapes broadcast."""
+    return apply2(BINARY[DY_BINARY_div], x, y)
+
+
+def colwise_add(Expression x not None, Expression y not None):
+    """Add a vector to every column of a matrix.
+
+    Shapes: ``x {m,n}``, ``y {m}`` -> ``{m,n}``.
+    """
+    cdef const Dim* a = dim_of(x)
+    cdef const Dim* b = dim_of(y)
+    if a.nd > 2 or size_of(b) != axis_of(b, 0) or axis_of(a, 0) != axis_of(b, 0):
+        raise DimensionError(
+            f"colwise_add: x must be a matrix and y a vector of as many rows\n"
+            f"    x  {describe_dim(a)}\n    y  {describe_dim(b)}")
+    return apply2(BINARY[DY_BINARY_add], x, y)
+
+
+def bmin(Expression x not None, Expression y not None):
+    """The smaller of two elements; of equal ones y has the gradient."""
+    return apply2(BINARY[DY_BINARY_min], x, y)
+
+
+def bmax(Expression x not None, Expression y not None):
+    """The larger of two elements; of equal ones y has the gradient."""
+    return apply2(BINARY[DY_BINARY_max], x, y)
+
+
+def pow(Expression x not None, y):
+    """x to the power of y, a number or an expression; shapes broadcast."""
+    if isinstance(y, Expression):
+        return apply2(BINARY[DY_BINARY_pow], x, y)
+    return apply_unary(DY_UNARY_pow_const, x, number(y, "pow", "y"), 0)
+
+
+# ---- operators ---------------------------------------------------------------
+
+cdef float number(object value, str op, str argument) except? -1:
+    """The value as a float, or a clear error."""
+    if isinstance(value, (float, int)):
+        return value
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "fiub":
+        return float(value)
+    raise TypeError(
+        f"{op}: {argument} must be an Expression or a number, not {type(value).__name__}")
+
+
+cdef object add(object a, object b):
+    if isinstance(a, Expression):
+        if isinstance(b, Expression):
+            return apply2(BINARY[DY_BINARY_add], a, b)
+        return apply_unary(DY_UNARY_shift, a, number(b, "+", "the right side"), 0)
+    return apply_unary(DY_UNARY_shift, b, number(a, "+", "the left side"), 0)
+
+
+cdef object subtract(object a, object b):
+    if isinstance(a, Expression):
+        if isinstance(b, Expression):
+            return apply2(BINARY[DY_BINARY_sub], a, b)
+        return apply_unary(DY_UNARY_shift, a, -number(b, "-", "the right side"), 0)
+    return apply_unary(DY_UNARY_shift, apply1(UNARY[DY_UNARY_negate], b), number(a, "-", "the left side"), 0)
+
+
+cdef object multiply(object a, object b):
+    cdef const Dim* m
+    cdef const Dim* n
+    if isinstance(a, Expression):
+        if isinstance(b, Expression):
+            m = dim_of(a)
+            n = dim_of(b)
+            # A scalar scales; all else is a product of matrices.
+            if (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0):
+                return apply2(BINARY[DY_BINARY_mul], a, b)
+            return apply2(MATMUL, a, b)
+        return apply_unary(DY_UNARY_scale, a, number(b, "*", "the right side"), 0)
+    return apply_unary(DY_UNARY_scale, b, number(a, "*", "the left side"), 0)
+
+
+cdef object divide(object a, object b):
+    if isinstance(a, Expression):
+        if isinstance(b, Expression):
+            return apply2(BINARY[DY_BINARY_div], a, b)
+        divisor = number(b, "/", "the right side")
+        if divisor == 0:
+            raise ZeroDivisionError("/: an expression is divided by the number 0")
+        return apply_unary(DY_UNARY_scale, a, 1.0 / divisor, 0)
+    return apply_unary(DY_UNARY_reciprocal_scale, b, number(a, "/", "the left side"), 0)
+
+
+cdef object negate(object a, object _):
+    return apply1(UNARY[DY_UNARY_negate], a)
+
+
+set_operator(OPERATOR_ADD, add)
+set_operator(OPERATOR_SUB, subtract)
+set_operator(OPERATOR_MUL, multiply)
+set_operator(OPERATOR_DIV, divide)
+set_operator(OPERATOR_NEG, negate)
+
+
+# ---- sums of many: y = sum xs, y = mean xs, y = max xs ------------------------
+
+cdef int equal_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    for i in range(1, s.n):
+        if not same_shape(s.x[i], s.x[0]):
+            raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    return 0
+
+
+cdef void add_scaled(const Call* c, float scale) noexcept nogil:
+    cdef uint32_t i, b
+    cdef size_t n = size_of(&c.y.dim)
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    for i in range(c.n):
+        for b in range(c.y.dim.bd):
+            K.axpy(n, scale, element(&c.x[i], b), element(&c.y, b))
+
+
+cdef void pass_scaled(const Call* c, float scale) noexcept nogil:
+    cdef uint32_t b
+    cdef size_t n = size_of(&c.y.dim)
+    if c.dx.dim.bd == c.y.dim.bd:
+        n *= c.y.dim.bd
+        if c.accumulate:
+            K.axpy(n, scale, c.dy.v, c.dx.v)
+        else:
+            K.scale(n, scale, c.dy.v, c.dx.v)
+        return
+    if not c.accumulate:
+        K.fill(n, 0, c.dx.v)
+    for b in range(c.y.dim.bd):
+        K.axpy(n, scale, element(&c.dy, b), c.dx.v)
+
+
+cdef void esum_forward(const Call* c) noexcept nogil:
+    add_scaled(c, 1)
+
+
+cdef void esum_backward(const Call* c, uint32_t i) noexcept nogil:
+    pass_scaled(c, 1)
+
+
+cdef void average_forward(const Call* c) noexcept nogil:
+    add_scaled(c, <float>(1.0 / c.n))
+
+
+cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
+    pass_scaled(c, <float>(1.0 / c.n))
+
+
+cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward)
+ESUM.batching = FLAT
+ESUM.assigns = True
+
+cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
+AVERAGE.batching = FLAT
+AVERAGE.assigns = True
+
+
+cdef void emax_forward(const Call* c) noexcept nogil:
+    cdef uint32_t i, b
+    cdef size_t n = size_of(&c.y.dim)
+    for b in range(c.y.dim.bd):
+        memcpy(element(&c.y, b), element(&c.x[0], b), n * sizeof(float))
+        for i in range(1, c.n):
+            K.binary_fwd[DY_BINARY_max](n, element(&c.y, b), 1, element(&c.x[i], b), 1,
+                                     element(&c.y, b))
+
+
+cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b, k
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef float y
+    for b in range(c.y.dim.bd):
+        for j in range(n):
+            y = element(&c.y, b)[j]
+            if element(&c.x[i], b)[j] != y:
+                continue
+            for k in range(i):                      # the first of equal ones has the gradient
+                if element(&c.x[k], b)[j] == y:
+                    break
+            else:
+                element(&c.dx, b)[j] += element(&c.dy, b)[j]
+
+
+cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
+EMAX.batching = FLAT
+
+
+def esum(xs):
+    """Sum of expressions of one shape.
+
+    Args:
+        xs: a list; those with batch size 1 count for every batch element of the others.
+
+    Raises:
+        ValueError: the list is empty, or shapes differ.
+    """
+    return apply(ESUM, xs, NULL)
+
+
+def average(xs):
+    """Mean of expressions of one shape; see `esum`."""
+    return apply(AVERAGE, xs, NULL)
+
+
+def emax(xs):
+    """Greatest of expressions of one shape, element by element; of equal ones
+    the first has the gradient.  See `esum`."""
+    return apply(EMAX, xs, NULL)

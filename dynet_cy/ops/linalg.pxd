@@ -1,0 +1,6 @@
+"""Products, for other families to apply."""
+
+from dynet_cy.ops.registry cimport Op
+
+cdef Op* MATMUL
+cdef Op* AFFINE

@@ -1,0 +1,200 @@
+"""Products of matrices and vectors."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
+)
+from dynet_cy.graph.graph cimport Expression, apply, apply2
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register
+
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef int product_dim(const Dim* a, const Dim* b, Dim* y, str left, str right) except -1:
+    """Shape of a b: y is a vector where b is one."""
+    if a.nd > 2 or b.nd > 2:
+        raise DimensionError(f"{left} and {right} must be matrices or vectors")
+    if axis_of(a, 1) != axis_of(b, 0):
+        raise DimensionError(
+            f"{left} has {axis_of(a, 1)} columns but {right} has {axis_of(b, 0)} rows")
+    y.nd = 2 if b.nd == 2 else 1
+    y.d[0] = axis_of(a, 0)
+    y.d[1] = axis_of(b, 1)
+    return 0
+
+
+cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil:
+    """y = a b + beta y, batch element by element."""
+    cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&b.dim)
+    cdef uint32_t i
+    if a.dim.bd == 1 and b.dim.bd == y.dim.bd:
+        # One matrix for all: the columns of all batch elements are one wide b.
+        K.sgemm(0, 0, m, n * b.dim.bd, k, 1, a.v, m, b.v, k, beta, y.v, m)
+        return
+    for i in range(y.dim.bd):
+        K.sgemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
+
+
+cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* da,
+                              bint accumulate) noexcept nogil:
+    """da = dy b' (+ da)."""
+    cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
+    cdef uint32_t i
+    if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
+        K.sgemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
+        return
+    for i in range(dy.dim.bd):
+        K.sgemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
+                accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
+
+
+cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* db,
+                              bint accumulate) noexcept nogil:
+    """db = a' dy (+ db)."""
+    cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&db.dim)
+    cdef uint32_t i
+    if a.dim.bd == 1 and db.dim.bd == dy.dim.bd:
+        K.sgemm(1, 0, k, n * db.dim.bd, m, 1, a.v, m, dy.v, m, accumulate, db.v, k)
+        return
+    for i in range(dy.dim.bd):
+        K.sgemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
+                accumulate or (db.dim.bd == 1 and i > 0), element(db, i), k)
+
+
+# ---- matmul: y = a b ---------------------------------------------------------
+
+cdef int matmul_dim(const Shapes* s, Dim* y) except -1:
+    return product_dim(s.x[0], s.x[1], y, "a", "b")
+
+
+cdef void matmul_forward(const Call* c) noexcept nogil:
+    multiply(&c.x[0], &c.x[1], &c.y, 0)
+
+
+cdef void matmul_backward(const Call* c, uint32_t i) noexcept nogil:
+    if i == 0:
+        multiply_backward_a(&c.x[1], &c.dy, &c.dx, c.accumulate)
+    else:
+        multiply_backward_b(&c.x[0], &c.dy, &c.dx, c.accumulate)
+
+
+MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
+# Nodes that multiply by the same a run as one product with a wider b.
+MATMUL.rule[0] = SHARE
+MATMUL.assigns = True
+
+
+# ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
+
+cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
+    cdef Dim product
+    cdef uint32_t i
+    if s.n % 2 == 0:
+        raise DimensionError(
+            f"{s.n} arguments given: an odd number is needed, b and then pairs of W and x")
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    for i in range(1, s.n, 2):
+        product_dim(s.x[i], s.x[i + 1], &product, f"xs[{i}]", f"xs[{i + 1}]")
+        if i == 1 and axis_of(&product, 0) == axis_of(s.x[0], 0) and axis_of(s.x[0], 1) == 1:
+            y.nd = product.nd                       # a vector b serves for all columns
+            y.d[1] = product.d[1]
+        elif not same_shape(&product, y):
+            raise DimensionError(
+                f"xs[{i}] xs[{i + 1}] has shape {axis_of(&product, 0)} x {axis_of(&product, 1)} "
+                f"but the sum so far has {axis_of(y, 0)} x {axis_of(y, 1)}")
+    return 0
+
+
+cdef void affine_transform_forward(const Call* c) noexcept nogil:
+    cdef const Tensor* b = &c.x[0]
+    cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
+    cdef uint32_t i
+    if cols_of(&b.dim) == n and b.dim.bd == c.y.dim.bd:
+        memcpy(c.y.v, b.v, total_of(&c.y.dim) * sizeof(float))
+    else:
+        for i in range(c.y.dim.bd):
+            if cols_of(&b.dim) == n:
+                memcpy(element(&c.y, i), element(b, i), m * n * sizeof(float))
+            else:
+                K.repeat(m, n, element(b, i), element(&c.y, i))
+    for i in range(1, c.n, 2):
+        multiply(&c.x[i], &c.x[i + 1], &c.y, 1)
+
+
+cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
+    cdef uint32_t k
+    if i == 0:
+        if cols_of(&c.dx.dim) == n and c.dx.dim.bd == c.y.dim.bd:
+            K.bias_bwd(m * n * c.y.dim.bd, 1, c.dy.v, c.dx.v, c.accumulate)
+        elif c.dx.dim.bd == 1 and cols_of(&c.dx.dim) == 1:
+            K.bias_bwd(m, n * c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
+        elif c.dx.dim.bd == 1:
+            K.bias_bwd(m * n, c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
+        else:
+            for k in range(c.y.dim.bd):
+                K.bias_bwd(m, n, element(&c.dy, k), element(&c.dx, k), c.accumulate)
+    elif i % 2:
+        multiply_backward_a(&c.x[i + 1], &c.dy, &c.dx, c.accumulate)
+    else:
+        multiply_backward_b(&c.x[i - 1], &c.dy, &c.dx, c.accumulate)
+
+
+AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
+                  affine_transform_forward, affine_transform_backward)
+AFFINE.rule[1] = SHARE
+AFFINE.assigns = True
+
+
+def affine_transform(exprs):
+    """b + W1 x1 + W2 x2 + ...: a layer without its activation.
+
+    Args:
+        exprs: the list ``[b, W1, x1, W2, x2, ...]`` with ``b {m}`` or ``{m,n}``,
+            ``W {m,k}`` and ``x {k}`` or ``{k,n}``; a vector b is added to every column.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    return apply(AFFINE, exprs, NULL)
+
+
+# ---- dot_product: y = sum_i a_i b_i -------------------------------------------
+
+cdef int dot_product_dim(const Shapes* s, Dim* y) except -1:
+    if size_of(s.x[0]) != size_of(s.x[1]):
+        raise DimensionError(f"a has {size_of(s.x[0])} elements but b has {size_of(s.x[1])}")
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef void dot_product_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t i
+    for i in range(c.y.dim.bd):
+        c.y.v[i] = K.dot(n, element(&c.x[0], i), element(&c.x[1], i))
+
+
+cdef void dot_product_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t k
+    for k in range(c.y.dim.bd):
+        K.axpy(n, c.dy.v[k], element(&c.x[1 - i], k), element(&c.dx, k))
+
+
+cdef Op* DOT_PRODUCT = register(b"dot_product", b"a b", dot_product_dim, dot_product_forward,
+                                dot_product_backward)
+
+
+def dot_product(Expression x not None, Expression y not None):
+    """Sum of the products of corresponding elements.
+
+    Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.
+    """
+    return apply2(DOT_PRODUCT, x, y)

@@ -1,0 +1,9 @@
+"""Elementwise functions of one argument, for other families to apply."""
+
+from dynet_cy.graph.graph cimport Expression
+from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT
+from dynet_cy.ops.registry cimport Op
+
+cdef Op* UNARY[DY_UNARY_COUNT]
+
+cdef Expression apply_unary(int which, Expression x, float p0, float p1)

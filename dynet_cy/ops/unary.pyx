@@ -1,0 +1,173 @@
+"""Elementwise functions of one argument: one row each in `include/dynet_cy/unary.def`."""
+
+from libc.string cimport memset
+
+from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x
+from dynet_cy.kernels.kernels cimport (
+    DY_UNARY_COUNT, DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan,
+    DY_UNARY_atanh, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp,
+    DY_UNARY_lgamma, DY_UNARY_log, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_rectify, DY_UNARY_selu,
+    DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softsign, DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan,
+    DY_UNARY_tanh, K, dy_kernels,
+)
+from dynet_cy.ops.registry cimport FLAT, Backward, Forward, register, same_dim
+
+
+cdef extern from "dynet_cy/unary.h" nogil:
+    const dy_kernels* dy_unary_kernels
+    const char* const dy_unary_op_names[]
+    Forward dy_unary_forward[]
+    Backward dy_unary_backward[]
+
+dy_unary_kernels = K
+
+cdef int which
+for which in range(DY_UNARY_COUNT):
+    UNARY[which] = register(dy_unary_op_names[which], b"x", same_dim, dy_unary_forward[which],
+                            dy_unary_backward[which])
+    UNARY[which].batching = FLAT
+    UNARY[which].assigns = True
+
+
+cdef Expression apply_unary(int which, Expression x, float p0, float p1):
+    """The node of a function with constants."""
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = p0
+    extra.attrs[1].f = p1
+    return apply1x(UNARY[which], x, &extra)
+
+
+def tanh(Expression x not None):
+    """Hyperbolic tangent of each element."""
+    return apply1(UNARY[DY_UNARY_tanh], x)
+
+
+def exp(Expression x not None):
+    """e to the power of each element."""
+    return apply1(UNARY[DY_UNARY_exp], x)
+
+
+def log(Expression x not None):
+    """Natural logarithm of each element; -inf at 0 and nan below."""
+    return apply1(UNARY[DY_UNARY_log], x)
+
+
+def logistic(Expression x not None):
+    """Logistic sigmoid 1 / (1 + e^-x) of each element."""
+    return apply1(UNARY[DY_UNARY_logistic], x)
+
+
+def rectify(Expression x not None):
+    """Rectifier max(x, 0) of each element (ReLU)."""
+    return apply1(UNARY[DY_UNARY_rectify], x)
+
+
+def square(Expression x not None):
+    """Square of each element."""
+    return apply1(UNARY[DY_UNARY_square], x)
+
+
+def cube(Expression x not None):
+    """Third power of each element."""
+    return apply1(UNARY[DY_UNARY_cube], x)
+
+
+def sqrt(Expression x not None):
+    """Square root of each element; its gradient is infinite at 0."""
+    return apply1(UNARY[DY_UNARY_sqrt], x)
+
+
+def abs(Expression x not None):
+    """Absolute value of each element; its gradient is taken to be 0 at 0."""
+    return apply1(UNARY[DY_UNARY_abs], x)
+
+
+def erf(Expression x not None):
+    """Gauss error function of each element."""
+    return apply1(UNARY[DY_UNARY_erf], x)
+
+
+def lgamma(Expression x not None):
+    """Logarithm of the absolute value of the gamma function of each element."""
+    return apply1(UNARY[DY_UNARY_lgamma], x)
+
+
+def log_sigmoid(Expression x not None):
+    """log(logistic(x)) of each element, without overflow."""
+    return apply1(UNARY[DY_UNARY_log_sigmoid], x)
+
+
+def softsign(Expression x not None):
+    """x / (1 + abs(x)) of each element."""
+    return apply1(UNARY[DY_UNARY_softsign], x)
+
+
+def sin(Expression x not None):
+    """Sine of each element."""
+    return apply1(UNARY[DY_UNARY_sin], x)
+
+
+def cos(Expression x not None):
+    """Cosine of each element."""
+    return apply1(UNARY[DY_UNARY_cos], x)
+
+
+def tan(Expression x not None):
+    """Tangent of each element."""
+    return apply1(UNARY[DY_UNARY_tan], x)
+
+
+def asin(Expression x not None):
+    """Inverse sine of each element."""
+    return apply1(UNARY[DY_UNARY_asin], x)
+
+
+def acos(Expression x not None):
+    """Inverse cosine of each element."""
+    return apply1(UNARY[DY_UNARY_acos], x)
+
+
+def atan(Expression x not None):
+    """Inverse tangent of each element."""
+    return apply1(UNARY[DY_UNARY_atan], x)
+
+
+def sinh(Expression x not None):
+    """Hyperbolic sine of each element."""
+    return apply1(UNARY[DY_UNARY_sinh], x)
+
+
+def cosh(Expression x not None):
+    """Hyperbolic cosine of each element."""
+    return apply1(UNARY[DY_UNARY_cosh], x)
+
+
+def asinh(Expression x not None):
+    """Inverse hyperbolic sine of each element."""
+    return apply1(UNARY[DY_UNARY_asinh], x)
+
+
+def acosh(Expression x not None):
+    """Inverse hyperbolic cosine of each element."""
+    return apply1(UNARY[DY_UNARY_acosh], x)
+
+
+def atanh(Expression x not None):
+    """Inverse hyperbolic tangent of each element."""
+    return apply1(UNARY[DY_UNARY_atanh], x)
+
+
+def selu(Expression x not None):
+    """Scaled exponential linear unit of each element (Klambauer et al. 2017)."""
+    return apply1(UNARY[DY_UNARY_selu], x)
+
+
+def elu(Expression x not None, float alpha=1.0):
+    """Exponential linear unit: x above 0, alpha (e^x - 1) below (Clevert et al. 2016)."""
+    return apply_unary(DY_UNARY_elu, x, alpha, 0)
+
+
+def silu(Expression x not None, float beta=1.0):
+    """Sigmoid linear unit x logistic(beta x) of each element (Elfwing et al. 2018)."""
+    return apply_unary(DY_UNARY_silu, x, beta, 0)

@@ -1,0 +1,119 @@
+/* Elementwise functions of two arguments, with broadcasting: a forward and a backward
+ * for each row of binary.def, over the kernels that the same row makes. */
+#ifndef DYNET_CY_BINARY_H
+#define DYNET_CY_BINARY_H
+
+#include "kernels.h"
+#include "tensor.h"
+
+static const dy_kernels *dy_binary_kernels;
+
+/* Runs of a broadcast call: `inner` elements along which each argument
+ * either moves by one or stands still, `outer` times. */
+typedef struct {
+    uint32_t nd;
+    size_t size[DY_MAX_ND + 1], a[DY_MAX_ND + 1], b[DY_MAX_ND + 1];
+} dy_runs;
+
+static void dy_runs_init(dy_runs *r, const dy_call *c) {
+    size_t sa = 1, sb = 1;
+    r->nd = 0;
+    for (uint32_t k = 0; k <= c->y.dim.nd; k++) {
+        int batch = k == c->y.dim.nd;
+        size_t n = batch ? c->y.dim.bd : c->y.dim.d[k];
+        size_t na = batch ? c->x[0].dim.bd : dy_axis(&c->x[0].dim, k);
+        size_t nb = batch ? c->x[1].dim.bd : dy_axis(&c->x[1].dim, k);
+        if (n == 1 && k)
+            continue;
+        size_t ma = na == 1 ? 0 : sa, mb = nb == 1 ? 0 : sb;
+        sa *= na;
+        sb *= nb;
+        /* An axis goes on where the one before it ends: one longer run. */
+        if (r->nd && (ma == 0) == (r->a[r->nd - 1] == 0) && (mb == 0) == (r->b[r->nd - 1] == 0)) {
+            r->size[r->nd - 1] *= n;
+            continue;
+        }
+        r->size[r->nd] = n;
+        r->a[r->nd] = ma;
+        r->b[r->nd] = mb;
+        r->nd++;
+    }
+}
+
+static size_t dy_runs_outer(const dy_runs *r) {
+    size_t n = 1;
+    for (uint32_t k = 1; k < r->nd; k++)
+        n *= r->size[k];
+    return n;
+}
+
+/* Offsets of run number `i` in a and b. */
+static void dy_runs_at(const dy_runs *r, size_t i, size_t *a, size_t *b) {
+    *a = *b = 0;
+    for (uint32_t k = 1; k < r->nd; k++) {
+        *a += i % r->size[k] * r->a[k];
+        *b += i % r->size[k] * r->b[k];
+        i /= r->size[k];
+    }
+}
+
+static void dy_binary_run(const dy_call *c, int which) {
+    dy_runs r;
+    dy_runs_init(&r, c);
+    size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
+    for (size_t i = 0; i < outer; i++) {
+        dy_runs_at(&r, i, &a, &b);
+        dy_binary_kernels->binary_fwd[which](n, c->x[0].v + a, r.a[0] != 0, c->x[1].v + b,
+                                             r.b[0] != 0, c->y.v + i * n);
+    }
+}
+
+static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
+    dy_runs r;
+    dy_runs_init(&r, c);
+    size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
+    dy_binary_bwd run = arg ? dy_binary_kernels->binary_bwd_b[which]
+                            : dy_binary_kernels->binary_bwd_a[which];
+    /* Runs that come back to the same place must add there. */
+    int comes_back = 0;
+    for (uint32_t k = 1; k < r.nd; k++)
+        comes_back |= (arg ? r.b[k] : r.a[k]) == 0;
+    int add = c->accumulate;
+    if (!add && comes_back) {
+        dy_binary_kernels->fill(dy_total(&c->dx.dim), 0.f, c->dx.v);
+        add = 1;
+    }
+    for (size_t i = 0; i < outer; i++) {
+        dy_runs_at(&r, i, &a, &b);
+        run(n, c->x[0].v + a, r.a[0] != 0, c->x[1].v + b, r.b[0] != 0, c->y.v + i * n,
+            c->dy.v + i * n, c->dx.v + (arg ? b : a), add);
+    }
+}
+
+#define BINARY(name, value, slope_a, slope_b) \
+    static void dy_forward_##name(const dy_call *c) { \
+        dy_binary_run(c, DY_BINARY_##name); \
+    } \
+    static void dy_backward_##name(const dy_call *c, uint32_t i) { \
+        dy_binary_run_backward(c, i, DY_BINARY_##name); \
+    }
+#include "binary.def"
+#undef BINARY
+
+#define BINARY(name, value, slope_a, slope_b) dy_forward_##name,
+static void (*const dy_binary_forward[])(const dy_call *) = {
+#include "binary.def"
+};
+#undef BINARY
+#define BINARY(name, value, slope_a, slope_b) dy_backward_##name,
+static void (*const dy_binary_backward[])(const dy_call *, uint32_t) = {
+#include "binary.def"
+};
+#undef BINARY
+#define BINARY(name, value, slope_a, slope_b) #name,
+static const char *const dy_binary_op_names[] = {
+#include "binary.def"
+};
+#undef BINARY
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sgemm: own microkernels for products with few columns, where general libraries lose most, OpenBLAS for the rest.
+ * docs/kernels.md has the measurements behind the choices. */
+
+#if DY_W >= 8
+
+/* The largest tile of C, in vectors of rows, for 1 to 6 columns: its accumulators take up to 12 of the 16 registers
+ * of AVX2 and 24 of the 32 of AVX-512. DY_TILES(T) lists all tiles as T(columns, vectors). */
+#define DY_UP_TO_2(T, N) T(N, 1) T(N, 2)
+#define DY_UP_TO_3(T, N) DY_UP_TO_2(T, N) T(N, 3)
+#define DY_UP_TO_4(T, N) DY_UP_TO_3(T, N) T(N, 4)
+#define DY_UP_TO_6(T, N) DY_UP_TO_4(T, N) T(N, 5) T(N, 6)
+#define DY_UP_TO_8(T, N) DY_UP_TO_6(T, N) T(N, 7) T(N, 8)
+#define DY_MAX_COLUMNS 6
+#if defined(DY_AVX512)
+#define DY_MAX_VECTORS {8, 8, 8, 6, 4, 4}
+#define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_8(T, 2) DY_UP_TO_8(T, 3) DY_UP_TO_6(T, 4) DY_UP_TO_4(T, 5) DY_UP_TO_4(T, 6)
+#else
+#define DY_MAX_VECTORS {8, 6, 4, 3, 2, 2}
+#define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_6(T, 2) DY_UP_TO_4(T, 3) DY_UP_TO_3(T, 4) DY_UP_TO_2(T, 5) DY_UP_TO_2(T, 6)
+#endif
+
+/* Which products are own ones. */
+#define DY_OWN_N(m, n, k, tb) ((n) > 1 && ((n) <= 8 || ((tb) && (k) <= 8)))
+#define DY_OWN_T(m, n, k) ((n) > 1 && (n) <= 8)
+
+typedef void (*DY_N(tile_fn))(size_t k, float alpha, const float *a, size_t lda, const float *b, size_t rs, size_t cs,
+                              float beta, float *c, size_t ldc, size_t tail);
+
+DY_INLINE vf DY_N(blend)(vf product, float alpha, float beta, vf old) {
+    return beta == 0 ? C(alpha) * product : C(alpha) * product + C(beta) * old;
+}
+
+/* C = alpha A B + beta C for R vectors of rows and N columns; element (p, j) of B stands at b[p * rs + j * cs]. When
+ * `part` is set, the last vector has `tail` lanes. R, N and part are literals wherever this is inlined: with sizes
+ * the compiler cannot see, the accumulators would live in memory. */
+DY_INLINE void DY_N(tile)(const int N, const int R, const int part, size_t k, float alpha, const float *a, size_t lda,
+                          const float *b, size_t rs, size_t cs, float beta, float *c, size_t ldc, size_t tail) {
+    vf acc[DY_MAX_COLUMNS][8];
+    DY_UNROLL for (int j = 0; j < N; j++)
+        DY_UNROLL for (int r = 0; r < R; r++) acc[j][r] = C(0.f);
+    for (size_t p = 0; p < k; p++, a += lda, b += rs) {
+        vf x[8];
+        DY_UNROLL for (int r = 0; r < R; r++)
+            x[r] = part && r == R - 1 ? ld_n(a + r * DY_W, tail) : ld(a + r * DY_W);
+        DY_UNROLL for (int j = 0; j < N; j++) {
+            vf y = C(b[j * cs]);
+            DY_UNROLL for (int r = 0; r < R; r++) acc[j][r] += x[r] * y;
+        }
+    }
+    DY_UNROLL for (int j = 0; j < N; j++, c += ldc)
+        DY_UNROLL for (int r = 0; r < R; r++) {
+            float *q = c + r * DY_W;
+            if (part && r == R - 1)
+                st_n(q, DY_N(blend)(acc[j][r], alpha, beta, beta == 0 ? C(0.f) : ld_n(q, tail)), tail);
+            else
+                st(q, DY_N(blend)(acc[j][r], alpha, beta, beta == 0 ? C(0.f) : ld(q)));
+        }
+}
+
+#define DY_TILE_PART(N, R, part)                                                    \
+    static void DY_N(tile_##N##_##R##_##part)(size_t k, float alpha, const float *a, size_t lda, const float *b, \
+                                              size_t rs, size_t cs, float beta, float *c, size_t ldc, size_t tail) { \
+        DY_N(tile)(N, R, part, k, alpha, a, lda, b, rs, cs, beta, c, ldc, tail); \
+    }
+#define DY_TILE(N, R) DY_TILE_PART(N, R, 0) DY_TILE_PART(N, R, 1)
+DY_TILES(DY_TILE)
+#define DY_TILE_ROW(N, R) [N - 1][R - 1] = {DY_N(tile_##N##_##R##_0), DY_N(tile_##N##_##R##_1)},
+static const DY_N(tile_fn) DY_N(tiles)[DY_MAX_COLUMNS][8][2] = {DY_TILES(DY_TILE_ROW)};
+
+/* Rows are split evenly among as few tiles as possible, columns likewise. The columns are the inner loop, so that the
+ * rows of A come from the first-level cache again. */
+static void DY_N(gemm_n)(size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b, size_t rs,
+                         size_t cs, float beta, float *c, size_t ldc) {
+    static const unsigned char most[DY_MAX_COLUMNS] = DY_MAX_VECTORS;
+    size_t column_tiles = (n + DY_MAX_COLUMNS - 1) / DY_MAX_COLUMNS, vectors = (m + DY_W - 1) / DY_W, tail = m % DY_W;
+    size_t widest = (n + column_tiles - 1) / column_tiles;
+    size_t row_tiles = (vectors + most[widest - 1] - 1) / most[widest - 1];
+    for (size_t t = 0, v = 0; t < row_tiles; t++) {
+        size_t r = (vectors - v) / (row_tiles - t);
+        int part = tail && v + r == vectors;
+        for (size_t u = 0, j = 0; u < column_tiles; u++) {
+            size_t w = (n - j) / (column_tiles - u);
+            DY_N(tiles)[w - 1][r - 1][part](k, alpha, a + v * DY_W, lda, b + j * cs, rs, cs, beta, c + v * DY_W + j * ldc,
+                                            ldc, tail);
+            j += w;
+        }
+        v += r;
+    }
+}
+
+/* C = alpha A' B + beta C for R columns of A and N of B: R * N dot products side by side. */
+DY_INLINE void DY_N(dots)(const int R, const int N, size_t k, float alpha, const float *a, size_t lda, const float *b,
+                          size_t ldb, float beta, float *c, size_t ldc) {
+    vf acc[4][4];
+    DY_UNROLL for (int i = 0; i < R; i++)
+        DY_UNROLL for (int j = 0; j < N; j++) acc[i][j] = C(0.f);
+    size_t n = k;
+    DY_EACH(
+        vf y[4];
+        DY_UNROLL for (int j = 0; j < N; j++) y[j] = L(b + j * ldb);
+        DY_UNROLL for (int r = 0; r < R; r++) {
+            vf x = L(a + r * lda);
+            DY_UNROLL for (int j = 0; j < N; j++) acc[r][j] += x * y[j];
+        }
+    );
+    DY_UNROLL for (int j = 0; j < N; j++)
+        DY_UNROLL for (int r = 0; r < R; r++) {
+            float *q = c + r + j * ldc, s = alpha * hsum(acc[r][j]);
+            *q = beta == 0 ? s : s + beta * *q;
+        }
+}
+
+typedef void (*DY_N(dots_fn))(size_t k, float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta,
+                              float *c, size_t ldc);
+#define DY_DOTS(N, R)                                                          \
+    static void DY_N(dots_##N##_##R)(size_t k, float alpha, const float *a, size_t lda, const float *b, size_t ldb, \
+                                     float beta, float *c, size_t ldc) {       \
+        DY_N(dots)(R, N, k, alpha, a, lda, b, ldb, beta, c, ldc);              \
+    }
+#define DY_DOTS_ROW(N, R) [N - 1][R - 1] = DY_N(dots_##N##_##R),
+#define DY_ALL_DOTS(T) DY_UP_TO_4(T, 1) DY_UP_TO_4(T, 2) DY_UP_TO_4(T, 3) DY_UP_TO_3(T, 4)
+DY_ALL_DOTS(DY_DOTS)
+static const DY_N(dots_fn) DY_N(dots_table)[4][4] = {DY_ALL_DOTS(DY_DOTS_ROW)};
+
+static void DY_N(gemm_t)(size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b, size_t ldb,
+                         float beta, float *c, size_t ldc) {
+    size_t column_tiles = (n + 3) / 4, most = (n + column_tiles - 1) / column_tiles == 4 ? 3 : 4;
+    size_t row_tiles = (m + most - 1) / most;
+    for (size_t t = 0, i = 0; t < row_tiles; t++) {
+        size_t r = (m - i) / (row_tiles - t);
+        for (size_t u = 0, j = 0; u < column_tiles; u++) {
+            size_t w = (n - j) / (column_tiles - u);
+            DY_N(dots_table)[w - 1][r - 1](k, alpha, a + i * lda, lda, b + j * ldb, ldb, beta, c + i + j * ldc, ldc);
+            j += w;
+        }
+        i += r;
+    }
+}
+
+#undef DY_UP_TO_2
+#undef DY_UP_TO_3
+#undef DY_UP_TO_4
+#undef DY_UP_TO_6
+#undef DY_UP_TO_8
+#undef DY_MAX_COLUMNS
+#undef DY_MAX_VECTORS
+#undef DY_TILES
+#undef DY_TILE_PART
+#undef DY_TILE
+#undef DY_TILE_ROW
+#undef DY_DOTS
+#undef DY_DOTS_ROW
+#undef DY_ALL_DOTS
+#endif
+
+static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b,
+                        size_t ldb, float beta, float *c, size_t ldc) {
+    if (!m || !n) return;
+    if (!k || alpha == 0) {
+        for (size_t j = 0; j < n; j++, c += ldc)
+            if (beta == 0) DY_N(fill)(m, 0, c);
+            else if (beta != 1) DY_N(scale)(m, beta, c, c);
+        return;
+    }
+    enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
+#if DY_W >= 8
+    if (!ta && DY_OWN_N(m, n, k, tb)) {
+        DY_N(gemm_n)(m, n, k, alpha, a, lda, b, tb ? ldb : 1, tb ? 1 : ldb, beta, c, ldc);
+        return;
+    }
+    if (ta && !tb && DY_OWN_T(m, n, k)) {
+        DY_N(gemm_t)(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        return;
+    }
+#endif
+    int ha = ta ? TRANSPOSED : PLAIN, hb = tb ? TRANSPOSED : PLAIN;
+    /* A single row or column is several times slower in sgemm than in sgemv. */
+    if (n == 1)
+        scipy_cblas_sgemv(COL_MAJOR, ha, (int)(ta ? k : m), (int)(ta ? m : k), alpha, a, (int)lda, b, tb ? (int)ldb : 1, beta,
+                          c, 1);
+    else if (m == 1)
+        scipy_cblas_sgemv(COL_MAJOR, tb ? PLAIN : TRANSPOSED, (int)(tb ? n : k), (int)(tb ? k : n), alpha, b, (int)ldb, a,
+                          ta ? 1 : (int)lda, beta, c, (int)ldc);
+    else
+        scipy_cblas_sgemm(COL_MAJOR, ha, hb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+}
+#undef DY_OWN_N
+#undef DY_OWN_T

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernel layer: one table of functions per instruction set. Plain C11; no state but the choice of the table. */
+#ifndef DYNET_CY_KERNELS_H
+#define DYNET_CY_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* DY_UNARY_tanh and so on: the rows of the .def files, in their order. */
+#define UNARY(name, y, dx) DY_UNARY_##name,
+enum {
+#include "unary.def"
+    DY_UNARY_COUNT
+};
+#undef UNARY
+#define BINARY(name, y, da, db) DY_BINARY_##name,
+enum {
+#include "binary.def"
+    DY_BINARY_COUNT
+};
+#undef BINARY
+#define OPTIM(name, states, rule) DY_OPTIM_##name,
+enum {
+#include "optim.def"
+    DY_OPTIM_COUNT
+};
+#undef OPTIM
+#define RNG(name, value) DY_RNG_##name,
+enum {
+#include "rng.def"
+    DY_RNG_COUNT
+};
+#undef RNG
+
+extern const char *const dy_unary_names[DY_UNARY_COUNT];
+extern const char *const dy_binary_names[DY_BINARY_COUNT];
+extern const char *const dy_optim_names[DY_OPTIM_COUNT];
+extern const char *const dy_rng_names[DY_RNG_COUNT];
+/* How many state arrays each optimiser keeps. */
+extern const int dy_optim_states[DY_OPTIM_COUNT];
+
+/* Hyperparameters of one update; unused ones are ignored. The gradient is multiplied by grad_scale, the step by
+ * step_scale. lr includes bias corrections (Adam: lr sqrt(1 - b2^t) / (1 - b1^t)). */
+typedef struct {
+    float lr, grad_scale, step_scale, b1, b2, eps;
+} dy_optim;
+
+/* Geometry of a convolution or pooling; see dy_window_init. Index 0 is the row direction, the contiguous one. */
+typedef struct {
+    size_t in[2], channels, size[2], stride[2], pad[2], out[2];
+} dy_window;
+
+typedef void (*dy_unary_fwd)(size_t n, const float *x, float p0, float p1, float *y);
+typedef void (*dy_unary_bwd)(size_t n, const float *x, const float *y, const float *dy, float p0, float p1, float *dx,
+                             int acc);
+/* sa and sb are the element strides of a and b, 0 (one value for all) or 1. */
+typedef void (*dy_binary_fwd)(size_t n, const float *a, int sa, const float *b, int sb, float *y);
+/* The gradient of an argument of stride 0 is the sum, in dx[0]. */
+typedef void (*dy_binary_bwd)(size_t n, const float *a, int sa, const float *b, int sb, const float *y, const float *dy,
+                              float *dx, int acc);
+typedef void (*dy_optim_step)(size_t n, const dy_optim *h, const float *g, float *p, float *s0, float *s1, float *s2);
+/* Elements offset .. offset + n - 1 of a draw; an element depends on (key, stream, draw) and its index alone. */
+typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0, float p1,
+                            float *out);
+
+typedef struct dy_kernels {
+    const char *isa;
+    dy_unary_fwd unary_fwd[DY_UNARY_COUNT];
+    dy_unary_bwd unary_bwd[DY_UNARY_COUNT];
+    dy_binary_fwd binary_fwd[DY_BINARY_COUNT];
+    dy_binary_bwd binary_bwd_a[DY_BINARY_COUNT];
+    dy_binary_bwd binary_bwd_b[DY_BINARY_COUNT];
+    dy_optim_step optim[DY_OPTIM_COUNT];
+    dy_rng_fill rng[DY_RNG_COUNT];
+#define KERNEL(result, name, arguments) result (*name) arguments;
+#include "kernels.def"
+#undef KERNEL
+} dy_kernels;
+
+/* The table of an instruction set: "baseline", "avx2", "avx512"; NULL asks for the best one, or the one that the
+ * environment variable DYNET_CY_ISA names. NULL when the name is unknown or the CPU lacks it; the environment
+ * variable is then ignored instead. */
+const dy_kernels *dy_kernels_get(const char *isa);
+
+/* valid: windows inside the image only (VALID); otherwise SAME padding, the larger half behind. */
+static inline void dy_window_init(dy_window *s, const size_t in[2], size_t channels, const size_t size[2],
+                                  const size_t stride[2], int valid) {
+    s->channels = channels;
+    for (int i = 0; i < 2; i++) {
+        s->in[i] = in[i];
+        s->size[i] = size[i];
+        s->stride[i] = stride[i];
+        s->pad[i] = 0;
+        if (valid) {
+            s->out[i] = in[i] < size[i] ? 0 : (in[i] - size[i]) / stride[i] + 1;
+        } else {
+            s->out[i] = (in[i] + stride[i] - 1) / stride[i];
+            size_t covered = s->out[i] ? (s->out[i] - 1) * stride[i] + size[i] : 0;
+            if (covered > in[i]) s->pad[i] = (covered - in[i]) / 2;
+        }
+    }
+}
+
+static inline size_t dy_conv_work(const dy_window *s) {
+    return s->out[0] * s->out[1] * s->size[0] * s->size[1] * s->channels;
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All kernels of one instruction set, ending in their table. The includer sets DY_ISA, the suffix of every name, and
+ * DY_W, the lanes of a vector. */
+
+#include "simd.h"
+#include "vmath.inl"
+#include "elementwise.inl"
+#include "reduce.inl"
+#include "lstm.inl"
+#include "rng.inl"
+#include "gemm.inl"
+#include "conv.inl"
+
+static const dy_kernels DY_N(table) = {
+    .isa = DY_STR(DY_ISA),
+#define UNARY(name, y, dx) .unary_fwd[DY_UNARY_##name] = DY_N(unary_fwd_##name), .unary_bwd[DY_UNARY_##name] = DY_N(unary_bwd_##name),
+#include "unary.def"
+#undef UNARY
+#define BINARY(name, y, da, db)                                                \
+    .binary_fwd[DY_BINARY_##name] = DY_N(binary_fwd_##name),                   \
+    .binary_bwd_a[DY_BINARY_##name] = DY_N(binary_bwd_a_##name),               \
+    .binary_bwd_b[DY_BINARY_##name] = DY_N(binary_bwd_b_##name),
+#include "binary.def"
+#undef BINARY
+#define OPTIM(name, states, rule) .optim[DY_OPTIM_##name] = DY_N(optim_##name),
+#include "optim.def"
+#undef OPTIM
+#define RNG(name, value) .rng[DY_RNG_##name] = DY_N(rng_##name),
+#include "rng.def"
+#undef RNG
+#define KERNEL(result, name, arguments) .name = DY_N(name),
+#include "kernels.def"
+#undef KERNEL
+};
+
+#undef DY_LANE
+#undef DY_ISA
+#undef DY_W

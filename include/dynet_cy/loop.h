@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DY_EACH(statements) runs the statements for every vector of n elements, the last one possibly in part. Inside,
+ * L(p) loads from p, S(p, x) stores to p, and K(x) clears the lanes behind the end, for sums. `whole` is a
+ * constant in each of the two copies, so the choice costs nothing. */
+#ifndef DYNET_CY_LOOP_H
+#define DYNET_CY_LOOP_H
+
+#define DY_EACH(...)                                                           \
+    do {                                                                       \
+        size_t i = 0;                                                          \
+        for (; i + DY_W <= n; i += DY_W) {                                     \
+            enum { whole = 1 };                                                \
+            __VA_ARGS__                                                        \
+        }                                                                      \
+        if (i < n) {                                                           \
+            enum { whole = 0 };                                                \
+            __VA_ARGS__                                                        \
+        }                                                                      \
+    } while (0)
+#define L(p) (whole ? ld((p) + i) : ld_n((p) + i, n - i))
+#define S(p, x) (whole ? st((p) + i, x) : st_n((p) + i, x, n - i))
+#define K(x) (whole ? (x) : keep_n(x, n - i))
+
+/* Stores a gradient: assigns, or adds when `acc` is set. */
+#define DY_GRADIENT(p, acc, x) S(p, (acc) ? L(p) + (x) : (x))
+
+#endif

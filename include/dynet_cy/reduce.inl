@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reductions, and the kernels that work column by column. */
+
+/* Four running sums hide the latency of the addition and round less than one. `term` is a macro of a loader. */
+#define DY_AT(p, k) ld((p) + i + (k) * DY_W)
+#define DY_TAIL(p, k) ld_n((p) + i, n - i)
+#define DY_SUM(name, arguments, term)                                          \
+    static float DY_N(name) arguments {                                        \
+        vf s0 = C(0.f), s1 = s0, s2 = s0, s3 = s0;                             \
+        size_t i = 0;                                                          \
+        for (; i + 4 * DY_W <= n; i += 4 * DY_W) {                             \
+            s0 += term(DY_AT, 0);                                              \
+            s1 += term(DY_AT, 1);                                              \
+            s2 += term(DY_AT, 2);                                              \
+            s3 += term(DY_AT, 3);                                              \
+        }                                                                      \
+        for (; i + DY_W <= n; i += DY_W) s0 += term(DY_AT, 0);                 \
+        if (i < n) s1 += term(DY_TAIL, 0);                                     \
+        return hsum((s0 + s1) + (s2 + s3));                                    \
+    }
+#define DY_TERM_SUM(load, k) load(x, k)
+#define DY_TERM_SUMSQ(load, k) (load(x, k) * load(x, k))
+#define DY_TERM_DOT(load, k) (load(x, k) * load(y, k))
+DY_SUM(sum, (size_t n, const float *x), DY_TERM_SUM)
+DY_SUM(sumsq, (size_t n, const float *x), DY_TERM_SUMSQ)
+DY_SUM(dot, (size_t n, const float *x, const float *y), DY_TERM_DOT)
+#undef DY_AT
+#undef DY_TAIL
+#undef DY_SUM
+#undef DY_TERM_SUM
+#undef DY_TERM_SUMSQ
+#undef DY_TERM_DOT
+
+static float DY_N(max)(size_t n, const float *x) {
+    vf m = C(-INFINITY);
+    DY_EACH(
+        vf t = L(x);
+        if (!whole) t = SEL(DY_N(lanes_below)(n - i), t, C(-INFINITY));
+        m = SEL((t > m) | (t != t), t, m);
+    );
+    return hmax(m);
+}
+
+/* Two passes, both at the speed of memory: cheaper than to carry indices in the vectors. */
+static size_t DY_N(argmax)(size_t n, const float *x) {
+    float m = DY_N(max)(n, x);
+    size_t i = 0;
+    if (m == m) {
+        while (i + DY_W <= n && !any(ld(x + i) == C(m))) i += DY_W;
+        while (i < n && x[i] != m) i++;
+    } else {
+        while (i < n && x[i] == x[i]) i++;
+    }
+    return i;
+}
+
+static int DY_N(all_finite)(size_t n, const float *x) {
+    vi bad = I(0), exponent = I(0x7f800000);
+    DY_EACH(bad |= (as_i(L(x)) & exponent) == exponent;);
+    return !any(bad);
+}
+
+static void DY_N(repeat)(size_t rows, size_t cols, const float *b, float *y) {
+    for (size_t c = 0; c < cols; c++) memcpy(y + c * rows, b, rows * sizeof *b);
+}
+
+static void DY_N(bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, x += rows, y += rows) DY_EACH(S(y, L(x) + L(b)););
+}
+
+static void DY_N(bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) {
+    size_t n = rows;
+    DY_EACH(
+        vf t = acc ? L(db) : C(0.f);
+        for (size_t c = 0; c < cols; c++) t += L(dy + c * rows);
+        S(db, t);
+    );
+}
+
+/* What to subtract before exp. An infinite maximum would give inf - inf; without it the sum of exponentials is
+ * 0 or inf, as it should be. */
+DY_INLINE float DY_N(offset)(size_t n, const float *x) {
+    float m = DY_N(max)(n, x);
+    return m - m == 0 ? m : 0;
+}
+
+DY_INLINE float DY_N(column_logsumexp)(size_t n, const float *x) {
+    float m = DY_N(offset)(n, x);
+    vf s = C(0.f);
+    DY_EACH(s += K(EXP(L(x) - C(m))););
+    return m + logf(hsum(s));
+}
+
+static void DY_N(softmax)(size_t rows, size_t cols, const float *x, float *y) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, x += rows, y += rows) {
+        float m = DY_N(max)(n, x);
+        vf s = C(0.f);
+        DY_EACH(
+            vf e = EXP(L(x) - C(m));
+            S(y, e);
+            s += K(e);
+        );
+        DY_N(scale)(n, 1 / hsum(s), y, y);
+    }
+}
+
+static void DY_N(softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, y += rows, dy += rows, dx += rows) {
+        vf mean = C(DY_N(dot)(n, y, dy));
+        DY_EACH(DY_GRADIENT(dx, acc, L(y) * (L(dy) - mean)););
+    }
+}
+
+static void DY_N(log_softmax)(size_t rows, size_t cols, const float *x, float *y) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, x += rows, y += rows) {
+        vf z = C(DY_N(column_logsumexp)(n, x));
+        DY_EACH(S(y, L(x) - z););
+    }
+}
+
+static void DY_N(log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, y += rows, dy += rows, dx += rows) {
+        vf total = C(DY_N(sum)(n, dy));
+        DY_EACH(DY_GRADIENT(dx, acc, L(dy) - EXP(L(y)) * total););
+    }
+}
+
+static void DY_N(logsumexp)(size_t rows, size_t cols, const float *x, float *y) {
+    for (size_t c = 0; c < cols; c++) y[c] = DY_N(column_logsumexp)(rows, x + c * rows);
+}
+
+static void DY_N(logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx,
+                                int acc) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, x += rows, dx += rows) {
+        vf z = C(y[c]), t = C(dy[c]);
+        DY_EACH(DY_GRADIENT(dx, acc, t * EXP(L(x) - z)););
+    }
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One float vector `vf` of DY_W lanes and its operations; a template, included once per instruction set.
+ * DY_W 1 is plain scalar C for compilers without vector extensions. Comparisons give a mask (`vi`: all bits set,
+ * or 1 in the scalar case), so masks may be joined with & and | but not inverted with ~, and only SEL, any and
+ * keep_n consume them. */
+
+#if DY_W == 1
+typedef float vf;
+typedef int32_t vi;
+typedef uint32_t vu;
+#define DY_LANE(x, i) (x)
+#else
+typedef float vf __attribute__((vector_size(4 * DY_W)));
+typedef int32_t vi __attribute__((vector_size(4 * DY_W)));
+typedef uint32_t vu __attribute__((vector_size(4 * DY_W)));
+#define DY_LANE(x, i) (x)[i]
+#endif
+
+DY_INLINE vi as_i(vf x) { vi r; memcpy(&r, &x, sizeof r); return r; }
+DY_INLINE vf as_f(vi x) { vf r; memcpy(&r, &x, sizeof r); return r; }
+DY_INLINE vf ld(const float *p) { vf r; memcpy(&r, p, sizeof r); return r; }
+DY_INLINE void st(float *p, vf x) { memcpy(p, &x, sizeof x); }
+
+#if DY_W == 1
+DY_INLINE vf C(float f) { return f; }
+DY_INLINE vi I(int32_t i) { return i; }
+DY_INLINE vf SEL(vi m, vf a, vf b) { return m ? a : b; }
+DY_INLINE vf to_f(vi x) { return (float)x; }
+#else
+/* f - 0 rather than f + 0: it keeps -0 and so folds to a plain broadcast. */
+DY_INLINE vf C(float f) { return f - (vf){0}; }
+DY_INLINE vi I(int32_t i) { return i + (vi){0}; }
+DY_INLINE vf SEL(vi m, vf a, vf b) { return as_f((as_i(a) & m) | (as_i(b) & ~m)); }
+DY_INLINE vf to_f(vi x) { return __builtin_convertvector(x, vf); }
+#endif
+
+/* The tail of an array: r lanes, 0 < r < DY_W, never touching memory behind them. The other lanes load as zero. */
+#if DY_W == 8 && defined(DY_X86)
+DY_INLINE vi DY_N(first)(size_t r) {
+    static const int32_t edge[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    vi m;
+    memcpy(&m, edge + 8 - r, sizeof m);
+    return m;
+}
+DY_INLINE vf ld_n(const float *p, size_t r) { return (vf)_mm256_maskload_ps(p, (__m256i)DY_N(first)(r)); }
+DY_INLINE vf keep_n(vf x, size_t r) { return as_f(as_i(x) & DY_N(first)(r)); }
+#elif DY_W == 16 && defined(DY_AVX512)
+DY_INLINE vf ld_n(const float *p, size_t r) { return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << r) - 1), p); }
+DY_INLINE vf keep_n(vf x, size_t r) { return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << r) - 1), (__m512)x); }
+#else
+DY_INLINE vf ld_n(const float *p, size_t r) {
+    float b[DY_W] = {0};
+    for (size_t i = 0; i < r; i++) b[i] = p[i];
+    return ld(b);
+}
+DY_INLINE vf keep_n(vf x, size_t r) {
+    float b[DY_W];
+    st(b, x);
+    return ld_n(b, r);
+}
+#endif
+
+/* AVX2 masked stores are microcoded on AMD; pieces of halving size forward from one stored vector. */
+#if DY_W == 16 && defined(DY_AVX512)
+DY_INLINE void st_n(float *p, vf x, size_t r) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << r) - 1), (__m512)x); }
+#else
+DY_INLINE void st_n(float *p, vf x, size_t r) {
+    float b[DY_W];
+    const float *q = b;
+    st(b, x);
+    DY_UNROLL for (size_t w = DY_W / 2; w; w /= 2)
+        if (r & w) {
+            memcpy(p, q, w * sizeof *p);
+            p += w;
+            q += w;
+        }
+}
+#endif
+
+/* Mask of the first r lanes. */
+DY_INLINE vi DY_N(lanes_below)(size_t r) {
+    vf ones = C(1.f);
+    return keep_n(ones, r) == ones;
+}
+
+DY_INLINE int any(vi m) {
+    int32_t b[DY_W], r = 0;
+    memcpy(b, &m, sizeof b);
+    for (int i = 0; i < DY_W; i++) r |= b[i];
+    return r != 0;
+}
+
+#define DY_HALVES(name, join)                                                  \
+    DY_INLINE float name(vf x) {                                               \
+        float b[DY_W];                                                         \
+        st(b, x);                                                              \
+        for (int w = DY_W / 2; w; w /= 2)                                      \
+            for (int i = 0; i < w; i++) b[i] = join(b[i], b[i + w]);           \
+        return b[0];                                                           \
+    }
+#define DY_JOIN_ADD(p, q) ((p) + (q))
+#define DY_JOIN_MAX(p, q) ((p) > (q) || (p) != (p) ? (p) : (q))
+DY_HALVES(hsum, DY_JOIN_ADD)
+DY_HALVES(hmax, DY_JOIN_MAX)
+#undef DY_HALVES
+#undef DY_JOIN_ADD
+#undef DY_JOIN_MAX

@@ -1,0 +1,166 @@
+"""The float64 update rules of tests/train/reference.py against DyNet."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.peer
+dynet = pytest.importorskip("dynet")
+
+
+def load_reference() -> Any:
+    path = Path(__file__).resolve().parent.parent / "train" / "reference.py"
+    spec = importlib.util.spec_from_file_location("trainer_reference", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = load_reference()
+
+ARGUMENTS: dict[str, list[dict[str, float]]] = {
+    "SimpleSGDTrainer": [{}, {"learning_rate": 0.5}],
+    "CyclicalSGDTrainer": [{}, {"learning_rate_min": 0.02, "learning_rate_max": 0.3, "step_size": 3, "gamma": 0.9}],
+    "MomentumSGDTrainer": [{}, {"learning_rate": 0.1, "mom": 0.5}],
+    "AdagradTrainer": [{}, {"learning_rate": 0.3, "eps": 0.2}],
+    "AdadeltaTrainer": [{}, {"eps": 0.3, "rho": 0.6}],
+    "RMSPropTrainer": [{}, {"learning_rate": 0.1, "eps": 0.3, "rho": 0.5}],
+    "AdamTrainer": [{}, {"alpha": 0.1, "beta_1": 0.7, "beta_2": 0.8, "eps": 0.3}],
+    "AmsgradTrainer": [{}, {"alpha": 0.1, "beta_1": 0.7, "beta_2": 0.6, "eps": 0.3}],
+}
+CASES = [(name, arguments) for name, several in ARGUMENTS.items() for arguments in several]
+
+
+class Pair:
+    """The same parameters, a matrix, a vector and a table, under DyNet's trainer and the reference."""
+
+    def __init__(self, name: str, arguments: dict[str, float], weight_decay: float = 0.0) -> None:
+        rng = np.random.default_rng(3)
+        start = [rng.normal(size=s).astype(np.float32) for s in ((2, 3), (4,), (5, 3))]
+        self.model = dynet.ParameterCollection()
+        self.model.set_weight_decay(weight_decay)
+        self.w = self.model.add_parameters((2, 3), init=start[0])
+        self.b = self.model.add_parameters((4,), init=start[1])
+        self.e = self.model.add_lookup_parameters((5, 3), init=start[2])
+        self.trainer = getattr(dynet, name)(self.model, **arguments)
+        self.reference = reference.ReferenceTrainer(name, start[:2], start[2:], weight_decay, **arguments)
+
+    def step(self, gw: np.ndarray | None, gb: np.ndarray | None, rows: dict[int, np.ndarray]) -> None:
+        dynet.renew_cg()
+        parts = []
+        if gw is not None:
+            parts.append(dynet.sum_elems(dynet.cmult(self.w, dynet.inputTensor(gw))))
+        if gb is not None:
+            parts.append(dynet.dot_product(self.b, dynet.inputTensor(gb)))
+        parts += [dynet.dot_product(self.e[i], dynet.inputTensor(g)) for i, g in rows.items()]
+        if parts:
+            loss = dynet.esum(parts)
+            loss.forward()
+            loss.backward()
+        table = np.zeros((5, 3))
+        for i, g in rows.items():
+            table[i] = g
+        self.trainer.update()
+        self.reference.update([gw, gb, table], [list(rows)])
+
+    def check(self) -> None:
+        dynet.renew_cg()
+        found = [self.w.npvalue(), self.b.npvalue(), self.e.npvalue().T]
+        for have, want in zip(found, self.reference.values):
+            np.testing.assert_allclose(have, want, rtol=2e-5, atol=2e-6)
+        assert self.trainer.learning_rate == pytest.approx(self.reference.learning_rate, rel=1e-5)
+
+
+def gradients(rng: np.random.Generator, scale: float) -> tuple[np.ndarray, np.ndarray, dict[int, np.ndarray]]:
+    def draw(*shape: int) -> np.ndarray:
+        return (rng.normal(size=shape) * scale).astype(np.float32)
+
+    rows = {int(i): draw(3) for i in rng.choice(4, size=2, replace=False)}  # the last row never
+    return draw(2, 3), draw(4), rows
+
+
+def run(pair: Pair) -> None:
+    rng = np.random.default_rng(11)
+    for number, scale in enumerate([1, 0.1, 8, 0.5, 3, 1, 0.01, 1, 20, 1]):
+        gw, gb, rows = gradients(rng, scale)
+        if number == 3:
+            gw = None  # not in the graph
+        if number == 5:
+            rows[next(iter(rows))][:] = 0  # looked up, without a gradient
+        if number == 7:
+            gw, gb, rows = None, None, {}  # an update without a backward
+        pair.step(gw, gb, rows)
+        pair.check()
+
+
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+@pytest.mark.parametrize(("name", "arguments"), CASES)
+def test_rule(name: str, arguments: dict[str, float], sparse: bool) -> None:
+    pair = Pair(name, arguments)
+    pair.trainer.set_sparse_updates(sparse)
+    pair.reference.sparse = sparse
+    run(pair)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 100.0])
+def test_clipping(threshold: float) -> None:
+    pair = Pair("SimpleSGDTrainer", {})
+    pair.trainer.set_clip_threshold(threshold)
+    pair.reference.threshold = threshold
+    run(pair)
+
+
+@pytest.mark.parametrize(("name", "arguments"), CASES)
+def test_weight_decay(name: str, arguments: dict[str, float]) -> None:
+    pair = Pair(name, arguments, weight_decay=0.2)
+    run(pair)  # far enough for the factor to start again from 1
+    assert pair.reference.factor > reference.RESCALE_BELOW
+
+
+@pytest.mark.parametrize("rate", [None, 0.02])
+@pytest.mark.parametrize("name", [n for n in ARGUMENTS if n != "CyclicalSGDTrainer"])
+def test_restart(name: str, rate: float | None) -> None:
+    pair = Pair(name, {})
+    run(pair)
+    pair.trainer.restart(rate) if rate is not None else pair.trainer.restart()
+    pair.reference.restart(rate)
+    run(pair)
+
+
+@pytest.mark.parametrize("name", ["SimpleSGDTrainer", "AdamTrainer"])
+def test_parameters_that_are_not_updated(name: str) -> None:
+    pair = Pair(name, {})
+    pair.w.set_updated(False)
+    pair.reference.updated[0] = False
+    rng = np.random.default_rng(5)
+    pair.step(*gradients(rng, 3.0))  # its gradient counts for clipping, and stays
+    pair.check()
+    assert pair.w.grad_as_array().any()
+    assert not pair.b.grad_as_array().any()
+
+
+def test_status(capfd: pytest.CaptureFixture[str]) -> None:
+    pair = Pair("SimpleSGDTrainer", {})
+    run(pair)
+    for _ in range(2):
+        capfd.readouterr()
+        pair.trainer.status()
+        assert capfd.readouterr().err == pair.reference.status()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+def test_bad_gradient_changes_nothing(bad: float) -> None:
+    pair = Pair("AdamTrainer", {})
+    before = [pair.w.as_array(), pair.b.as_array(), pair.e.as_array()]
+    gb = np.full(4, bad, dtype=np.float32)
+    with pytest.raises(RuntimeError, match="Magnitude of gradient is bad"):
+        pair.step(None, gb, {})
+    for have, want in zip([pair.w.as_array(), pair.b.as_array(), pair.e.as_array()], before):
+        np.testing.assert_array_equal(have, want)
+    assert pair.b.grad_as_array() == pytest.approx(np.full(4, bad), nan_ok=True)

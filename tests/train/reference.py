@@ -1,0 +1,189 @@
+"""The update rules of the trainers in float64 numpy, for tests to compare with. See tests/peer for DyNet itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+State = dict[str, np.ndarray]
+Rule = Callable[[State, np.ndarray, int, float], np.ndarray]
+"""(state of these numbers, changed in place; clipped gradient; number of the update, from 1; learning rate) -> step"""
+
+RESCALE_BELOW = 0.25
+
+
+def sgd() -> Rule:
+    return lambda state, g, t, lr: -lr * g
+
+
+def momentum(mom: float = 0.9) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["h"][...] = mom * state["h"] - lr * g
+        return state["h"].copy()
+
+    return rule
+
+
+def adagrad(eps: float = 1e-20) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["h"] += g * g
+        return -lr * g / np.sqrt(state["h"] + eps)
+
+    return rule
+
+
+def adadelta(eps: float = 1e-6, rho: float = 0.95) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["h"][...] = rho * state["h"] + (1 - rho) * g * g
+        step = -g * np.sqrt(state["d"] + eps) / np.sqrt(state["h"] + eps)
+        state["d"][...] = rho * state["d"] + (1 - rho) * step * step
+        return step
+
+    return rule
+
+
+def rmsprop(eps: float = 1e-8, rho: float = 0.9) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["h"][...] = rho * state["h"] + (1 - rho) * g * g
+        return -lr * g / np.sqrt(state["h"] + eps)
+
+    return rule
+
+
+def adam(beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8, amsgrad: bool = False) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["m"][...] = beta_1 * state["m"] + (1 - beta_1) * g
+        state["v"][...] = beta_2 * state["v"] + (1 - beta_2) * g * g
+        v = state["v"]
+        if amsgrad:
+            v = state["max"]
+            np.maximum(v, state["v"], out=v)
+        correction = math.sqrt(1 - beta_2**t) / (1 - beta_1**t)
+        return -lr * correction * state["m"] / (np.sqrt(v) + eps)
+
+    return rule
+
+
+def cyclical_rate(it: int, low: float, high: float, step_size: float, gamma: float) -> float:
+    """The learning rate that an update of number `it` (from 0) leaves behind."""
+    cycle = math.floor(1 + it / (2 * step_size))
+    x = abs(it / step_size - 2 * cycle + 1)
+    return low + (high - low) * max(0.0, 1 - x) * gamma**it
+
+
+# name of the trainer: rule, names of its state, name and default of the argument that is the learning rate
+RULES: dict[str, tuple[Callable[..., Rule], tuple[str, ...], tuple[str, float]]] = {
+    "SimpleSGDTrainer": (sgd, (), ("learning_rate", 0.1)),
+    "CyclicalSGDTrainer": (sgd, (), ("learning_rate_min", 0.01)),
+    "MomentumSGDTrainer": (momentum, ("h",), ("learning_rate", 0.01)),
+    "AdagradTrainer": (adagrad, ("h",), ("learning_rate", 0.1)),
+    "AdadeltaTrainer": (adadelta, ("h", "d"), ("", 1.0)),
+    "RMSPropTrainer": (rmsprop, ("h",), ("learning_rate", 0.001)),
+    "AdamTrainer": (adam, ("m", "v"), ("alpha", 0.001)),
+    "AmsgradTrainer": (lambda **k: adam(amsgrad=True, **k), ("m", "v", "max"), ("alpha", 0.001)),
+}
+
+
+class ReferenceTrainer:
+    """A trainer and the parameters it trains.
+
+    One difference from DyNet is meant: DyNet leaves parameters that are not updated out when the factor of weight decay
+    starts again from 1, so that their values jump; here they go on decaying like the others.
+
+    Args:
+        name: class name of the trainer.
+        dense: initial values of the parameters.
+        lookups: initial values of the lookup tables, rows first.
+        weight_decay: the coefficient.
+        arguments: those of the trainer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dense: Sequence[np.ndarray] = (),
+        lookups: Sequence[np.ndarray] = (),
+        weight_decay: float = 0.0,
+        **arguments: float,
+    ) -> None:
+        make, names, (rate_name, rate) = RULES[name]
+        self.learning_rate = float(arguments.pop(rate_name, rate))
+        self.cyclical: tuple[float, ...] = ()
+        if name == "CyclicalSGDTrainer":
+            high, size = arguments.pop("learning_rate_max", 0.1), arguments.pop("step_size", 2000)
+            self.cyclical = (self.learning_rate, high, size, arguments.pop("gamma", 1.0))
+        self.rule = make(**arguments)
+        self.raw = [np.array(a, dtype=np.float64) for a in [*dense, *lookups]]
+        self.dense = len(dense)
+        self.state: list[State] = [{n: np.zeros_like(a) for n in names} for a in self.raw]
+        self.updated = [True] * len(self.raw)
+        self.threshold = 5.0
+        self.sparse = True
+        self.weight_decay = weight_decay
+        self.factor = 1.0  # values are raw * factor
+        self.updates = self.steps = self.clips = 0
+
+    @property
+    def values(self) -> list[np.ndarray]:
+        """Values as a graph sees them."""
+        return [a * self.factor for a in self.raw]
+
+    def restart(self, learning_rate: float | None = None) -> None:
+        """Forget momentum and moments, but not the number of updates."""
+        for state in self.state:
+            for array in state.values():
+                array[...] = 0
+        if learning_rate is not None:
+            self.learning_rate = learning_rate
+
+    def clip_factor(self, grads: Sequence[np.ndarray]) -> float:
+        """What gradients are multiplied by."""
+        if self.threshold <= 0:
+            return 1.0
+        norm = math.sqrt(sum(float((np.asarray(g, dtype=np.float64) ** 2).sum()) for g in grads))
+        if not math.isfinite(norm):
+            raise RuntimeError(f"Magnitude of gradient is bad: {norm}")
+        if norm <= self.threshold:
+            return 1.0
+        self.clips += 1
+        return self.threshold / norm
+
+    def update(self, grads: Sequence[Any], touched: Sequence[Sequence[int]] = ()) -> None:
+        """One update.
+
+        Args:
+            grads: the gradient of each parameter, then of each lookup table; None is zero.
+            touched: the rows of each lookup table that were looked up; default: those with a gradient.
+        """
+        full = [np.zeros_like(a) if g is None else np.asarray(g, dtype=np.float64) for a, g in zip(self.raw, grads)]
+        scale = self.clip_factor(full)
+        self.steps += 1
+        self.updates += 1
+        for number, (raw, state, g) in enumerate(zip(self.raw, self.state, full)):
+            if not self.updated[number]:
+                continue
+            rows: Any = ...
+            if number >= self.dense and self.sparse:
+                table = number - self.dense
+                looked_up = touched[table] if touched else np.flatnonzero(g.reshape(len(g), -1).any(axis=1))
+                rows = np.array(sorted(set(map(int, looked_up))), dtype=np.intp)
+            part = {n: a[rows] for n, a in state.items()}
+            raw[rows] += self.rule(part, g[rows] * scale, self.steps, self.learning_rate) / self.factor
+            for n, a in part.items():
+                state[n][rows] = a
+        if self.cyclical:
+            self.learning_rate = cyclical_rate(self.steps - 1, *self.cyclical)
+        self.factor *= 1 - self.weight_decay
+        if self.factor < RESCALE_BELOW:
+            for raw in self.raw:
+                raw *= self.factor
+            self.factor = 1.0
+
+    def status(self) -> str:
+        """The line that `status()` writes; counts anew."""
+        text = f"[lr={self.learning_rate:g} clips={self.clips} updates={self.updates}] "
+        self.clips = self.updates = 0
+        return text
