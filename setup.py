@@ -111,16 +111,13 @@ class BuildExt(build_ext):
     def set_flags(self, ext: Extension):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
         ext.define_macros += [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
-        included = (p for root in ("include", PACKAGE) for p in (HERE / root).rglob("*"))
-        ext.depends += relative(p for p in included if p.suffix in {".h", ".def", ".inl"})
-        native = HERE / PACKAGE / "kernels" / "native"
-        if ext.name in EXTRA_SOURCES:
-            ext.depends += relative(p for p in native.glob("*") if p.is_file())
+        headers = [*(HERE / "include").rglob("*"), *(HERE / PACKAGE / "kernels" / "native").rglob("*")]
+        ext.depends += relative(p for p in headers if p.is_file())
         if ext.name in USES_BLAS:
             self.link_blas(ext)
         if os.name == "posix":
             ext.extra_compile_args += self.posix_flags()
-            ext.extra_link_args += self.sanitizer_flags()
+            ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
 
@@ -138,7 +135,7 @@ class BuildExt(build_ext):
     def posix_flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
         level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
-        flags = [level, *MATHS]
+        flags = [level, "-pthread"]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
         # Headers of NumPy and OpenBLAS are system headers: their warnings are not ours.
         for path in self.system_includes():
