@@ -309,8 +309,56 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     if recalculate:
         forget(g)
     if not state_of(g)[x.index] & COMPUTED:
-        the_engine.forward(g, x.index, g.strategy)
+        the_engine.forward(g, &x.index, 1, g.strategy)
     return g
+
+
+cdef list compute_all(object expressions, str op, bint recalculate):
+    """Compute expressions of one graph together, so that they batch with each other."""
+    cdef list xs = list(expressions)
+    cdef uint32_t i, n = len(xs)
+    cdef uint32_t* targets
+    cdef Graph* g
+    for i in range(n):
+        if not isinstance(xs[i], Expression):
+            raise TypeError(f"{op}: argument {i} must be an Expression, not {type(xs[i]).__name__}")
+    if n == 0:
+        return xs
+    g = (<Expression>xs[0]).graph()
+    targets = <uint32_t*>malloc(n * sizeof(uint32_t))
+    if targets == NULL:
+        raise MemoryError(f"{op}: {n} expressions")
+    try:
+        for i in range(n):
+            if (<Expression>xs[i]).graph() != g:
+                raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
+            targets[i] = (<Expression>xs[i]).index
+        if recalculate:
+            forget(g)
+        the_engine.forward(g, targets, n, g.strategy)
+    finally:
+        free(targets)
+    return xs
+
+
+def forward(exps, recalculate=False):
+    """Compute expressions of one graph together.
+
+    Args:
+        exps: a list of them.
+        recalculate: compute all of the graph anew.
+    """
+    compute_all(exps, "forward", recalculate)
+
+
+def npvalues(exps, recalculate=False):
+    """The values of expressions of one graph, computed together, as arrays: see `npvalue`."""
+    return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
+
+
+def values(exps, recalculate=False):
+    """The values of expressions of one graph, computed together: see `value`."""
+    return [x.value() for x in compute_all(exps, "values", recalculate)]
 
 
 cdef tuple full_shape(const Dim* d):
@@ -437,10 +485,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
         memset(node.attrs, 0, sizeof(node.attrs))
         node.object = NULL
         state[0] = 0
+    i = g.n_nodes
     g.n_nodes += 1
     if g.immediate and not state[0] & COMPUTED:
-        the_engine.forward(g, g.n_nodes - 1, 0)
-    return g.n_nodes - 1
+        the_engine.forward(g, &i, 1, 0)
+    return i
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
@@ -842,13 +891,21 @@ cdef int checked_strategy(strategy) except -1:
 
 
 def set_autobatching(strategy):
-    """Set how graphs are scheduled that are renewed from now on.
+    """Set how graphs are scheduled from their next renewal on; an empty current one at once.
 
     Args:
         strategy: 0 in order of making, 1 batched by agenda, 2 batched by depth.
     """
     global default_strategy
+    cdef Graph* g = dy_current
     default_strategy = checked_strategy(strategy)
+    if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
+        g.strategy = default_strategy
+
+
+def autobatching():
+    """How graphs are scheduled that are renewed without saying so: see `set_autobatching`."""
+    return default_strategy
 
 
 def set_seed(value):
