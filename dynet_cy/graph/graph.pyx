@@ -38,6 +38,22 @@ cdef extern from *:
     Graph* dy_current
     bint dy_too_large(const Dim* x) nogil
 
+cdef extern from *:
+    """
+    /* The error that is set, which is then no longer set. */
+    static PyObject *dy_take_error(void) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return value;
+    }
+    """
+    object take_error "dy_take_error"()
+
+ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
+
 cdef enum:
     MAX_GRAPHS = 65536
     MOST_DIMS_ON_STACK = 8
@@ -387,45 +403,65 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  Nothing is changed when an error is raised."""
     cdef const Dim* few[MOST_DIMS_ON_STACK]
-    cdef const Dim** dims = few
-    cdef Shapes s
+    cdef const Dim** many
     cdef Dim y
+    if n <= MOST_DIMS_ON_STACK:
+        shape_node(g, op, args, n, extra, few, &y)
+    else:
+        many = <const Dim**>malloc(n * sizeof(void*))
+        if many == NULL:
+            raise MemoryError(f"{op.name.decode()}: {n} arguments")
+        try:
+            shape_node(g, op, args, n, extra, many, &y)
+        finally:
+            free(many)
+    return append(g, op, args, n, extra, &y)
+
+
+cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                           Extra* extra, const Dim** dims, Dim* y) except -1:
+    """The shape of a node to be.  `dims` is room for those of its arguments."""
+    cdef Shapes s
     cdef uint32_t i
     cdef Node* nodes = nodes_of(g)
-    if n > MOST_DIMS_ON_STACK:
-        dims = <const Dim**>malloc(n * sizeof(void*))
-        if dims == NULL:
-            raise MemoryError(f"{op.name.decode()}: {n} arguments")
-    try:
-        s.bd = 1
-        for i in range(n):
-            dims[i] = &nodes[args[i]].dim
-            if dims[i].bd != s.bd and dims[i].bd != 1:
-                if s.bd != 1:
-                    raise DimensionError(f"batch sizes {s.bd} and {dims[i].bd} differ")
-                s.bd = dims[i].bd
-        s.n = n
-        s.x = dims
-        if extra != NULL:
-            s.attrs = extra.attrs
-            s.items = extra.items
-            s.n_items = extra.n_items
-            s.object = extra.object
-        else:
-            s.attrs = NULL
-            s.items = NULL
-            s.n_items = 0
-            s.object = NULL
-        y.bd = s.bd
-        op.dim(&s, &y)
-        if dy_too_large(&y):
-            raise DimensionError(f"the result {describe_dim(&y)} is too large")
-    except (DimensionError, IndexError) as error:
-        raise type(error)(explain(op, str(error), args, n, nodes, g)) from None
-    finally:
-        if dims != few:
-            free(dims)
-    return append(g, op, args, n, extra, &y)
+    s.bd = 1
+    for i in range(n):
+        dims[i] = &nodes[args[i]].dim
+        if dims[i].bd != s.bd and dims[i].bd != 1:
+            if s.bd != 1:
+                fail(g, op, args, n, f"batch sizes {s.bd} and {dims[i].bd} differ")
+            s.bd = dims[i].bd
+    s.n = n
+    s.x = dims
+    if extra != NULL:
+        s.attrs = extra.attrs
+        s.items = extra.items
+        s.n_items = extra.n_items
+        s.object = extra.object
+    else:
+        s.attrs = NULL
+        s.items = NULL
+        s.n_items = 0
+        s.object = NULL
+    y.bd = s.bd
+    # Called as if it could not raise: a try block costs more than the rest of this function.
+    if (<QuietDimRule>op.dim)(&s, y) == -1:
+        fail(g, op, args, n, None)
+    if dy_too_large(y):
+        fail(g, op, args, n, f"the result {describe_dim(y)} is too large")
+    return 0
+
+
+cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reason) except -1:
+    """Raise with the reason, or with that of the error now set, and all arguments."""
+    kind = DimensionError
+    if reason is None:
+        error = take_error()
+        if not isinstance(error, (DimensionError, IndexError)):
+            raise error
+        kind = type(error)
+        reason = str(error)
+    raise kind(explain(op, reason, args, n, nodes_of(g), g))
 
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
