@@ -2,6 +2,8 @@
 
 import threading
 
+import numpy as np
+
 cimport cython
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -116,7 +118,7 @@ cdef class Expression:
                 return g
             if same_renewal(self.version, g.renewal):
                 if g.version == RUNNING:
-                    raise RuntimeError("the graph of this expression is running in another thread")
+                    raise_running()
                 if survives(g, self):
                     self.version = g.version
                     return g
@@ -214,16 +216,14 @@ cdef class Expression:
         if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
-        if x.val == NULL and x.object != NULL and state & TRAINABLE:
+        if state & SHARED and state & TRAINABLE:
             return array_of((<Param*>x.object).grad, full_shape(&x.dim))
         if state & LIVE:
             return array_of(gradient_at(g, x.val), full_shape(&x.dim))
         if not state & NEEDS_GRAD:
             raise RuntimeError(
                 "gradient: no parameter lies behind this expression; use backward(full=True)")
-        zeros = array_of(value_of(x), full_shape(&x.dim))
-        zeros.fill(0)
-        return zeros
+        return np.zeros(full_shape(&x.dim), np.float32, "F")    # perhaps it has no value even
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
@@ -298,12 +298,16 @@ cdef bint survives(Graph* g, Expression x):
     return True
 
 
+cdef int raise_running() except -1:
+    raise RuntimeError("this graph is running in another thread")
+
+
 cdef int raise_stale(Expression x, Graph* g) except -1:
     cdef Graph* own = graphs[x.slot] if x.slot < n_slots else NULL
     if x.version == 0:
         raise StaleExpressionError("an Expression made by hand belongs to no graph")
     if g != NULL and g.version == RUNNING:
-        raise RuntimeError("this graph is running in another thread")
+        raise_running()
     if own != NULL and same_renewal(own.renewal, x.version):
         if own == g:
             raise StaleExpressionError(
@@ -466,6 +470,8 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
                      const Dim* y) except? 0xFFFFFFFF:
+    if g.version == RUNNING:
+        raise_running()
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = <Node*>arena_push(&g.nodes, sizeof(Node))
@@ -631,6 +637,8 @@ cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
 cdef float* place(size_t n) except NULL:
     """Room for the value of a leaf of the current graph."""
     cdef Graph* g = current_graph()
+    if g.version == RUNNING:
+        raise_running()
     cdef float* v = <float*>arena_alloc(&g.values, max(n, <size_t>1) * sizeof(float))
     if v == NULL:
         out_of_memory(&g.values, "an input", n * sizeof(float))
@@ -642,13 +650,20 @@ cdef int forget(Graph* g) except -1:
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
     cdef Node* nodes = nodes_of(g)
+    cdef size_t end, inputs_end = 0
     lock_graph(g)
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
             state[i] &= <uint8_t>~COMPUTED
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
-    # Values of leaves lie among computed ones, so that room is not taken back.
+        elif nodes[i].val != NULL:
+            end = <size_t>(<char*>nodes[i].val - g.values.base)
+            inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
+    # The room of values computed after the last input is free again, so that
+    # a graph may be run with new inputs for ever.
+    arena_rewind(&g.values, inputs_end)
+    arena_rewind(&g.scratch, 0)
     g.n_batches = 0
     g.n_order = 0
     arena_rewind(&g.batches, 0)
@@ -744,7 +759,7 @@ cdef class ComputationGraph:
         cdef int i
         cdef Graph* g = &self.g
         if g.version == RUNNING:
-            raise RuntimeError("this graph is running in another thread")
+            raise_running()
         if autobatching is None:
             g.strategy = default_strategy
         else:
@@ -776,7 +791,7 @@ cdef class ComputationGraph:
         """Remember the state of the graph, for `revert`.  Checkpoints nest."""
         cdef Graph* g = &self.g
         if g.version == RUNNING:
-            raise RuntimeError("this graph is running in another thread")
+            raise_running()
         self.checkpoints.append((
             g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
             g.values.top, g.scratch.top, g.n_forgets))
@@ -791,7 +806,7 @@ cdef class ComputationGraph:
         cdef Graph* g = &self.g
         cdef uint32_t i
         if g.version == RUNNING:
-            raise RuntimeError("this graph is running in another thread")
+            raise_running()
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
@@ -819,12 +834,16 @@ cdef class ComputationGraph:
         arena_rewind(&g.state, n_nodes)
         arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
         arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
-        arena_rewind(&g.values, values_top)
-        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.values, min(g.values.top, <size_t>values_top))
+        arena_rewind(&g.scratch, min(g.scratch.top, <size_t>scratch_top))
         g.backward_from = -1
 
     def __len__(self):
         return self.g.n_nodes
+
+    def op_names(self):
+        """Names of the ops of all nodes, in the order of making."""
+        return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
 
     def n_batches(self):
         """Number of calls that the computed nodes were run in."""
@@ -868,7 +887,7 @@ cdef ComputationGraph current():
 cdef int lock_graph(Graph* g) except -1:
     """Take the graph for running: no other thread may use it meanwhile."""
     if g.version == RUNNING:
-        raise RuntimeError("this graph is running in another thread")
+        raise_running()
     g.version = RUNNING
     return 0
 
@@ -950,10 +969,13 @@ def set_seed(value):
     Dropout masks, noise and initial values follow from it and from the order in
     which graphs, nodes and parameters are made, not from batching.
     """
+    global streams
     cdef uint32_t slot
     draws.set_seed(value)
+    streams = 0
     for slot in range(n_slots):
         if graphs[slot] != NULL:
             graphs[slot].n_renewals = 0
             graphs[slot].draws = 0
             graphs[slot].stream = <uint64_t>graphs[slot].stream_number << 32
+            streams = max(streams, graphs[slot].stream_number + 1)
