@@ -137,6 +137,8 @@ class BuildExt(build_ext):
         level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
         flags = [level, "-pthread"]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
+        # Vector types cross only functions that are inlined: how they are passed does not matter.
+        flags += ["-Wno-psabi"]
         # Headers of NumPy and OpenBLAS are system headers: their warnings are not ours.
         for path in self.system_includes():
             flags += ["-isystem", path]

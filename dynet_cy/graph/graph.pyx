@@ -40,6 +40,22 @@ cdef extern from *:
     Graph* dy_current
     bint dy_too_large(const Dim* x) nogil
 
+cdef extern from *:
+    """
+    /* The error that is set, which is then no longer set. */
+    static PyObject *dy_take_error(void) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return value;
+    }
+    """
+    object take_error "dy_take_error"()
+
+ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
+
 cdef enum:
     MAX_GRAPHS = 65536
     MOST_DIMS_ON_STACK = 8
@@ -313,8 +329,56 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     if recalculate:
         forget(g)
     if not state_of(g)[x.index] & COMPUTED:
-        the_engine.forward(g, x.index, g.strategy)
+        the_engine.forward(g, &x.index, 1, g.strategy)
     return g
+
+
+cdef list compute_all(object expressions, str op, bint recalculate):
+    """Compute expressions of one graph together, so that they batch with each other."""
+    cdef list xs = list(expressions)
+    cdef uint32_t i, n = len(xs)
+    cdef uint32_t* targets
+    cdef Graph* g
+    for i in range(n):
+        if not isinstance(xs[i], Expression):
+            raise TypeError(f"{op}: argument {i} must be an Expression, not {type(xs[i]).__name__}")
+    if n == 0:
+        return xs
+    g = (<Expression>xs[0]).graph()
+    targets = <uint32_t*>malloc(n * sizeof(uint32_t))
+    if targets == NULL:
+        raise MemoryError(f"{op}: {n} expressions")
+    try:
+        for i in range(n):
+            if (<Expression>xs[i]).graph() != g:
+                raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
+            targets[i] = (<Expression>xs[i]).index
+        if recalculate:
+            forget(g)
+        the_engine.forward(g, targets, n, g.strategy)
+    finally:
+        free(targets)
+    return xs
+
+
+def forward(exps, recalculate=False):
+    """Compute expressions of one graph together.
+
+    Args:
+        exps: a list of them.
+        recalculate: compute all of the graph anew.
+    """
+    compute_all(exps, "forward", recalculate)
+
+
+def npvalues(exps, recalculate=False):
+    """The values of expressions of one graph, computed together, as arrays: see `npvalue`."""
+    return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
+
+
+def values(exps, recalculate=False):
+    """The values of expressions of one graph, computed together: see `value`."""
+    return [x.value() for x in compute_all(exps, "values", recalculate)]
 
 
 cdef tuple full_shape(const Dim* d):
@@ -343,45 +407,65 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  Nothing is changed when an error is raised."""
     cdef const Dim* few[MOST_DIMS_ON_STACK]
-    cdef const Dim** dims = few
-    cdef Shapes s
+    cdef const Dim** many
     cdef Dim y
+    if n <= MOST_DIMS_ON_STACK:
+        shape_node(g, op, args, n, extra, few, &y)
+    else:
+        many = <const Dim**>malloc(n * sizeof(void*))
+        if many == NULL:
+            raise MemoryError(f"{op.name.decode()}: {n} arguments")
+        try:
+            shape_node(g, op, args, n, extra, many, &y)
+        finally:
+            free(many)
+    return append(g, op, args, n, extra, &y)
+
+
+cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                           Extra* extra, const Dim** dims, Dim* y) except -1:
+    """The shape of a node to be.  `dims` is room for those of its arguments."""
+    cdef Shapes s
     cdef uint32_t i
     cdef Node* nodes = nodes_of(g)
-    if n > MOST_DIMS_ON_STACK:
-        dims = <const Dim**>malloc(n * sizeof(void*))
-        if dims == NULL:
-            raise MemoryError(f"{op.name.decode()}: {n} arguments")
-    try:
-        s.bd = 1
-        for i in range(n):
-            dims[i] = &nodes[args[i]].dim
-            if dims[i].bd != s.bd and dims[i].bd != 1:
-                if s.bd != 1:
-                    raise DimensionError(f"batch sizes {s.bd} and {dims[i].bd} differ")
-                s.bd = dims[i].bd
-        s.n = n
-        s.x = dims
-        if extra != NULL:
-            s.attrs = extra.attrs
-            s.items = extra.items
-            s.n_items = extra.n_items
-            s.object = extra.object
-        else:
-            s.attrs = NULL
-            s.items = NULL
-            s.n_items = 0
-            s.object = NULL
-        y.bd = s.bd
-        op.dim(&s, &y)
-        if dy_too_large(&y):
-            raise DimensionError(f"the result {describe_dim(&y)} is too large")
-    except (DimensionError, IndexError) as error:
-        raise type(error)(explain(op, str(error), args, n, nodes, g)) from None
-    finally:
-        if dims != few:
-            free(dims)
-    return append(g, op, args, n, extra, &y)
+    s.bd = 1
+    for i in range(n):
+        dims[i] = &nodes[args[i]].dim
+        if dims[i].bd != s.bd and dims[i].bd != 1:
+            if s.bd != 1:
+                fail(g, op, args, n, f"batch sizes {s.bd} and {dims[i].bd} differ")
+            s.bd = dims[i].bd
+    s.n = n
+    s.x = dims
+    if extra != NULL:
+        s.attrs = extra.attrs
+        s.items = extra.items
+        s.n_items = extra.n_items
+        s.object = extra.object
+    else:
+        s.attrs = NULL
+        s.items = NULL
+        s.n_items = 0
+        s.object = NULL
+    y.bd = s.bd
+    # Called as if it could not raise: a try block costs more than the rest of this function.
+    if (<QuietDimRule>op.dim)(&s, y) == -1:
+        fail(g, op, args, n, None)
+    if dy_too_large(y):
+        fail(g, op, args, n, f"the result {describe_dim(y)} is too large")
+    return 0
+
+
+cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reason) except -1:
+    """Raise with the reason, or with that of the error now set, and all arguments."""
+    kind = DimensionError
+    if reason is None:
+        error = take_error()
+        if not isinstance(error, (DimensionError, IndexError)):
+            raise error
+        kind = type(error)
+        reason = str(error)
+    raise kind(explain(op, reason, args, n, nodes_of(g), g))
 
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
@@ -443,10 +527,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
         memset(node.attrs, 0, sizeof(node.attrs))
         node.object = NULL
         state[0] = 0
+    i = g.n_nodes
     g.n_nodes += 1
     if g.immediate and not state[0] & COMPUTED:
-        the_engine.forward(g, g.n_nodes - 1, 0)
-    return g.n_nodes - 1
+        the_engine.forward(g, &i, 1, 0)
+    return i
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
@@ -861,13 +946,21 @@ cdef int checked_strategy(strategy) except -1:
 
 
 def set_autobatching(strategy):
-    """Set how graphs are scheduled that are renewed from now on.
+    """Set how graphs are scheduled from their next renewal on; an empty current one at once.
 
     Args:
         strategy: 0 in order of making, 1 batched by agenda, 2 batched by depth.
     """
     global default_strategy
+    cdef Graph* g = dy_current
     default_strategy = checked_strategy(strategy)
+    if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
+        g.strategy = default_strategy
+
+
+def autobatching():
+    """How graphs are scheduled that are renewed without saying so: see `set_autobatching`."""
+    return default_strategy
 
 
 def set_seed(value):
