@@ -9,3 +9,6 @@ from dynet_cy.ops.inputs import *
 from dynet_cy.ops.softmax import *
 from dynet_cy.ops.cells import *
 from dynet_cy.ops.random import *
+from dynet_cy.ops.conv import *
+from dynet_cy.ops.losses import *
+from dynet_cy.ops.norm import *
