@@ -69,14 +69,14 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
 
 # ---- forward -----------------------------------------------------------------
 
-cdef int forward(Graph* g, uint32_t target, int strategy) except -1:
-    """Compute the value of target and all that it needs."""
+cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
+    """Compute the values of the targets and all that they need."""
     cdef Failure failure
     cdef int failed
     memset(&failure, 0, sizeof(Failure))
     lock_graph(g)
     with nogil:
-        failed = plan_and_run(g, target, strategy, &failure)
+        failed = plan_and_run(g, targets, n, strategy, &failure)
     unlock_graph(g)
     if failure.not_finite:
         node = &nodes_of(g)[failure.not_finite - 1]
@@ -88,13 +88,13 @@ cdef int forward(Graph* g, uint32_t target, int strategy) except -1:
     return 0
 
 
-cdef int plan_and_run(Graph* g, uint32_t target, int strategy,
+cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
                       Failure* failure) noexcept nogil:
-    cdef uint32_t n = 0, i
-    if plan(g, target, strategy, &n):
+    cdef uint32_t n_batches = 0, i
+    if plan(g, targets, n, strategy, &n_batches):
         failure.needed = g.n_nodes * sizeof(uint32_t)
         return -1
-    for i in range(n):
+    for i in range(n_batches):
         if run(g, &batches_of(g)[g.n_batches], failure):
             drop_plan(g)
             return -1
