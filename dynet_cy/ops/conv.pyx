@@ -323,7 +323,9 @@ cdef inline void kmax_axes(const Call* c, size_t* inner, size_t* n, size_t* k,
         inner[0] *= c.y.dim.d[i]
     n[0] = c.x[0].dim.d[c.attrs[1].i]
     k[0] = <size_t>c.attrs[0].i
-    outer[0] = size_of(&c.y.dim) // (inner[0] * k[0]) if inner[0] else 0
+    outer[0] = 0
+    if inner[0] and k[0]:
+        outer[0] = size_of(&c.y.dim) // (inner[0] * k[0])
 
 
 cdef void kmax_forward(const Call* c) noexcept nogil:
