@@ -1,5 +1,6 @@
 """Convolution and pooling.  Images are rows x columns x channels."""
 
+cimport cython
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memset
 
@@ -315,6 +316,7 @@ cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+@cython.cdivision(True)
 cdef inline void kmax_axes(const Call* c, size_t* inner, size_t* n, size_t* k,
                            size_t* outer) noexcept nogil:
     cdef int32_t i
