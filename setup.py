@@ -26,8 +26,13 @@ CYTHON_DIR = "build/cython"  # where the generated C goes
 SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 
 # What single extensions need besides their .pyx.
-EXTRA_SOURCES = {"dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"]}
-USES_BLAS = {"dynet_cy.kernels.kernels"}
+EXTRA_SOURCES = {
+    "dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"],
+    "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/selftest.c"],
+}
+USES_BLAS = set(EXTRA_SOURCES)
+# sqrt and rounding become vector instructions only when they need not report errors.
+MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -106,15 +111,13 @@ class BuildExt(build_ext):
     def set_flags(self, ext: Extension):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
         ext.define_macros += [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
-        ext.depends += relative(p for root in ("include", PACKAGE) for p in (HERE / root).rglob("*.h"))
-        native = HERE / PACKAGE / "kernels" / "native"
-        if ext.name in EXTRA_SOURCES:
-            ext.depends += relative(p for p in native.glob("*") if p.is_file())
+        headers = [*(HERE / "include").rglob("*"), *(HERE / PACKAGE / "kernels" / "native").rglob("*")]
+        ext.depends += relative(p for p in headers if p.is_file())
         if ext.name in USES_BLAS:
             self.link_blas(ext)
         if os.name == "posix":
             ext.extra_compile_args += self.posix_flags()
-            ext.extra_link_args += self.sanitizer_flags()
+            ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
 
@@ -132,8 +135,10 @@ class BuildExt(build_ext):
     def posix_flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
         level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
-        flags = [level]
+        flags = [level, "-pthread"]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
+        # Vector types cross only functions that are inlined: how they are passed does not matter.
+        flags += ["-Wno-psabi"]
         # Headers of NumPy and OpenBLAS are system headers: their warnings are not ours.
         for path in self.system_includes():
             flags += ["-isystem", path]

@@ -8,7 +8,10 @@ from dynet_cy.graph.graph import (
     cg_checkpoint,
     cg_revert,
     cg_version,
+    forward,
+    npvalues,
     renew_cg,
+    values,
 )
 
 __all__ = [
@@ -19,5 +22,8 @@ __all__ = [
     "cg_checkpoint",
     "cg_revert",
     "cg_version",
+    "forward",
+    "npvalues",
     "renew_cg",
+    "values",
 ]

@@ -143,7 +143,7 @@ cdef void unlock_graph(Graph* g) noexcept nogil
 
 # How values are computed: filled by execute, so that graphs need no executor.
 cdef struct Engine:
-    int (*forward)(Graph* g, uint32_t target, int strategy) except -1
+    int (*forward)(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1
     int (*backward)(Graph* g, uint32_t target, bint full) except -1
 
 cdef Engine* engine() noexcept

@@ -2,6 +2,8 @@
 
 import threading
 
+import numpy as np
+
 cimport cython
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -37,6 +39,22 @@ cdef extern from *:
     """
     Graph* dy_current
     bint dy_too_large(const Dim* x) nogil
+
+cdef extern from *:
+    """
+    /* The error that is set, which is then no longer set. */
+    static PyObject *dy_take_error(void) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return value;
+    }
+    """
+    object take_error "dy_take_error"()
+
+ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
 
 cdef enum:
     MAX_GRAPHS = 65536
@@ -100,7 +118,7 @@ cdef class Expression:
                 return g
             if same_renewal(self.version, g.renewal):
                 if g.version == RUNNING:
-                    raise RuntimeError("the graph of this expression is running in another thread")
+                    raise_running()
                 if survives(g, self):
                     self.version = g.version
                     return g
@@ -198,16 +216,14 @@ cdef class Expression:
         if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
-        if x.val == NULL and x.object != NULL and state & TRAINABLE:
+        if state & SHARED and state & TRAINABLE:
             return array_of((<Param*>x.object).grad, full_shape(&x.dim))
         if state & LIVE:
             return array_of(gradient_at(g, x.val), full_shape(&x.dim))
         if not state & NEEDS_GRAD:
             raise RuntimeError(
                 "gradient: no parameter lies behind this expression; use backward(full=True)")
-        zeros = array_of(value_of(x), full_shape(&x.dim))
-        zeros.fill(0)
-        return zeros
+        return np.zeros(full_shape(&x.dim), np.float32, "F")    # perhaps it has no value even
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
@@ -282,12 +298,16 @@ cdef bint survives(Graph* g, Expression x):
     return True
 
 
+cdef int raise_running() except -1:
+    raise RuntimeError("this graph is running in another thread")
+
+
 cdef int raise_stale(Expression x, Graph* g) except -1:
     cdef Graph* own = graphs[x.slot] if x.slot < n_slots else NULL
     if x.version == 0:
         raise StaleExpressionError("an Expression made by hand belongs to no graph")
     if g != NULL and g.version == RUNNING:
-        raise RuntimeError("this graph is running in another thread")
+        raise_running()
     if own != NULL and same_renewal(own.renewal, x.version):
         if own == g:
             raise StaleExpressionError(
@@ -309,8 +329,56 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     if recalculate:
         forget(g)
     if not state_of(g)[x.index] & COMPUTED:
-        the_engine.forward(g, x.index, g.strategy)
+        the_engine.forward(g, &x.index, 1, g.strategy)
     return g
+
+
+cdef list compute_all(object expressions, str op, bint recalculate):
+    """Compute expressions of one graph together, so that they batch with each other."""
+    cdef list xs = list(expressions)
+    cdef uint32_t i, n = len(xs)
+    cdef uint32_t* targets
+    cdef Graph* g
+    for i in range(n):
+        if not isinstance(xs[i], Expression):
+            raise TypeError(f"{op}: argument {i} must be an Expression, not {type(xs[i]).__name__}")
+    if n == 0:
+        return xs
+    g = (<Expression>xs[0]).graph()
+    targets = <uint32_t*>malloc(n * sizeof(uint32_t))
+    if targets == NULL:
+        raise MemoryError(f"{op}: {n} expressions")
+    try:
+        for i in range(n):
+            if (<Expression>xs[i]).graph() != g:
+                raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
+            targets[i] = (<Expression>xs[i]).index
+        if recalculate:
+            forget(g)
+        the_engine.forward(g, targets, n, g.strategy)
+    finally:
+        free(targets)
+    return xs
+
+
+def forward(exps, recalculate=False):
+    """Compute expressions of one graph together.
+
+    Args:
+        exps: a list of them.
+        recalculate: compute all of the graph anew.
+    """
+    compute_all(exps, "forward", recalculate)
+
+
+def npvalues(exps, recalculate=False):
+    """The values of expressions of one graph, computed together, as arrays: see `npvalue`."""
+    return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
+
+
+def values(exps, recalculate=False):
+    """The values of expressions of one graph, computed together: see `value`."""
+    return [x.value() for x in compute_all(exps, "values", recalculate)]
 
 
 cdef tuple full_shape(const Dim* d):
@@ -339,49 +407,71 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  Nothing is changed when an error is raised."""
     cdef const Dim* few[MOST_DIMS_ON_STACK]
-    cdef const Dim** dims = few
-    cdef Shapes s
+    cdef const Dim** many
     cdef Dim y
+    if n <= MOST_DIMS_ON_STACK:
+        shape_node(g, op, args, n, extra, few, &y)
+    else:
+        many = <const Dim**>malloc(n * sizeof(void*))
+        if many == NULL:
+            raise MemoryError(f"{op.name.decode()}: {n} arguments")
+        try:
+            shape_node(g, op, args, n, extra, many, &y)
+        finally:
+            free(many)
+    return append(g, op, args, n, extra, &y)
+
+
+cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                           Extra* extra, const Dim** dims, Dim* y) except -1:
+    """The shape of a node to be.  `dims` is room for those of its arguments."""
+    cdef Shapes s
     cdef uint32_t i
     cdef Node* nodes = nodes_of(g)
-    if n > MOST_DIMS_ON_STACK:
-        dims = <const Dim**>malloc(n * sizeof(void*))
-        if dims == NULL:
-            raise MemoryError(f"{op.name.decode()}: {n} arguments")
-    try:
-        s.bd = 1
-        for i in range(n):
-            dims[i] = &nodes[args[i]].dim
-            if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
-                if s.bd != 1:
-                    raise DimensionError(f"batch sizes {s.bd} and {dims[i].bd} differ")
-                s.bd = dims[i].bd
-        s.n = n
-        s.x = dims
-        if extra != NULL:
-            s.attrs = extra.attrs
-            s.items = extra.items
-            s.n_items = extra.n_items
-            s.object = extra.object
-        else:
-            s.attrs = NULL
-            s.items = NULL
-            s.n_items = 0
-            s.object = NULL
-        y.bd = s.bd
-        op.dim(&s, &y)
-        if dy_too_large(&y):
-            raise DimensionError(f"the result {describe_dim(&y)} is too large")
-    except (DimensionError, IndexError) as error:
-        raise type(error)(explain(op, str(error), args, n, nodes, g)) from None
-    finally:
-        if dims != few:
-            free(dims)
-    return append(g, op, args, n, extra, &y)
+    s.bd = 1
+    for i in range(n):
+        dims[i] = &nodes[args[i]].dim
+        if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
+            if s.bd != 1:
+                fail(g, op, args, n, f"batch sizes {s.bd} and {dims[i].bd} differ")
+            s.bd = dims[i].bd
+    s.n = n
+    s.x = dims
+    if extra != NULL:
+        s.attrs = extra.attrs
+        s.items = extra.items
+        s.n_items = extra.n_items
+        s.object = extra.object
+    else:
+        s.attrs = NULL
+        s.items = NULL
+        s.n_items = 0
+        s.object = NULL
+    y.bd = s.bd
+    # Called as if it could not raise: a try block costs more than the rest of this function.
+    if (<QuietDimRule>op.dim)(&s, y) == -1:
+        fail(g, op, args, n, None)
+    if dy_too_large(y):
+        fail(g, op, args, n, f"the result {describe_dim(y)} is too large")
+    return 0
+
+
+cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reason) except -1:
+    """Raise with the reason, or with that of the error now set, and all arguments."""
+    kind = DimensionError
+    if reason is None:
+        error = take_error()
+        if not isinstance(error, (DimensionError, IndexError)):
+            raise error
+        kind = type(error)
+        reason = str(error)
+    raise kind(explain(op, reason, args, n, nodes_of(g), g))
 
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
                      const Dim* y) except? 0xFFFFFFFF:
+    if g.version == RUNNING:
+        raise_running()
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = <Node*>arena_push(&g.nodes, sizeof(Node))
@@ -437,10 +527,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
         memset(node.attrs, 0, sizeof(node.attrs))
         node.object = NULL
         state[0] = 0
+    i = g.n_nodes
     g.n_nodes += 1
     if g.immediate and not state[0] & COMPUTED:
-        the_engine.forward(g, g.n_nodes - 1, 0)
-    return g.n_nodes - 1
+        the_engine.forward(g, &i, 1, 0)
+    return i
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
@@ -546,6 +637,8 @@ cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
 cdef float* place(size_t n) except NULL:
     """Room for the value of a leaf of the current graph."""
     cdef Graph* g = current_graph()
+    if g.version == RUNNING:
+        raise_running()
     cdef float* v = <float*>arena_alloc(&g.values, max(n, <size_t>1) * sizeof(float))
     if v == NULL:
         out_of_memory(&g.values, "an input", n * sizeof(float))
@@ -557,13 +650,20 @@ cdef int forget(Graph* g) except -1:
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
     cdef Node* nodes = nodes_of(g)
+    cdef size_t end, inputs_end = 0
     lock_graph(g)
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
             state[i] &= <uint8_t>~COMPUTED
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
-    # Values of leaves lie among computed ones, so that room is not taken back.
+        elif nodes[i].val != NULL:
+            end = <size_t>(<char*>nodes[i].val - g.values.base)
+            inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
+    # The room of values computed after the last input is free again, so that
+    # a graph may be run with new inputs for ever.
+    arena_rewind(&g.values, inputs_end)
+    arena_rewind(&g.scratch, 0)
     g.n_batches = 0
     g.n_order = 0
     arena_rewind(&g.batches, 0)
@@ -659,7 +759,7 @@ cdef class ComputationGraph:
         cdef int i
         cdef Graph* g = &self.g
         if g.version == RUNNING:
-            raise RuntimeError("this graph is running in another thread")
+            raise_running()
         if autobatching is None:
             g.strategy = default_strategy
         else:
@@ -691,7 +791,7 @@ cdef class ComputationGraph:
         """Remember the state of the graph, for `revert`.  Checkpoints nest."""
         cdef Graph* g = &self.g
         if g.version == RUNNING:
-            raise RuntimeError("this graph is running in another thread")
+            raise_running()
         self.checkpoints.append((
             g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
             g.values.top, g.scratch.top, g.n_forgets))
@@ -706,7 +806,7 @@ cdef class ComputationGraph:
         cdef Graph* g = &self.g
         cdef uint32_t i
         if g.version == RUNNING:
-            raise RuntimeError("this graph is running in another thread")
+            raise_running()
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
@@ -734,12 +834,16 @@ cdef class ComputationGraph:
         arena_rewind(&g.state, n_nodes)
         arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
         arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
-        arena_rewind(&g.values, values_top)
-        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.values, min(g.values.top, <size_t>values_top))
+        arena_rewind(&g.scratch, min(g.scratch.top, <size_t>scratch_top))
         g.backward_from = -1
 
     def __len__(self):
         return self.g.n_nodes
+
+    def op_names(self):
+        """Names of the ops of all nodes, in the order of making."""
+        return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
 
     def n_batches(self):
         """Number of calls that the computed nodes were run in."""
@@ -783,7 +887,7 @@ cdef ComputationGraph current():
 cdef int lock_graph(Graph* g) except -1:
     """Take the graph for running: no other thread may use it meanwhile."""
     if g.version == RUNNING:
-        raise RuntimeError("this graph is running in another thread")
+        raise_running()
     g.version = RUNNING
     return 0
 
@@ -842,13 +946,21 @@ cdef int checked_strategy(strategy) except -1:
 
 
 def set_autobatching(strategy):
-    """Set how graphs are scheduled that are renewed from now on.
+    """Set how graphs are scheduled from their next renewal on; an empty current one at once.
 
     Args:
         strategy: 0 in order of making, 1 batched by agenda, 2 batched by depth.
     """
     global default_strategy
+    cdef Graph* g = dy_current
     default_strategy = checked_strategy(strategy)
+    if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
+        g.strategy = default_strategy
+
+
+def autobatching():
+    """How graphs are scheduled that are renewed without saying so: see `set_autobatching`."""
+    return default_strategy
 
 
 def set_seed(value):
@@ -857,10 +969,13 @@ def set_seed(value):
     Dropout masks, noise and initial values follow from it and from the order in
     which graphs, nodes and parameters are made, not from batching.
     """
+    global streams
     cdef uint32_t slot
     draws.set_seed(value)
+    streams = 0
     for slot in range(n_slots):
         if graphs[slot] != NULL:
             graphs[slot].n_renewals = 0
             graphs[slot].draws = 0
             graphs[slot].stream = <uint64_t>graphs[slot].stream_number << 32
+            streams = max(streams, graphs[slot].stream_number + 1)

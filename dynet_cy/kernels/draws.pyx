@@ -17,7 +17,12 @@ from dynet_cy.kernels.kernels cimport DY_RNG_normal, DY_RNG_uniform, K
 # Graphs count their streams up from 0.
 cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
 
-cdef uint64_t _seed = secrets.randbits(32)
+def random_bits():
+    """A number that nobody can foresee, for a seed."""
+    return secrets.randbits(32)
+
+
+cdef uint64_t _seed = random_bits()
 cdef uint64_t host_draws = 0
 
 

@@ -73,24 +73,35 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         void (*bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) noexcept nogil
         void (*bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) noexcept nogil
         void (*softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
-        void (*softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) noexcept nogil
+        void (*softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx,
+                            int acc) noexcept nogil
         void (*log_softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
-        void (*log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx, int acc) noexcept nogil
+        void (*log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx,
+                                int acc) noexcept nogil
         void (*logsumexp)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
-        void (*logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx, int acc) noexcept nogil
+        void (*logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx,
+                              int acc) noexcept nogil
         void (*lstm_gates)(size_t h, size_t cols, const float *pre, float forget_bias, float *gates) noexcept nogil
-        void (*lstm_gates_bwd)(size_t h, size_t cols, const float *gates, const float *dgates, float *dpre, int acc) noexcept nogil
+        void (*lstm_gates_bwd)(size_t h, size_t cols, const float *gates, const float *dgates, float *dpre,
+                               int acc) noexcept nogil
         void (*lstm_c)(size_t h, size_t cols, const float *c_prev, const float *gates, float *c) noexcept nogil
-        void (*lstm_c_bwd)(size_t h, size_t cols, const float *c_prev, const float *gates, const float *dc, float *dc_prev, int acc_c, float *dgates, int acc_gates) noexcept nogil
+        void (*lstm_c_bwd)(size_t h, size_t cols, const float *c_prev, const float *gates, const float *dc,
+                           float *dc_prev, int acc_c, float *dgates, int acc_gates) noexcept nogil
         void (*lstm_h)(size_t h, size_t cols, const float *gates, const float *c, float *y) noexcept nogil
-        void (*lstm_h_bwd)(size_t h, size_t cols, const float *gates, const float *c, const float *dy, float *dgates, int acc_gates, float *dc, int acc_c) noexcept nogil
-        void (*sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
-        void (*conv2d)(const dy_window *s, size_t out_channels, const float *x, const float *filter, float *work, float *y) noexcept nogil
-        void (*conv2d_bwd_x)(const dy_window *s, size_t out_channels, const float *filter, const float *dy, float *work, float *dx, int acc) noexcept nogil
-        void (*conv2d_bwd_filter)(const dy_window *s, size_t out_channels, const float *x, const float *dy, float *work, float *dfilter, int acc) noexcept nogil
+        void (*lstm_h_bwd)(size_t h, size_t cols, const float *gates, const float *c, const float *dy, float *dgates,
+                           int acc_gates, float *dc, int acc_c) noexcept nogil
+        void (*sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                      const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
+        void (*conv2d)(const dy_window *s, size_t out_channels, const float *x, const float *filter, float *work,
+                       float *y) noexcept nogil
+        void (*conv2d_bwd_x)(const dy_window *s, size_t out_channels, const float *filter, const float *dy,
+                             float *work, float *dx, int acc) noexcept nogil
+        void (*conv2d_bwd_filter)(const dy_window *s, size_t out_channels, const float *x, const float *dy,
+                                  float *work, float *dfilter, int acc) noexcept nogil
         void (*maxpool2d)(const dy_window *s, const float *x, float *y) noexcept nogil
         void (*maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *dx, int acc) noexcept nogil
-        void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, uint32_t *out) noexcept nogil
+        void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n,
+                             uint32_t *out) noexcept nogil
 
     const dy_kernels *dy_kernels_get(const char *isa)
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,

@@ -19,6 +19,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
 
     void* arena_push "dy_arena_push"(Arena* a, size_t bytes)
     void* arena_alloc "dy_arena_alloc"(Arena* a, size_t bytes)
+    void arena_discharge "dy_arena_discharge"(Arena* a)
 
 cdef int arena_open(Arena* a, bint poison) except -1
 cdef void arena_close(Arena* a) noexcept nogil

@@ -75,7 +75,7 @@ cdef int arena_open(Arena* a, bint poison) except -1:
 cdef void arena_close(Arena* a) noexcept nogil:
     if a.base != NULL:
         munmap(a.base, a.reserved)
-        budget.used -= a.charged
+        arena_discharge(a)
         a.base = NULL
         a.top = a.charged = a.reserved = 0
 

@@ -55,3 +55,7 @@ cdef class Storage:
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef int rebase(self) except -1
+
+
+cdef void lock_storage(Storage storage) noexcept nogil
+cdef void unlock_storage(Storage storage) noexcept nogil

@@ -15,6 +15,8 @@ from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_close, arena_open, 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
     int pthread_mutex_destroy(pthread_mutex_t* m)
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 # Names of parameters by the id of their entry, for messages.
 parameter_names = {}
@@ -182,3 +184,12 @@ cdef class Storage:
         """
         plane.move(mapping, self.top)
         self.rebase()
+
+
+cdef void lock_storage(Storage storage) noexcept nogil:
+    """Keep graphs of other threads from adding to gradients."""
+    pthread_mutex_lock(&storage.lock)
+
+
+cdef void unlock_storage(Storage storage) noexcept nogil:
+    pthread_mutex_unlock(&storage.lock)

@@ -99,13 +99,13 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     for i in range(y.nd):
         y.d[i] = s.x[0].d[i]
     for i in range(1, s.n, 2):
-        product_dim(s.x[i], s.x[i + 1], &product, f"xs[{i}]", f"xs[{i + 1}]")
+        product_dim(s.x[i], s.x[i + 1], &product, f"xs[{i - 1}]", f"xs[{i}]")
         if i == 1 and axis_of(&product, 0) == axis_of(s.x[0], 0) and axis_of(s.x[0], 1) == 1:
             y.nd = product.nd                       # a vector b serves for all columns
             y.d[1] = product.d[1]
         elif not same_shape(&product, y):
             raise DimensionError(
-                f"xs[{i}] xs[{i + 1}] has shape {axis_of(&product, 0)} x {axis_of(&product, 1)} "
+                f"xs[{i - 1}] xs[{i}] has shape {axis_of(&product, 0)} x {axis_of(&product, 1)} "
                 f"but the sum so far has {axis_of(y, 0)} x {axis_of(y, 1)}")
     return 0
 

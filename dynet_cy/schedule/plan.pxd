@@ -1,4 +1,4 @@
-"""Plans: the nodes that a value needs, put into batches.
+"""Plans: the nodes that values need, put into batches.
 
 A plan is written behind the batches that have run: node numbers into
 `graph.order`, and a Batch for each call into `graph.batches`, with `first`,
@@ -10,5 +10,6 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.graph cimport Graph
 
-cdef int plan(Graph* g, uint32_t target, int strategy, uint32_t* n_batches) noexcept nogil
+cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
+              uint32_t* n_batches) noexcept nogil
 cdef void drop_plan(Graph* g) noexcept nogil

@@ -1,4 +1,4 @@
-"""Plans: the nodes that a value needs, put into batches."""
+"""Plans: the nodes that values need, put into batches."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -9,17 +9,18 @@ from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.wanted cimport mark_wanted
 
 
-cdef int plan(Graph* g, uint32_t target, int strategy, uint32_t* n_batches) noexcept nogil:
-    """Plan the value of target, by a strategy: 0 plain, 1 by agenda, 2 by depth."""
-    cdef uint32_t lowest = target, count = 0
-    cdef int failed = mark_wanted(g, target, &lowest, &count)
-    if not failed:
+cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
+              uint32_t* n_batches) noexcept nogil:
+    """Plan the values of the targets, by a strategy: 0 plain, 1 by agenda, 2 by depth."""
+    cdef uint32_t lowest, highest, count = 0
+    cdef int failed = mark_wanted(g, targets, n, &lowest, &highest, &count)
+    if not failed and count:
         if strategy == 0 or count == 1:
-            failed = plan_plain(g, lowest, target, count)
+            failed = plan_plain(g, lowest, highest, count)
         elif strategy == 1:
-            failed = plan_by_agenda(g, lowest, target, count)
+            failed = plan_by_agenda(g, lowest, highest, count)
         else:
-            failed = plan_by_depth(g, lowest, target, count)
+            failed = plan_by_depth(g, lowest, highest, count)
     if failed:
         drop_plan(g)
         return -1

@@ -61,6 +61,7 @@ cdef uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, uint32_t* flat) noex
     cdef uint32_t* at = w + HEAD_WORDS
     cdef Node* a
     cdef bint shared
+    cdef bint all_shared = x.nargs > 0
     flat[0] = 0
     w[0] = x.op
     w[1] = x.nargs
@@ -98,7 +99,13 @@ cdef uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, uint32_t* flat) noex
             at[1] = args[i]
             at += 2
         else:
+            all_shared = False
             at = write_shape(at, &a.dim)
+    if all_shared:
+        # A call's batch size is that of one of its arguments at least.
+        w[9] = 1
+        w[HEAD_WORDS] = id
+        return HEAD_WORDS + 1
     at = write_shape(at, &x.dim)
     return <uint32_t>(at - w)
 

@@ -1,4 +1,4 @@
-"""What a value needs: its ancestors that are not computed."""
+"""What values need: their ancestors that are not computed."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -8,9 +8,9 @@ from dynet_cy.graph.graph cimport (
 from dynet_cy.memory.arena cimport arena_push
 
 
-cdef inline int mark_wanted(Graph* g, uint32_t target, uint32_t* lowest,
-                            uint32_t* count) noexcept nogil:
-    """Mark target and all uncomputed nodes behind it, and list them in `order`.
+cdef inline int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest,
+                            uint32_t* highest, uint32_t* count) noexcept nogil:
+    """Mark the targets and all uncomputed nodes behind them, and list them in `order`.
 
     Costs time in proportion to their number, not to the size of the graph.
     """
@@ -21,12 +21,18 @@ cdef inline int mark_wanted(Graph* g, uint32_t target, uint32_t* lowest,
     cdef uint32_t tail = first
     cdef uint32_t a, i
     cdef const uint32_t* args
-    if arena_push(&g.order, sizeof(uint32_t)) == NULL:
-        return -1
-    order_of(g)[tail] = target
-    tail += 1
-    state[target] |= WANTED
-    lowest[0] = target
+    lowest[0] = 0xFFFFFFFFu
+    highest[0] = 0
+    for i in range(n):
+        a = targets[i]
+        if not state[a] & (COMPUTED | WANTED):
+            if arena_push(&g.order, sizeof(uint32_t)) == NULL:
+                return -1
+            state[a] |= WANTED
+            order_of(g)[tail] = a
+            tail += 1
+            lowest[0] = min(lowest[0], a)
+            highest[0] = max(highest[0], a)
     while head < tail:
         node = &nodes[order_of(g)[head]]
         head += 1
@@ -39,7 +45,6 @@ cdef inline int mark_wanted(Graph* g, uint32_t target, uint32_t* lowest,
                 state[a] |= WANTED
                 order_of(g)[tail] = a
                 tail += 1
-                if a < lowest[0]:
-                    lowest[0] = a
+                lowest[0] = min(lowest[0], a)
     count[0] = tail - first
     return 0

@@ -51,6 +51,12 @@ static inline int dy_arena_charge(dy_arena *a, size_t top) {
     return 1;
 }
 
+/* Give back to the budget all that the arena has charged. */
+static inline void dy_arena_discharge(dy_arena *a) {
+    __atomic_sub_fetch(&a->budget->used, a->charged, __ATOMIC_RELAXED);
+    a->charged = 0;
+}
+
 /* Room for `bytes`, not aligned further than all before it; NULL when full. */
 static inline void *dy_arena_push(dy_arena *a, size_t bytes) {
     size_t top = a->top + bytes;

@@ -21,9 +21,16 @@
 #define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_6(T, 2) DY_UP_TO_4(T, 3) DY_UP_TO_3(T, 4) DY_UP_TO_2(T, 5) DY_UP_TO_2(T, 6)
 #endif
 
-/* Which products are own ones. */
-#define DY_OWN_N(m, n, k, tb) ((n) > 1 && ((n) <= 8 || ((tb) && (k) <= 8)))
-#define DY_OWN_T(m, n, k) ((n) > 1 && (n) <= 8)
+/* Own products: all with an inner dimension up to DY_MOST_RANK; with A as it is, those with few columns and those with
+ * an A that stays in the cache; with A transposed, those with few columns, more where the dot products are long. */
+#define DY_MOST_RANK 8
+#if defined(DY_AVX512)
+#define DY_MOST_COLUMNS 64
+#else
+#define DY_MOST_COLUMNS 24
+#endif
+#define DY_OWN_N(m, n, k) ((n) == 1 ? (m) * (k) <= 8192 : (n) <= DY_MOST_COLUMNS || (m) * (k) <= 16384)
+#define DY_OWN_T(n, k) ((n) <= 8 || ((n) <= 32 && (k) >= 128))
 
 typedef void (*DY_N(tile_fn))(size_t k, float alpha, const float *a, size_t lda, const float *b, size_t rs, size_t cs,
                               float beta, float *c, size_t ldc, size_t tail);
@@ -69,17 +76,17 @@ DY_TILES(DY_TILE)
 #define DY_TILE_ROW(N, R) [N - 1][R - 1] = {DY_N(tile_##N##_##R##_0), DY_N(tile_##N##_##R##_1)},
 static const DY_N(tile_fn) DY_N(tiles)[DY_MAX_COLUMNS][8][2] = {DY_TILES(DY_TILE_ROW)};
 
-/* Rows are split evenly among as few tiles as possible, columns likewise. The columns are the inner loop, so that the
- * rows of A come from the first-level cache again. */
+/* Both directions are split evenly among as few tiles as possible. The columns are the inner loop, so that the rows
+ * of A come from the first-level cache again. */
 static void DY_N(gemm_n)(size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b, size_t rs,
                          size_t cs, float beta, float *c, size_t ldc) {
     static const unsigned char most[DY_MAX_COLUMNS] = DY_MAX_VECTORS;
-    size_t column_tiles = (n + DY_MAX_COLUMNS - 1) / DY_MAX_COLUMNS, vectors = (m + DY_W - 1) / DY_W, tail = m % DY_W;
-    size_t widest = (n + column_tiles - 1) / column_tiles;
-    size_t row_tiles = (vectors + most[widest - 1] - 1) / most[widest - 1];
+    size_t vectors = (m + DY_W - 1) / DY_W, tail = m % DY_W, column_tiles = (n + DY_MAX_COLUMNS - 1) / DY_MAX_COLUMNS;
+    size_t most_vectors = most[(n + column_tiles - 1) / column_tiles - 1];
+    size_t row_tiles = (vectors + most_vectors - 1) / most_vectors;
     for (size_t t = 0, v = 0; t < row_tiles; t++) {
         size_t r = (vectors - v) / (row_tiles - t);
-        int part = tail && v + r == vectors;
+        int part = tail && t + 1 == row_tiles;
         for (size_t u = 0, j = 0; u < column_tiles; u++) {
             size_t w = (n - j) / (column_tiles - u);
             DY_N(tiles)[w - 1][r - 1][part](k, alpha, a + v * DY_W, lda, b + j * cs, rs, cs, beta, c + v * DY_W + j * ldc,
@@ -88,6 +95,48 @@ static void DY_N(gemm_n)(size_t m, size_t n, size_t k, float alpha, const float 
         }
         v += r;
     }
+}
+
+/* C = alpha A B + beta C for N columns of C and K of A, down the whole columns: the elements of B stay in registers.
+ * For a short inner dimension, where the traffic of C decides. */
+DY_INLINE void DY_N(rank)(const int K, const int N, size_t n, float alpha, const float *a, size_t lda, const float *b,
+                          size_t rs, size_t cs, float beta, float *c, size_t ldc) {
+    vf y[4][4], old = C(beta);
+    DY_UNROLL for (int p = 0; p < K; p++)
+        DY_UNROLL for (int j = 0; j < N; j++) y[p][j] = C(alpha * b[p * rs + j * cs]);
+    DY_EACH(
+        vf x[4];
+        DY_UNROLL for (int p = 0; p < K; p++) x[p] = L(a + p * lda);
+        DY_UNROLL for (int j = 0; j < N; j++) {
+            vf t = beta == 0 ? C(0.f) : old * L(c + j * ldc);
+            DY_UNROLL for (int p = 0; p < K; p++) t += x[p] * y[p][j];
+            S(c + j * ldc, t);
+        }
+    );
+}
+
+typedef void (*DY_N(rank_fn))(size_t m, float alpha, const float *a, size_t lda, const float *b, size_t rs, size_t cs,
+                              float beta, float *c, size_t ldc);
+#define DY_RANK_FN(K, N)                                                       \
+    static void DY_N(rank_##K##_##N)(size_t m, float alpha, const float *a, size_t lda, const float *b, size_t rs, \
+                                     size_t cs, float beta, float *c, size_t ldc) { \
+        DY_N(rank)(K, N, m, alpha, a, lda, b, rs, cs, beta, c, ldc);           \
+    }
+#define DY_RANK_NAME(K, N) [K - 1][N - 1] = DY_N(rank_##K##_##N),
+#define DY_RANKS(T) DY_UP_TO_2(T, 1) DY_UP_TO_2(T, 2) DY_UP_TO_2(T, 3) DY_UP_TO_2(T, 4)
+DY_RANKS(DY_RANK_FN)
+static const DY_N(rank_fn) DY_N(ranks)[4][2] = {DY_RANKS(DY_RANK_NAME)};
+
+static void DY_N(gemm_rank)(size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b, size_t rs,
+                            size_t cs, float beta, float *c, size_t ldc) {
+    size_t passes = (k + 3) / 4;
+    for (size_t j = 0; j < n; j += 2)
+        for (size_t t = 0, p = 0; t < passes; t++) {
+            size_t q = (k - p) / (passes - t);
+            DY_N(ranks)[q - 1][j + 1 < n](m, alpha, a + p * lda, lda, b + p * rs + j * cs, rs, cs, t ? 1 : beta, c + j * ldc,
+                                          ldc);
+            p += q;
+        }
 }
 
 /* C = alpha A' B + beta C for R columns of A and N of B: R * N dot products side by side. */
@@ -150,6 +199,9 @@ static void DY_N(gemm_t)(size_t m, size_t n, size_t k, float alpha, const float 
 #undef DY_TILE_PART
 #undef DY_TILE
 #undef DY_TILE_ROW
+#undef DY_RANK_FN
+#undef DY_RANK_NAME
+#undef DY_RANKS
 #undef DY_DOTS
 #undef DY_DOTS_ROW
 #undef DY_ALL_DOTS
@@ -166,11 +218,16 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
     }
     enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
 #if DY_W >= 8
-    if (!ta && DY_OWN_N(m, n, k, tb)) {
-        DY_N(gemm_n)(m, n, k, alpha, a, lda, b, tb ? ldb : 1, tb ? 1 : ldb, beta, c, ldc);
+    size_t rs = tb ? ldb : 1, cs = tb ? 1 : ldb;
+    if (!ta && k <= DY_MOST_RANK) {
+        DY_N(gemm_rank)(m, n, k, alpha, a, lda, b, rs, cs, beta, c, ldc);
         return;
     }
-    if (ta && !tb && DY_OWN_T(m, n, k)) {
+    if (!ta && DY_OWN_N(m, n, k)) {
+        DY_N(gemm_n)(m, n, k, alpha, a, lda, b, rs, cs, beta, c, ldc);
+        return;
+    }
+    if (ta && !tb && DY_OWN_T(n, k)) {
         DY_N(gemm_t)(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
         return;
     }
@@ -186,5 +243,9 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
     else
         scipy_cblas_sgemm(COL_MAJOR, ha, hb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
 }
+#if DY_W >= 8
+#undef DY_MOST_RANK
+#undef DY_MOST_COLUMNS
 #undef DY_OWN_N
 #undef DY_OWN_T
+#endif

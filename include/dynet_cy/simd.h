@@ -101,7 +101,18 @@ DY_INLINE int any(vi m) {
     }
 #define DY_JOIN_ADD(p, q) ((p) + (q))
 #define DY_JOIN_MAX(p, q) ((p) > (q) || (p) != (p) ? (p) : (q))
+#if DY_W == 8 && defined(DY_X86)
+/* Products with a transposed matrix end in many of these. */
+DY_INLINE float hsum(vf x) {
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+#elif DY_W == 16 && defined(DY_AVX512)
+DY_INLINE float hsum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
+#else
 DY_HALVES(hsum, DY_JOIN_ADD)
+#endif
 DY_HALVES(hmax, DY_JOIN_MAX)
 #undef DY_HALVES
 #undef DY_JOIN_ADD

@@ -24,6 +24,11 @@
 /* Vectors wider than the baseline are passed between static functions only. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif
+#if defined(__clang__)
+/* Formulas join masks with & and |, which are conditions in the scalar case. */
+#pragma clang diagnostic ignored "-Wunknown-warning-option"
+#pragma clang diagnostic ignored "-Wbitwise-instead-of-logical"
+#endif
 
 extern void scipy_cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda,
                               const float *b, int ldb, float beta, float *c, int ldc);

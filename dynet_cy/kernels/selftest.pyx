@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses of all kernels of every instruction set this CPU can run, for the tests, which call them through ctypes.
+
+This module is built with DY_TEST_ISAS, so that it has tables of its own: the 16-lane code of AVX-512 on AVX2 and plain
+scalar code are among them.
+"""
+
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_COUNT, DY_OPTIM_COUNT, DY_RNG_COUNT, DY_UNARY_COUNT, dy_binary_names, dy_kernels, dy_kernels_get,
+    dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names,
+)
+
+cdef extern from *:
+    """
+    #include "dynet_cy/kernels.h"
+    static const struct { const char *name; size_t offset; } dy_members[] = {
+    #define KERNEL(result, name, arguments) {#name, offsetof(dy_kernels, name)},
+    #include "dynet_cy/kernels.def"
+    #undef KERNEL
+        {NULL, 0}};
+    """
+    cdef struct Member:
+        const char *name
+        size_t offset
+    Member dy_members[]
+
+
+cdef address(const void *slot):
+    return <size_t>(<const void *const *>slot)[0]
+
+
+def optim_states():
+    """Number of state arrays by optimiser name."""
+    return {dy_optim_names[i].decode(): dy_optim_states[i] for i in range(DY_OPTIM_COUNT)}
+
+
+def tables():
+    """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
+    cdef const dy_kernels *t
+    cdef int i
+    result = {}
+    for isa in ("baseline", "avx2", "avx512", "wide", "scalar"):
+        t = dy_kernels_get(isa.encode())
+        if t is NULL:
+            continue
+        names = result[isa] = {}
+        i = 0
+        while dy_members[i].name is not NULL:
+            names[dy_members[i].name.decode()] = address(<const char *>t + dy_members[i].offset)
+            i += 1
+        for i in range(DY_UNARY_COUNT):
+            names["unary_fwd." + dy_unary_names[i].decode()] = address(&t.unary_fwd[i])
+            names["unary_bwd." + dy_unary_names[i].decode()] = address(&t.unary_bwd[i])
+        for i in range(DY_BINARY_COUNT):
+            names["binary_fwd." + dy_binary_names[i].decode()] = address(&t.binary_fwd[i])
+            names["binary_bwd_a." + dy_binary_names[i].decode()] = address(&t.binary_bwd_a[i])
+            names["binary_bwd_b." + dy_binary_names[i].decode()] = address(&t.binary_bwd_b[i])
+        for i in range(DY_OPTIM_COUNT):
+            names["optim." + dy_optim_names[i].decode()] = address(&t.optim[i])
+        for i in range(DY_RNG_COUNT):
+            names["rng." + dy_rng_names[i].decode()] = address(&t.rng[i])
+    return result

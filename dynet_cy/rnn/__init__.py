@@ -1,0 +1,28 @@
+"""Recurrent networks."""
+
+from dynet_cy.rnn.birnn import BiRNNBuilder
+from dynet_cy.rnn.builder import _RNNBuilder
+from dynet_cy.rnn.gru import GRUBuilder
+from dynet_cy.rnn.lstm import (
+    CompactVanillaLSTMBuilder,
+    CoupledLSTMBuilder,
+    FastLSTMBuilder,
+    LSTMBuilder,
+    VanillaLSTMBuilder,
+)
+from dynet_cy.rnn.simple import SimpleRNNBuilder
+from dynet_cy.rnn.state import RNNState, StackedRNNState
+
+__all__ = [
+    "BiRNNBuilder",
+    "CompactVanillaLSTMBuilder",
+    "CoupledLSTMBuilder",
+    "FastLSTMBuilder",
+    "GRUBuilder",
+    "LSTMBuilder",
+    "RNNState",
+    "SimpleRNNBuilder",
+    "StackedRNNState",
+    "VanillaLSTMBuilder",
+    "_RNNBuilder",
+]

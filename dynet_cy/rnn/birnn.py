@@ -1,0 +1,133 @@
+"""Networks that read a sequence in both directions: Schuster and Paliwal, "Bidirectional Recurrent Neural Networks",
+IEEE Transactions on Signal Processing 45 (1997)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Callable
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection
+from dynet_cy.ops.api import concatenate
+from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
+from dynet_cy.rnn.state import RNNState
+
+__all__ = ["BiRNNBuilder"]
+
+Factory = Callable[[int, int, int, ParameterCollection], _RNNBuilder]
+Pairs = Sequence[tuple[_RNNBuilder, _RNNBuilder]]
+
+
+class BiRNNBuilder:
+    """Layers of pairs of networks, one of which reads forwards and one backwards (Schuster and Paliwal, 1997).
+
+    The output of a layer at a position, and the input of the next layer there, is the output of its forward network
+    concatenated with that of its backward network.
+
+        builder = BiRNNBuilder(1, 128, 100, model, LSTMBuilder)
+        outputs = builder.transduce(inputs)
+
+    Sub-collection: `birnn`, with the parameters of the first layer's forward network, then of its backward network,
+    then of the second layer's, and so on.
+
+    Args:
+        num_layers: number of layers, at least 1
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs, even: half of it comes from each direction
+        model: where the parameters go
+        rnn_builder_factory: what makes a network from (1, input length, hidden_dim / 2, collection): a builder class,
+            or a function that calls one with options
+        builder_layers: (forward, backward) pairs of builders, one pair a layer, to be used instead of new ones; the
+            arguments before it, `model` excepted, are then not looked at
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1, or `hidden_dim` is odd
+    """
+
+    def __init__(
+        self,
+        num_layers: int | None,
+        input_dim: int | None,
+        hidden_dim: int | None,
+        model: ParameterCollection,
+        rnn_builder_factory: Factory | None,
+        builder_layers: Pairs | None = None,
+    ) -> None:
+        self.spec = (num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers)
+        if not isinstance(model, ParameterCollection):
+            raise TypeError(f"BiRNNBuilder: argument model: expected a ParameterCollection, got {type(model).__name__}")
+        if builder_layers:
+            self.model = model.add_subcollection("birnn")
+            self.builder_layers = list(builder_layers)
+            return
+        layers = positive_integer(num_layers, "BiRNNBuilder", "num_layers")
+        size = positive_integer(input_dim, "BiRNNBuilder", "input_dim")
+        hidden = positive_integer(hidden_dim, "BiRNNBuilder", "hidden_dim")
+        if hidden % 2:
+            raise ValueError(f"BiRNNBuilder: argument hidden_dim: expected an even number, got {hidden}")
+        if not callable(rnn_builder_factory):
+            raise TypeError(
+                f"BiRNNBuilder: argument rnn_builder_factory: expected a builder class, got {rnn_builder_factory!r}"
+            )
+        self.model = model.add_subcollection("birnn")
+        self.builder_layers = []
+        for _ in range(layers):
+            forward = rnn_builder_factory(1, size, hidden // 2, self.model)
+            backward = rnn_builder_factory(1, size, hidden // 2, self.model)
+            self.builder_layers.append((forward, backward))
+            size = hidden
+
+    def add_inputs(self, es: Iterable[Expression]) -> list[tuple[RNNState, RNNState]]:
+        """The states of the top layer at each position: pairs of that of the forward network, after the inputs up to
+        there, and that of the backward network, after the inputs from the end back to there. `[]` for no inputs.
+        """
+        xs = self._run_layers(list(es), self.builder_layers[:-1])
+        forward, backward = self.builder_layers[-1]
+        states = forward.initial_state().add_inputs(xs)
+        backward_states = backward.initial_state().add_inputs(reversed(xs))
+        return list(zip(states, reversed(backward_states)))
+
+    def transduce(self, es: Iterable[Expression]) -> list[Expression]:
+        """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs."""
+        return self._run_layers(list(es), self.builder_layers)
+
+    def _run_layers(self, xs: list[Expression], layers: Pairs) -> list[Expression]:
+        for forward, backward in layers:
+            states = forward.initial_state().transduce(xs)
+            backward_states = backward.initial_state().transduce(xs[::-1])
+            xs = [concatenate([f, b]) for f, b in zip(states, reversed(backward_states))]
+        return xs
+
+    def set_dropout(self, p: float) -> None:
+        """Set the dropout rate of all networks, by their `set_dropout`.
+
+        Raises:
+            ValueError: not between 0 and 1
+        """
+        for pair in self.builder_layers:
+            for builder in pair:
+                builder.set_dropout(p)
+
+    def disable_dropout(self) -> None:
+        """Set all dropout rates to 0."""
+        for pair in self.builder_layers:
+            for builder in pair:
+                builder.disable_dropout()
+
+    def param_collection(self) -> ParameterCollection:
+        """The sub-collection that holds the parameters."""
+        return self.model
+
+    def whoami(self) -> str:
+        """The name of the class."""
+        return "BiRNNBuilder"
+
+    @classmethod
+    def from_spec(cls, spec: Sequence[Any], model: ParameterCollection) -> BiRNNBuilder:
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers = spec
+        return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
+
+    def __repr__(self) -> str:
+        return f"<BiRNNBuilder {self.spec}>"

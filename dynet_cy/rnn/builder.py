@@ -1,0 +1,381 @@
+"""What all builders of recurrent networks share: parameters, their expressions in a graph, states, dropout masks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Optional, TypeVar
+
+from dynet_cy.graph import Expression, StaleExpressionError, cg_version
+from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.ops.api import inputVector, random_bernoulli
+from dynet_cy.rnn.state import RNNState
+
+Masks = list[tuple[Optional[Expression], ...]]
+Builder = TypeVar("Builder", bound="_RNNBuilder")
+
+
+class _Binding:
+    """A builder's parameters in one graph. States refer to it, so that several graphs do not get mixed up."""
+
+    __slots__ = ("builder", "exprs", "mask_batch", "mask_rates", "masks", "params", "start", "version")
+
+    def __init__(self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]]) -> None:
+        self.builder = builder
+        self.version = version
+        self.exprs = exprs  # as get_parameter_expressions returns them
+        self.params: list[Any] = exprs  # as the builder's _cell wants them: one item a layer
+        self.masks: Masks | None = None
+        self.mask_rates: tuple[float, ...] = ()
+        self.mask_batch = 0
+        self.start = RNNState(self, None, None, None, None, 0)
+
+
+class _RNNBuilder:
+    """Base class of the builders.
+
+    A builder owns parameters, in a sub-collection of `model`, and computes states of a recurrent network from them:
+    `initial_state()` returns an `RNNState`, on which the network runs.
+
+    Args:
+        layers: number of layers, at least 1; the input of a layer is the output of the one below
+        input_dim: length of the inputs, at least 1
+        hidden_dim: length of the vectors of the state and of the outputs, at least 1
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    # For derived classes: the name of the sub-collection, and whether states have cells beside hidden vectors.
+    _collection_name: ClassVar[str]
+    _has_cells: ClassVar[bool] = False
+
+    _binding: _Binding | None = None
+
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        name = type(self).__name__
+        self.layers = positive_integer(layers, name, "layers")
+        self.input_dim = positive_integer(input_dim, name, "input_dim")
+        self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
+        if not isinstance(model, ParameterCollection):
+            raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
+        self.spec: tuple[Any, ...] = (self.layers, self.input_dim, self.hidden_dim)
+        self._collection = model.add_subcollection(self._collection_name)
+        self._rates: tuple[float, ...] = (0.0,)
+        self._dropping = False
+        self._parameters = [
+            self._add_layer(model, self.hidden_dim if layer else self.input_dim) for layer in range(self.layers)
+        ]
+
+    # ---- for derived classes
+
+    def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
+        """Add the parameters of one layer to the collection, in the order of the model file."""
+        raise NotImplementedError
+
+    def _cell(
+        self,
+        params: Any,
+        masks: Sequence[Expression | None] | None,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression | None]:
+        """One step of one layer: the new h and c. None for h or c stands for zeros."""
+        raise NotImplementedError
+
+    def _bind_params(self, binding: _Binding, update: bool) -> None:
+        """Make `binding.params` where that is more than the expressions of the parameters."""
+
+    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
+        """The length and the dropout rate of each mask of a layer."""
+        return ()
+
+    def _output(self, h: Expression) -> Expression:
+        """The output, where that is not the h of the top layer. Called when dropout is on."""
+        return h
+
+    def _matrix(self, rows: int, columns: int) -> Parameters:
+        return self._collection.add_parameters((rows, columns), init="glorot")
+
+    def _bias(self, rows: int) -> Parameters:
+        return self._collection.add_parameters((rows,), init=0.0)
+
+    # ---- states
+
+    @property
+    def num_h0_components(self) -> int:
+        """How many vectors `initial_state(vecs)` takes at most: `layers`, or twice that with cells."""
+        return 2 * self.layers if self._has_cells else self.layers
+
+    def initial_state(self, vecs: Iterable[Expression] | None = None, update: bool = True) -> RNNState:
+        """A state to start from. The first call in a graph puts the parameters into the graph.
+
+        Args:
+            vecs: vectors of the state, each of shape (hidden_dim,), in the order of `RNNState.set_s`; None (the
+                default) for an empty state, which computes as one of zeros
+            update: whether gradients reach the parameters (default). It is the first call in a graph that decides.
+
+        Raises:
+            TypeError: `vecs` are not expressions
+            ValueError: another number of vectors, or other shapes
+        """
+        binding = self._binding
+        if binding is None or binding.version != cg_version() or not is_fresh(binding.exprs[-1][-1]):
+            binding = self._bind(update)
+        if vecs is None:
+            return binding.start
+        return self._set_s(binding.start, vecs, "initial_state", "vecs")
+
+    def initial_state_from_raw_vectors(self, vecs: Iterable[Any], update: bool = True) -> RNNState:
+        """`initial_state` from numbers.
+
+        Args:
+            vecs: lists of numbers or one-dimensional arrays, each of length hidden_dim, in the order of
+                `RNNState.set_s`
+            update: as in `initial_state`
+        """
+        start = self.initial_state(None, update)
+        return self._set_s(start, [inputVector(vec) for vec in vecs], "initial_state_from_raw_vectors", "vecs")
+
+    def _bind(self, update: bool) -> _Binding:
+        exprs = [[p.expr(update) for p in layer] for layer in self._parameters]
+        binding = _Binding(self, cg_version(), exprs)
+        self._bind_params(binding, update)
+        self._binding = binding
+        return binding
+
+    def _set_h(self, state: RNNState, es: Iterable[Expression] | None) -> RNNState:
+        h = self._vectors("set_h", "es", es, (self.layers,), "the h of each layer")
+        c = state._c
+        return RNNState(state._binding, state, h, c, h[-1], self._batch_of(h if c is None else h + c))
+
+    def _set_s(self, state: RNNState, es: Iterable[Expression] | None, method: str, argument: str) -> RNNState:
+        n = self.layers
+        if not self._has_cells:
+            h = self._vectors(method, argument, es, (n,), "the h of each layer")
+            return RNNState(state._binding, state, h, None, h[-1], self._batch_of(h))
+        what = "the c of each layer, or the c and then the h of each layer"
+        s = self._vectors(method, argument, es, (n, 2 * n), what)
+        kept = state._h if len(s) == n else s[n:]
+        out = None if kept is None else kept[-1]
+        return RNNState(
+            state._binding, state, kept, s[:n], out, self._batch_of(s[:n] if kept is None else s[:n] + kept)
+        )
+
+    def _batch_of(self, es: tuple[Expression, ...]) -> int:
+        """The batch size of vectors; 0 if they differ or are no vectors."""
+        dims = {e.dim() for e in es}
+        if len(dims) == 1:
+            shape, batch = dims.pop()
+            if len(shape) == 1:
+                return batch
+        return 0
+
+    def _vectors(
+        self, method: str, argument: str, es: Iterable[Expression] | None, counts: tuple[int, ...], what: str
+    ) -> tuple[Expression, ...]:
+        """`es` as a tuple, or an exception that says what is wrong with it."""
+        where = f"{type(self).__name__}.{method}: argument {argument}"
+        vectors = tuple(as_expression(e, where) for e in es or ())
+        shapes = [e.dim()[0] for e in vectors]
+        if len(vectors) not in counts or any(shape[0] != self.hidden_dim for shape in shapes):
+            number = " or ".join(str(count) for count in counts)
+            got = f"{len(vectors)} of shapes {', '.join(map(str, shapes))}" if vectors else "none"
+            raise ValueError(f"{where}: expected {number} vectors of shape ({self.hidden_dim},) ({what}), got {got}")
+        return vectors
+
+    # ---- running
+
+    def _step(self, state: RNNState, x: Expression) -> RNNState:
+        binding = state._binding
+        masks = self._masks(binding, 1) if self._dropping else None
+        h, c = state._h, state._c
+        cell = self._cell
+        new_h: list[Expression] = []
+        new_c: list[Expression] = []
+        for layer, params in enumerate(binding.params):
+            x, cell_state = cell(
+                params,
+                None if masks is None else masks[layer],
+                x,
+                None if h is None else h[layer],
+                None if c is None else c[layer],
+            )
+            new_h.append(x)
+            if cell_state is not None:
+                new_c.append(cell_state)
+        out = self._output(x) if self._dropping else x
+        return RNNState(binding, state, tuple(new_h), tuple(new_c) if new_c else None, out, 0)
+
+    def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
+        # Layer by layer: when _run_layer starts, all inputs of the layer are there, and their products with the input
+        # weights can be taken at once.
+        binding = state._binding
+        masks = self._masks(binding, 1) if self._dropping else None
+        h, c = state._h, state._c
+        for layer, params in enumerate(binding.params):
+            xs = self._run_layer(
+                params,
+                None if masks is None else masks[layer],
+                xs,
+                None if h is None else h[layer],
+                None if c is None else c[layer],
+            )
+        return [self._output(x) for x in xs] if self._dropping else xs
+
+    def _run_layer(
+        self,
+        params: Any,
+        masks: Sequence[Expression | None] | None,
+        xs: list[Expression],
+        h: Expression | None,
+        c: Expression | None,
+    ) -> list[Expression]:
+        """All steps of one layer: the h of each."""
+        cell = self._cell
+        out: list[Expression] = []
+        for x in xs:
+            h, c = cell(params, masks, x, h, c)
+            out.append(h)
+        return out
+
+    # ---- dropout
+
+    def set_dropout(self, f: float) -> None:
+        """Set the dropout rate, for all that the builder drops out.
+
+        Args:
+            f: the probability that an element is dropped, from 0 (no dropout, the default of a builder) to 1
+
+        Raises:
+            ValueError: not between 0 and 1
+        """
+        self._set_rates((rate(f, self, "set_dropout", "f"),) * len(self._rates))
+
+    def disable_dropout(self) -> None:
+        """Set all dropout rates to 0."""
+        self._set_rates((0.0,) * len(self._rates))
+
+    def _set_rates(self, rates: tuple[float, ...]) -> None:
+        self._rates = rates
+        self._dropping = any(rates)
+
+    def _masks(self, binding: _Binding, batch_size: int) -> Masks:
+        """The masks of the layers in a graph. Drawn when first needed, and again when the rates have changed."""
+        masks = binding.masks
+        if masks is None or binding.mask_rates != self._rates or not all(is_fresh(e) for e in masks[-1] if e):
+            masks = self._draw_masks(binding, batch_size)
+        return masks
+
+    def _draw_masks(self, binding: _Binding, batch_size: int) -> Masks:
+        masks = [
+            tuple(
+                dropout_mask(n, p, batch_size) for n, p in self._mask_shapes(self.hidden_dim if i else self.input_dim)
+            )
+            for i in range(self.layers)
+        ]
+        binding.masks, binding.mask_rates, binding.mask_batch = masks, self._rates, batch_size
+        return masks
+
+    def _set_dropout_masks(self, batch_size: int) -> None:
+        name = f"{type(self).__name__}.set_dropout_masks"
+        batch_size = positive_integer(batch_size, name, "batch_size")
+        binding = self._binding
+        if binding is None or binding.version != cg_version():
+            raise ValueError(f"{name}: call initial_state first: the masks belong to the graph")
+        self._draw_masks(binding, batch_size)
+
+    # ---- parameters
+
+    def param_collection(self) -> ParameterCollection:
+        """The sub-collection that holds the parameters."""
+        return self._collection
+
+    def get_parameters(self) -> list[list[Parameters]]:
+        """The parameters: one list a layer, in the order that the class gives."""
+        return [list(layer) for layer in self._parameters]
+
+    def get_parameter_expressions(self) -> list[list[Expression]]:
+        """The expressions of `get_parameters()` that the builder uses in the current graph.
+
+        Raises:
+            ValueError: `initial_state` was not called since the graph was renewed
+        """
+        binding = self._binding
+        if binding is None or binding.version != cg_version() or not is_fresh(binding.exprs[-1][-1]):
+            raise ValueError(
+                f"{type(self).__name__}.get_parameter_expressions: the parameters are not in the current graph: "
+                "call initial_state first"
+            )
+        return [list(layer) for layer in binding.exprs]
+
+    # ---- the object itself
+
+    def whoami(self) -> str:
+        """The name of the class."""
+        return type(self).__name__
+
+    @classmethod
+    def from_spec(cls: type[Builder], spec: Sequence[Any], model: ParameterCollection) -> Builder:
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        layers, input_dim, hidden_dim, *options = spec
+        return cls(layers, input_dim, hidden_dim, model, *options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Expressions belong to a graph: a copy gets its own from its own initial_state.
+        state = dict(vars(self))
+        state.pop("_binding", None)
+        return state
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.spec}>"
+
+
+def positive_integer(value: Any, where: str, argument: str) -> int:
+    """An integer of at least 1, also from a float that is one."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{where}: argument {argument}: expected an integer, got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{where}: argument {argument}: expected at least 1, got {number}")
+    return number
+
+
+def rate(value: float, builder: _RNNBuilder, method: str, argument: str) -> float:
+    """A dropout rate, checked."""
+    number = float(value)
+    if not 0.0 <= number <= 1.0:
+        where = f"{type(builder).__name__}.{method}: argument {argument}"
+        raise ValueError(f"{where}: expected a probability between 0 and 1, got {value}")
+    return number
+
+
+def dropout_mask(n: int, p: float, batch_size: int) -> Expression | None:
+    """0 with probability p, else 1 / (1 - p); None if nothing is to be dropped."""
+    if p == 0.0:
+        return None
+    return random_bernoulli((n,), 1.0 - p, 1.0 if p == 1.0 else 1.0 / (1.0 - p), batch_size)
+
+
+def is_fresh(e: Expression) -> bool:
+    """Whether an expression of this graph is still there after a possible `cg_revert`."""
+    try:
+        e.dim()
+    except StaleExpressionError:
+        return False
+    return True
+
+
+def as_expression(e: Any, where: str) -> Expression:
+    """An expression, also from parameters."""
+    if isinstance(e, Parameters):
+        return e.expr(True)
+    if not isinstance(e, Expression):
+        raise TypeError(f"{where}: expected expressions, got {type(e).__name__}")
+    return e

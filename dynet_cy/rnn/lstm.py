@@ -1,0 +1,506 @@
+"""Long short-term memory: Hochreiter and Schmidhuber, Neural Computation 9 (1997), and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.ops.api import (
+    affine_transform,
+    cmult,
+    concatenate,
+    esum,
+    inputVector,
+    layer_norm,
+    logistic,
+    noise,
+    pick_range,
+    tanh,
+    vanilla_lstm_c,
+    vanilla_lstm_gates,
+    vanilla_lstm_gates_dropout,
+    vanilla_lstm_h,
+    zeros,
+)
+from dynet_cy.rnn.builder import _Binding, _RNNBuilder, rate
+from dynet_cy.rnn.state import RNNState
+
+__all__ = [
+    "CompactVanillaLSTMBuilder",
+    "CoupledLSTMBuilder",
+    "FastLSTMBuilder",
+    "LSTMBuilder",
+    "VanillaLSTMBuilder",
+]
+
+
+NO_MASKS: tuple[Expression | None, Expression | None] = (None, None)
+
+
+class _Layer(NamedTuple):
+    """What a layer with stacked gates computes with."""
+
+    w_x: Expression
+    w_h: Expression
+    b: Expression  # and the forget bias, less the 1 that vanilla_lstm_gates adds
+    norm: list[Expression] | None  # gain and bias of W_h h, of W_x x, of c
+
+
+_StackedCell = Callable[
+    [
+        _Layer,
+        Sequence[Optional[Expression]],
+        bool,
+        Expression,
+        Optional[Expression],
+        Optional[Expression],
+    ],
+    tuple[Expression, Expression],
+]
+
+
+class _StackedGates(_RNNBuilder):
+    """The LSTM whose four gates stand in one matrix, in the order input, forget, output, candidate.
+
+    A step is three nodes a layer where inputs and states are vectors of one batch size. Otherwise it is made of
+    ordinary ops, which broadcast.
+    """
+
+    _has_cells = True
+    _default_mask_batch = 1  # batch size of masks drawn without set_dropout_masks; 0: that of the input
+
+    ln_lstm = False
+    forget_bias = 1.0
+    weightnoise_std = 0.0
+
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        self._norms: list[list[Parameters]] = []
+        super().__init__(layers, input_dim, hidden_dim, model)
+        self._rates = (0.0, 0.0)
+
+    def set_dropouts(self, d: float, d_r: float) -> None:
+        """Set the dropout rates, each from 0 to 1: `d` of the input of each layer, `d_r` of h[t-1].
+
+        Raises:
+            ValueError: not between 0 and 1
+        """
+        self._set_rates((rate(d, self, "set_dropouts", "d"), rate(d_r, self, "set_dropouts", "d_r")))
+
+    def set_dropout_masks(self, batch_size: int = 1) -> None:
+        """Draw new masks, a different one for each of `batch_size` elements of a batch.
+
+        Call it after `initial_state`.
+
+        Raises:
+            ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
+        """
+        self._set_dropout_masks(batch_size)
+
+    def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
+        n = self.hidden_dim
+        layer = [self._matrix(4 * n, input_dim), self._matrix(4 * n, n), self._bias(4 * n)]
+        if self.ln_lstm:
+            # In the collection that was given, not in that of the builder: where model files of DyNet have them.
+            self._norms.append(
+                [model.add_parameters((rows,), init=value) for rows in (4 * n, 4 * n, n) for value in (1.0, 0.0)]
+            )
+        return layer
+
+    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
+        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])
+
+    def _bind_params(self, binding: _Binding, update: bool) -> None:
+        n = self.hidden_dim
+        # Without fused gates (ln_lstm) nothing else adds the forget bias.
+        extra = self.forget_bias if self.ln_lstm else self.forget_bias - 1.0
+        shift = inputVector([0.0] * n + [extra] * n + [0.0] * (2 * n)) if extra else None
+        binding.params = [_Layer(w_x, w_h, b if shift is None else b + shift, None) for w_x, w_h, b in binding.exprs]
+        if self.ln_lstm:
+            binding.params = [
+                layer._replace(norm=[p.expr(update) for p in norm]) for layer, norm in zip(binding.params, self._norms)
+            ]
+
+    # ---- running
+
+    def _step(self, state: RNNState, x: Expression) -> RNNState:
+        binding = state._binding
+        shape, batch = x.dim()
+        masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
+        fused_masks = masks is not None and binding.mask_batch == batch
+        fused = self._fits(state, len(shape), batch, masks is not None)
+        if fused:
+            cell, h, c = self._start(state, batch)
+        else:
+            cell, h, c = self._plain_cell, state._h, state._c
+        new_h: list[Expression] = []
+        new_c: list[Expression] = []
+        for i, params in enumerate(binding.params):
+            mask = NO_MASKS if masks is None else masks[i]
+            x, cell_state = cell(params, mask, fused_masks, x, None if h is None else h[i], None if c is None else c[i])
+            new_h.append(x)
+            new_c.append(cell_state)
+        hs, cs = tuple(new_h), tuple(new_c)
+        return RNNState(binding, state, hs, cs, x, batch if fused else self._batch_of(hs + cs))
+
+    def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
+        binding = state._binding
+        dims = [x.dim() for x in xs]
+        shape, batch = dims[0]
+        masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
+        fused_masks = masks is not None and binding.mask_batch == batch
+        if dims.count(dims[0]) < len(dims) or not self._fits(state, len(shape), batch, masks is not None):
+            return [after._out for after in state.add_inputs(xs) if after._out is not None]
+        cell, h, c = self._start(state, batch)
+        # Layer by layer: here all inputs of a layer are known before its first step.
+        for i, params in enumerate(binding.params):
+            mask = NO_MASKS if masks is None else masks[i]
+            h_t = None if h is None else h[i]
+            c_t = None if c is None else c[i]
+            out: list[Expression] = []
+            for x in xs:
+                h_t, c_t = cell(params, mask, fused_masks, x, h_t, c_t)
+                out.append(h_t)
+            xs = out
+        return xs
+
+    def _start(
+        self, state: RNNState, batch: int
+    ) -> tuple[_StackedCell, tuple[Expression, ...] | None, tuple[Expression, ...] | None]:
+        """The cell function for vectors of one batch size, and the h and c that it starts from."""
+        h, c = state._h, state._c
+        if self.ln_lstm:
+            return self._norm_cell, h, c
+        if h is None or c is None:
+            zero = (zeros((self.hidden_dim,), batch_size=batch),) * self.layers
+            h, c = h or zero, c or zero
+        return self._fused_cell, h, c
+
+    def _fits(self, state: RNNState, rank: int, batch: int, masked: bool) -> bool:
+        """Whether inputs, state and masks are vectors of one batch size, as the fused ops want them."""
+        if rank != 1 or ((state._h is not None or state._c is not None) and state._batch != batch):
+            return False
+        return not masked or state._binding.mask_batch in (1, batch)
+
+    def _fused_cell(
+        self,
+        params: _Layer,
+        masks: Sequence[Expression | None],
+        fused_masks: bool,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression]:
+        assert h is not None
+        assert c is not None
+        w_x, w_h, b, _ = self._noisy(params) if self.weightnoise_std else params
+        mask_x, mask_h = masks
+        if mask_x is None and mask_h is None:
+            gates = vanilla_lstm_gates(x, h, w_x, w_h, b)
+        elif mask_x is not None and mask_h is not None and fused_masks:
+            gates = vanilla_lstm_gates_dropout(x, h, w_x, w_h, b, mask_x, mask_h)
+        else:
+            gates = vanilla_lstm_gates(masked(x, mask_x), masked(h, mask_h), w_x, w_h, b)
+        c = vanilla_lstm_c(c, gates)
+        return vanilla_lstm_h(c, gates), c
+
+    def _norm_cell(
+        self,
+        params: _Layer,
+        masks: Sequence[Expression | None],
+        fused_masks: bool,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression]:
+        n = self.hidden_dim
+        sums = self._norm_sums(params, masks, x, h, c)
+        gates = concatenate([logistic(pick_range(sums, 0, 3 * n)), tanh(pick_range(sums, 3 * n, 4 * n))])
+        if c is None:
+            c = zeros((n,), batch_size=x.dim()[1])
+        c = vanilla_lstm_c(c, gates)
+        assert params.norm is not None
+        return vanilla_lstm_h(layer_norm(c, params.norm[4], params.norm[5]), gates), c
+
+    def _norm_sums(
+        self,
+        params: _Layer,
+        masks: Sequence[Expression | None],
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> Expression:
+        """The gates before their nonlinearities, with layer normalization."""
+        w_x, w_h, b, norm = params
+        assert norm is not None
+        g_h, b_h, g_x, b_x = norm[:4]
+        terms = [layer_norm(w_x * masked(x, masks[0]), g_x, b_x)]
+        if h is not None:
+            terms.append(layer_norm(w_h * masked(h, masks[1]), g_h, b_h))
+        elif c is not None:
+            terms.append(b_h)  # the norm of zeros; an empty state has not even this
+        terms.append(b)
+        return esum(terms)
+
+    def _plain_cell(
+        self,
+        params: _Layer,
+        masks: Sequence[Expression | None],
+        fused_masks: bool,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression]:
+        """The same with ordinary ops, which broadcast."""
+        n = self.hidden_dim
+        if self.ln_lstm:
+            sums = self._norm_sums(params, masks, x, h, c)
+        else:
+            w_x, w_h, b, _ = self._noisy(params) if self.weightnoise_std else params
+            factors = [b, w_x, masked(x, masks[0])]
+            if h is not None:
+                factors += [w_h, masked(h, masks[1])]
+            sums = affine_transform(factors)
+        i = logistic(pick_range(sums, 0, n))
+        f = pick_range(sums, n, 2 * n)
+        f = logistic(f if self.ln_lstm else f + 1.0)
+        o = logistic(pick_range(sums, 2 * n, 3 * n))
+        g = cmult(i, tanh(pick_range(sums, 3 * n, 4 * n)))
+        c = g if c is None else cmult(f, c) + g
+        squashed = tanh(c if params.norm is None else layer_norm(c, params.norm[4], params.norm[5]))
+        return cmult(o, squashed), c
+
+    def _noisy(self, params: _Layer) -> _Layer:
+        w_x, w_h, b, norm = params
+        std = self.weightnoise_std
+        return _Layer(noise(w_x, std), noise(w_h, std), noise(b, std), norm)
+
+
+class VanillaLSTMBuilder(_StackedGates):
+    """Long short-term memory with a forget gate and without peepholes (Hochreiter and Schmidhuber, 1997; Gers et al.,
+    "Learning to Forget", Neural Computation 12, 2000), in each layer
+
+        i    = sigmoid(W_ix x[t] + W_ih h[t-1] + b_i)
+        f    = sigmoid(W_fx x[t] + W_fh h[t-1] + b_f + forget_bias)
+        o    = sigmoid(W_ox x[t] + W_oh h[t-1] + b_o)
+        g    = tanh(W_gx x[t] + W_gh h[t-1] + b_g)
+        c[t] = f * c[t-1] + i * g
+        h[t] = o * tanh(c[t])
+
+    With `ln_lstm` (Ba et al., "Layer Normalization", 2016) W_x x[t], W_h h[t-1] and the c[t] inside of tanh are
+    normalized by `layer_norm`, each with a gain and a bias of its own.
+
+    Parameters of a layer, in the order of `get_parameters()`: W_x (4 hidden_dim, input_dim of the layer), W_h
+    (4 hidden_dim, hidden_dim), both Glorot over the whole matrix; b (4 hidden_dim,), zeros. Rows: i, f, o, g.
+    Sub-collection: `vanilla-lstm-builder`. The parameters of `ln_lstm` go into `model` itself, after those three of the
+    same layer: gain and bias of W_h h (4 hidden_dim,), of W_x x (4 hidden_dim,), of c (hidden_dim,); gains ones, biases
+    zeros.
+
+    `initial_state` takes one vector a layer, c, or two: the c of all layers, then the h of all layers.
+
+    Dropout is that of Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural
+    Networks", NeurIPS 2016: in each layer one mask on x and one on h[t-1], the same for all gates and at all steps.
+
+    Args:
+        layers: number of layers
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+        ln_lstm: layer normalization (default: no)
+        forget_bias: what is added in the forget gate (default: 1.0); it is no parameter, and not part of b
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "vanilla-lstm-builder"
+
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: ParameterCollection,
+        ln_lstm: bool = False,
+        forget_bias: float = 1.0,
+    ) -> None:
+        self.ln_lstm = bool(ln_lstm)
+        self.forget_bias = float(forget_bias)
+        super().__init__(layers, input_dim, hidden_dim, model)
+        self.spec = (*self.spec, self.ln_lstm, self.forget_bias)
+
+
+LSTMBuilder = VanillaLSTMBuilder
+
+
+class CompactVanillaLSTMBuilder(_StackedGates):
+    """`VanillaLSTMBuilder` with forget bias 1 and without layer normalization, in the same formulas.
+
+    It has parameters of the same shapes in the same order; the sub-collection is `compact-vanilla-lstm-builder`.
+    Differences are in the dropout masks, which are drawn for the batch size of the first input, so that elements of a
+    batch have different ones, and in weight noise (`set_weightnoise`).
+
+    Args:
+        layers: number of layers
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "compact-vanilla-lstm-builder"
+    _default_mask_batch = 0
+
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        super().__init__(layers, input_dim, hidden_dim, model)
+
+    def set_weightnoise(self, std: float) -> None:
+        """Add Gaussian noise to W_x, W_h and b, drawn anew at every step.
+
+        Args:
+            std: its standard deviation; 0 (the default of a builder) for no noise
+
+        Raises:
+            ValueError: `std` is negative
+        """
+        if not std >= 0.0:
+            raise ValueError(
+                f"{type(self).__name__}.set_weightnoise: argument std: expected a number of at least 0, got {std}"
+            )
+        self.weightnoise_std = float(std)
+
+
+class CoupledLSTMBuilder(_RNNBuilder):
+    """Long short-term memory with peepholes and one gate for input and forgetting (Gers and Schmidhuber, "Recurrent
+    Nets that Time and Count", IJCNN 2000; the coupling: Greff et al., "LSTM: A Search Space Odyssey", 2017), in each
+    layer
+
+        i    = sigmoid(W_ix x[t] + W_ih h[t-1] + W_ic c[t-1] + b_i)
+        g    = tanh(W_cx x[t] + W_ch h[t-1] + b_c)
+        c[t] = (1 - i) * c[t-1] + i * g
+        o    = sigmoid(W_ox x[t] + W_oh h[t-1] + W_oc c[t] + b_o)
+        h[t] = o * tanh(c[t])
+
+    Parameters of a layer, in the order of `get_parameters()`: W_ix, W_ih, W_ic, b_i, W_ox, W_oh, W_oc, b_o, W_cx, W_ch,
+    b_c. W_?x are (hidden_dim, input_dim of the layer), W_?h and W_?c (hidden_dim, hidden_dim), all Glorot; biases
+    (hidden_dim,), zeros. Sub-collection: `lstm-builder`.
+
+    `initial_state` takes one vector a layer, c, or two: the c of all layers, then the h of all layers.
+
+    Dropout (`set_dropout`) is that of Gal and Ghahramani (NeurIPS 2016): in each layer one mask on x, one on h[t-1] and
+    one on the c in the peepholes, the same for all gates and at all steps.
+
+    Args:
+        layers: number of layers
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "lstm-builder"
+    _has_cells = True
+
+    def _peephole(self) -> Parameters:
+        return self._matrix(self.hidden_dim, self.hidden_dim)
+
+    def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
+        n = self.hidden_dim
+        gates = [
+            p
+            for _ in range(2)
+            for p in (self._matrix(n, input_dim), self._matrix(n, n), self._peephole(), self._bias(n))
+        ]
+        return [*gates, self._matrix(n, input_dim), self._matrix(n, n), self._bias(n)]
+
+    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
+        p = self._rates[0]
+        return (input_dim, p), (self.hidden_dim, p), (self.hidden_dim, p)
+
+    def _cell(
+        self,
+        params: Any,
+        masks: Sequence[Expression | None] | None,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression | None]:
+        w_ix, w_ih, w_ic, b_i, w_ox, w_oh, w_oc, b_o, w_cx, w_ch, b_c = params
+        mask_x, mask_h, mask_c = masks or (None, None, None)
+        x = masked(x, mask_x)
+        i = [b_i, w_ix, x]
+        g = [b_c, w_cx, x]
+        o = [b_o, w_ox, x]
+        if h is not None:
+            h = masked(h, mask_h)
+            i += [w_ih, h]
+            g += [w_ch, h]
+            o += [w_oh, h]
+        if c is None:
+            c = cmult(logistic(affine_transform(i)), tanh(affine_transform(g)))
+        else:
+            i += [w_ic, masked(c, mask_c)]
+            c = c + cmult(logistic(affine_transform(i)), tanh(affine_transform(g)) - c)
+        o += [w_oc, masked(c, mask_c)]
+        return cmult(logistic(affine_transform(o)), tanh(c)), c
+
+
+class FastLSTMBuilder(CoupledLSTMBuilder):
+    """`CoupledLSTMBuilder` without its peepholes.
+
+    As in DyNet, the parameters of diagonal peepholes are there, W_ic and W_oc as (hidden_dim, 1), Glorot, but nothing
+    depends on them, and dropout rates have no effect. Sub-collection: `fast-lstm-builder`.
+
+    `initial_state` takes one vector a layer, c, or two: the c of all layers, then the h of all layers.
+
+    Args:
+        layers: number of layers
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "fast-lstm-builder"
+
+    def _peephole(self) -> Parameters:
+        return self._matrix(self.hidden_dim, 1)
+
+    def _set_rates(self, rates: tuple[float, ...]) -> None:
+        self._rates = rates
+
+    def _cell(
+        self,
+        params: Any,
+        masks: Sequence[Expression | None] | None,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression | None]:
+        w_ix, w_ih, _, b_i, w_ox, w_oh, _, b_o, w_cx, w_ch, b_c = params
+        i = [b_i, w_ix, x]
+        g = [b_c, w_cx, x]
+        o = [b_o, w_ox, x]
+        if h is not None:
+            i += [w_ih, h]
+            g += [w_ch, h]
+            o += [w_oh, h]
+        i_t, g_t = logistic(affine_transform(i)), tanh(affine_transform(g))
+        c = cmult(i_t, g_t) if c is None else c + cmult(i_t, g_t - c)
+        return cmult(logistic(affine_transform(o)), tanh(c)), c
+
+
+def masked(e: Expression, mask: Expression | None) -> Expression:
+    """An expression times its dropout mask, if it has one."""
+    return e if mask is None else cmult(e, mask)

@@ -1,0 +1,88 @@
+"""The simple recurrent network of Elman, "Finding Structure in Time", Cognitive Science 14 (1990)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.ops.api import affine_transform, cmult, tanh
+from dynet_cy.rnn.builder import _RNNBuilder, rate
+
+__all__ = ["SimpleRNNBuilder"]
+
+
+class SimpleRNNBuilder(_RNNBuilder):
+    """Recurrent network with tanh (Elman, 1990), in each layer
+
+        h[t] = tanh(W_x x[t] + W_h h[t-1] + b)
+
+    Parameters of a layer, in the order of `get_parameters()`: W_x (hidden_dim, input_dim of the layer), W_h
+    (hidden_dim, hidden_dim), both Glorot; b (hidden_dim,), zeros. Sub-collection: `simple-rnn-builder`.
+
+    `initial_state` takes one vector a layer: h.
+
+    Dropout is that of Gal and Ghahramani, "A Theoretically Grounded Application of Dropout in Recurrent Neural
+    Networks", NeurIPS 2016: in each layer one mask on x and one on h[t-1], the same at all steps.
+
+    Args:
+        layers: number of layers
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "simple-rnn-builder"
+
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        super().__init__(layers, input_dim, hidden_dim, model)
+        self._rates = (0.0, 0.0)
+
+    def set_dropouts(self, d: float, d_h: float) -> None:
+        """Set the dropout rates, each from 0 to 1: `d` of the input of each layer, `d_h` of h[t-1].
+
+        Raises:
+            ValueError: not between 0 and 1
+        """
+        self._set_rates((rate(d, self, "set_dropouts", "d"), rate(d_h, self, "set_dropouts", "d_h")))
+
+    def set_dropout_masks(self, batch_size: int = 1) -> None:
+        """Draw new masks, a different one for each of `batch_size` elements of a batch.
+
+        Call it after `initial_state`. Without it all elements of a batch share their masks.
+
+        Raises:
+            ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
+        """
+        self._set_dropout_masks(batch_size)
+
+    def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
+        n = self.hidden_dim
+        return [self._matrix(n, input_dim), self._matrix(n, n), self._bias(n)]
+
+    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
+        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])
+
+    def _cell(
+        self,
+        params: Any,
+        masks: Sequence[Expression | None] | None,
+        x: Expression,
+        h: Expression | None,
+        c: Expression | None,
+    ) -> tuple[Expression, Expression | None]:
+        w_x, w_h, b = params
+        if masks is not None:
+            mask_x, mask_h = masks
+            if mask_x is not None:
+                x = cmult(x, mask_x)
+            if mask_h is not None and h is not None:
+                h = cmult(h, mask_h)
+        if h is None:
+            return tanh(affine_transform([b, w_x, x])), None
+        return tanh(affine_transform([b, w_x, x, w_h, h])), None

@@ -1,0 +1,397 @@
+"""Trainers: rules that change parameters by their gradients.
+
+The rule of each is one row in `include/dynet_cy/optim.def`; here is what they
+share: clipping, sparse updates of lookup tables, and the state of the rules,
+which lies in planes of the parameters' storage.
+"""
+
+import sys
+
+from libc.math cimport isfinite, sqrt
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.kernels.kernels cimport (
+    DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
+    DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
+)
+from dynet_cy.memory.storage cimport Param, Plane, Storage, lock_storage, unlock_storage
+from dynet_cy.model.parameters cimport _Stored
+
+from dynet_cy.model.parameters import ParameterCollection
+
+
+# Most state floats per parameter of any rule.
+cdef enum:
+    MOST_STATES = 3
+
+
+cdef double squared_norm(Param* p) noexcept nogil:
+    """Sum of the squares of the gradient."""
+    cdef size_t n = size_of(&p.dim)
+    cdef double total = 0
+    cdef uint32_t i
+    if not p.has_gradient:
+        return 0
+    if not p.rows:
+        return K.sumsq(p.size, p.grad)
+    for i in range(p.n_touched):
+        total += K.sumsq(n, p.grad + p.touched[i] * n)
+    return total
+
+
+cdef void step(Param* p, int rule, const dy_optim* h, float** states, bint sparse) noexcept nogil:
+    """Apply the rule to one parameter, or to the rows of a table; then its gradient is zero."""
+    cdef float* s[MOST_STATES]
+    cdef size_t n = size_of(&p.dim), at
+    cdef uint32_t i
+    cdef int k
+    if p.rows and sparse:
+        for i in range(p.n_touched):
+            at = p.touched[i] * n
+            for k in range(MOST_STATES):
+                s[k] = states[k] + p.offset + at if states[k] != NULL else NULL
+            K.optim[rule](n, h, p.grad + at, p.value + at, s[0], s[1], s[2])
+            memset(p.grad + at, 0, n * sizeof(float))
+    else:
+        for k in range(MOST_STATES):
+            s[k] = states[k] + p.offset if states[k] != NULL else NULL
+        K.optim[rule](p.size, h, p.grad, p.value, s[0], s[1], s[2])
+        if p.has_gradient:
+            memset(p.grad, 0, p.size * sizeof(float))
+    for i in range(p.n_touched):
+        p.is_touched[p.touched[i]] = 0
+    p.n_touched = 0
+    p.has_gradient = 0
+
+
+class Trainer:
+    """What all trainers share.  Use one of the classes below.
+
+    Gradients are clipped by default: when their global L2 norm exceeds 5, they
+    are scaled to have that norm (Pascanu, Mikolov and Bengio 2013).  Of lookup
+    tables only the rows are changed that were used since the last update.
+
+    A trainer holds its collection, so the parameters live as long as it does.
+
+    Args:
+        m: the ParameterCollection to train, with all below it.
+        learning_rate: see each class.
+    """
+
+    _rule = None
+    _n_states = 0
+
+    def __init__(self, m, learning_rate):
+        if self._rule is None:
+            raise TypeError("Trainer is a base class: use one of its subclasses, such as AdamTrainer")
+        if not isinstance(m, ParameterCollection):
+            raise TypeError(
+                f"{type(self).__name__}: m must be a ParameterCollection, not {type(m).__name__}")
+        self._collection = m
+        self._states = [m.storage.new_plane() for _ in range(self._n_states)]
+        self._clip_threshold = 5.0
+        self._sparse = True
+        self._steps = 0
+        self._clips = self._updates = 0
+        self.learning_rate = learning_rate
+
+    def __del__(self):
+        for plane in getattr(self, "_states", ()):
+            self._collection.storage.drop_plane(plane)
+
+    @property
+    def learning_rate(self):
+        """Step size of the next update."""
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        self._learning_rate = float(value)
+
+    def set_learning_rate(self, value):
+        """Set the step size; the same as ``trainer.learning_rate = value``."""
+        self.learning_rate = value
+
+    def set_clip_threshold(self, thr):
+        """Set the global norm beyond which gradients are scaled down; 0 or less: never."""
+        self._clip_threshold = max(float(thr), 0.0)
+
+    def get_clip_threshold(self):
+        """The global norm beyond which gradients are scaled down; 0: never."""
+        return self._clip_threshold
+
+    def set_sparse_updates(self, su):
+        """Set whether only the used rows of lookup tables are changed (the default).
+
+        With rules that keep moving without gradient (momentum, Adam), all rows
+        are changed at every update when it is off.
+        """
+        self._sparse = bool(su)
+
+    def update(self):
+        """Change all parameters by their gradients, and set the gradients to zero.
+
+        Parameters that are not to be updated (`set_updated`) keep value and gradient.
+
+        Raises:
+            RuntimeError: a gradient is infinite or not a number, and clipping is
+                on.  Nothing is changed then.
+        """
+        cdef list stored = self._collection._below()
+        cdef Py_ssize_t i, n = len(stored)
+        cdef float* states[MOST_STATES]
+        cdef dy_optim h
+        cdef double norm = 0
+        cdef double threshold = self._clip_threshold
+        cdef int rule = self._rule
+        cdef bint sparse = self._sparse
+        cdef Storage storage = self._collection.storage
+        cdef Param** entries = <Param**>malloc((n + 1) * sizeof(Param*))
+        if entries == NULL:
+            raise MemoryError("the list of parameters to update")
+        for i in range(n):
+            entries[i] = (<_Stored>stored[i]).p
+        for i in range(MOST_STATES):
+            states[i] = NULL
+        for i, plane in enumerate(self._states):
+            states[i] = (<Plane>plane).base()
+        try:
+            if threshold > 0:
+                with nogil:
+                    for i in range(n):
+                        norm += squared_norm(entries[i])
+                norm = sqrt(norm)
+                if not isfinite(norm):
+                    raise RuntimeError(
+                        f"Magnitude of gradient is bad: {norm}; the gradients of "
+                        + ", ".join((<_Stored>x).full_name for x in stored
+                                    if not isfinite(squared_norm((<_Stored>x).p)))
+                        + " are not finite.  Nothing was updated")
+            memset(&h, 0, sizeof(dy_optim))
+            h.grad_scale = 1
+            h.step_scale = 1
+            if threshold > 0 and norm > threshold:
+                h.grad_scale = <float>(threshold / norm)
+                self._clips += 1
+            self._steps += 1
+            h.lr = self._learning_rate
+            hyper = self._hyperparameters()
+            h.lr *= hyper.get("correction", 1.0)
+            h.b1 = hyper.get("b1", 0.0)
+            h.b2 = hyper.get("b2", 0.0)
+            h.eps = hyper.get("eps", 0.0)
+            with nogil:
+                lock_storage(storage)
+                for i in range(n):
+                    if entries[i].updated:
+                        step(entries[i], rule, &h, states, sparse)
+                unlock_storage(storage)
+            self._updates += 1
+        finally:
+            free(entries)
+
+    def _hyperparameters(self):
+        """Constants of the rule for this update."""
+        return {}
+
+    def update_epoch(self, r):
+        """Do nothing; here for old programs.  Set `learning_rate` instead."""
+
+    def restart(self, learning_rate=None):
+        """Set the state of the rule (momentum, moments) to zero.
+
+        Args:
+            learning_rate: the step size from now on; as before when None.
+        """
+        cdef Storage storage = self._collection.storage
+        for plane in self._states:
+            memset((<Plane>plane).base(), 0, storage.n_bytes())
+        if learning_rate is not None:
+            self.learning_rate = learning_rate
+
+    def status(self):
+        """Write learning rate, clipped updates and updates since the last call to stderr."""
+        sys.stderr.write(f"[lr={self._learning_rate:g} clips={self._clips} updates={self._updates}] ")
+        self._clips = self._updates = 0
+
+    def whoami(self):
+        """Name of the class."""
+        return type(self).__name__
+
+
+class SimpleSGDTrainer(Trainer):
+    """Stochastic gradient descent: p -= learning_rate g.
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate: step size.
+    """
+
+    _rule = DY_OPTIM_sgd
+
+    def __init__(self, m, learning_rate=0.1):
+        super().__init__(m, learning_rate)
+
+
+class CyclicalSGDTrainer(Trainer):
+    """Stochastic gradient descent with a learning rate that goes up and down
+    (Smith 2017, Cyclical learning rates for training neural networks).
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate_min, learning_rate_max: bounds of the learning rate.
+        step_size: updates from one bound to the other.
+        gamma: factor per update on the height of the cycle.
+    """
+
+    _rule = DY_OPTIM_sgd
+
+    def __init__(self, m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000,
+                 gamma=1.0):
+        super().__init__(m, learning_rate_min)
+        if not step_size > 0:
+            raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
+        self._bounds = float(learning_rate_min), float(learning_rate_max)
+        self._step_size = float(step_size)
+        self._gamma = float(gamma)
+        self._iteration = 0
+
+    def update(self):
+        super().update()
+        low, high = self._bounds
+        cycle = 1 + self._iteration // (2 * self._step_size)
+        x = abs(self._iteration / self._step_size - 2 * cycle + 1)
+        self._learning_rate = low + (high - low) * max(0.0, 1 - x) * self._gamma ** self._iteration
+        self._iteration += 1
+
+    update.__doc__ = Trainer.update.__doc__
+
+
+class MomentumSGDTrainer(Trainer):
+    """Gradient descent with momentum: v = mom v - learning_rate g; p += v.
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate: step size.
+        mom: momentum.
+    """
+
+    _rule = DY_OPTIM_momentum
+    _n_states = 1
+
+    def __init__(self, m, learning_rate=0.01, mom=0.9):
+        super().__init__(m, learning_rate)
+        self._mom = float(mom)
+
+    def _hyperparameters(self):
+        return {"b1": self._mom}
+
+
+class AdagradTrainer(Trainer):
+    """Adagrad (Duchi, Hazan and Singer 2011): v += g²; p -= learning_rate g / sqrt(v + eps).
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate: step size.
+        eps: keeps the divisor from zero.
+    """
+
+    _rule = DY_OPTIM_adagrad
+    _n_states = 1
+
+    def __init__(self, m, learning_rate=0.1, eps=1e-20):
+        super().__init__(m, learning_rate)
+        self._eps = float(eps)
+
+    def _hyperparameters(self):
+        return {"eps": self._eps}
+
+
+class AdadeltaTrainer(Trainer):
+    """Adadelta (Zeiler 2012).  It has no use for a learning rate.
+
+    Args:
+        m: the ParameterCollection to train.
+        eps: keeps divisors from zero.
+        rho: decay of the means of squares.
+    """
+
+    _rule = DY_OPTIM_adadelta
+    _n_states = 2
+
+    def __init__(self, m, eps=1e-6, rho=0.95):
+        super().__init__(m, 1.0)
+        self._eps = float(eps)
+        self._rho = float(rho)
+
+    def _hyperparameters(self):
+        return {"eps": self._eps, "b1": self._rho}
+
+
+class RMSPropTrainer(Trainer):
+    """RMSProp (Tieleman and Hinton 2012): v = rho v + (1 - rho) g²;
+    p -= learning_rate g / sqrt(v + eps).
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate: step size.
+        eps: keeps the divisor from zero.
+        rho: decay of the mean of squares.
+    """
+
+    _rule = DY_OPTIM_rmsprop
+    _n_states = 1
+
+    def __init__(self, m, learning_rate=0.001, eps=1e-8, rho=0.9):
+        super().__init__(m, learning_rate)
+        self._eps = float(eps)
+        self._rho = float(rho)
+
+    def _hyperparameters(self):
+        return {"eps": self._eps, "b1": self._rho}
+
+
+class AdamTrainer(Trainer):
+    """Adam (Kingma and Ba 2015): with means m of g and v of g²,
+    p -= alpha sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + eps).
+
+    Rows of lookup tables that were not used keep their means too, unless
+    sparse updates are off.
+
+    Args:
+        m: the ParameterCollection to train.
+        alpha: step size.
+        beta_1, beta_2: decay of the means of g and of g².
+        eps: keeps the divisor from zero.
+    """
+
+    _rule = DY_OPTIM_adam
+    _n_states = 2
+
+    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8):
+        super().__init__(m, alpha)
+        self._beta_1 = float(beta_1)
+        self._beta_2 = float(beta_2)
+        self._eps = float(eps)
+
+    def _hyperparameters(self):
+        correction = sqrt(1 - self._beta_2 ** self._steps) / (1 - self._beta_1 ** self._steps)
+        return {"b1": self._beta_1, "b2": self._beta_2, "eps": self._eps, "correction": correction}
+
+
+class AmsgradTrainer(AdamTrainer):
+    """Adam with the greatest mean of g² so far in place of the current one
+    (Reddi, Kale and Kumar 2018).
+
+    Args:
+        m: the ParameterCollection to train.
+        alpha: step size.
+        beta_1, beta_2: decay of the means of g and of g².
+        eps: keeps the divisor from zero.
+    """
+
+    _rule = DY_OPTIM_amsgrad
+    _n_states = 3

@@ -1,0 +1,237 @@
+"""Handwritten digits: an MLP or the classic two-layer CNN, batched by the engine or by hand.
+
+    python mnist.py                                  # MLP on scikit-learn's 8x8 digits
+    python mnist.py --model cnn --data DIR           # CNN on the MNIST files in DIR
+    python mnist.py --model cnn --batching manual    # the same network on minibatch tensors
+
+`--batching auto` writes the network for one image and leaves it to the engine to run the images of a
+minibatch together; `--batching manual` hands it the minibatch as one tensor.  Both run the same code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+Digits = tuple[np.ndarray, np.ndarray]  # images (n, rows, columns) in [0, 1], labels (n,)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def read_idx(folder: Path, name: str) -> np.ndarray:
+    """Read one of MNIST's files: big-endian sizes, then a byte for each value."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    path = plain if plain.exists() else packed
+    try:
+        data = path.read_bytes() if path == plain else gzip.decompress(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
+    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+        raise ValueError(f"{path}: not an IDX file of bytes (it begins with {data[:4].hex(' ')})")
+    shape = struct.unpack_from(f">{data[3]}I", data, 4)
+    values = np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape))
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise ValueError(f"{path}: {values.size} values after the header, which says {shape}")
+    return values.reshape(shape)
+
+
+def read_mnist(folder: Path, part: str) -> Digits:
+    images = read_idx(folder, f"{part}-images-idx3-ubyte")
+    labels = read_idx(folder, f"{part}-labels-idx1-ubyte")
+    if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+        raise ValueError(f"{folder}: {part} has images {images.shape} but labels {labels.shape}")
+    if labels.size and labels.max() > 9:
+        raise ValueError(f"{folder}: {part} has the label {labels.max()}, digits go up to 9")
+    return images.astype(np.float32) / 255, labels.astype(np.int64)
+
+
+def read_sklearn_digits() -> tuple[Digits, Digits]:
+    """Return 1,797 real digits of 8x8 pixels, which scikit-learn brings; every fifth is for the test."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
+    digits = load_digits()
+    images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
+    test = np.arange(len(labels)) % 5 == 0
+    return (images[~test], labels[~test]), (images[test], labels[test])
+
+
+# -- networks ------------------------------------------------------------------------------------
+# Both take one image (rows x columns x 1) or a minibatch of them (rows x columns x 1, batch n) and
+# give the scores of the ten digits.
+
+
+class MLP:
+    """784 - 128 - 10 on MNIST."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.pc = dy.ParameterCollection()
+        self.pixels = rows * columns
+        self.W1 = self.pc.add_parameters((128, self.pixels))
+        self.b1 = self.pc.add_parameters(128, init=0)
+        self.W2 = self.pc.add_parameters((10, 128))
+        self.b2 = self.pc.add_parameters(10, init=0)
+
+    def __call__(self, image: dy.Expression, training: bool) -> dy.Expression:
+        x = dy.reshape(image, (self.pixels,), batch_size=image.dim()[1])
+        h = dy.rectify(dy.affine_transform([self.b1, self.W1, x]))
+        return dy.affine_transform([self.b2, self.W2, h])
+
+
+class CNN:
+    """Convolve 5x5 to 32 channels, pool, convolve 5x5 to 64, pool, dense 1024, dropout 0.4, dense 10."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.pc = dy.ParameterCollection()
+        self.flat = (rows // 4) * (columns // 4) * 64
+        self.F1 = self.pc.add_parameters((5, 5, 1, 32))
+        self.c1 = self.pc.add_parameters(32, init=0)
+        self.F2 = self.pc.add_parameters((5, 5, 32, 64))
+        self.c2 = self.pc.add_parameters(64, init=0)
+        self.W1 = self.pc.add_parameters((1024, self.flat))
+        self.b1 = self.pc.add_parameters(1024, init=0)
+        self.W2 = self.pc.add_parameters((10, 1024))
+        self.b2 = self.pc.add_parameters(10, init=0)
+
+    def __call__(self, image: dy.Expression, training: bool) -> dy.Expression:
+        x = dy.rectify(dy.conv2d_bias(image, self.F1, self.c1, [1, 1], is_valid=False))
+        x = dy.maxpooling2d(x, [2, 2], [2, 2])
+        x = dy.rectify(dy.conv2d_bias(x, self.F2, self.c2, [1, 1], is_valid=False))
+        x = dy.maxpooling2d(x, [2, 2], [2, 2])
+        x = dy.reshape(x, (self.flat,), batch_size=image.dim()[1])
+        h = dy.rectify(dy.affine_transform([self.b1, self.W1, x]))
+        if training:
+            h = dy.dropout(h, 0.4)
+        return dy.affine_transform([self.b2, self.W2, h])
+
+
+# -- the two ways to batch -----------------------------------------------------------------------
+
+
+def loss_auto(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.Expression:
+    """Write the loss image by image; the engine finds what can run together."""
+    losses = [
+        dy.pickneglogsoftmax(network(dy.inputTensor(image[:, :, None]), training=True), int(label))
+        for image, label in zip(images, labels)
+    ]
+    return dy.esum(losses) / len(losses)
+
+
+def loss_manual(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.Expression:
+    """Put the minibatch into one tensor, the last axis counting the images."""
+    batch = dy.inputTensor(images.transpose(1, 2, 0)[:, :, None, :], batched=True)
+    return dy.mean_batches(dy.pickneglogsoftmax_batch(network(batch, training=True), labels.tolist()))
+
+
+def predict_auto(network: MLP | CNN, images: np.ndarray) -> np.ndarray:
+    scores = [network(dy.inputTensor(image[:, :, None]), training=False) for image in images]
+    dy.forward(scores)
+    return np.array([score.npvalue().argmax() for score in scores])
+
+
+def predict_manual(network: MLP | CNN, images: np.ndarray) -> np.ndarray:
+    batch = dy.inputTensor(images.transpose(1, 2, 0)[:, :, None, :], batched=True)
+    return network(batch, training=False).npvalue().reshape(10, -1).argmax(axis=0)
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+    images, labels = data
+    for start in range(0, len(labels), size):
+        yield images[start : start + size], labels[start : start + size]
+
+
+def accuracy(network: MLP | CNN, data: Digits, size: int, predict) -> float:
+    right = 0
+    for images, labels in minibatches(data, size):
+        dy.renew_cg()
+        right += int((predict(network, images) == labels).sum())
+    return right / len(data[1])
+
+
+def train(args: argparse.Namespace, training: Digits, test: Digits) -> None:
+    network = (CNN if args.model == "cnn" else MLP)(*training[0].shape[1:])
+    trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
+    loss_of, predict = (loss_auto, predict_auto) if args.batching == "auto" else (loss_manual, predict_manual)
+    rng = random.Random(args.seed)
+    order = list(range(len(training[1])))
+    print(f"{args.model}, {args.batching} batching: {len(order)} training and {len(test[1])} test images")
+    for epoch in range(1, args.epochs + 1):
+        rng.shuffle(order)
+        shuffled = training[0][order], training[1][order]
+        total, start = 0.0, time.perf_counter()
+        with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+            for images, labels in minibatches(shuffled, args.batch):
+                dy.renew_cg()
+                loss = loss_of(network, images, labels)
+                value = loss.value()
+                loss.backward()
+                trainer.update()
+                total += value * len(labels)
+                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                bar.update(len(labels))
+        speed = len(order) / (time.perf_counter() - start)
+        right = accuracy(network, test, args.batch, predict)
+        print(
+            f"epoch {epoch}: loss {total / len(order):.4f}, {speed:.0f} images/s, test accuracy {right:.2%}",
+            flush=True,
+        )
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
+def import_engine(args: argparse.Namespace) -> None:
+    """Import the engine as dy: its options must be set before.  `--engine dynet` is there to compare."""
+    global dy
+    if args.engine == "dynet":
+        import dynet_config
+    else:
+        import dynet_cy.config as dynet_config
+    dynet_config.set(autobatch=int(args.batching == "auto"), random_seed=args.seed)
+    if args.engine == "dynet":
+        import dynet as dy
+    else:
+        import dynet_cy as dy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="MNIST by an MLP or a CNN.")
+    parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
+    parser.add_argument("--batching", choices=["auto", "manual"], default="auto")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=32, help="images in a minibatch (%(default)s)")
+    parser.add_argument("--learning-rate", type=float, default=0.001)
+    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=["dynet_cy", "dynet"], default="dynet_cy")
+    args = parser.parse_args()
+    try:
+        if args.data:
+            training, test = read_mnist(args.data, "train"), read_mnist(args.data, "t10k")
+        else:
+            training, test = read_sklearn_digits()
+    except (OSError, ValueError) as error:
+        sys.exit(f"mnist.py: {error}")
+    import_engine(args)
+    n = args.limit
+    train(args, (training[0][:n], training[1][:n]), (test[0][:n], test[1][:n]))
+
+
+if __name__ == "__main__":
+    main()

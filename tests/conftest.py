@@ -1,0 +1,40 @@
+"""Fixtures of all tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_autobatching, set_seed
+from dynet_cy.memory import arena
+
+
+@pytest.fixture
+def graph():
+    """A renewed graph, current for the test."""
+    return dy.renew_cg()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Seeded numbers; the seed of dynet_cy is set too."""
+    set_seed(20240607)
+    return np.random.default_rng(20240607)
+
+
+@pytest.fixture(params=[0, 1, 2], ids=["plain", "agenda", "depth"])
+def strategy(request):
+    """Each schedule in turn; plain ones again after the test."""
+    set_autobatching(request.param)
+    dy.renew_cg()
+    yield request.param
+    set_autobatching(0)
+    dy.renew_cg()
+
+
+@pytest.fixture
+def memory_limit():
+    """Sets the limit of arenas; there is none again after the test."""
+    yield arena.set_limit
+    arena.set_limit(0)

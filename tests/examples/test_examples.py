@@ -1,0 +1,302 @@
+"""Each example runs at a small size as its user would run it: as a program of its own."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ENGINE = os.environ.get("EXAMPLES_ENGINE", "dynet_cy")  # dynet: to check the examples against DyNet itself
+
+pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+
+
+def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "") -> subprocess.CompletedProcess[str]:
+    """Run an example; `prelude` is Python to run in the same process before."""
+    start = f"import runpy, sys; {prelude}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    path = EXAMPLES / script
+    code = f"import sys; sys.argv = sys.argv[1:]; sys.path.insert(0, {str(EXAMPLES)!r}); {start}"
+    command = [sys.executable, "-c", code, str(path)] if prelude else [sys.executable, str(path)]
+    return subprocess.run(
+        [*command, *map(str, args), "--engine", ENGINE],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        timeout=300,
+    )
+
+
+# -- tagger --------------------------------------------------------------------------------------
+
+LEXICON = {
+    "DET": ["the", "a", "every"],
+    "NOUN": ["dog", "cat", "bird", "tree", "çiçek"],
+    "VERB": ["sees", "likes", "paints", "finds"],
+    "PUNCT": [".", "!"],
+}
+SMALL = ["--word-dim", 16, "--letter-dim", 8, "--letter-hidden", 8, "--hidden", 16, "--learning-rate", 0.02]
+
+
+def write_treebank(path: Path, sentences: int, seed: int) -> Path:
+    rng = random.Random(seed)
+    lines = []
+    for number in range(sentences):
+        lines.append(f"# sent_id = {number}")
+        tags = ["DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]
+        for i, tag in enumerate(tags, start=1):
+            if i == 2:
+                lines.append("2-3\tboth\t" + "\t".join("_" * 8))  # a multiword token, to be left out
+            head, relation = (0, "root") if i == 3 else (3, "dep")
+            lines.append(f"{i}\t{rng.choice(LEXICON[tag])}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_")
+        lines.append("6.1\tempty\t" + "\t".join("_" * 8))  # an empty node, to be left out
+        lines.append("")
+    text = "\n".join(lines) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("treebank")
+    write_treebank(folder / "train.conllu.gz", 60, seed=1)
+    write_treebank(folder / "dev.conllu", 12, seed=2)
+    return folder
+
+
+def train_tagger(treebank: Path, model: Path, *more: object, prelude: str = "") -> subprocess.CompletedProcess[str]:
+    files = ["--train", treebank / "train.conllu.gz", "--dev", treebank / "dev.conllu"]
+    args = [*files, "--model", model, "--epochs", 6, "--batch", 8, *SMALL, *more]
+    return run("tagger.py", *args, cwd=treebank, prelude=prelude)
+
+
+@pytest.fixture(scope="module")
+def model(treebank: Path) -> Path:
+    done = train_tagger(treebank, treebank / "model")
+    assert done.returncode == 0, done.stderr
+    assert "60 training and 12 dev sentences" in done.stdout
+    accuracies = [float(x) for x in re.findall(r"^epoch \d+: .*dev accuracy ([\d.]+)%$", done.stdout, re.M)]
+    assert accuracies
+    assert max(accuracies) > 95
+    assert re.search(r"^\w+/DET \w+/NOUN \w+/VERB \w+/DET \w+/NOUN [.!]/PUNCT$", done.stdout, re.M)
+    return treebank / "model"
+
+
+def tag(model: Path, text: str, *files: object) -> str:
+    done = run("tagger.py", "tag", "--model", model, *files, cwd=model.parent, stdin=text)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_tagger_tags_the_standard_input(model: Path) -> None:
+    text = "every dog likes the çiçek .\n\na cat finds the dog !\n"
+    assert tag(model, text).split("\n") == [
+        "every/DET dog/NOUN likes/VERB the/DET çiçek/NOUN ./PUNCT",
+        "",
+        "a/DET cat/NOUN finds/VERB the/DET dog/NOUN !/PUNCT",
+        "",
+    ]
+
+
+def test_tagger_tags_a_file_with_unknown_words_and_letters(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the 犬 sees the tree .\n", encoding="utf-8")
+    assert re.fullmatch(
+        r"the/DET 犬/[A-Z]+ sees/[A-Z]+ the/DET tree/NOUN \./PUNCT\n", tag(model, "", tmp_path / "text")
+    )
+
+
+def test_tagger_same_seed_same_training(treebank: Path, tmp_path: Path) -> None:
+    found = [train_tagger(treebank, tmp_path / name, "--epochs", 2).stdout for name in "ab"]
+    losses = [re.findall(r"loss ([\d.]+)", text) for text in found]
+    assert len(losses[0]) == 2
+    assert losses[0] == losses[1]
+
+
+def test_tagger_agrees_without_autobatch(treebank: Path, tmp_path: Path) -> None:
+    dry = ["--epochs", 2, "--dropout", 0, "--word-dropout", 0]
+    found = [
+        train_tagger(treebank, tmp_path / name, *dry, *extra) for name, extra in [("a", []), ("b", ["--no-autobatch"])]
+    ]
+    losses = [[float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)] for done in found]
+    assert len(losses[0]) == 2
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+def test_tagger_stops_early(treebank: Path, tmp_path: Path) -> None:
+    done = train_tagger(treebank, tmp_path / "model", "--epochs", 50, "--patience", 2)
+    assert done.returncode == 0, done.stderr
+    assert "no better for 2 epochs: stopping" in done.stdout
+    assert done.stdout.count("dev accuracy") < 50
+
+
+@pytest.mark.parametrize("name", ["weights-", "model.json"])
+def test_tagger_interrupted_while_saving_leaves_the_old_model(treebank: Path, model: Path, name: str) -> None:
+    """The process dies right before a file takes its name: first the weights, then the vocabularies."""
+    text = "every dog likes the çiçek .\n"
+    before = tag(model, text)
+    spec = (model / "model.json").read_bytes()
+    prelude = (
+        "import os; replace = os.replace; "
+        f"os.replace = lambda a, b: os._exit(9) if {name!r} in str(b) else replace(a, b)"
+    )
+    done = train_tagger(treebank, model, "--seed", 7, prelude=prelude)
+    assert done.returncode == 9, done.stderr
+    assert (model / "model.json").read_bytes() == spec
+    assert tag(model, text) == before
+
+
+def test_tagger_removes_the_weights_of_older_models(treebank: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        assert train_tagger(treebank, tmp_path / "model", "--seed", seed, "--epochs", 2).returncode == 0
+    weights = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))["weights"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.json", weights]
+
+
+def test_tagger_notices_damaged_weights(treebank: Path, tmp_path: Path) -> None:
+    assert train_tagger(treebank, tmp_path / "model", "--epochs", 1).returncode == 0
+    (weights,) = (tmp_path / "model").glob("weights-*")
+    with weights.open("ab") as file:
+        file.write(b"1 2 3\n")
+    done = run("tagger.py", "tag", "--model", tmp_path / "model", cwd=tmp_path, stdin="a dog\n")
+    assert done.returncode == 1
+    assert re.fullmatch(r"tagger\.py: .*weights-\w+\.txt: damaged.*\n", done.stderr.splitlines(True)[-1])
+
+
+GOOD = "1\tdog\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (GOOD.encode() + b"2\tsees\tVERB\n", "line 2: 3 columns separated by tabs, CoNLL-U has 10"),
+        (GOOD.encode() * 2, "line 2: word 2 of the sentence has the id '1' (is a blank line missing?)"),
+        (GOOD.replace("NOUN", "_").encode(), "line 1: no UPOS for the word 'dog'"),
+        (GOOD.encode() + b"\n" + GOOD.encode("utf-16-le"), "line 3: "),
+        (GOOD.replace("dog", "\xff").encode("latin-1"), "line 1: 'utf-8' codec can't decode byte 0xff"),
+        (b"# nothing\n", "no sentence in 1 lines"),
+        (GOOD.encode(), "one sentence only"),
+        (b"", "no sentence in 0 lines"),
+    ],
+)
+def test_tagger_bad_treebank(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "bad.conllu"
+    path.write_bytes(content)
+    done = run("tagger.py", "--train", path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tagger.py: {path}")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1  # a message, not a traceback
+    assert not (tmp_path / "runs").exists()
+
+
+def test_tagger_cut_gzip(treebank: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.conllu.gz"
+    path.write_bytes((treebank / "train.conllu.gz").read_bytes()[:-20])
+    done = run("tagger.py", "--train", path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{path}, after line " in done.stderr
+    assert "not a whole gzip file" in done.stderr
+
+
+def test_tagger_missing_files(tmp_path: Path) -> None:
+    done = run("tagger.py", "--train", tmp_path / "none.conllu", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "none.conllu" in done.stderr
+    done = run("tagger.py", "tag", "--model", tmp_path / "none", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "model.json" in done.stderr
+
+
+def test_tagger_default_treebank(tmp_path: Path) -> None:
+    try:
+        metadata.distribution("turkish-treebanks")
+    except metadata.PackageNotFoundError:
+        pytest.skip("turkish-treebanks is not there")
+    done = run("tagger.py", "--epochs", 1, *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^epoch 1: .*dev accuracy \d", done.stdout, re.M)
+    assert (tmp_path / "runs" / "tagger" / "model.json").exists()
+
+
+# -- mnist ---------------------------------------------------------------------------------------
+
+
+def write_idx(path: Path, shape: tuple[int, ...], values: bytes) -> None:
+    data = bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Make digits of 12x8 pixels: digit d lights up row d.  The training files are gzipped, the others plain."""
+    rng = random.Random(3)
+    for part, ending, count in [("train", ".gz", 200), ("t10k", "", 40)]:
+        labels = bytes(i % 10 for i in range(count))
+        pixels = bytearray()
+        for label in labels:
+            for row in range(12):
+                pixels += bytes(rng.randrange(180, 256) if row == label else rng.randrange(60) for _ in range(8))
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte{ending}", (count, 12, 8), bytes(pixels))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte{ending}", (count,), labels)
+    return tmp_path
+
+
+def accuracies_in(done: subprocess.CompletedProcess[str]) -> list[float]:
+    return [float(x) for x in re.findall(r"^epoch \d+: .*test accuracy ([\d.]+)%$", done.stdout, re.M)]
+
+
+@pytest.mark.parametrize("batching", ["auto", "manual"])
+@pytest.mark.parametrize(("model", "epochs"), [("mlp", 8), ("cnn", 3)])
+def test_mnist(digits: Path, model: str, epochs: int, batching: str) -> None:
+    args = ["--data", digits, "--model", model, "--batching", batching, "--epochs", epochs, "--batch", 16]
+    done = run("mnist.py", *args, cwd=digits)
+    assert done.returncode == 0, done.stderr
+    accuracies = accuracies_in(done)
+    assert len(accuracies) == epochs
+    assert accuracies[-1] > 90
+
+
+def test_mnist_on_the_digits_of_sklearn(tmp_path: Path) -> None:
+    if importlib.util.find_spec("sklearn") is None:
+        pytest.skip("scikit-learn is not there")
+    done = run("mnist.py", "--epochs", 3, "--batch", 16, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert accuracies_in(done)[-1] > 80
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("t10k-labels-idx1-ubyte", lambda data: data[:-1], "39 values after the header, which says (40,)"),
+        ("t10k-labels-idx1-ubyte", lambda data: b"PNG" + data, "not an IDX file of bytes"),
+        ("t10k-labels-idx1-ubyte", lambda data: data[:-1] + b"\x0b", "t10k has the label 11"),
+        ("train-images-idx3-ubyte.gz", lambda data: data[:-9], "not a whole gzip file"),
+    ],
+)
+def test_mnist_bad_files(digits: Path, name: str, change: Callable[[bytes], bytes], message: str) -> None:
+    path = digits / name
+    path.write_bytes(change(path.read_bytes()))
+    done = run("mnist.py", "--data", digits, cwd=digits)
+    assert done.returncode == 1
+    assert done.stderr.startswith("mnist.py: ")
+    assert message in done.stderr
+
+
+def test_mnist_missing_files(tmp_path: Path) -> None:
+    done = run("mnist.py", "--data", tmp_path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "train-images-idx3-ubyte" in done.stderr

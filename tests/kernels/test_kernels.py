@@ -1,0 +1,621 @@
+"""Every kernel of every instruction set against float64 NumPy, at lengths around the vector widths."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from ctypes import c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+
+import numpy as np
+import pytest
+
+from dynet_cy.kernels import kernels, selftest
+
+TABLES = selftest.tables()
+STATES = selftest.optim_states()
+LENGTHS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 131]
+GUARD = 12345.0
+MIXED = np.array([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-40, 3e38])
+
+N, P, F, I = c_size_t, c_void_p, c_float, c_int  # noqa: E741
+SIGNATURES = {
+    "fill": (N, F, P),
+    "scale": (N, F, P, P),
+    "axpy": (N, F, P, P),
+    "add": (N, P, P),
+    "dot": (N, P, P),
+    "sum": (N, P),
+    "sumsq": (N, P),
+    "max": (N, P),
+    "argmax": (N, P),
+    "all_finite": (N, P),
+    "repeat": (N, N, P, P),
+    "bias_add": (N, N, P, P, P),
+    "bias_bwd": (N, N, P, P, I),
+    "softmax": (N, N, P, P),
+    "softmax_bwd": (N, N, P, P, P, I),
+    "log_softmax": (N, N, P, P),
+    "log_softmax_bwd": (N, N, P, P, P, I),
+    "logsumexp": (N, N, P, P),
+    "logsumexp_bwd": (N, N, P, P, P, P, I),
+    "lstm_gates": (N, N, P, F, P),
+    "lstm_gates_bwd": (N, N, P, P, P, I),
+    "lstm_c": (N, N, P, P, P),
+    "lstm_c_bwd": (N, N, P, P, P, P, I, P, I),
+    "lstm_h": (N, N, P, P, P),
+    "lstm_h_bwd": (N, N, P, P, P, P, I, P, I),
+    "sgemm": (I, I, N, N, N, F, P, N, P, N, F, P, N),
+    "conv2d": (P, N, P, P, P, P),
+    "conv2d_bwd_x": (P, N, P, P, P, P, I),
+    "conv2d_bwd_filter": (P, N, P, P, P, P, I),
+    "maxpool2d": (P, P, P),
+    "maxpool2d_bwd": (P, P, P, P, I),
+    "random_words": (c_uint64, c_uint32, c_uint64, N, N, P),
+    "unary_fwd": (N, P, F, F, P),
+    "unary_bwd": (N, P, P, P, F, F, P, I),
+    "binary_fwd": (N, P, I, P, I, P),
+    "binary_bwd_a": (N, P, I, P, I, P, P, P, I),
+    "binary_bwd_b": (N, P, I, P, I, P, P, P, I),
+    "optim": (N, P, P, P, P, P, P),
+    "rng": (c_uint64, c_uint32, c_uint64, N, N, F, F, P),
+}
+RESULTS = {"dot": F, "sum": F, "sumsq": F, "max": F, "argmax": N, "all_finite": I}
+
+
+class Isa:
+    """The kernels of one instruction set as Python callables; arrays are passed by address."""
+
+    def __init__(self, name: str) -> None:
+        self.addresses = TABLES[name]
+
+    def __getitem__(self, name: str):
+        kind = name.split(".")[0]
+        function = ctypes.CFUNCTYPE(RESULTS.get(kind), *SIGNATURES[kind])(self.addresses[name])
+
+        def call(*args):
+            return function(*[a.ctypes.data if isinstance(a, np.ndarray) else a for a in args])
+
+        return call
+
+    def __getattr__(self, name: str):
+        return self[name]
+
+
+@pytest.fixture(params=sorted(TABLES))
+def k(request: pytest.FixtureRequest) -> Isa:
+    return Isa(request.param)
+
+
+def floats(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    values = np.random.default_rng([seed, *shape]).uniform(low, high, shape)
+    return np.asfortranarray(values.astype(np.float32))
+
+
+class Output:
+    """A float array between guards that show writes outside it."""
+
+    def __init__(self, *shape: int, value: np.ndarray | float = math.nan) -> None:
+        size = math.prod(shape)
+        self.memory = np.full(size + 32, GUARD, np.float32)
+        self.array = self.memory[16 : 16 + size].reshape(shape, order="F")
+        self.array[...] = value
+
+    def checked(self) -> np.ndarray:
+        assert (self.memory[:16] == GUARD).all()
+        assert (self.memory[len(self.memory) - 16 :] == GUARD).all()
+        return self.array.astype(np.float64)
+
+
+def close(got, want, tolerance: float = 3e-6) -> None:
+    np.testing.assert_allclose(np.asarray(got), want, rtol=tolerance, atol=tolerance)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+erf = np.vectorize(math.erf, otypes=[float])
+lgamma = np.vectorize(math.lgamma, otypes=[float])
+
+# name: function, low, high, p0, p1
+UNARY = {
+    "negate": (lambda x, p, q: -x, -3, 3, 0, 0),
+    "tanh": (lambda x, p, q: np.tanh(x), -12, 12, 0, 0),
+    "exp": (lambda x, p, q: np.exp(x), -10, 3, 0, 0),
+    "expm1": (lambda x, p, q: np.expm1(x), -10, 3, 0, 0),
+    "log": (lambda x, p, q: np.log(x), 0.1, 9, 0, 0),
+    "log1p": (lambda x, p, q: np.log1p(x), -0.9, 9, 0, 0),
+    "logistic": (lambda x, p, q: sigmoid(x), -12, 12, 0, 0),
+    "log_sigmoid": (lambda x, p, q: -np.log1p(np.exp(-x)), -12, 12, 0, 0),
+    "softplus": (lambda x, p, q: np.log1p(np.exp(x)), -12, 12, 0, 0),
+    "rectify": (lambda x, p, q: np.maximum(x, 0), -2, 2, 0, 0),
+    "square": (lambda x, p, q: x**2, -2, 2, 0, 0),
+    "cube": (lambda x, p, q: x**3, -2, 2, 0, 0),
+    "sqrt": (lambda x, p, q: np.sqrt(x), 0.1, 9, 0, 0),
+    "abs": (lambda x, p, q: np.abs(x), -2, 2, 0, 0),
+    "softsign": (lambda x, p, q: x / (1 + np.abs(x)), -2, 2, 0, 0),
+    "erf": (lambda x, p, q: erf(x), -3, 3, 0, 0),
+    "gelu": (lambda x, p, q: x * (1 + erf(x / math.sqrt(2))) / 2, -3, 3, 0, 0),
+    "lgamma": (lambda x, p, q: lgamma(x), 0.3, 12, 0, 0),
+    "sin": (lambda x, p, q: np.sin(x), -9, 9, 0, 0),
+    "cos": (lambda x, p, q: np.cos(x), -9, 9, 0, 0),
+    "tan": (lambda x, p, q: np.tan(x), -1, 1, 0, 0),
+    "asin": (lambda x, p, q: np.arcsin(x), -0.9, 0.9, 0, 0),
+    "acos": (lambda x, p, q: np.arccos(x), -0.9, 0.9, 0, 0),
+    "atan": (lambda x, p, q: np.arctan(x), -3, 3, 0, 0),
+    "sinh": (lambda x, p, q: np.sinh(x), -3, 3, 0, 0),
+    "cosh": (lambda x, p, q: np.cosh(x), -3, 3, 0, 0),
+    "asinh": (lambda x, p, q: np.arcsinh(x), -3, 3, 0, 0),
+    "acosh": (lambda x, p, q: np.arccosh(x), 1.2, 9, 0, 0),
+    "atanh": (lambda x, p, q: np.arctanh(x), -0.9, 0.9, 0, 0),
+    "floor": (lambda x, p, q: np.floor(x), -3, 3, 0, 0),
+    "ceil": (lambda x, p, q: np.ceil(x), -3, 3, 0, 0),
+    "round": (lambda x, p, q: np.trunc(x + np.copysign(0.5, x)), -3, 3, 0, 0),
+    "elu": (lambda x, p, q: np.where(x > 0, x, p * np.expm1(x)), -3, 3, 0.7, 0),
+    "selu": (
+        lambda x, p, q: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)), -3, 3, 0, 0
+    ),
+    "silu": (lambda x, p, q: x * sigmoid(p * x), -5, 5, 1.5, 0),
+    "scale": (lambda x, p, q: p * x, -3, 3, 1.7, 0),
+    "shift": (lambda x, p, q: p + x, -3, 3, 1.7, 0),
+    "reciprocal_scale": (lambda x, p, q: p / x, 0.3, 3, 1.7, 0),
+    "pow_const": (lambda x, p, q: x**p, 0.3, 3, 1.7, 0),
+    "min_const": (lambda x, p, q: np.minimum(x, p), -3, 3, 0.5, 0),
+    "max_const": (lambda x, p, q: np.maximum(x, p), -3, 3, 0.5, 0),
+    "clip": (lambda x, p, q: np.clip(x, p, q), -3, 3, -0.5, 0.75),
+    "huber": (
+        lambda x, p, q: np.where(np.abs(x) < p, x * x, p * (2 * np.abs(x) - p)), -3, 3, 1.345, 0
+    ),
+}  # fmt: skip
+
+BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "min": np.minimum,
+    "max": np.maximum,
+    "pow": np.power,
+    "squared_difference": lambda a, b: (a - b) ** 2,
+    "abs_difference": lambda a, b: np.abs(a - b),
+    "binary_log_loss": lambda a, b: -(b * np.log(a) + (1 - b) * np.log(1 - a)),
+}
+
+
+def slope(function, x):
+    return (function(x + 1e-6) - function(x - 1e-6)) / 2e-6
+
+
+def test_all_rows_are_tested() -> None:
+    for names in TABLES.values():
+        assert {n.split(".")[1] for n in names if n.startswith("unary_fwd.")} == set(UNARY)
+        assert {n.split(".")[1] for n in names if n.startswith("binary_fwd.")} == set(BINARY)
+        assert {n.split(".")[0] for n in names} == set(SIGNATURES)
+    assert {"baseline", "scalar"} <= set(TABLES)
+    assert kernels.isa() in TABLES
+    assert "OpenBLAS" in kernels.openblas_config()
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(k: Isa, name: str) -> None:
+    function, low, high, p, q = UNARY[name]
+    p, q = float(np.float32(p)), float(np.float32(q))
+    for n in LENGTHS:
+        x, dy = floats(n, seed=1, low=low, high=high), floats(n, seed=2)
+        wide = x.astype(np.float64)
+        y = Output(n)
+        k["unary_fwd." + name](n, x, p, q, y.array)
+        close(y.checked(), function(wide, p, q))
+        want = slope(lambda t: function(t, p, q), wide) * dy
+        for acc in (0, 1):
+            dx = Output(n, value=0.25 if acc else math.nan)
+            k["unary_bwd." + name](n, x, y.array, dy, p, q, dx.array, acc)
+            close(dx.checked(), want + 0.25 * acc, 2e-5)
+
+
+def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
+    step = np.spacing(np.abs(want).astype(np.float32)).astype(np.float64)
+    return np.abs(got.astype(np.float64) - want) / step
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("exp", -103, 88.7), ("expm1", -20, 88), ("tanh", -10, 10), ("logistic", -87, 30), ("log", 1e-30, 3e38), ("log", 0.5, 2)],
+)
+def test_hot_functions_within_4_ulp(k: Isa, name: str, low: float, high: float) -> None:
+    x = np.linspace(low, high, 200_001).astype(np.float32)
+    x = np.concatenate([x, np.geomspace(1e-30, 1, 5000).astype(np.float32)]) if low < 0 else x
+    y = np.empty_like(x)
+    k["unary_fwd." + name](len(x), x, 0, 0, y)
+    assert ulps(y, UNARY[name][0](x.astype(np.float64), 0, 0)).max() <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("exp", np.exp),
+        ("expm1", np.expm1),
+        ("tanh", np.tanh),
+        ("logistic", sigmoid),
+        ("log", np.log),
+        ("log1p", np.log1p),
+        ("sqrt", np.sqrt),
+        ("softplus", lambda x: np.logaddexp(0, x)),
+        ("log_sigmoid", lambda x: -np.logaddexp(0, -x)),
+        ("rectify", lambda x: np.maximum(x, 0)),
+        ("elu", lambda x: np.where(x > 0, x, 0.5 * np.expm1(x))),
+        ("clip", lambda x: np.clip(x, 0.5, 0.75)),
+    ],
+)
+def test_special_values(k: Isa, name: str, want) -> None:
+    x = np.concatenate([MIXED, [89.0, 150.0, -104.0, -150.0, 88.5]]).astype(np.float32)
+    y = np.empty_like(x)
+    k["unary_fwd." + name](len(x), x, 0.5, 0.75, y)
+    with np.errstate(all="ignore"):
+        expected = want(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=2e-38)
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("strides", [(1, 1), (0, 1), (1, 0), (0, 0)])
+def test_binary(k: Isa, name: str, strides: tuple[int, int]) -> None:
+    sa, sb = strides
+    function = BINARY[name]
+    for n in LENGTHS:
+        a = floats(n if sa else 1, seed=1, low=0.1, high=0.9)
+        b = floats(n if sb else 1, seed=2, low=0.1, high=0.9)
+        dy = floats(n, seed=3)
+        wa, wb = (np.broadcast_to(t, n).astype(np.float64) for t in (a, b))
+        y = Output(n)
+        k["binary_fwd." + name](n, a, sa, b, sb, y.array)
+        close(y.checked(), function(wa, wb))
+        da = slope(lambda t, wb=wb: function(t, wb), wa) * dy
+        db = slope(lambda t, wa=wa: function(wa, t), wb) * dy
+        for side, stride, want in (("a", sa, da), ("b", sb, db)):
+            want = want if stride else want.sum(keepdims=True)
+            for acc in (0, 1):
+                dx = Output(len(want), value=0.25 if acc else math.nan)
+                k[f"binary_bwd_{side}.{name}"](n, a, sa, b, sb, y.array, dy, dx.array, acc)
+                close(dx.checked(), want + 0.25 * acc, 2e-5)
+
+
+def test_binary_special_cases(k: Isa) -> None:
+    a, b = np.array([1.0, 2.0, math.nan], np.float32), np.array([1.0, math.nan, 2.0], np.float32)
+    one = np.ones(3, np.float32)
+    for name in ("min", "max"):
+        y, da, db = (np.empty(3, np.float32) for _ in range(3))
+        k["binary_fwd." + name](3, a, 1, b, 1, y)
+        np.testing.assert_array_equal(y, [1, math.nan, math.nan])
+        k["binary_bwd_a." + name](3, a, 1, b, 1, y, one, da, 0)
+        k["binary_bwd_b." + name](3, a, 1, b, 1, y, one, db, 0)
+        assert (da[0], db[0]) == (0, 1)  # of equal arguments, the second
+    a, b = np.array([0, 1, 1], np.float32), np.array([0, 1, 0], np.float32)
+    k["binary_fwd.binary_log_loss"](3, a, 1, b, 1, y)
+    k["binary_bwd_a.binary_log_loss"](3, a, 1, b, 1, y, one, da, 0)
+    close(y, [0, 0, 87.33654])
+    close(da, [0, 0, 8388608.0])
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_flat(k: Isa, n: int) -> None:
+    x, z = floats(n, seed=1), floats(n, seed=2)
+    wide = x.astype(np.float64)
+    y = Output(n)
+    k.fill(n, 1.5, y.array)
+    close(y.checked(), np.full(n, 1.5))
+    k.scale(n, -2.5, x, y.array)
+    close(y.checked(), -2.5 * wide)
+    k.axpy(n, 0.5, z, y.array)
+    close(y.checked(), -2.5 * wide + 0.5 * z)
+    k.add(n, x, y.array)
+    close(y.checked(), -1.5 * wide + 0.5 * z)
+    close(k.dot(n, x, z), wide @ z, 2e-5)
+    close(k.sum(n, x), wide.sum(), 2e-5)
+    close(k.sumsq(n, x), wide @ wide, 2e-5)
+    assert k.all_finite(n, x)
+    assert k.max(n, x) == (x.max() if n else -math.inf)
+    assert k.argmax(n, x) == (x.argmax() if n else 0)
+    for i in range(n):
+        other = x - 5
+        assert k.max(n, other) == other.max()
+        for value in (math.nan, math.inf, -math.inf, 9.0):
+            other[i] = value
+            assert k.all_finite(n, other) == np.isfinite(value)
+            np.testing.assert_equal(k.max(n, other), other.max())
+            assert k.argmax(n, other) == other.argmax()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 13, 33])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_columns(k: Isa, rows: int, acc: int) -> None:
+    cols = 3
+    x, dy, b = floats(rows, cols, seed=1, high=9), floats(rows, cols, seed=2), floats(rows, seed=3)
+    wide = x.astype(np.float64)
+    old = 0.25 * acc
+    lse = np.log(np.exp(wide).sum(0))
+    soft = np.exp(wide - lse)
+    y = Output(rows, cols)
+    dx = Output(rows, cols, value=old)
+    k.repeat(rows, cols, b, y.array)
+    close(y.checked(), np.repeat(b[:, None], cols, 1))
+    k.bias_add(rows, cols, b, x, y.array)
+    close(y.checked(), wide + b[:, None])
+    db = Output(rows, value=old)
+    k.bias_bwd(rows, cols, dy, db.array, acc)
+    close(db.checked(), dy.sum(1) + old)
+    k.softmax(rows, cols, x, y.array)
+    close(y.checked(), soft)
+    k.softmax_bwd(rows, cols, y.array, dy, dx.array, acc)
+    close(dx.checked(), soft * (dy - (soft * dy).sum(0)) + old)
+    dx.array[...] = old
+    k.log_softmax(rows, cols, x, y.array)
+    close(y.checked(), wide - lse)
+    k.log_softmax_bwd(rows, cols, y.array, dy, dx.array, acc)
+    close(dx.checked(), dy - soft * dy.sum(0) + old, 1e-5)
+    z, dz = Output(cols), floats(cols, seed=4)
+    dx.array[...] = old
+    k.logsumexp(rows, cols, x, z.array)
+    close(z.checked(), lse)
+    k.logsumexp_bwd(rows, cols, x, z.array, dz, dx.array, acc)
+    close(dx.checked(), soft * dz + old)
+
+
+def test_logsumexp_of_infinities(k: Isa) -> None:
+    inf = math.inf
+    x = np.array([[-inf, -inf], [inf, 1], [1e4, -inf], [math.nan, 1]], np.float32).T.copy(order="F")
+    y = np.empty(4, np.float32)
+    k.logsumexp(2, 4, x, y)
+    np.testing.assert_allclose(y, [-inf, inf, 1e4, math.nan])
+
+
+@pytest.mark.parametrize("h", [1, 5, 8, 20, 33])
+@pytest.mark.parametrize("acc", [0, 1])
+def test_lstm(k: Isa, h: int, acc: int) -> None:
+    cols, old = 3, 0.25 * acc
+    pre, c_prev = floats(4 * h, cols, seed=1), floats(h, cols, seed=2)
+    wide = pre.astype(np.float64)
+    want = np.concatenate([sigmoid(wide[:h]), sigmoid(wide[h : 2 * h] + 1), sigmoid(wide[2 * h : 3 * h]), np.tanh(wide[3 * h :])])
+    gates, c, y = Output(4 * h, cols), Output(h, cols), Output(h, cols)
+    k.lstm_gates(h, cols, pre, 1.0, gates.array)
+    close(gates.checked(), want)
+    i, f, o, g = want.reshape(4, h, cols)
+    k.lstm_c(h, cols, c_prev, gates.array, c.array)
+    want_c = f * c_prev + i * g
+    close(c.checked(), want_c)
+    k.lstm_h(h, cols, gates.array, c.array, y.array)
+    tanh_c = np.tanh(want_c)
+    close(y.checked(), o * tanh_c)
+
+    dy, zero = floats(h, cols, seed=3), np.zeros((h, cols))
+    dgates, dc, dpre = Output(4 * h, cols, value=old), Output(h, cols, value=old), Output(4 * h, cols, value=old)
+    k.lstm_h_bwd(h, cols, gates.array, c.array, dy, dgates.array, acc, dc.array, acc)
+    close(dgates.checked(), np.concatenate([zero, zero, dy * tanh_c, zero]) + old)
+    close(dc.checked(), dy * o * (1 - tanh_c**2) + old)
+    only = Output(h, cols)
+    k.lstm_h_bwd(h, cols, gates.array, c.array, dy, None, 0, only.array, 0)
+    close(only.checked(), dy * o * (1 - tanh_c**2))
+    dgates.array[...] = old
+    dc.array[...] = old
+    k.lstm_c_bwd(h, cols, c_prev, gates.array, dy, dc.array, acc, dgates.array, acc)
+    close(dc.checked(), dy * f + old)
+    want_dgates = np.concatenate([dy * g, dy * c_prev, zero, dy * i]) + old
+    close(dgates.checked(), want_dgates)
+    k.lstm_gates_bwd(h, cols, gates.array, dgates.array, dpre.array, acc)
+    slopes = np.concatenate([want[: 3 * h] * (1 - want[: 3 * h]), 1 - want[3 * h :] ** 2])
+    close(dpre.checked(), want_dgates * slopes + old)
+
+
+class Optim(ctypes.Structure):
+    _fields_ = [(n, c_float) for n in ("lr", "grad_scale", "step_scale", "b1", "b2", "eps")]
+
+
+def reference_step(name: str, g, s: list, lr: float, b1: float, b2: float, eps: float):
+    if name == "sgd":
+        return -lr * g
+    if name == "momentum":
+        s[0] = b1 * s[0] - lr * g
+        return s[0]
+    if name == "adagrad":
+        s[0] = s[0] + g**2
+        return -lr * g / np.sqrt(s[0] + eps)
+    if name == "rmsprop":
+        s[0] = b1 * s[0] + (1 - b1) * g**2
+        return -lr * g / np.sqrt(s[0] + eps)
+    if name == "adadelta":
+        s[0] = b1 * s[0] + (1 - b1) * g**2
+        step = -g * np.sqrt(s[1] + eps) / np.sqrt(s[0] + eps)
+        s[1] = b1 * s[1] + (1 - b1) * step**2
+        return step
+    s[0] = b1 * s[0] + (1 - b1) * g
+    s[1] = b2 * s[1] + (1 - b2) * g**2
+    s[2] = np.maximum(s[1], s[2])
+    return -lr * s[0] / (np.sqrt(s[2] if name == "amsgrad" else s[1]) + eps)
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 35])
+def test_optimisers(k: Isa, name: str, n: int) -> None:
+    hyper = Optim(0.1, 0.5, 0.75, 0.9, 0.99, 1e-3)
+    states = [Output(n, value=0) for _ in range(STATES[name])]
+    pointers = [s.array for s in states] + [None] * (3 - len(states))
+    p = Output(n, value=floats(n, seed=1))
+    want, want_states = p.checked(), [np.zeros(n)] * 3
+    for seed in range(3):
+        g = floats(n, seed=seed)
+        k["optim." + name](n, ctypes.addressof(hyper), g, p.array, *pointers)
+        want = want + 0.75 * reference_step(name, 0.5 * g.astype(np.float64), want_states, 0.1, 0.9, 0.99, 1e-3)
+    close(p.checked(), want, 1e-5)
+    for state, expected in zip(states, want_states):
+        close(state.checked(), expected, 1e-5)
+
+
+SIZES = [(1, 1, 1), (7, 1, 5), (1, 6, 9), (8, 2, 3), (33, 3, 17), (64, 4, 16), (40, 5, 1), (100, 6, 20), (50, 7, 33),
+         (24, 8, 64), (17, 9, 8), (13, 20, 4), (65, 33, 8), (30, 40, 50)]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("ta", [0, 1])
+@pytest.mark.parametrize("tb", [0, 1])
+def test_gemm(k: Isa, size: tuple[int, int, int], ta: int, tb: int) -> None:
+    m, n, inner = size
+    a = floats(*((inner, m) if ta else (m, inner)), seed=1)
+    b = floats(*((n, inner) if tb else (inner, n)), seed=2)
+    product = (a.T if ta else a).astype(np.float64) @ (b.T if tb else b)
+    for alpha, beta, gap in ((1, 0, 0), (1, 1, 0), (0.5, -1.5, 3), (2, 0, 1), (0, 0, 2), (0, 2, 0)):
+        lead = m + gap
+        c = Output(lead, n, value=math.nan)
+        if beta:
+            c.array[:m] = floats(m, n, seed=3)
+        want = alpha * product + (beta * c.array[:m] if beta else 0)
+        k.sgemm(ta, tb, m, n, inner, alpha, a, len(a), b, len(b), beta, c.array, lead)
+        got = c.checked()
+        close(got[:m], want, 1e-5)
+        assert np.isnan(got[m:]).all()
+
+
+def test_gemm_of_nothing(k: Isa) -> None:
+    c = np.full((2, 3), 2.0, np.float32, order="F")
+    a = np.ones(6, np.float32)
+    k.sgemm(0, 0, 2, 3, 0, 1.0, a, 2, a, 1, 0.5, c, 2)
+    assert (c == 1).all()
+    for m, n in ((0, 3), (2, 0)):
+        k.sgemm(0, 0, m, n, 2, 1.0, a, 2, a, 2, 0.0, c, 2)
+    assert (c == 1).all()
+    k.sgemm(0, 0, 2, 3, 0, 1.0, a, 2, a, 1, 0.0, c, 2)
+    assert (c == 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 12])
+def test_gemm_keeps_nan_and_infinity(k: Isa, n: int) -> None:
+    a, b = floats(20, 9, seed=1), floats(9, n, seed=2)
+    a[3, 2], a[5, 1] = math.nan, math.inf
+    for ta in (0, 1):
+        c = np.zeros((20, n), np.float32, order="F")
+        k.sgemm(ta, 0, 20, n, 9, 1.0, np.asfortranarray(a.T) if ta else a, 9 if ta else 20, b, 9, 0.0, c, 20)
+        assert np.isnan(c[3]).all()
+        assert np.isinf(c[5]).all()
+        assert np.isfinite(np.delete(c, [3, 5], 0)).all()
+
+
+class Window(ctypes.Structure):
+    _fields_ = [("inputs", N * 2), ("channels", N), ("size", N * 2), ("stride", N * 2), ("pad", N * 2), ("out", N * 2)]
+
+    @staticmethod
+    def of(shape: tuple[int, int], channels: int, size: tuple[int, int], stride: tuple[int, int], valid: bool) -> Window:
+        out, pad = [], []
+        for i, s, t in zip(shape, size, stride):
+            out.append((i - s) // t + 1 if valid else -(-i // t))
+            pad.append(0 if valid else max((out[-1] - 1) * t + s - i, 0) // 2)
+        pair = N * 2
+        return Window(pair(*shape), channels, pair(*size), pair(*stride), pair(*pad), pair(*out))
+
+
+def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
+    """Inputs under each window: out rows x out columns x size rows x size columns x channels."""
+    big = np.full((64, 64, w.channels), outside, np.float64)
+    big[16 : 16 + x.shape[0], 16 : 16 + x.shape[1]] = x
+    result = np.empty((*w.out, *w.size, w.channels))
+    for i in range(w.out[0]):
+        for j in range(w.out[1]):
+            r, c = 16 + i * w.stride[0] - w.pad[0], 16 + j * w.stride[1] - w.pad[1]
+            result[i, j] = big[r : r + w.size[0], c : c + w.size[1]]
+    return result
+
+
+WINDOWS = [(shape, size, stride, valid)
+           for shape in ((5, 6), (9, 4), (1, 7)) for size in ((2, 3), (1, 1), (3, 2)) for stride in ((1, 1), (2, 1), (3, 2))
+           for valid in (True, False) if not valid or (shape[0] >= size[0] and shape[1] >= size[1])]  # fmt: skip
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_convolution(k: Isa, window) -> None:
+    shape, size, stride, valid = window
+    w = Window.of(shape, 2, size, stride, valid)
+    at = ctypes.addressof(w)
+    x, filters = floats(*shape, 2, seed=1), floats(*size, 2, 3, seed=2)
+    unfolded = patches(w, x, 0)
+    work = Output(math.prod(unfolded.shape))
+    y = Output(*w.out, 3)
+    k.conv2d(at, 3, x, filters, work.array, y.array)
+    close(y.checked(), np.einsum("abijc,ijco->abo", unfolded, filters), 1e-5)
+    dy = floats(*w.out, 3, seed=3)
+    for acc in (0, 1):
+        dx, dfilter = Output(*shape, 2, value=0.25 * acc), Output(*size, 2, 3, value=0.25 * acc)
+        k.conv2d_bwd_filter(at, 3, x, dy, work.array, dfilter.array, acc)
+        close(dfilter.checked(), np.einsum("abijc,abo->ijco", unfolded, dy) + 0.25 * acc, 1e-5)
+        k.conv2d_bwd_x(at, 3, filters, dy, work.array, dx.array, acc)
+        # The transpose of a linear map, entry by entry.
+        want = np.empty(x.shape)
+        for place in np.ndindex(*x.shape):
+            unit = np.zeros(x.shape)
+            unit[place] = 1
+            want[place] = np.einsum("abijc,ijco,abo->", patches(w, unit, 0), filters, dy)
+        close(dx.checked(), want + 0.25 * acc, 1e-5)
+    work.checked()
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_max_pooling(k: Isa, window) -> None:
+    shape, size, stride, valid = window
+    w = Window.of(shape, 2, size, stride, valid)
+    at = ctypes.addressof(w)
+    x, dy = floats(*shape, 2, seed=1), floats(*w.out, 2, seed=2)
+    y = Output(*w.out, 2)
+    k.maxpool2d(at, x, y.array)
+    want = patches(w, x, -math.inf).max((2, 3))
+    close(y.checked(), want)
+    for acc in (0, 1):
+        dx = Output(*shape, 2, value=0.25 * acc)
+        k.maxpool2d_bwd(at, x, dy, dx.array, acc)
+        expected = np.full(x.shape, 0.25 * acc)
+        for i, j, c in np.ndindex(*want.shape):
+            expected[(*np.argwhere(x[:, :, c] == want[i, j, c])[0], c)] += dy[i, j, c]
+        close(dx.checked(), expected)
+
+
+def words(k: Isa, key: int, stream: int, draw: int, offset: int, n: int) -> list[int]:
+    out = np.zeros(n, np.uint32)
+    k.random_words(key, stream, draw, offset, n, out)
+    return out.tolist()
+
+
+def test_philox_known_answers(k: Isa) -> None:
+    """The vectors of the Random123 distribution; a counter is (block, draw low, draw high, stream)."""
+    assert words(k, 0, 0, 0, 0, 4) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    ones = 2**64 - 1
+    assert words(k, ones, 2**32 - 1, ones, 4 * (2**32 - 1), 4) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    pi = words(k, 0x299F31D0A4093822, 0x03707344, 0x13198A2E85A308D3, 4 * 0x243F6A88, 4)
+    assert pi == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "bernoulli", "gumbel"])
+def test_fills(k: Isa, name: str) -> None:
+    def fill(offset: int, n: int, p: float, q: float, draw: int = 7) -> np.ndarray:
+        out = Output(n)
+        k["rng." + name](123, 5, draw, offset, n, p, q, out.array)
+        return out.checked()
+
+    p, q = (0.25, 2.0) if name == "bernoulli" else (0.0, 1.0)
+    whole = fill(0, 300, p, q)
+    for offset, n in ((0, 1), (1, 1), (3, 2), (5, 64), (64, 64), (62, 131), (299, 1), (2, 0)):
+        np.testing.assert_array_equal(fill(offset, n, p, q), whole[offset : offset + n])
+    assert (fill(0, 300, p, q, draw=8) != whole).any()
+    n = 200_000
+    x = fill(0, n, p, q)
+    mean, variance = {
+        "uniform": (0.5, 1 / 12),
+        "normal": (0.0, 1.0),
+        "bernoulli": (0.5, 0.75),
+        "gumbel": (0.5772157, math.pi**2 / 6),
+    }[name]
+    assert abs(x.mean() - mean) < 6 * math.sqrt(variance / n)
+    assert abs(x.var() - variance) < 0.03 * variance
+    assert np.isfinite(x).all()
+    if name == "uniform":
+        assert x.min() >= 0
+        assert x.max() < 1
+    if name == "normal":
+        assert abs((x[::2] * x[1::2]).mean()) < 0.02
+        assert abs((x**4).mean() - 3) < 0.15
+    if name == "bernoulli":
+        assert set(x) == {0.0, 2.0}

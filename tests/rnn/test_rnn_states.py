@@ -1,0 +1,227 @@
+"""States: what they hold, branching, setting them, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rnn_reference import HIDDEN, INPUT, KINDS, batched, make, random_inputs, random_state
+
+import dynet_cy as dy
+from dynet_cy.graph import StaleExpressionError
+
+CELLS = [kind for kind in KINDS if KINDS[kind][3] == 2]
+NO_CELLS = [kind for kind in KINDS if KINDS[kind][3] == 1]
+
+
+def start(kind, layers=2):
+    builder, _ = make(dy, kind, layers)
+    dy.renew_cg()
+    xs = [batched(dy, x[:, 0]) for x in random_inputs(4, 1)]
+    vectors = [batched(dy, v[:, 0]) for v in random_state(kind, layers, 1)]
+    return builder, xs, vectors
+
+
+def values(es):
+    return np.array([e.npvalue() for e in es])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_state(kind):
+    builder, xs, _ = start(kind)
+    state = builder.initial_state()
+    assert state.output() is None
+    assert state.h() == ()
+    assert state.s() == ()
+    assert state.prev() is None
+    assert state.b() is builder
+    after = state.add_input(xs[0])
+    assert after.prev() is state
+    assert state.output() is None
+    assert builder.num_h0_components == len(after.s())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_branch(kind):
+    builder, xs, _ = start(kind)
+    first = builder.initial_state().add_input(xs[0])
+    before = values(first.s())
+    left = first.add_input(xs[1]).add_input(xs[3])
+    right = first.add_input(xs[2]).add_input(xs[3])
+    again = builder.initial_state().transduce([xs[0], xs[1], xs[3]])[-1]
+    np.testing.assert_allclose(left.output().npvalue(), again.npvalue(), rtol=1e-5, atol=1e-6)
+    other = builder.initial_state().transduce([xs[0], xs[2], xs[3]])[-1]
+    np.testing.assert_allclose(right.output().npvalue(), other.npvalue(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(values(first.s()), before)
+    assert left.prev().prev() is first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_initial_state_from_vectors(kind):
+    builder, xs, vectors = start(kind)
+    state = builder.initial_state(vectors)
+    np.testing.assert_array_equal(values(state.s()), values(vectors))
+    np.testing.assert_array_equal(values(state.h()), values(vectors[-2:]))
+    np.testing.assert_array_equal(state.output().npvalue(), vectors[-1].npvalue())
+    np.testing.assert_array_equal(values(builder.initial_state(tuple(vectors)).s()), values(vectors))
+    np.testing.assert_array_equal(values(builder.initial_state(e for e in vectors).s()), values(vectors))
+    raw = [[float(v) for v in e.npvalue()] for e in vectors]
+    for given in (raw, [np.array(v, np.float32) for v in raw]):
+        other = builder.initial_state_from_raw_vectors(given)
+        np.testing.assert_array_equal(values(other.s()), values(vectors))
+        np.testing.assert_array_equal(
+            other.add_input(xs[0]).output().npvalue(), state.add_input(xs[0]).output().npvalue()
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_as_initial_vectors(kind):
+    builder, xs, vectors = start(kind)
+    model = dy.ParameterCollection()
+    given = [model.add_parameters((HIDDEN,), init=0.25) for _ in vectors]
+    expected = builder.initial_state_from_raw_vectors([[0.25] * HIDDEN] * len(vectors)).add_input(xs[0])
+    got = builder.initial_state(given).add_input(xs[0])
+    np.testing.assert_allclose(got.output().npvalue(), expected.output().npvalue(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_setting_with_cells(kind):
+    builder, xs, vectors = start(kind)
+    c, h = vectors[:2], vectors[2:]
+    state = builder.initial_state().add_input(xs[0])
+    state.add_input(xs[1])  # must not matter below
+    kept = values(state.s())
+
+    np.testing.assert_array_equal(values(state.set_h(h).s()), np.concatenate([kept[:2], values(h)]))
+    np.testing.assert_array_equal(values(state.set_s(c).s()), np.concatenate([values(c), kept[2:]]))
+    np.testing.assert_array_equal(values(state.set_s(vectors).s()), values(vectors))
+    np.testing.assert_array_equal(state.set_s(c).output().npvalue(), kept[-1])
+    assert state.set_h(h).prev() is state
+    assert state.set_s(vectors).prev() is state
+    np.testing.assert_array_equal(values(state.s()), kept)
+
+    by_steps = state.set_s(c).set_h(h).add_input(xs[2])
+    at_once = builder.initial_state(vectors).add_input(xs[2])
+    np.testing.assert_array_equal(values(by_steps.s()), values(at_once.s()))
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_setting_half_of_an_empty_state(kind):
+    builder, xs, vectors = start(kind)
+    c, h = vectors[:2], vectors[2:]
+    zeros = np.zeros((2, HIDDEN))
+    for state in (builder.initial_state(c), builder.initial_state().set_s(c)):
+        np.testing.assert_array_equal(values(state.s()), np.concatenate([values(c), zeros]))
+        np.testing.assert_array_equal(values(state.h()), zeros)
+        np.testing.assert_array_equal(state.output().npvalue(), zeros[0])
+        assert state.add_input(xs[0]).output().npvalue().shape == (HIDDEN,)
+    state = builder.initial_state().set_h(h)
+    np.testing.assert_array_equal(values(state.s()), np.concatenate([zeros, values(h)]))
+    np.testing.assert_array_equal(state.output().npvalue(), values(h)[-1])
+    full = builder.initial_state_from_raw_vectors([[0.0] * HIDDEN] * 2 + [e.npvalue() for e in h])
+    np.testing.assert_allclose(
+        state.add_input(xs[0]).output().npvalue(), full.add_input(xs[0]).output().npvalue(), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", NO_CELLS)
+def test_setting_without_cells(kind):
+    builder, xs, vectors = start(kind)
+    state = builder.initial_state().add_input(xs[0])
+    for after in (state.set_h(vectors), state.set_s(vectors), builder.initial_state().set_h(vectors)):
+        np.testing.assert_array_equal(values(after.h()), values(vectors))
+        np.testing.assert_array_equal(values(after.s()), values(vectors))
+        np.testing.assert_array_equal(after.output().npvalue(), vectors[-1].npvalue())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_vectors(kind):
+    builder, xs, vectors = start(kind)
+    name = type(builder).__name__
+    counts = "2" if kind in NO_CELLS else "2 or 4"
+    wrong = [*vectors[:-1], dy.inputVector([1.0] * 5)]
+    state = builder.initial_state().add_input(xs[0])
+    for count in (0, 1, 3, 5):
+        given = (vectors * 3)[:count]
+        got = rf"got {count} of shapes \({HIDDEN},\)" if count else "got none"
+        message = rf"expected {counts} vectors of shape \({HIDDEN},\) \(the .*{got}"
+        with pytest.raises(ValueError, match=rf"{name}\.initial_state: argument vecs: {message}"):
+            builder.initial_state(given)
+        with pytest.raises(ValueError, match=rf"{name}\.set_s: argument es: {message}"):
+            state.set_s(given)
+        with pytest.raises(ValueError, match=rf"{name}\.initial_state_from_raw_vectors: argument vecs: {message}"):
+            builder.initial_state_from_raw_vectors([e.npvalue() for e in given])
+    with pytest.raises(ValueError, match=rf"{name}\.initial_state: .* got {len(wrong)} of shapes .*\(5,\)"):
+        builder.initial_state(wrong)
+    with pytest.raises(ValueError, match=rf"{name}\.set_h: argument es: expected 2 vectors .* got 1 of shapes"):
+        state.set_h(vectors[:1])
+    with pytest.raises(ValueError, match=rf"{name}\.set_h: argument es: expected 2 vectors .* got none"):
+        state.set_h()
+    with pytest.raises(TypeError, match=rf"{name}\.initial_state: argument vecs: expected expressions, got list"):
+        builder.initial_state([[0.0] * HIDDEN] * 2)
+
+
+def test_update_false_keeps_gradients_away():
+    for kind in KINDS:
+        builder, model = make(dy, kind, 2)
+        for update in (True, False):
+            dy.renew_cg()
+            state = builder.initial_state(update=update)
+            xs = [batched(dy, x[:, 0]) for x in random_inputs(2, 1)]
+            before = [np.array(p.grad_as_array()) for p in model.parameters_list()]
+            loss = dy.sum_elems(state.transduce(xs)[-1])
+            loss.forward()
+            loss.backward()
+            changed = [bool((p.grad_as_array() != g).any()) for p, g in zip(model.parameters_list(), before)]
+            assert any(changed) is update
+
+
+def test_stale_states():
+    for kind in KINDS:
+        builder, xs, _ = start(kind)
+        state = builder.initial_state().add_input(xs[0])
+        dy.renew_cg()
+        x = batched(dy, np.ones(INPUT))
+        with pytest.raises(StaleExpressionError):
+            state.add_input(x)
+        assert builder.initial_state().add_input(x).output().npvalue().shape == (HIDDEN,)
+
+
+def test_reverted_parameters_are_put_into_the_graph_again():
+    for kind in KINDS:
+        builder, _ = make(dy, kind, 2)
+        if hasattr(builder, "set_dropouts"):
+            builder.set_dropouts(0.1, 0.1)
+        dy.renew_cg()
+        dy.cg_checkpoint()
+        for _ in range(2):
+            x = batched(dy, np.ones(INPUT))
+            assert builder.initial_state().add_input(x).output().npvalue().shape == (HIDDEN,)
+            dy.cg_revert()
+            dy.cg_checkpoint()
+        # The parameters stay, the masks go.
+        state = builder.initial_state()
+        dy.cg_checkpoint()
+        for _ in range(2):
+            assert state.add_input(batched(dy, np.ones(INPUT))).output().npvalue().shape == (HIDDEN,)
+            dy.cg_revert()
+            dy.cg_checkpoint()
+
+
+def test_stacked_states():
+    below, _ = make(dy, "vanilla", 2)
+    above = dy.GRUBuilder(1, HIDDEN, 2, dy.ParameterCollection())
+    dy.renew_cg()
+    xs = [batched(dy, x[:, 0]) for x in random_inputs(3, 1)]
+    empty = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+    assert empty.output() is None
+    assert empty.prev() is None
+    assert empty.h() == ()
+    states = empty.add_inputs(xs)
+    assert states[0].prev() is empty
+    assert states[2].prev() is states[1]
+    expected = above.initial_state().transduce(below.initial_state().transduce(xs))
+    np.testing.assert_allclose(values([s.output() for s in states]), values(expected), rtol=1e-5, atol=1e-6)
+    assert [e.dim()[0][0] for e in states[0].h()] == [HIDDEN, HIDDEN, 2]
+    assert [e.dim()[0][0] for e in states[0].s()] == [HIDDEN] * 4 + [2]
+    with pytest.raises(ValueError, match="StackedRNNState: argument states"):
+        dy.StackedRNNState([])
