@@ -197,8 +197,13 @@ SHAPE = [
     ],
     one("reshape-number", (4, 3), lambda dy, x: dy.reshape(x, 12), flat),
     one("reshape-list", (4, 3), lambda dy, x: dy.reshape(x, [np.int32(6), 2]), lambda x: as_shape(x, (6, 2))),
-    whole("reshape-to-batch", (4, 3), lambda dy, x: dy.reshape(x, (2,), 6), lambda x: as_shape(x, (2, 6)), [(1,)]),
-    whole("reshape-batch", (4, 2), lambda dy, x: dy.reshape(x, (2,), 4 * x.dim()[1]), lambda x: as_shape(x, (2, -1))),
+    whole("reshape-to-batch", (4, 3), lambda dy, x: dy.reshape(x, (2, 2), 3), lambda x: as_shape(x, (2, 2, 3)), [(1,)]),
+    whole(
+        "reshape-batch",
+        (4, 2),
+        lambda dy, x: dy.mean_batches(dy.reshape(x, (2,), 4 * x.dim()[1])),
+        one_batch(lambda x: as_shape(x, (2, -1)).mean(-1)),
+    ),
     whole("reshape-from-batch", (4, 2), lambda dy, x: dy.reshape(x, (8 * x.dim()[1],)), lambda x: flat(x)[:, None]),
     whole("reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))),
     *[
