@@ -14,3 +14,4 @@ from dynet_cy.ops.random import *
 from dynet_cy.ops.conv import *
 from dynet_cy.ops.losses import *
 from dynet_cy.ops.norm import *
+from dynet_cy.ops.select import *
