@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
+from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.model.parameters import const_parameter
 
 import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
-from dynet_cy.graph.graph import set_autobatching
-from dynet_cy.model.parameters import const_parameter
 
 
 @pytest.fixture
@@ -220,10 +220,10 @@ def test_revert_with_parameters_and_gradients(graph, w, strategy) -> None:
     loss = dy.dot_product(w, x)
     loss.backward()
     np.testing.assert_array_equal(w.grad_as_array(), [2, 4, 6])
+    dy.cg_checkpoint()
+    y = loss + 1
+    dy.cg_revert()
     with pytest.raises(StaleExpressionError):
-        dy.cg_checkpoint()
-        y = loss + 1
-        dy.cg_revert()
         y.backward()
 
 
@@ -536,9 +536,9 @@ def test_an_argument_occurs_twice_in_one_call(graph, w, strategy) -> None:
 
 def test_setting_of_strategies() -> None:
     for wrong in (3, -1, "x"):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="autobatching must be 0|invalid literal"):
             set_autobatching(wrong)
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="autobatching must be 0|invalid literal"):
             dy.renew_cg(autobatching=wrong)
     dy.renew_cg()
 
