@@ -6,3 +6,9 @@ from dynet_cy.ops.unary import *
 from dynet_cy.ops.linalg import *
 from dynet_cy.ops.arithmetic import *
 from dynet_cy.ops.inputs import *
+from dynet_cy.ops.softmax import *
+from dynet_cy.ops.cells import *
+from dynet_cy.ops.random import *
+from dynet_cy.ops.conv import *
+from dynet_cy.ops.losses import *
+from dynet_cy.ops.norm import *

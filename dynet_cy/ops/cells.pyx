@@ -1,0 +1,372 @@
+"""The parts of an LSTM cell, each one op."""
+
+from libc.math cimport sqrt
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
+)
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of
+from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
+from dynet_cy.ops.linalg cimport multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+
+from dynet_cy.ops.registry import DimensionError
+
+
+# ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
+# y holds the gates i, f, o, g: the first three logistic (f of its sum + 1), the
+# last one tanh.  Wx1, Wx2, ... are the blocks of columns of one matrix Wx, which
+# stands before each x: weights have odd numbers, so that nodes share them.
+#
+# With weight noise, every batch element has its own noise of deviation s on all
+# weights.  What it adds to a sum is normal with deviation s |(x, h, 1)|, and that
+# is what is drawn.  Attributes: s.
+
+cdef int gates_dim(const Shapes* s, Dim* y) except -1:
+    cdef size_t h, inputs = 0
+    cdef uint32_t i
+    for i in range(s.n):
+        if (i == 0 or i % 2 == 0) and cols_of(s.x[i]) != 1:
+            raise DimensionError("b, h and x must be vectors")
+        if i >= 4 and i % 2 == 0:
+            inputs += rows_of(s.x[i])
+    h = rows_of(s.x[2])
+    if rows_of(s.x[0]) != 4 * h:
+        raise DimensionError(f"b has {rows_of(s.x[0])} elements, not 4 times the {h} of h")
+    if s.x[1].nd > 2 or rows_of(s.x[1]) != 4 * h or cols_of(s.x[1]) != h:
+        raise DimensionError(f"Wh must have the shape {{{4 * h},{h}}}")
+    if s.x[3].nd > 2 or rows_of(s.x[3]) != 4 * h or cols_of(s.x[3]) != inputs:
+        raise DimensionError(f"Wx must have the shape {{{4 * h},{inputs}}}")
+    y.nd = 1
+    y.d[0] = <uint32_t>(4 * h)
+    return 0
+
+
+cdef inline Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
+    """The columns of w, from number `offset` on, that belong to x."""
+    cdef Tensor part = w[0]
+    part.dim.nd = 2
+    part.dim.d[1] = rows_of(&x.dim)
+    part.v += offset * rows_of(&w.dim)
+    return part
+
+
+cdef void gates_forward(const Call* c) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), offset = 0
+    cdef uint32_t i
+    cdef Tensor part
+    if c.x[0].dim.bd == c.y.dim.bd:
+        memcpy(c.y.v, c.x[0].v, total_of(&c.y.dim) * sizeof(float))
+    else:
+        K.repeat(m, c.y.dim.bd, c.x[0].v, c.y.v)
+    multiply(&c.x[1], &c.x[2], &c.y, 1)
+    for i in range(3, c.n, 2):
+        part = block_of(&c.x[i], &c.x[i + 1], offset)
+        multiply(&part, &c.x[i + 1], &c.y, 1)
+        offset += rows_of(&c.x[i + 1].dim)
+    if c.attrs[0].f != 0:
+        add_weight_noise(c)
+    K.lstm_gates(m // 4, c.y.dim.bd, c.y.v, 1, c.y.v)
+    c.kept[m * c.y.dim.bd] = c.n
+
+
+cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
+    """Deviation of the noise of the sums of batch element b; their draw goes to work."""
+    cdef double total = 1
+    cdef uint32_t i
+    for i in range(2, c.n, 2):
+        total += K.sumsq(rows_of(&c.x[i].dim), element(&c.x[i], b))
+    K.rng[<int>DY_RNG_normal](c.seed, <uint32_t>(c.stream >> 32),
+                         (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0,
+                         rows_of(&c.y.dim), 0, 1, c.work)
+    return sqrt(total)
+
+
+cdef void add_weight_noise(const Call* c) noexcept nogil:
+    cdef uint32_t b
+    cdef double scale
+    for b in range(c.y.dim.bd):
+        scale = noise_scale(c, b)
+        K.axpy(rows_of(&c.y.dim), <float>(scale * c.attrs[0].f), c.work, element(&c.y, b))
+
+
+cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) noexcept nogil:
+    """What the gradient of x or h has from the deviation of the noise."""
+    cdef uint32_t b
+    cdef double scale
+    for b in range(c.y.dim.bd):
+        scale = noise_scale(c, b)
+        scale = c.attrs[0].f * K.dot(rows_of(&c.y.dim), c.work, element(dpre, b)) / scale
+        K.axpy(rows_of(&c.x[i].dim), <float>scale, element(&c.x[i], b), element(&c.dx, b))
+
+
+cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), offset = 0
+    cdef float* last = c.kept + m * c.y.dim.bd
+    cdef uint32_t k
+    cdef Tensor dpre = c.y, part
+    cdef bint accumulate = c.accumulate
+    # The gradient of the sums serves all arguments.  A pass over them rises, so
+    # an argument not after the last one begins a new pass, with another dy.
+    dpre.v = c.kept
+    if i <= last[0]:
+        K.lstm_gates_bwd(m // 4, c.y.dim.bd, c.y.v, c.dy.v, dpre.v, 0)
+    last[0] = i
+    if i == 0:
+        if c.dx.dim.bd == c.y.dim.bd:
+            K.bias_bwd(m * c.y.dim.bd, 1, dpre.v, c.dx.v, accumulate)
+        else:
+            K.bias_bwd(m, c.y.dim.bd, dpre.v, c.dx.v, accumulate)
+        return
+    if i == 1:
+        multiply_backward_a(&c.x[2], &dpre, &c.dx, accumulate)
+        return
+    for k in range(4, i, 2):
+        offset += rows_of(&c.x[k].dim)
+    if i == 2:
+        multiply_backward_b(&c.x[1], &dpre, &c.dx, accumulate)
+    elif i % 2:
+        if c.n > 5 and not accumulate:          # blocks of other inputs have no gradient here
+            K.fill(total_of(&c.dx.dim), 0, c.dx.v)
+            accumulate = True
+        part = block_of(&c.dx, &c.x[i + 1], offset)
+        multiply_backward_a(&c.x[i + 1], &dpre, &part, accumulate)
+    else:
+        part = block_of(&c.x[i - 1], &c.x[i], offset)
+        multiply_backward_b(&part, &dpre, &c.dx, accumulate)
+    if i % 2 == 0 and c.attrs[0].f != 0:
+        weight_noise_backward(c, i, &dpre)
+
+
+cdef size_t gates_kept(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim) + 1
+
+
+cdef size_t gates_work(const Call* c, int i) noexcept nogil:
+    return size_of(&c.y.dim)
+
+
+cdef Op* new_gates_op(const char* name) except NULL:
+    cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward)
+    op.kept = gates_kept
+    op.rule[0] = SHARE
+    op.rule[1] = SHARE
+    op.assigns = True
+    return op
+
+
+cdef Op* GATES = new_gates_op(b"vanilla_lstm_gates")
+cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
+NOISY_GATES.random = True
+NOISY_GATES.work = gates_work
+
+
+cdef Expression gates(list xs, Expression h, Expression Wx, Expression Wh, Expression b,
+                      float deviation):
+    cdef Extra extra
+    cdef list args = [b, Wh, h]
+    if not xs:
+        raise ValueError("vanilla_lstm_gates: the list of inputs is empty")
+    if deviation < 0:
+        raise ValueError(f"vanilla_lstm_gates: weightnoise_std must not be negative: {deviation}")
+    for x in xs:
+        args.append(Wx)
+        args.append(x)
+    if deviation == 0:
+        return apply(GATES, args, NULL)
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = deviation
+    return apply(NOISY_GATES, args, &extra)
+
+
+def vanilla_lstm_gates(Expression x_t not None, Expression h_tm1 not None, Expression Wx not None,
+                       Expression Wh not None, Expression b not None, float weightnoise_std=0.0):
+    """All gates of an LSTM cell: logistic or tanh of Wx x + Wh h + b.
+
+    The result holds the gates i, f, o (logistic) and g (tanh), in this order; the
+    forget gate f has 1 added to its bias.
+
+    Shapes: ``x_t {I}``, ``h_tm1 {H}``, ``Wx {4H,I}``, ``Wh {4H,H}``, ``b {4H}`` -> ``{4H}``.
+
+    Args:
+        x_t: input.
+        h_tm1: output of the step before.
+        Wx, Wh, b: weights.
+        weightnoise_std: deviation of Gaussian noise on all weights, drawn anew for
+            each batch element of each node.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    return gates([x_t], h_tm1, Wx, Wh, b, weightnoise_std)
+
+
+def vanilla_lstm_gates_concat(list x_t not None, Expression h_tm1 not None,
+                              Expression Wx not None, Expression Wh not None,
+                              Expression b not None, float weightnoise_std=0.0):
+    """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated."""
+    return gates(x_t, h_tm1, Wx, Wh, b, weightnoise_std)
+
+
+# ---- masked: y = x m[offset : offset + size x] ----------------------------------
+# Attributes: offset.
+
+cdef int masked_dim(const Shapes* s, Dim* y) except -1:
+    if cols_of(s.x[0]) != 1 or cols_of(s.x[1]) != 1:
+        raise DimensionError("x and its mask must be vectors")
+    if <size_t>s.attrs[0].i + rows_of(s.x[0]) > rows_of(s.x[1]):
+        raise DimensionError(f"the mask has {rows_of(s.x[1])} elements, "
+                             f"{s.attrs[0].i + rows_of(s.x[0])} are needed")
+    if s.attrs[1].i and <size_t>s.attrs[0].i + rows_of(s.x[0]) != rows_of(s.x[1]):
+        raise DimensionError(f"the mask has {rows_of(s.x[1])} elements, the input only "
+                             f"{s.attrs[0].i + rows_of(s.x[0])}")
+    s.attrs[1].i = 0
+    return same_dim(s, y)
+
+
+cdef void masked_forward(const Call* c) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.binary_fwd[<int>DY_BINARY_mul](rows_of(&c.y.dim), element(&c.x[0], b), 1,
+                                    element(&c.x[1], b) + c.attrs[0].i, 1, element(&c.y, b))
+
+
+cdef void masked_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t j, n = rows_of(&c.y.dim)
+    cdef size_t to = c.attrs[0].i if i else 0, of = 0 if i else c.attrs[0].i
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        for j in range(n):
+            element(&c.dx, b)[to + j] += element(&c.dy, b)[j] * element(&c.x[1 - i], b)[of + j]
+
+
+cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forward, masked_backward)
+
+
+cdef Expression masked(Expression x, Expression mask, int offset, bint ends):
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].i = offset
+    extra.attrs[1].i = ends
+    return apply2x(MASKED, x, mask, &extra)
+
+
+def vanilla_lstm_gates_dropout(Expression x_t not None, Expression h_tm1 not None,
+                               Expression Wx not None, Expression Wh not None,
+                               Expression b not None, Expression dropout_mask_x not None,
+                               Expression dropout_mask_h not None, float weightnoise_std=0.0):
+    """`vanilla_lstm_gates` of inputs multiplied by dropout masks.
+
+    Args:
+        x_t, h_tm1, Wx, Wh, b, weightnoise_std: see `vanilla_lstm_gates`.
+        dropout_mask_x, dropout_mask_h: factors for the elements of x_t and h_tm1.
+    """
+    return gates([masked(x_t, dropout_mask_x, 0, True)],
+                 masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
+
+
+def vanilla_lstm_gates_dropout_concat(list x_t not None, Expression h_tm1 not None,
+                                      Expression Wx not None, Expression Wh not None,
+                                      Expression b not None, Expression dropout_mask_x not None,
+                                      Expression dropout_mask_h not None,
+                                      float weightnoise_std=0.0):
+    """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
+    dropout_mask_x is for all of them."""
+    cdef list xs = []
+    cdef Expression x
+    cdef size_t offset = 0
+    cdef Py_ssize_t k
+    for k in range(len(x_t)):
+        x = x_t[k]
+        x.enter()
+        xs.append(masked(x, dropout_mask_x, <int>offset, k + 1 == len(x_t)))
+        offset += size_of(dim_of(x))
+    return gates(xs, masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
+
+
+# ---- vanilla_lstm_c: y = f c + i g ----------------------------------------------
+# ---- vanilla_lstm_h: y = o tanh(c) ----------------------------------------------
+
+cdef int cell_dim(const Shapes* s, Dim* y) except -1:
+    if cols_of(s.x[0]) != 1 or cols_of(s.x[1]) != 1:
+        raise DimensionError("the cell and the gates must be vectors")
+    if 4 * <size_t>rows_of(s.x[0]) != rows_of(s.x[1]):
+        raise DimensionError(f"there are {rows_of(s.x[1])} gates, "
+                             f"not 4 times the {rows_of(s.x[0])} elements of the cell")
+    return same_dim(s, y)
+
+
+cdef inline uint32_t calls_for(const Call* c, size_t* cols) noexcept nogil:
+    """How many calls of a kernel serve the batch: one where all arguments have it."""
+    if c.x[0].dim.bd == c.x[1].dim.bd:
+        cols[0] = c.y.dim.bd
+        return 1
+    cols[0] = 1
+    return c.y.dim.bd
+
+
+cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
+    """Whether batch element b adds to dx rather than assigns it."""
+    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
+
+
+cdef void cell_forward(const Call* c) noexcept nogil:
+    cdef size_t cols
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.lstm_c(rows_of(&c.y.dim), cols, element(&c.x[0], b), element(&c.x[1], b),
+                 element(&c.y, b))
+
+
+cdef void cell_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t cols
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.lstm_c_bwd(rows_of(&c.y.dim), cols, element(&c.x[0], b), element(&c.x[1], b),
+                     element(&c.dy, b), NULL if i else element(&c.dx, b), adds(c, b),
+                     element(&c.dx, b) if i else NULL, adds(c, b))
+
+
+cdef Op* CELL = register(b"vanilla_lstm_c", b"c_tm1 gates_t", cell_dim, cell_forward,
+                         cell_backward)
+CELL.assigns = True
+
+
+cdef void output_forward(const Call* c) noexcept nogil:
+    cdef size_t cols
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.lstm_h(rows_of(&c.y.dim), cols, element(&c.x[1], b), element(&c.x[0], b),
+                 element(&c.y, b))
+
+
+cdef void output_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t cols
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.lstm_h_bwd(rows_of(&c.y.dim), cols, element(&c.x[1], b), element(&c.x[0], b),
+                     element(&c.dy, b), element(&c.dx, b) if i else NULL, adds(c, b),
+                     NULL if i else element(&c.dx, b), adds(c, b))
+
+
+cdef Op* OUTPUT = register(b"vanilla_lstm_h", b"c_t gates_t", cell_dim, output_forward,
+                           output_backward)
+OUTPUT.assigns = True
+
+
+def vanilla_lstm_c(Expression c_tm1 not None, Expression gates_t not None):
+    """The cell of an LSTM: f c + i g.
+
+    Shapes: ``c_tm1 {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
+    """
+    return apply2(CELL, c_tm1, gates_t)
+
+
+def vanilla_lstm_h(Expression c_t not None, Expression gates_t not None):
+    """The output of an LSTM: o tanh(c).
+
+    Shapes: ``c_t {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
+    """
+    return apply2(OUTPUT, c_t, gates_t)

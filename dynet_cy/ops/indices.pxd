@@ -1,0 +1,10 @@
+"""Indices given from Python, as the unsigned words of a node."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.graph cimport Extra
+from dynet_cy.ops.registry cimport Shapes
+
+cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1
+cdef bytes set_indices(Extra* extra, object values, str op)
+cdef int check_count(const Shapes* s, uint32_t item_count) except -1

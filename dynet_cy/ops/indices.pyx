@@ -1,0 +1,46 @@
+"""Indices given from Python, as the unsigned words of a node."""
+
+import numpy as np
+
+from libc.stdint cimport uint32_t
+
+
+cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1:
+    """One index, for every batch element; it is stored at `place`."""
+    cdef long long index = value
+    if index < 0 or index > 0xFFFFFFFF:
+        raise IndexError(f"{op}: index {index} is out of range")
+    place[0] = <uint32_t>index
+    extra.items = place
+    extra.n_items = 1
+    extra.item_count = 1
+    return 0
+
+
+cdef bytes set_indices(Extra* extra, object values, str op):
+    """A list of indices, one for each batch element.
+
+    Returns:
+        What holds them: it must live until the node is made.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
+    if array.min() < 0 or array.max() > 0xFFFFFFFF:
+        worst = array.min() if array.min() < 0 else array.max()
+        raise IndexError(f"{op}: index {worst} is out of range")
+    cdef bytes packed = array.astype(np.uint32).tobytes()
+    extra.items = <const uint32_t*><const char*>packed
+    extra.n_items = len(array)
+    extra.item_count = 1
+    return packed
+
+
+cdef int check_count(const Shapes* s, uint32_t item_count) except -1:
+    """There must be `item_count` indices, or as many for each batch element."""
+    if s.n_items != item_count and s.n_items != item_count * s.bd:
+        text = f"{s.n_items} indices given where {item_count} are needed"
+        if s.bd > 1:
+            text += f", or {item_count} for each of the {s.bd} batch elements"
+        raise IndexError(text)
+    return 0

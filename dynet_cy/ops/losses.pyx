@@ -1,0 +1,273 @@
+"""Distances and losses between two expressions."""
+
+from libc.math cimport exp, lgamma
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
+from dynet_cy.graph.graph cimport Expression, Extra, apply1x, apply2, apply2x
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
+    DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,
+)
+from dynet_cy.ops.indices cimport check_count, set_index, set_indices
+from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
+
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
+    """Whether batch element b adds to dx rather than assigns it."""
+    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
+
+
+cdef int pair_dim(const Shapes* s, Dim* y) except -1:
+    """One result for two arguments of one shape."""
+    if not same_shape(s.x[0], s.x[1]):
+        raise DimensionError("x and y differ in shape")
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+# ---- squared_distance, l1_distance, binary_log_loss: y = sum_j f(x_j, y_j) ------
+# f is a row of binary.def.
+
+cdef inline void summed_forward(const Call* c, int which) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.binary_fwd[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
+        c.y.v[b] = K.sum(n, c.work)
+
+
+cdef inline void summed_backward(const Call* c, uint32_t i, int which) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    cdef float* y = c.work                      # values of f: no row needs them here
+    cdef float* dy = c.work + n
+    for b in range(c.y.dim.bd):
+        K.fill(n, 0, y)
+        K.fill(n, c.dy.v[b], dy)
+        if i == 0:
+            K.binary_bwd_a[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, y, dy,
+                                  element(&c.dx, b), adds(c, b))
+        else:
+            K.binary_bwd_b[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, y, dy,
+                                  element(&c.dx, b), adds(c, b))
+
+
+cdef size_t pair_work(const Call* c, int i) noexcept nogil:
+    return size_of(&c.x[0].dim) * (1 if i < 0 else 2)
+
+
+cdef void squared_distance_forward(const Call* c) noexcept nogil:
+    summed_forward(c, <int>DY_BINARY_squared_difference)
+
+
+cdef void squared_distance_backward(const Call* c, uint32_t i) noexcept nogil:
+    summed_backward(c, i, <int>DY_BINARY_squared_difference)
+
+
+cdef void l1_distance_forward(const Call* c) noexcept nogil:
+    summed_forward(c, <int>DY_BINARY_abs_difference)
+
+
+cdef void l1_distance_backward(const Call* c, uint32_t i) noexcept nogil:
+    summed_backward(c, i, <int>DY_BINARY_abs_difference)
+
+
+cdef void binary_log_loss_forward(const Call* c) noexcept nogil:
+    summed_forward(c, <int>DY_BINARY_binary_log_loss)
+
+
+cdef void binary_log_loss_backward(const Call* c, uint32_t i) noexcept nogil:
+    summed_backward(c, i, <int>DY_BINARY_binary_log_loss)
+
+
+cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) except NULL:
+    cdef Op* op = register(name, b"x y", pair_dim, forward, backward)
+    op.work = pair_work
+    op.assigns = True
+    return op
+
+
+cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance", squared_distance_forward,
+                                        squared_distance_backward)
+cdef Op* L1_DISTANCE = new_pair_op(b"l1_distance", l1_distance_forward, l1_distance_backward)
+cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forward,
+                                       binary_log_loss_backward)
+
+
+def squared_distance(Expression x not None, Expression y not None):
+    """Sum of the squared differences of two expressions of one shape."""
+    return apply2(SQUARED_DISTANCE, x, y)
+
+
+def l1_distance(Expression x not None, Expression y not None):
+    """Sum of the absolute differences of two expressions of one shape."""
+    return apply2(L1_DISTANCE, x, y)
+
+
+def binary_log_loss(Expression x not None, Expression y not None):
+    """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
+
+    Args:
+        x: predicted probabilities.
+        y: true ones, of the same shape.
+    """
+    return apply2(BINARY_LOG_LOSS, x, y)
+
+
+# ---- huber_distance: y = sum_j h(x_j - y_j) --------------------------------------
+# h(d) = d^2 / 2 up to |d| = c, and goes on straight beyond.  Attributes: c.
+
+cdef void huber_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
+        K.unary_fwd[<int>DY_UNARY_huber](n, c.work, c.attrs[0].f, 0, c.work)
+        c.y.v[b] = 0.5 * K.sum(n, c.work)
+
+
+cdef void huber_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    cdef float slope
+    for b in range(c.y.dim.bd):
+        slope = -c.dy.v[b] if i else c.dy.v[b]
+        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
+        K.unary_fwd[<int>DY_UNARY_clip](n, c.work, -c.attrs[0].f, c.attrs[0].f, c.work)
+        if adds(c, b):
+            K.axpy(n, slope, c.work, element(&c.dx, b))
+        else:
+            K.scale(n, slope, c.work, element(&c.dx, b))
+
+
+cdef Op* HUBER_DISTANCE = new_pair_op(b"huber_distance", huber_forward, huber_backward)
+
+
+def huber_distance(Expression x not None, Expression y not None, float c=1.345):
+    """Huber loss: quadratic for small differences, linear for large ones.
+
+    Args:
+        x, y: expressions of one shape.
+        c: the difference where the linear part begins.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = c
+    return apply2x(HUBER_DISTANCE, x, y, &extra)
+
+
+# ---- pairwise_rank_loss: y = max(m - x + y, 0), element by element ----------------
+# Attributes: m.
+
+cdef int pairwise_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t k
+    pair_dim(s, y)
+    y.nd = s.x[0].nd
+    for k in range(y.nd):
+        y.d[k] = s.x[0].d[k]
+    return 0
+
+
+cdef void pairwise_forward(const Call* c) noexcept nogil:
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t b
+    cdef float* x
+    cdef float* other
+    cdef float* y
+    cdef float t
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        other = element(&c.x[1], b)
+        y = element(&c.y, b)
+        for j in range(n):
+            t = c.attrs[0].f - x[j] + other[j]
+            y[j] = 0 if t <= 0 else t           # a NaN stays
+
+
+cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t b
+    cdef float* y
+    cdef float* dy
+    cdef float* dx
+    cdef float sign = 1 if i else -1
+    for b in range(c.y.dim.bd):
+        y = element(&c.y, b)
+        dy = element(&c.dy, b)
+        dx = element(&c.dx, b)
+        for j in range(n):
+            dx[j] += sign * dy[j] if y[j] > 0 else 0
+
+
+cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward,
+                             pairwise_backward)
+PAIRWISE.batching = FLAT
+
+
+def pairwise_rank_loss(Expression x not None, Expression y not None, float m=1.0):
+    """Margin loss max(m - x + y, 0) of each pair of elements.
+
+    Args:
+        x: scores that should be the greater ones.
+        y: scores, of the same shape.
+        m: the margin.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = m
+    return apply2x(PAIRWISE, x, y, &extra)
+
+
+# ---- poisson_loss: y = e^l - x l + log x! ------------------------------------------
+
+cdef int poisson_dim(const Shapes* s, Dim* y) except -1:
+    if size_of(s.x[0]) != 1:
+        raise DimensionError("log_lambda must be a scalar")
+    check_count(s, 1)
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef void poisson_forward(const Call* c) noexcept nogil:
+    cdef uint32_t b
+    cdef double l, x
+    for b in range(c.y.dim.bd):
+        l = element(&c.x[0], b)[0]
+        x = c.items[b]
+        c.y.v[b] = <float>(exp(l) - x * l + lgamma(x + 1))
+
+
+cdef void poisson_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        element(&c.dx, b)[0] += <float>(
+            c.dy.v[b] * (exp(element(&c.x[0], b)[0]) - <double>c.items[b]))
+
+
+cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, poisson_forward,
+                                 poisson_backward)
+
+
+def poisson_loss(Expression log_lambda not None, x):
+    """Negative log-likelihood of a count under a Poisson distribution.
+
+    Shapes: ``log_lambda {1}`` -> ``{1}``.
+
+    Args:
+        log_lambda: logarithm of the mean.
+        x: the count; or a list of one for each batch element.
+    """
+    cdef Extra extra
+    cdef uint32_t count
+    memset(&extra, 0, sizeof(Extra))
+    if isinstance(x, (list, tuple)):
+        packed = set_indices(&extra, x, "poisson_loss")
+    else:
+        set_index(&extra, &count, x, "poisson_loss")
+    return apply1x(POISSON_LOSS, log_lambda, &extra)

@@ -1,0 +1,327 @@
+"""Random values: dropout, noise, and leaves that are drawn.
+
+Element j of a batch element depends on the seed, on the draw number that the
+batch element was given when its node was made, and on j: never on batching.  So
+a dropout mask is not kept, but drawn again in backward.
+"""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
+from dynet_cy.graph.graph cimport Expression, Extra, apply1x, leaf
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
+)
+from dynet_cy.ops.inputs cimport dim_with_batch
+from dynet_cy.ops.registry cimport Forward, Op, Shapes, register, same_dim
+
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef inline void draw(const Call* c, uint32_t b, int which, size_t n, float p0, float p1,
+                      float* out) noexcept nogil:
+    """The first n elements of the draw of batch element b."""
+    K.rng[which](c.seed, <uint32_t>(c.stream >> 32),
+                 (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0, n, p0, p1, out)
+
+
+cdef inline void draw_mask(const Call* c, uint32_t b, size_t n, float* out) noexcept nogil:
+    """0 with probability p, else 1 / (1 - p); attribute 0 is p."""
+    cdef float keep = 1 - c.attrs[0].f
+    draw(c, b, <int>DY_RNG_bernoulli, n, keep, 1 / keep if keep > 0 else 0, out)
+
+
+cdef Expression drop(const Op* op, Expression x, double p, int d):
+    cdef Extra extra
+    if not 0 <= p <= 1:
+        raise ValueError(f"{op.name.decode()}: p must be a probability, not {p}")
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = <float>p
+    extra.attrs[1].i = d
+    return apply1x(op, x, &extra)
+
+
+# ---- dropout: y = x mask ---------------------------------------------------------
+
+cdef void dropout_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, n, element(&c.y, b))
+        K.binary_fwd[<int>DY_BINARY_mul](n, element(&c.y, b), 1, element(&c.x[0], b), 1,
+                                    element(&c.y, b))
+
+
+cdef void dropout_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, n, c.work)
+        # The slope of mask x in x is the mask.
+        K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, element(&c.x[0], b), 1, element(&c.y, b),
+                                      element(&c.dy, b), element(&c.dx, b), 1)
+
+
+cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
+    return size_of(&c.y.dim) if i >= 0 else 0
+
+
+cdef Op* DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
+DROPOUT.random = True
+DROPOUT.work = dropout_work
+
+
+def dropout(Expression x not None, double p):
+    """Set each element to zero with a probability, and scale the others up.
+
+    Args:
+        x: any expression.
+        p: the probability of zero; the others are divided by 1 - p.
+
+    Raises:
+        ValueError: p is not a probability.
+    """
+    return drop(DROPOUT, x, p, 0)
+
+
+# ---- dropout_dim: the same mask all along axis d ----------------------------------
+
+cdef int dropout_dim_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[1].i < 0 or <uint32_t>s.attrs[1].i >= s.x[0].nd:
+        raise DimensionError(f"x has no axis {s.attrs[1].i}")
+    return same_dim(s, y)
+
+
+cdef inline void split_axes(const Call* c, size_t* inner, size_t* n, size_t* outer) noexcept nogil:
+    """Numbers of elements before axis d, along it, and after it."""
+    cdef int32_t k
+    inner[0] = 1
+    for k in range(c.attrs[1].i):
+        inner[0] *= c.y.dim.d[k]
+    n[0] = axis_of(&c.y.dim, <uint32_t>c.attrs[1].i)
+    outer[0] = size_of(&c.y.dim) // (inner[0] * n[0]) if inner[0] * n[0] else 0
+
+
+cdef void dropout_dim_forward(const Call* c) noexcept nogil:
+    cdef size_t inner, n, outer, o, k, at
+    cdef uint32_t b
+    split_axes(c, &inner, &n, &outer)
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, inner * outer, c.work)
+        for o in range(outer):
+            for k in range(n):
+                at = (o * n + k) * inner
+                K.binary_fwd[<int>DY_BINARY_mul](inner, c.work + o * inner, 1,
+                                            element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
+
+
+cdef void dropout_dim_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t inner, n, outer, o, k, at
+    cdef uint32_t b
+    split_axes(c, &inner, &n, &outer)
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, inner * outer, c.work)
+        for o in range(outer):
+            for k in range(n):
+                at = (o * n + k) * inner
+                K.binary_bwd_b[<int>DY_BINARY_mul](inner, c.work + o * inner, 1,
+                                              element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
+                                              element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
+
+
+cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:
+    cdef size_t inner, n, outer
+    split_axes(c, &inner, &n, &outer)
+    return inner * outer
+
+
+cdef Op* DROPOUT_DIM = register(b"dropout_dim", b"x", dropout_dim_dim, dropout_dim_forward,
+                                dropout_dim_backward)
+DROPOUT_DIM.random = True
+DROPOUT_DIM.work = dropout_dim_work
+
+
+def dropout_dim(Expression x not None, int d, double p):
+    """Dropout with the same mask all along an axis.
+
+    Args:
+        x: any expression.
+        d: the axis; with 0, whole columns of a matrix are dropped.
+        p: the probability of zero.
+
+    Raises:
+        DimensionError: x has no axis d.
+    """
+    return drop(DROPOUT_DIM, x, p, d)
+
+
+# ---- dropout_batch: y = x mask, one mask value for each batch element --------------
+
+cdef void dropout_batch_forward(const Call* c) noexcept nogil:
+    cdef uint32_t b
+    cdef float mask
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, 1, &mask)
+        K.scale(size_of(&c.y.dim), mask, element(&c.x[0], b), element(&c.y, b))
+
+
+cdef void dropout_batch_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    cdef float mask
+    for b in range(c.y.dim.bd):
+        draw_mask(c, b, 1, &mask)
+        K.axpy(size_of(&c.y.dim), mask, element(&c.dy, b), element(&c.dx, b))
+
+
+cdef Op* DROPOUT_BATCH = register(b"dropout_batch", b"x", same_dim, dropout_batch_forward,
+                                  dropout_batch_backward)
+DROPOUT_BATCH.random = True
+cdef Op* BLOCK_DROPOUT = register(b"block_dropout", b"x", same_dim, dropout_batch_forward,
+                                  dropout_batch_backward)
+BLOCK_DROPOUT.random = True
+
+
+def dropout_batch(Expression x not None, double p):
+    """Dropout of whole batch elements.
+
+    Args:
+        x: any expression.
+        p: the probability of zero.
+    """
+    return drop(DROPOUT_BATCH, x, p, 0)
+
+
+def block_dropout(Expression x not None, double p):
+    """Dropout of all of an expression or nothing; batch elements are decided each.
+
+    Args:
+        x: any expression.
+        p: the probability of zero.
+    """
+    return drop(BLOCK_DROPOUT, x, p, 0)
+
+
+# ---- noise: y = x + deviation z -----------------------------------------------------
+
+cdef void noise_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        draw(c, b, <int>DY_RNG_normal, n, 0, c.attrs[0].f, element(&c.y, b))
+        K.add(n, element(&c.x[0], b), element(&c.y, b))
+
+
+cdef void noise_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+
+
+cdef Op* NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward)
+NOISE.random = True
+
+
+def noise(Expression x not None, float stddev):
+    """Add Gaussian noise.
+
+    Args:
+        x: any expression.
+        stddev: deviation of the noise.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = stddev
+    return apply1x(NOISE, x, &extra)
+
+
+# ---- random_normal, random_uniform, random_bernoulli, random_gumbel: leaves ----------
+
+cdef void fill(const Call* c, int which) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        draw(c, b, which, size_of(&c.y.dim), c.attrs[0].f, c.attrs[1].f, element(&c.y, b))
+
+
+cdef void random_normal_forward(const Call* c) noexcept nogil:
+    fill(c, <int>DY_RNG_normal)
+
+
+cdef void random_uniform_forward(const Call* c) noexcept nogil:
+    fill(c, <int>DY_RNG_uniform)
+
+
+cdef void random_bernoulli_forward(const Call* c) noexcept nogil:
+    fill(c, <int>DY_RNG_bernoulli)
+
+
+cdef void random_gumbel_forward(const Call* c) noexcept nogil:
+    fill(c, <int>DY_RNG_gumbel)
+
+
+cdef Op* new_random_leaf(const char* name, Forward forward) except NULL:
+    cdef Op* op = register(name, b"", NULL, forward, NULL)
+    op.random = True
+    op.no_gradient_because = b"a leaf that is not trained"
+    return op
+
+
+cdef Op* RANDOM_NORMAL = new_random_leaf(b"random_normal", random_normal_forward)
+cdef Op* RANDOM_UNIFORM = new_random_leaf(b"random_uniform", random_uniform_forward)
+cdef Op* RANDOM_BERNOULLI = new_random_leaf(b"random_bernoulli", random_bernoulli_forward)
+cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel", random_gumbel_forward)
+
+
+cdef Expression random_leaf(const Op* op, object shape, object batch_size, float p0, float p1):
+    cdef Dim dim
+    cdef Extra extra
+    dim_with_batch(shape, batch_size, &dim, op.name.decode())
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = p0
+    extra.attrs[1].f = p1
+    return leaf(op, &dim, &extra)
+
+
+def random_normal(dim, float mean=0.0, float stddev=1.0, batch_size=1):
+    """Normally distributed numbers.
+
+    Args:
+        dim: shape, a tuple or one number.
+        mean, stddev: of the distribution.
+        batch_size: number of batch elements.
+    """
+    return random_leaf(RANDOM_NORMAL, dim, batch_size, mean, stddev)
+
+
+def random_uniform(dim, float left, float right, batch_size=1):
+    """Numbers from a uniform distribution.
+
+    Args:
+        dim: shape, a tuple or one number.
+        left, right: bounds.
+        batch_size: number of batch elements.
+    """
+    return random_leaf(RANDOM_UNIFORM, dim, batch_size, left, right)
+
+
+def random_bernoulli(dim, float p, float scale=1.0, batch_size=1):
+    """Numbers that are `scale` with a probability, else 0.
+
+    Args:
+        dim: shape, a tuple or one number.
+        p: the probability.
+        scale: the value of those drawn.
+        batch_size: number of batch elements.
+    """
+    return random_leaf(RANDOM_BERNOULLI, dim, batch_size, p, scale)
+
+
+def random_gumbel(dim, float mu=0.0, float beta=1.0, batch_size=1):
+    """Numbers from a Gumbel distribution.
+
+    Args:
+        dim: shape, a tuple or one number.
+        mu, beta: location and scale.
+        batch_size: number of batch elements.
+    """
+    return random_leaf(RANDOM_GUMBEL, dim, batch_size, mu, beta)

@@ -1,0 +1,615 @@
+"""Softmax and what belongs to it: log-sums, losses over scores of classes."""
+
+from libc.math cimport INFINITY, logf
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport qsort
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport (
+    Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
+)
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, dim_of
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
+)
+from dynet_cy.ops.indices cimport check_count, set_index, set_indices
+from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
+
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef inline uint32_t calls_for(const Call* c, size_t* n) noexcept nogil:
+    """How many calls of a kernel serve the batch: one where x and y lie alike."""
+    if c.x[0].dim.bd == c.y.dim.bd:
+        n[0] *= c.y.dim.bd
+        return 1
+    return c.y.dim.bd
+
+
+cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
+    """Whether batch element b adds to dx rather than assigns it."""
+    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
+
+
+cdef int scores_dim(const Shapes* s, Dim* y) except -1:
+    """One result for a vector of scores."""
+    if cols_of(s.x[0]) != 1:
+        raise DimensionError("x must be a vector of scores")
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef int check_indices(const Shapes* s, uint32_t item_count, size_t n) except -1:
+    """Every index must be below n."""
+    cdef uint32_t i
+    check_count(s, item_count)
+    for i in range(s.n_items):
+        if s.items[i] >= n:
+            raise IndexError(f"index {s.items[i]} is out of range for {n} elements")
+    return 0
+
+
+# ---- softmax: y = e^x / sum e^x, along axis d ---------------------------------
+
+cdef int softmax_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[0].i < 0 or <uint32_t>s.attrs[0].i >= max(s.x[0].nd, <uint32_t>1):
+        raise DimensionError(f"x has no axis {s.attrs[0].i}")
+    return same_dim(s, y)
+
+
+cdef inline void split_axes(const Dim* x, uint32_t d, size_t* inner, size_t* n,
+                            size_t* outer) noexcept nogil:
+    """Numbers of elements before axis d, along it, and after it."""
+    cdef uint32_t k
+    inner[0] = 1
+    for k in range(d):
+        inner[0] *= x.d[k]
+    n[0] = axis_of(x, d)
+    outer[0] = size_of(x) // (inner[0] * n[0]) if inner[0] * n[0] else 0
+
+
+cdef void softmax_forward(const Call* c) noexcept nogil:
+    cdef size_t inner, n, outer, o, k
+    cdef uint32_t b, calls
+    cdef float* top = c.work
+    cdef float* x
+    cdef float* y
+    split_axes(&c.x[0].dim, <uint32_t>c.attrs[0].i, &inner, &n, &outer)
+    calls = calls_for(c, &outer)
+    for b in range(calls):
+        if inner == 1:
+            K.softmax(n, outer, element(&c.x[0], b), element(&c.y, b))
+            continue
+        for o in range(outer):
+            x = element(&c.x[0], b) + o * n * inner
+            y = element(&c.y, b) + o * n * inner
+            memcpy(top, x, inner * sizeof(float))
+            for k in range(1, n):
+                K.binary_fwd[<int>DY_BINARY_max](inner, top, 1, x + k * inner, 1, top)
+            for k in range(n):
+                K.binary_fwd[<int>DY_BINARY_sub](inner, x + k * inner, 1, top, 1, y + k * inner)
+            K.unary_fwd[<int>DY_UNARY_exp](n * inner, y, 0, 0, y)
+            memcpy(top, y, inner * sizeof(float))
+            for k in range(1, n):
+                K.add(inner, y + k * inner, top)
+            for k in range(inner):
+                top[k] = 1 / top[k]
+            for k in range(n):
+                K.binary_fwd[<int>DY_BINARY_mul](inner, y + k * inner, 1, top, 1, y + k * inner)
+
+
+cdef void softmax_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t inner, n, outer, o, k, j, at
+    cdef uint32_t b, calls
+    cdef float* mean = c.work
+    cdef float* y
+    cdef float* dy
+    cdef float* dx
+    split_axes(&c.x[0].dim, <uint32_t>c.attrs[0].i, &inner, &n, &outer)
+    calls = calls_for(c, &outer)
+    for b in range(calls):
+        if inner == 1:
+            K.softmax_bwd(n, outer, element(&c.y, b), element(&c.dy, b), element(&c.dx, b),
+                          adds(c, b))
+            continue
+        for o in range(outer):
+            y = element(&c.y, b) + o * n * inner
+            dy = element(&c.dy, b) + o * n * inner
+            dx = element(&c.dx, b) + o * n * inner
+            memset(mean, 0, inner * sizeof(float))
+            for k in range(n):
+                for j in range(inner):
+                    mean[j] += y[k * inner + j] * dy[k * inner + j]
+            if not adds(c, b):
+                memset(dx, 0, n * inner * sizeof(float))
+            for k in range(n):
+                for j in range(inner):
+                    at = k * inner + j
+                    dx[at] += y[at] * (dy[at] - mean[j])
+
+
+cdef size_t softmax_work(const Call* c, int i) noexcept nogil:
+    cdef size_t inner, n, outer
+    split_axes(&c.x[0].dim, <uint32_t>c.attrs[0].i, &inner, &n, &outer)
+    return inner if inner > 1 else 0
+
+
+cdef Op* SOFTMAX = register(b"softmax", b"x", softmax_dim, softmax_forward, softmax_backward)
+SOFTMAX.work = softmax_work
+SOFTMAX.assigns = True
+
+
+def softmax(Expression x not None, int d=0):
+    """Positive numbers that sum to one along an axis: e^x / sum e^x.
+
+    Args:
+        x: scores, of any shape.
+        d: the axis; 0 normalizes each column.
+
+    Raises:
+        DimensionError: x has no axis d.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].i = d
+    return apply1x(SOFTMAX, x, &extra)
+
+
+# ---- log_softmax: y = x - log sum e^x, in each column -------------------------
+
+cdef void log_softmax_forward(const Call* c) noexcept nogil:
+    cdef size_t cols = cols_of(&c.x[0].dim)
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.log_softmax(rows_of(&c.x[0].dim), cols, element(&c.x[0], b), element(&c.y, b))
+
+
+cdef void log_softmax_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t cols = cols_of(&c.x[0].dim)
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.log_softmax_bwd(rows_of(&c.x[0].dim), cols, element(&c.y, b), element(&c.dy, b),
+                          element(&c.dx, b), adds(c, b))
+
+
+cdef Op* LOG_SOFTMAX = register(b"log_softmax", b"x", same_dim, log_softmax_forward,
+                                log_softmax_backward)
+LOG_SOFTMAX.assigns = True
+
+
+# ---- restricted_log_softmax: the same over some elements; -inf for the others ---
+
+cdef int restricted_dim(const Shapes* s, Dim* y) except -1:
+    if cols_of(s.x[0]) != 1:
+        raise DimensionError("x must be a vector where `restrict` is given")
+    check_indices(s, s.n_items, size_of(s.x[0]))
+    return same_dim(s, y)
+
+
+cdef void restricted_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b, k
+    cdef const uint32_t* chosen = c.items
+    cdef float* x
+    cdef float* y
+    cdef float z
+    K.fill(total_of(&c.y.dim), -INFINITY, c.y.v)
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        y = element(&c.y, b)
+        for k in range(c.item_count):
+            c.work[k] = x[chosen[k]]
+        K.logsumexp(c.item_count, 1, c.work, &z)
+        for k in range(c.item_count):
+            y[chosen[k]] = x[chosen[k]] - z
+        chosen += c.item_count
+
+
+cdef void restricted_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b, k
+    cdef const uint32_t* chosen = c.items
+    cdef float* y
+    cdef float* dx
+    cdef float* dy
+    cdef float total
+    for b in range(c.y.dim.bd):
+        y = element(&c.y, b)
+        dy = element(&c.dy, b)
+        dx = element(&c.dx, b)
+        total = 0
+        for k in range(c.item_count):
+            total += dy[chosen[k]]
+            c.work[k] = y[chosen[k]]
+        K.unary_fwd[<int>DY_UNARY_exp](c.item_count, c.work, 0, 0, c.work)
+        for k in range(c.item_count):
+            dx[chosen[k]] += dy[chosen[k]] - total * c.work[k]
+        chosen += c.item_count
+
+
+cdef size_t one_per_item(const Call* c, int i) noexcept nogil:
+    return c.item_count
+
+
+cdef Op* RESTRICTED = register(b"restricted_log_softmax", b"x", restricted_dim,
+                               restricted_forward, restricted_backward)
+RESTRICTED.work = one_per_item
+
+
+def log_softmax(Expression x not None, restrict=None):
+    """Logarithm of the softmax of each column.
+
+    Args:
+        x: scores.
+        restrict: indices of the elements of a vector to normalize over; all
+            others become -inf.  Each counts once.
+
+    Raises:
+        IndexError: an index lies outside x.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    if restrict is None:
+        return apply1x(LOG_SOFTMAX, x, NULL)
+    chosen = list(dict.fromkeys(restrict))
+    if not chosen:
+        raise ValueError("log_softmax: `restrict` is empty")
+    if len(chosen) >= 2**16:
+        raise ValueError(
+            f"log_softmax: `restrict` has {len(chosen)} indices, at most 65535 are possible")
+    packed = set_indices(&extra, chosen, "log_softmax")
+    extra.item_count = extra.n_items
+    return apply1x(RESTRICTED, x, &extra)
+
+
+# ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
+# The log-sum is kept; the gradient e^(x - log-sum) - onehot takes one pass.
+
+cdef int picked_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[1].i and s.n_items != s.bd:
+        raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
+    s.attrs[1].i = 0
+    scores_dim(s, y)
+    return check_indices(s, 1, size_of(s.x[0]))
+
+
+cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim), cols = 1
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.logsumexp(n, cols, element(&c.x[0], b), c.kept + b)
+    for b in range(c.y.dim.bd):
+        c.y.v[b] = c.kept[b] - element(&c.x[0], b)[c.items[b]]
+
+
+cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim), cols = 1
+    cdef uint32_t b, calls = calls_for(c, &cols)
+    for b in range(calls):
+        K.logsumexp_bwd(n, cols, element(&c.x[0], b), c.kept + b, c.dy.v + b, element(&c.dx, b),
+                        adds(c, b))
+    for b in range(c.y.dim.bd):
+        element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
+
+
+cdef size_t one_per_element(const Call* c) noexcept nogil:
+    return c.y.dim.bd
+
+
+cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
+                                      pickneglogsoftmax_forward, pickneglogsoftmax_backward)
+PICKNEGLOGSOFTMAX.kept = one_per_element
+PICKNEGLOGSOFTMAX.assigns = True
+
+
+def pickneglogsoftmax(Expression x not None, v):
+    """Negative log-likelihood of a class under the softmax of scores.
+
+    Shapes: ``x {n}`` -> ``{1}``.
+
+    Args:
+        x: scores.
+        v: index of the true class, the same for every batch element.
+
+    Raises:
+        IndexError: there is no element v.
+    """
+    cdef Extra extra
+    cdef uint32_t index
+    memset(&extra, 0, sizeof(Extra))
+    set_index(&extra, &index, v, "pickneglogsoftmax")
+    return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
+
+
+def pickneglogsoftmax_batch(Expression x not None, vs):
+    """Negative log-likelihood of one class for each batch element.
+
+    Args:
+        x: scores, a batch of vectors.
+        vs: list of as many indices as there are batch elements.
+
+    Raises:
+        IndexError: an index lies outside x, or there are more or fewer of them.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    packed = set_indices(&extra, vs, "pickneglogsoftmax_batch")
+    extra.attrs[1].i = 1
+    return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
+
+
+# ---- logsumexp: y = log sum_i e^(x_i), element by element ----------------------
+
+cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    for i in range(1, s.n):
+        if not same_shape(s.x[i], s.x[0]):
+            raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
+    return same_dim(s, y)
+
+
+cdef void logsumexp_forward(const Call* c) noexcept nogil:
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t i, b
+    cdef float* top = c.work                    # greatest of each element, where it is finite
+    cdef float* e = c.work + n
+    cdef float* y
+    for b in range(c.y.dim.bd):
+        y = element(&c.y, b)
+        memcpy(top, element(&c.x[0], b), n * sizeof(float))
+        for i in range(1, c.n):
+            K.binary_fwd[<int>DY_BINARY_max](n, top, 1, element(&c.x[i], b), 1, top)
+        for j in range(n):
+            if top[j] - top[j] != 0:
+                top[j] = 0
+        memset(y, 0, n * sizeof(float))
+        for i in range(c.n):
+            K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[i], b), 1, top, 1, e)
+            K.unary_fwd[<int>DY_UNARY_exp](n, e, 0, 0, e)
+            K.add(n, e, y)
+        K.unary_fwd[<int>DY_UNARY_log](n, y, 0, 0, y)
+        K.add(n, top, y)
+
+
+cdef void logsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t b
+    cdef float* e = c.work
+    for b in range(c.y.dim.bd):
+        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[i], b), 1, element(&c.y, b), 1, e)
+        for j in range(n):
+            if element(&c.x[i], b)[j] == -INFINITY:
+                e[j] = -INFINITY
+        K.unary_fwd[<int>DY_UNARY_exp](n, e, 0, 0, e)
+        K.binary_fwd[<int>DY_BINARY_mul](n, e, 1, element(&c.dy, b), 1, e)
+        K.add(n, e, element(&c.dx, b))
+
+
+cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
+    return 2 * size_of(&c.y.dim)
+
+
+cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", logsumexp_dim, logsumexp_forward,
+                              logsumexp_backward)
+LOGSUMEXP.batching = FLAT
+LOGSUMEXP.work = logsumexp_work
+
+
+def logsumexp(xs):
+    """log(e^x1 + e^x2 + ...), element by element, without overflow.
+
+    Args:
+        xs: a list of expressions of one shape; those with batch size 1 count for
+            every batch element of the others.
+
+    Raises:
+        ValueError: the list is empty, or shapes differ.
+    """
+    return apply(LOGSUMEXP, xs, NULL)
+
+
+# ---- sparsemax: y = max(x - t, 0), with t such that each column sums to one -----
+
+cdef int descending(const void* a, const void* b) noexcept nogil:
+    cdef float x = (<const float*>a)[0], y = (<const float*>b)[0]
+    return (x < y) - (x > y)
+
+
+cdef void sparsemax_forward(const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), cols = cols_of(&c.y.dim), j, k
+    cdef uint32_t b
+    cdef float* x
+    cdef float* y
+    cdef double total, threshold
+    for b in range(c.y.dim.bd):
+        for k in range(cols):
+            x = element(&c.x[0], b) + k * n
+            y = element(&c.y, b) + k * n
+            memcpy(c.work, x, n * sizeof(float))
+            qsort(c.work, n, sizeof(float), descending)
+            total = threshold = 0
+            for j in range(n):
+                total += c.work[j]
+                if 1 + (j + 1) * <double>c.work[j] <= total:
+                    break
+                threshold = (total - 1) / (j + 1)
+            for j in range(n):
+                y[j] = <float>(x[j] - threshold) if x[j] > threshold else 0
+
+
+cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), cols = cols_of(&c.y.dim), j, k, support
+    cdef uint32_t b
+    cdef float* y
+    cdef float* dy
+    cdef float* dx
+    cdef float mean
+    for b in range(c.y.dim.bd):
+        for k in range(cols):
+            y = element(&c.y, b) + k * n
+            dy = element(&c.dy, b) + k * n
+            dx = element(&c.dx, b) + k * n
+            support = 0
+            mean = 0
+            for j in range(n):
+                if y[j] > 0:
+                    support += 1
+                    mean += dy[j]
+            mean /= support
+            for j in range(n):
+                if y[j] > 0:
+                    dx[j] += dy[j] - mean
+
+
+cdef size_t one_per_row(const Call* c, int i) noexcept nogil:
+    return rows_of(&c.y.dim)
+
+
+cdef Op* SPARSEMAX = register(b"sparsemax", b"x", same_dim, sparsemax_forward, sparsemax_backward)
+SPARSEMAX.work = one_per_row
+
+
+def sparsemax(Expression x not None):
+    """Projection of each column onto the simplex: like softmax, but with exact
+    zeros (Martins and Astudillo 2016)."""
+    return apply1x(SPARSEMAX, x, NULL)
+
+
+# ---- hinge: y = sum_(j != v) max(m - x_v + x_j, 0) ------------------------------
+# hinge_dim does so for every line of a matrix along axis d.
+# Attributes: m, d.
+
+cdef int hinge_one_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[2].i and s.n_items != s.bd:
+        raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
+    s.attrs[2].i = 0
+    scores_dim(s, y)
+    return check_indices(s, 1, size_of(s.x[0]))
+
+
+cdef int hinge_lines_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t lines
+    if s.x[0].nd != 2:
+        raise DimensionError("x must be a matrix")
+    if s.attrs[1].i not in (0, 1):
+        raise DimensionError(f"x has no axis {s.attrs[1].i}")
+    lines = s.x[0].d[1 - s.attrs[1].i]
+    y.nd = 1
+    y.d[0] = lines
+    return check_indices(s, lines, s.x[0].d[s.attrs[1].i])
+
+
+cdef inline void hinge_steps(const Call* c, size_t* n, size_t* step) noexcept nogil:
+    """Elements of a line, and floats from one to the next."""
+    if c.attrs[1].i:
+        n[0] = cols_of(&c.x[0].dim)
+        step[0] = rows_of(&c.x[0].dim)
+    else:
+        n[0] = rows_of(&c.x[0].dim)
+        step[0] = 1
+
+
+cdef void hinge_forward(const Call* c) noexcept nogil:
+    cdef size_t lines = size_of(&c.y.dim), n, step, j, k
+    cdef uint32_t b, v
+    cdef float* x
+    cdef float bar, total
+    hinge_steps(c, &n, &step)
+    for b in range(c.y.dim.bd):
+        for k in range(lines):
+            x = element(&c.x[0], b) + k * (1 if step > 1 else n)
+            v = c.items[b * lines + k]
+            bar = c.attrs[0].f - x[v * step]
+            total = 0
+            for j in range(n):
+                if j != v and bar + x[j * step] > 0:
+                    total += bar + x[j * step]
+            element(&c.y, b)[k] = total
+
+
+cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t lines = size_of(&c.y.dim), n, step, j, k
+    cdef uint32_t b, v
+    cdef float* x
+    cdef float* dx
+    cdef float bar, dy
+    hinge_steps(c, &n, &step)
+    for b in range(c.y.dim.bd):
+        for k in range(lines):
+            x = element(&c.x[0], b) + k * (1 if step > 1 else n)
+            dx = element(&c.dx, b) + k * (1 if step > 1 else n)
+            v = c.items[b * lines + k]
+            bar = c.attrs[0].f - x[v * step]
+            dy = element(&c.dy, b)[k]
+            if element(&c.y, b)[k] == 0:
+                continue
+            for j in range(n):
+                if j != v and bar + x[j * step] > 0:
+                    dx[j * step] += dy
+                    dx[v * step] -= dy
+
+
+cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_backward)
+cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
+
+
+def hinge(Expression x not None, v, float m=1.0):
+    """Hinge loss: the score of the true class must exceed all others by a margin.
+
+    Shapes: ``x {n}`` -> ``{1}``.
+
+    Args:
+        x: scores.
+        v: index of the true class, the same for every batch element.
+        m: the margin.
+
+    Raises:
+        IndexError: there is no element v.
+    """
+    cdef Extra extra
+    cdef uint32_t index
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = m
+    set_index(&extra, &index, v, "hinge")
+    return apply1x(HINGE, x, &extra)
+
+
+def hinge_batch(Expression x not None, vs, float m=1.0):
+    """Hinge loss with one true class for each batch element; see `hinge`.
+
+    Args:
+        x: scores, a batch of vectors.
+        vs: list of as many indices as there are batch elements.
+        m: the margin.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = m
+    packed = set_indices(&extra, vs, "hinge_batch")
+    extra.attrs[2].i = 1
+    return apply1x(HINGE, x, &extra)
+
+
+def hinge_dim(Expression x not None, v, int d=0, float m=1.0):
+    """Hinge loss of every line of a matrix along axis d.
+
+    Shapes: ``x {r,c}`` -> ``{c}`` for d=0, ``{r}`` for d=1.
+
+    Args:
+        x: scores.
+        v: list of the true index in each line; the same list for every batch
+            element, or the lists of all batch elements one after the other.
+        d: the axis that the classes lie along.
+        m: the margin.
+
+    Raises:
+        IndexError: an index lies outside x, or there are more or fewer of them.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = m
+    extra.attrs[1].i = d
+    packed = set_indices(&extra, v, "hinge_dim")
+    x.enter()
+    extra.item_count = axis_of(dim_of(x), 0 if d else 1)
+    return apply1x(HINGE_DIM, x, &extra)
