@@ -140,6 +140,11 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         return -1
     op.forward(&c)
     arena_rewind(&g.scratch, work_top)
+    if g.check_validity and not K.all_finite(total, batch.y):
+        failure.not_finite = first_not_finite(batch, ids, nodes) + 1
+        g.values.top = values_top
+        g.scratch.top = scratch_top
+        return -1
     y = batch.y
     for j in range(batch.count):
         node = &nodes[ids[j]]
@@ -147,11 +152,21 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         node.batch = g.n_batches
         y += total_of(&node.dim)
         state_of(g)[ids[j]] = (state_of(g)[ids[j]] | COMPUTED) & <uint8_t>~WANTED
-        if g.check_validity and not K.all_finite(total_of(&node.dim), node.val):
-            failure.not_finite = ids[j] + 1
     g.n_batches += 1
     g.n_order += batch.count
-    return -1 if failure.not_finite else 0
+    return 0
+
+
+cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids,
+                               const Node* nodes) noexcept nogil:
+    """The first node of a batch with a value that is not finite."""
+    cdef const float* y = batch.y
+    cdef uint32_t j
+    for j in range(batch.count):
+        if not K.all_finite(total_of(&nodes[ids[j]].dim), y):
+            return ids[j]
+        y += total_of(&nodes[ids[j]].dim)
+    return ids[0]
 
 
 cdef int arrange(Graph* g, Batch* batch, Failure* failure) noexcept nogil:

@@ -41,7 +41,7 @@ cdef object floats_in(object values, str op, str argument, int most_axes):
         raise ValueError(
             f"{op}: {argument} has {array.ndim} axes (shape {array.shape}), "
             f"at most {most_axes} are possible")
-    return np.asfortranarray(array)
+    return np.asarray(array, order="F")     # asfortranarray would add an axis to one number
 
 
 cdef int copy_floats(object array, float* out, size_t n) except -1:

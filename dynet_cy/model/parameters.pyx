@@ -187,6 +187,8 @@ cdef tuple _file_dim(_Stored x):
 cdef object _floats_like(object values, str op, tuple shape):
     """Values of exactly that shape as column-major floats, or a clear error."""
     array = floats_in(values, op, "the value", 8)
+    if array.ndim == 0 and shape == (1,):
+        array = array.reshape(1)
     if array.shape != shape:
         raise ValueError(f"{op}: the value has shape {array.shape}, {shape} is needed")
     return array

@@ -95,8 +95,7 @@ cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) excep
 cdef Op* SQUARED_DISTANCE = new_pair_op(b"squared_distance", squared_distance_forward,
                                         squared_distance_backward)
 cdef Op* L1_DISTANCE = new_pair_op(b"l1_distance", l1_distance_forward, l1_distance_backward)
-# The row itself is an op already.
-cdef Op* BINARY_LOG_LOSS = new_pair_op(b"sum_binary_log_loss", binary_log_loss_forward,
+cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forward,
                                        binary_log_loss_backward)
 
 
