@@ -533,9 +533,14 @@ def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
     return result
 
 
-WINDOWS = [(shape, size, stride, valid)
-           for shape in ((5, 6), (9, 4), (1, 7)) for size in ((2, 3), (1, 1), (3, 2)) for stride in ((1, 1), (2, 1), (3, 2))
-           for valid in (True, False) if not valid or (shape[0] >= size[0] and shape[1] >= size[1])]  # fmt: skip
+WINDOWS = [
+    (shape, size, stride, valid)
+    for shape in ((5, 6), (9, 4), (1, 7))
+    for size in ((2, 3), (1, 1), (3, 2))
+    for stride in ((1, 1), (2, 1), (3, 2))
+    for valid in (True, False)
+    if not valid or (shape[0] >= size[0] and shape[1] >= size[1])
+]
 
 
 @pytest.mark.parametrize("window", WINDOWS)
