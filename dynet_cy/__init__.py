@@ -6,6 +6,8 @@ from dynet_cy.ops.unary import *
 from dynet_cy.ops.linalg import *
 from dynet_cy.ops.arithmetic import *
 from dynet_cy.ops.inputs import *
+from dynet_cy.ops.reduce import *
+from dynet_cy.ops.shape import *
 from dynet_cy.ops.softmax import *
 from dynet_cy.ops.cells import *
 from dynet_cy.ops.random import *

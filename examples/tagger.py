@@ -245,7 +245,7 @@ def import_engine(args: argparse.Namespace) -> None:
         import dynet_config
     else:
         import dynet_cy.config as dynet_config
-    dynet_config.set(autobatch=int(args.autobatch), random_seed=args.seed, mem="512")
+    dynet_config.set(autobatch=int(args.autobatch), random_seed=args.seed)
     if args.engine == "dynet":
         import dynet as dy
     else:

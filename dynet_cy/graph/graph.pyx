@@ -431,7 +431,7 @@ cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_
     s.bd = 1
     for i in range(n):
         dims[i] = &nodes[args[i]].dim
-        if dims[i].bd != s.bd and dims[i].bd != 1:
+        if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
             if s.bd != 1:
                 fail(g, op, args, n, f"batch sizes {s.bd} and {dims[i].bd} differ")
             s.bd = dims[i].bd

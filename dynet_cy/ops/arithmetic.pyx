@@ -20,8 +20,9 @@ from dynet_cy.graph.graph cimport (
     apply1, apply2, describe_dim, dim_of, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
-    DY_BINARY_sub, DY_UNARY_negate, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_scale,
+    DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
+    DY_BINARY_squared_difference, DY_BINARY_sub, DY_UNARY_negate, DY_UNARY_pow_const,
+    DY_UNARY_reciprocal_scale, DY_UNARY_scale,
     DY_UNARY_shift, K, dy_kernels,
 )
 from dynet_cy.ops.linalg cimport MATMUL
@@ -55,7 +56,7 @@ cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef int which
-for which in range(DY_BINARY_COUNT):
+for which in range(DY_BINARY_squared_difference):   # the rows from there on are parts of losses
     BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
                              dy_binary_forward[which], dy_binary_backward[which])
     BINARY[which].batching = FLAT

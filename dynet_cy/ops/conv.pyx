@@ -317,15 +317,15 @@ cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
 
 cdef inline void kmax_axes(const Call* c, size_t* inner, size_t* n, size_t* k,
                            size_t* outer) noexcept nogil:
-    cdef int32_t i
+    cdef uint32_t i, d = c.attrs[1].u
     inner[0] = 1
-    for i in range(c.attrs[1].i):
+    for i in range(d):
         inner[0] *= c.y.dim.d[i]
-    n[0] = c.x[0].dim.d[c.attrs[1].i]
-    k[0] = <size_t>c.attrs[0].i
-    outer[0] = 0
-    if inner[0] and k[0]:
-        outer[0] = size_of(&c.y.dim) // (inner[0] * k[0])
+    n[0] = c.x[0].dim.d[d]
+    k[0] = c.attrs[0].u
+    outer[0] = 1
+    for i in range(d + 1, c.y.dim.nd):
+        outer[0] *= c.y.dim.d[i]
 
 
 cdef void kmax_forward(const Call* c) noexcept nogil:

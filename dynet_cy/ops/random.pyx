@@ -5,10 +5,10 @@ batch element was given when its node was made, and on j: never on batching.  So
 a dropout mask is not kept, but drawn again in backward.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
+from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.graph cimport Expression, Extra, apply1x, leaf
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
@@ -95,12 +95,14 @@ cdef int dropout_dim_dim(const Shapes* s, Dim* y) except -1:
 
 cdef inline void split_axes(const Call* c, size_t* inner, size_t* n, size_t* outer) noexcept nogil:
     """Numbers of elements before axis d, along it, and after it."""
-    cdef int32_t k
+    cdef uint32_t k, d = c.attrs[1].u
     inner[0] = 1
-    for k in range(c.attrs[1].i):
+    for k in range(d):
         inner[0] *= c.y.dim.d[k]
-    n[0] = axis_of(&c.y.dim, <uint32_t>c.attrs[1].i)
-    outer[0] = size_of(&c.y.dim) // (inner[0] * n[0]) if inner[0] * n[0] else 0
+    n[0] = c.y.dim.d[d]
+    outer[0] = 1
+    for k in range(d + 1, c.y.dim.nd):
+        outer[0] *= c.y.dim.d[k]
 
 
 cdef void dropout_dim_forward(const Call* c) noexcept nogil:

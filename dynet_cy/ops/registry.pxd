@@ -45,6 +45,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t batching
         uint8_t rule[3]
         uint8_t assigns
+        uint8_t any_batch
         uint8_t random
         const char* alone_because
         const char* no_gradient_because

@@ -66,7 +66,9 @@ cdef inline void split_axes(const Dim* x, uint32_t d, size_t* inner, size_t* n,
     for k in range(d):
         inner[0] *= x.d[k]
     n[0] = axis_of(x, d)
-    outer[0] = size_of(x) // (inner[0] * n[0]) if inner[0] * n[0] else 0
+    outer[0] = 1
+    for k in range(d + 1, x.nd):
+        outer[0] *= x.d[k]
 
 
 cdef void softmax_forward(const Call* c) noexcept nogil:

@@ -51,6 +51,7 @@ typedef struct dy_op {
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
+    uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its first item per batch element is a draw number */
     const char *alone_because;
     const char *no_gradient_because;

@@ -5,26 +5,51 @@
 
 #define DY_BLOCKS 16
 
-/* Blocks first .. first + DY_BLOCKS - 1, word by word; plain loops that compilers turn into vectors. */
+/* Words of the state stand in lanes of 64 bits, where a product of two words fits; upper halves are don't-care. */
+#if DY_W == 1
+typedef uint64_t DY_N(vq);
+DY_INLINE uint64_t DY_N(splat_q)(uint64_t x) { return x; }
+#else
+typedef uint64_t DY_N(vq) __attribute__((vector_size(4 * DY_W)));
+DY_INLINE DY_N(vq) DY_N(splat_q)(uint64_t x) { return x + (DY_N(vq)){0}; }
+#endif
+DY_INLINE DY_N(vq) DY_N(product)(DY_N(vq) a, DY_N(vq) b) {
+#if DY_W == 4 && defined(DY_X86)
+    return (DY_N(vq))_mm_mul_epu32((__m128i)a, (__m128i)b);
+#elif DY_W == 8 && defined(DY_X86)
+    return (DY_N(vq))_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif DY_W == 16 && defined(DY_AVX512)
+    return (DY_N(vq))_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#else
+    return (a & 0xffffffffu) * (b & 0xffffffffu);
+#endif
+}
+
+/* Blocks first .. first + DY_BLOCKS - 1, word by word. */
 static void DY_N(philox)(uint64_t key, uint32_t stream, uint64_t draw, uint32_t first, uint32_t w[4][DY_BLOCKS]) {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (uint32_t b = 0; b < DY_BLOCKS; b++) {
-        w[0][b] = first + b;
-        w[1][b] = (uint32_t)draw;
-        w[2][b] = (uint32_t)(draw >> 32);
-        w[3][b] = stream;
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int b = 0; b < DY_BLOCKS; b++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * w[0][b], p1 = (uint64_t)0xCD9E8D57u * w[2][b];
-            w[0][b] = (uint32_t)(p1 >> 32) ^ w[1][b] ^ k0;
-            w[1][b] = (uint32_t)p1;
-            w[2][b] = (uint32_t)(p0 >> 32) ^ w[3][b] ^ k1;
-            w[3][b] = (uint32_t)p0;
+    enum { lanes = sizeof(DY_N(vq)) / sizeof(uint64_t) };
+    uint64_t state[4][DY_BLOCKS];
+    for (uint32_t b = 0; b < DY_BLOCKS; b++) state[0][b] = (uint32_t)(first + b);
+    for (int b = 0; b < DY_BLOCKS; b += lanes) {
+        uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+        DY_N(vq) c[4], m0 = DY_N(splat_q)(0xD2511F53u), m1 = DY_N(splat_q)(0xCD9E8D57u);
+        memcpy(&c[0], state[0] + b, sizeof c[0]);
+        c[1] = DY_N(splat_q)(draw);
+        c[2] = DY_N(splat_q)(draw >> 32);
+        c[3] = DY_N(splat_q)(stream);
+        for (int round = 0; round < 10; round++) {
+            DY_N(vq) p0 = DY_N(product)(c[0], m0), p1 = DY_N(product)(c[2], m1);
+            c[0] = (p1 >> 32) ^ c[1] ^ DY_N(splat_q)(k0);
+            c[1] = p1;
+            c[2] = (p0 >> 32) ^ c[3] ^ DY_N(splat_q)(k1);
+            c[3] = p0;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
         }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+        for (int i = 0; i < 4; i++) memcpy(state[i] + b, &c[i], sizeof c[i]);
     }
+    for (int i = 0; i < 4; i++)
+        for (int b = 0; b < DY_BLOCKS; b++) w[i][b] = (uint32_t)state[i][b];
 }
 
 /* Copies the part of a chunk of 4 * DY_BLOCKS elements, made of columns of words, that the caller asked for. */

@@ -31,7 +31,11 @@ DY_INLINE vf to_f(vi x) { return (float)x; }
 /* f - 0 rather than f + 0: it keeps -0 and so folds to a plain broadcast. */
 DY_INLINE vf C(float f) { return f - (vf){0}; }
 DY_INLINE vi I(int32_t i) { return i + (vi){0}; }
+#if DY_W == 8 && defined(DY_X86)
+DY_INLINE vf SEL(vi m, vf a, vf b) { return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)m); }
+#else
 DY_INLINE vf SEL(vi m, vf a, vf b) { return as_f((as_i(a) & m) | (as_i(b) & ~m)); }
+#endif
 DY_INLINE vf to_f(vi x) { return __builtin_convertvector(x, vf); }
 #endif
 

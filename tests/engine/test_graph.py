@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
+from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.model.parameters import const_parameter
 
 import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
-from dynet_cy.graph.graph import set_autobatching
-from dynet_cy.model.parameters import const_parameter
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_checkpoints_nest(graph, strategy) -> None:
         for e in made[depth:]:
             with pytest.raises(StaleExpressionError):
                 e.value()
-        x * 7.0                             # takes the number of a dropped node
+        x * 7.0  # takes the number of a dropped node
     with pytest.raises(RuntimeError, match="no checkpoint"):
         dy.cg_revert()
 
@@ -213,17 +213,17 @@ def test_nodes_from_before_computed_after(graph, strategy) -> None:
 def test_revert_with_parameters_and_gradients(graph, w, strategy) -> None:
     x = dy.inputVector([1, 2, 3])
     dy.cg_checkpoint()
-    loss = dy.dot_product(w, x)             # the parameter enters the graph after the checkpoint
+    loss = dy.dot_product(w, x)  # the parameter enters the graph after the checkpoint
     loss.backward()
     dy.cg_revert()
     assert w.value() == [1, 2, 3]
     loss = dy.dot_product(w, x)
     loss.backward()
     np.testing.assert_array_equal(w.grad_as_array(), [2, 4, 6])
+    dy.cg_checkpoint()
+    y = loss + 1
+    dy.cg_revert()
     with pytest.raises(StaleExpressionError):
-        dy.cg_checkpoint()
-        y = loss + 1
-        dy.cg_revert()
         y.backward()
 
 
@@ -325,7 +325,7 @@ def test_running_one_graph_for_ever_takes_no_more_memory(graph, w, strategy) -> 
     loss = dy.dot_product(dy.tanh(x), dy.ones(1000))
     loss.value()
     used = arena.used_bytes()
-    for k in range(2000):                   # 2,000 times 8 kB
+    for k in range(2000):  # 2,000 times 8 kB
         x.set(np.full(1000, k / 1000))
         loss.value()
         loss.backward()
@@ -441,7 +441,7 @@ def test_backward_of_several_losses(graph, w, strategy) -> None:
 
 def test_gradient_is_zero_where_the_loss_does_not_depend(graph, w, strategy) -> None:
     on, off, never = w * 2, w * 2, dy.tanh(w)
-    dy.esum([on, off]).value()              # one call for both
+    dy.esum([on, off]).value()  # one call for both
     dy.dot_product(on, dy.ones(3)).backward()
     np.testing.assert_array_equal(w.grad_as_array(), [2, 2, 2])
     np.testing.assert_array_equal(on.gradient(), [1, 1, 1])
@@ -536,9 +536,9 @@ def test_an_argument_occurs_twice_in_one_call(graph, w, strategy) -> None:
 
 def test_setting_of_strategies() -> None:
     for wrong in (3, -1, "x"):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="autobatching must be 0|invalid literal"):
             set_autobatching(wrong)
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="autobatching must be 0|invalid literal"):
             dy.renew_cg(autobatching=wrong)
     dy.renew_cg()
 

@@ -220,7 +220,14 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "low", "high"),
-    [("exp", -103, 88.7), ("expm1", -20, 88), ("tanh", -10, 10), ("logistic", -87, 30), ("log", 1e-30, 3e38), ("log", 0.5, 2)],
+    [
+        ("exp", -103, 88.7),
+        ("expm1", -20, 88),
+        ("tanh", -10, 10),
+        ("logistic", -87, 30),
+        ("log", 1e-30, 3e38),
+        ("log", 0.5, 2),
+    ],
 )
 def test_hot_functions_within_4_ulp(k: Isa, name: str, low: float, high: float) -> None:
     x = np.linspace(low, high, 200_001).astype(np.float32)
@@ -374,7 +381,9 @@ def test_lstm(k: Isa, h: int, acc: int) -> None:
     cols, old = 3, 0.25 * acc
     pre, c_prev = floats(4 * h, cols, seed=1), floats(h, cols, seed=2)
     wide = pre.astype(np.float64)
-    want = np.concatenate([sigmoid(wide[:h]), sigmoid(wide[h : 2 * h] + 1), sigmoid(wide[2 * h : 3 * h]), np.tanh(wide[3 * h :])])
+    want = np.concatenate(
+        [sigmoid(wide[:h]), sigmoid(wide[h : 2 * h] + 1), sigmoid(wide[2 * h : 3 * h]), np.tanh(wide[3 * h :])]
+    )
     gates, c, y = Output(4 * h, cols), Output(h, cols), Output(h, cols)
     k.lstm_gates(h, cols, pre, 1.0, gates.array)
     close(gates.checked(), want)
@@ -501,7 +510,9 @@ class Window(ctypes.Structure):
     _fields_ = [("inputs", N * 2), ("channels", N), ("size", N * 2), ("stride", N * 2), ("pad", N * 2), ("out", N * 2)]
 
     @staticmethod
-    def of(shape: tuple[int, int], channels: int, size: tuple[int, int], stride: tuple[int, int], valid: bool) -> Window:
+    def of(
+        shape: tuple[int, int], channels: int, size: tuple[int, int], stride: tuple[int, int], valid: bool
+    ) -> Window:
         out, pad = [], []
         for i, s, t in zip(shape, size, stride):
             out.append((i - s) // t + 1 if valid else -(-i // t))
@@ -522,9 +533,14 @@ def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
     return result
 
 
-WINDOWS = [(shape, size, stride, valid)
-           for shape in ((5, 6), (9, 4), (1, 7)) for size in ((2, 3), (1, 1), (3, 2)) for stride in ((1, 1), (2, 1), (3, 2))
-           for valid in (True, False) if not valid or (shape[0] >= size[0] and shape[1] >= size[1])]  # fmt: skip
+WINDOWS = [
+    (shape, size, stride, valid)
+    for shape in ((5, 6), (9, 4), (1, 7))
+    for size in ((2, 3), (1, 1), (3, 2))
+    for stride in ((1, 1), (2, 1), (3, 2))
+    for valid in (True, False)
+    if not valid or (shape[0] >= size[0] and shape[1] >= size[1])
+]
 
 
 @pytest.mark.parametrize("window", WINDOWS)

@@ -102,7 +102,9 @@ def logistic(x):
     return 1 / (1 + np.exp(-x))
 
 
-def unary(name: str, f: Callable, low: float = -2.0, high: float = 2.0, shape: tuple[int, ...] = (4, 3), **more) -> Case:
+def unary(
+    name: str, f: Callable, low: float = -2.0, high: float = 2.0, shape: tuple[int, ...] = (4, 3), **more
+) -> Case:
     return Case(name, [shape], lambda dy, xs: getattr(dy, name)(xs[0]), lambda xs: f(xs[0]), low, high, **more)
 
 
@@ -117,7 +119,9 @@ def number(case: str, build: Callable, low: float = -1.0, high: float = 1.0, sha
 
 def product(a, b):
     """Matrix product; a vector on the left is a matrix of one column."""
-    return (a if a.ndim == 2 else a[:, None]) @ b if b.ndim == 2 else np.atleast_1d((a if a.ndim == 2 else a[:, None]) @ b)
+    return (
+        (a if a.ndim == 2 else a[:, None]) @ b if b.ndim == 2 else np.atleast_1d((a if a.ndim == 2 else a[:, None]) @ b)
+    )
 
 
 def affine(xs):
@@ -156,7 +160,12 @@ UNARY = [
     unary("atanh", np.arctanh, -0.9, 0.9),
     unary("selu", lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(x))),
     unary("elu", lambda x: np.where(x > 0, x, np.expm1(x))),
-    Case("elu-alpha", [(5,)], lambda dy, xs: dy.elu(xs[0], 0.3), lambda xs: np.where(xs[0] > 0, xs[0], 0.3 * np.expm1(xs[0]))),
+    Case(
+        "elu-alpha",
+        [(5,)],
+        lambda dy, xs: dy.elu(xs[0], 0.3),
+        lambda xs: np.where(xs[0] > 0, xs[0], 0.3 * np.expm1(xs[0])),
+    ),
     unary("silu", lambda x: x * logistic(x)),
     Case("silu-beta", [(5,)], lambda dy, xs: dy.silu(xs[0], beta=2.5), lambda xs: xs[0] * logistic(2.5 * xs[0])),
     # Every length of a vector loop's rest, and every number of axes.

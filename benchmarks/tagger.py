@@ -1,0 +1,61 @@
+"""Training time of `examples/tagger.py`, beside real DyNet with automatic batching.
+
+    python benchmarks/tagger.py --dynet PYTHON --train train.conllu.gz --dev dev.conllu.gz
+
+Both libraries run the same file with the same settings, each in a process of
+its own on one thread.  Rounds alternate; medians of the seconds per epoch and
+the accuracies of the last round are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TAGGER = Path(__file__).resolve().parent.parent / "examples" / "tagger.py"
+EPOCH = re.compile(r"^epoch (\d+): loss ([\d.]+), ([\d.]+) s, (\d+) words/s, dev accuracy ([\d.]+)%", re.M)
+
+
+def run(engine: str, python: str, epochs: int, options: list[str]) -> list[tuple[float, float]]:
+    """Seconds and dev accuracy of each epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [python, str(TAGGER), "train", "--engine", engine, "--model", folder, "--epochs", str(epochs)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command + options, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    if done.returncode:
+        sys.exit(f"{engine} failed:\n{done.stderr}")
+    return [(float(m[3]), float(m[5])) for m in EPOCH.finditer(done.stdout)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--dynet", metavar="PYTHON", required=True, help="an interpreter that has DyNet (dyNET38)")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=5)
+    args, options = parser.parse_known_args()
+    pythons = {"dynet_cy": sys.executable, "dynet": args.dynet}
+    seconds: dict[str, list[float]] = {engine: [] for engine in pythons}
+    accuracies = {}
+    for _ in range(args.rounds):
+        for engine, python in pythons.items():
+            epochs = run(engine, python, args.epochs, options)
+            seconds[engine] += [s for s, _ in epochs]
+            accuracies[engine] = [accuracy for _, accuracy in epochs]
+            print(f"{engine:9} s/epoch {[s for s, _ in epochs]}  dev accuracy {accuracies[engine]}", flush=True)
+    medians = {engine: statistics.median(values) for engine, values in seconds.items()}
+    print(
+        f"median s/epoch: dynet_cy {medians['dynet_cy']:.1f}, dynet {medians['dynet']:.1f}, "
+        f"ratio {medians['dynet'] / medians['dynet_cy']:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

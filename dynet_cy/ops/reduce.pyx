@@ -1,0 +1,817 @@
+"""Reductions: sums, means, moments, extremes and norms."""
+
+from libc.math cimport sqrt
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
+)
+from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
+)
+from dynet_cy.ops.axes cimport Split, split_at, without
+from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
+
+from dynet_cy.ops.registry import DimensionError
+
+
+# ---- walks -------------------------------------------------------------------
+# A reduction visits x in the order of memory, in runs of neighbours that go
+# either to one element of y or to as many of them.
+
+cdef struct Walk:
+    uint32_t n
+    size_t[9] size
+    size_t[9] stride                # in y; 0: reduced
+
+# What a run works on.
+cdef struct Sweep:
+    const float* x
+    float* y
+    float* mean
+    const float* dy
+    float* dx
+    float scale
+    int r
+    bint acc
+
+# n elements of x from i; they go to element o of y, or where `kept` to o, o + 1, ...
+ctypedef void (*Run)(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil
+
+# attrs[0] of these ops: the axes that are reduced, one bit each.
+cdef enum:
+    BATCH_BIT = 1 << 31
+    ALL_AXES = 0x7F
+
+
+cdef void add_axis(Walk* w, size_t size, size_t stride) noexcept nogil:
+    cdef uint32_t last = w.n - 1
+    if size == 1:
+        return
+    if w.n and (stride == w.stride[last] * w.size[last] if stride else w.stride[last] == 0):
+        w.size[last] *= size
+        return
+    w.size[w.n] = size
+    w.stride[w.n] = stride
+    w.n += 1
+
+
+cdef void walk_of(const Tensor* x, const Tensor* y, uint32_t mask, Walk* w) noexcept nogil:
+    cdef uint32_t i
+    cdef size_t stride = 1
+    w.n = 0
+    for i in range(x.dim.nd):
+        if mask >> i & 1:
+            add_axis(w, x.dim.d[i], 0)
+        else:
+            add_axis(w, x.dim.d[i], stride)
+            stride *= x.dim.d[i]
+    # Nodes that run together have the batch size of their arguments, so a y of
+    # one element is what the batch of x is reduced to.
+    add_axis(w, x.dim.bd, 0 if y.dim.bd == 1 else stride)
+    if w.n == 0:
+        w.n = 1
+        w.size[0] = 1
+        w.stride[0] = 1
+
+
+cdef void walk(const Walk* w, const Sweep* s, Run run) noexcept nogil:
+    cdef size_t[9] at
+    cdef size_t k, i = 0, o = 0, runs = 1
+    cdef uint32_t a
+    memset(at, 0, sizeof(at))
+    for a in range(1, w.n):
+        runs *= w.size[a]
+    for k in range(runs):
+        run(s, w.size[0], i, o, w.stride[0] != 0)
+        i += w.size[0]
+        a = 1
+        while a < w.n:
+            at[a] += 1
+            o += w.stride[a]
+            if at[a] < w.size[a]:
+                break
+            o -= w.stride[a] * w.size[a]
+            at[a] = 0
+            a += 1
+
+
+cdef void sweep_forward(const Call* c, Run run, float scale, int r) noexcept nogil:
+    """Zero y and run over x, once for each element of y where they share x."""
+    cdef Walk w
+    cdef Sweep s
+    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
+    cdef uint32_t k, times = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
+    K.fill(total, 0, c.y.v)
+    if total_of(&c.x[0].dim) == 0:
+        return
+    walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
+    s.x = c.x[0].v
+    s.scale = scale
+    s.r = r
+    s.dx = NULL
+    s.dy = NULL
+    s.acc = True
+    for k in range(times):
+        s.y = c.y.v + k * n
+        s.mean = c.kept + k * n if c.kept != NULL else NULL
+        walk(&w, &s, run)
+
+
+cdef void sweep_backward(const Call* c, Run run, float scale, int r) noexcept nogil:
+    cdef Walk w
+    cdef Sweep s
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t k, times = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
+    if total_of(&c.x[0].dim) == 0:
+        return
+    walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
+    s.x = c.x[0].v
+    s.scale = scale
+    s.r = r
+    s.dx = c.dx.v
+    for k in range(times):
+        s.y = c.y.v + k * n
+        s.dy = c.dy.v + k * n
+        s.mean = c.kept + k * n if c.kept != NULL else NULL
+        s.acc = c.accumulate or k > 0
+        walk(&w, &s, run)
+
+
+cdef float count_of(const Call* c) noexcept nogil:
+    """How many elements of x go to one of y."""
+    cdef size_t n = total_of(&c.y.dim)
+    cdef size_t m = total_of(&c.x[0].dim)
+    if c.x[0].dim.bd == 1:
+        n = size_of(&c.y.dim)
+    return m / <float>n if n else 1
+
+
+cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
+    """x without the axes of the mask; without its batch too, where its bit is set."""
+    cdef uint32_t mask = s.attrs[0].u
+    cdef uint32_t i
+    if mask & BATCH_BIT:
+        y.bd = 1
+    if mask & ALL_AXES == ALL_AXES:                 # all there are
+        y.nd = 1
+        y.d[0] = 1
+        return 0
+    for i in range(s.x[0].nd, 7):
+        if mask >> i & 1:
+            raise DimensionError(f"there is no axis {i} to reduce")
+    without(s.x[0], mask, y)
+    return 0
+
+
+cdef uint32_t mask_of(object d, object b, str op) except? 0xFFFFFFFF:
+    """The axes d, a number or several, and whether the batch, as a mask."""
+    cdef uint32_t mask = 0
+    cdef Py_ssize_t i
+    for axis in (d if isinstance(d, (list, tuple)) else (d,)):
+        i = axis
+        if i < 0 or i > 6:
+            raise DimensionError(f"{op}: there is no axis {i}")
+        if mask >> i & 1:
+            raise DimensionError(f"{op}: axis {i} is given twice")
+        mask |= <uint32_t>1 << i
+    if b:
+        mask |= BATCH_BIT
+    if mask == 0:
+        raise DimensionError(f"{op}: no axis is given, nor the batch: there is nothing to reduce")
+    return mask
+
+
+cdef Expression reduced(const Op* op, Expression x, uint32_t mask, int n, int r):
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = mask
+    extra.attrs[1].i = n
+    extra.attrs[2].i = r
+    return apply1x(op, x, &extra)
+
+
+# ---- sum: y = sum_i x_i -------------------------------------------------------
+
+cdef void sum_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    if kept:
+        K.axpy(n, s.scale, s.x + i, s.y + o)
+    else:
+        s.y[o] += s.scale * K.sum(n, s.x + i)
+
+
+cdef void sum_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
+                           bint kept) noexcept nogil:
+    cdef size_t k
+    cdef float g
+    cdef float* dx = s.dx + i
+    if kept:
+        if s.acc:
+            K.axpy(n, s.scale, s.dy + o, dx)
+        else:
+            K.scale(n, s.scale, s.dy + o, dx)
+        return
+    g = s.scale * s.dy[o]
+    if s.acc:
+        for k in range(n):
+            dx[k] += g
+    else:
+        K.fill(n, g, dx)
+
+
+cdef void sum_forward(const Call* c) noexcept nogil:
+    sweep_forward(c, sum_run, 1, 1)
+
+
+cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
+    sweep_backward(c, sum_run_backward, 1, 1)
+
+
+cdef Op* SUM = register(b"sum", b"x", reduced_dim, sum_forward, sum_backward)
+SUM.assigns = True
+
+
+def sum_elems(Expression x not None):
+    """Sum of all elements: a scalar for each batch element."""
+    return reduced(SUM, x, ALL_AXES, 0, 1)
+
+
+def sum_dim(Expression x not None, d, b=False, int n=0):
+    """Sum along some axes.
+
+    Args:
+        x: the expression.
+        d: the axes, a list or one number; they vanish from the shape.
+        b: whether to sum over the batch too.
+        n: without effect, as in DyNet.
+
+    Raises:
+        DimensionError: there is no such axis, or nothing to sum over.
+    """
+    return reduced(SUM, x, mask_of(d, b, "sum_dim"), 0, 1)
+
+
+def sum_batches(Expression x not None):
+    """Sum of all batch elements: one batch element of the same shape."""
+    return reduced(SUM, x, BATCH_BIT, 0, 1)
+
+
+# ---- moment: y = 1/n sum_i x_i^r ----------------------------------------------
+
+cdef inline float power(float x, int r) noexcept nogil:
+    cdef float y = 1
+    while r:
+        if r & 1:
+            y *= x
+        x *= x
+        r >>= 1
+    return y
+
+
+cdef void power_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    cdef size_t k
+    cdef float total = 0
+    cdef const float* x = s.x + i
+    cdef float* y = s.y + o
+    if kept:
+        for k in range(n):
+            y[k] += s.scale * power(x[k], s.r)
+    elif s.r == 2:
+        y[0] += s.scale * K.sumsq(n, x)
+    else:
+        for k in range(n):
+            total += power(x[k], s.r)
+        y[0] += s.scale * total
+
+
+cdef void power_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
+                             bint kept) noexcept nogil:
+    cdef size_t k
+    cdef float g
+    for k in range(n):
+        g = s.scale * s.dy[o + k if kept else o] * power(s.x[i + k], s.r - 1)
+        s.dx[i + k] = s.dx[i + k] + g if s.acc else g
+
+
+cdef float divisor(const Call* c) noexcept nogil:
+    return c.attrs[1].i if c.attrs[1].i > 0 else count_of(c)
+
+
+cdef void moment_forward(const Call* c) noexcept nogil:
+    cdef int r = c.attrs[2].i
+    sweep_forward(c, sum_run if r == 1 else power_run, 1 / divisor(c), r)
+
+
+cdef void moment_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef int r = c.attrs[2].i
+    sweep_backward(c, sum_run_backward if r == 1 else power_run_backward, r / divisor(c), r)
+
+
+cdef Op* MOMENT = register(b"moment", b"x", reduced_dim, moment_forward, moment_backward)
+MOMENT.assigns = True
+
+
+cdef int order(int r, str op) except -1:
+    if r < 1:
+        raise ValueError(f"{op}: r is {r}, the order of a moment must be at least 1")
+    return r
+
+
+def mean_elems(Expression x not None):
+    """Mean of all elements: a scalar for each batch element."""
+    return reduced(MOMENT, x, ALL_AXES, 0, 1)
+
+
+def mean_dim(Expression x not None, d, b=False, int n=0):
+    """Mean along some axes.
+
+    Args:
+        x: the expression.
+        d: the axes, a list or one number; they vanish from the shape.
+        b: whether to take the mean over the batch too.
+        n: if above 0, divide by it instead of the number of elements, as masks need.
+
+    Raises:
+        DimensionError: there is no such axis, or nothing to reduce.
+    """
+    return reduced(MOMENT, x, mask_of(d, b, "mean_dim"), n, 1)
+
+
+def mean_batches(Expression x not None):
+    """Mean of all batch elements: one batch element of the same shape."""
+    return reduced(MOMENT, x, BATCH_BIT, 0, 1)
+
+
+def moment_elems(Expression x not None, int r):
+    """Mean of the r-th powers of all elements: a scalar for each batch element."""
+    return reduced(MOMENT, x, ALL_AXES, 0, order(r, "moment_elems"))
+
+
+def moment_dim(Expression x not None, d, int r, b=False, int n=0):
+    """Mean of the r-th powers along some axes; see `mean_dim`."""
+    return reduced(MOMENT, x, mask_of(d, b, "moment_dim"), n, order(r, "moment_dim"))
+
+
+def moment_batches(Expression x not None, int r):
+    """Mean of the r-th powers of all batch elements: one batch element of the same shape."""
+    return reduced(MOMENT, x, BATCH_BIT, 0, order(r, "moment_batches"))
+
+
+# ---- std: y = sqrt(1/n sum_i (x_i - mean x)^2) --------------------------------
+
+cdef void mean_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    if kept:
+        K.axpy(n, s.scale, s.x + i, s.mean + o)
+    else:
+        s.mean[o] += s.scale * K.sum(n, s.x + i)
+
+
+cdef void deviation_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    cdef size_t k
+    cdef float d, total = 0
+    if kept:
+        for k in range(n):
+            d = s.x[i + k] - s.mean[o + k]
+            s.y[o + k] += s.scale * d * d
+        return
+    for k in range(n):
+        d = s.x[i + k] - s.mean[o]
+        total += d * d
+    s.y[o] += s.scale * total
+
+
+cdef void deviation_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
+                                 bint kept) noexcept nogil:
+    cdef size_t k, to
+    cdef float g
+    for k in range(n):
+        to = o + k if kept else o
+        # No deviation, no direction: the gradient is 0 there.
+        g = s.scale * s.dy[to] * (s.x[i + k] - s.mean[to]) / s.y[to] if s.y[to] != 0 else 0
+        s.dx[i + k] = s.dx[i + k] + g if s.acc else g
+
+
+cdef size_t std_kept(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+cdef void std_forward(const Call* c) noexcept nogil:
+    cdef size_t k, n = total_of(&c.y.dim)
+    cdef float scale = 1 / count_of(c)
+    K.fill(n, 0, c.kept)
+    sweep_forward(c, mean_run, scale, 1)
+    sweep_forward(c, deviation_run, scale, 1)
+    for k in range(n):
+        c.y.v[k] = <float>sqrt(c.y.v[k])
+
+
+cdef void std_backward(const Call* c, uint32_t i) noexcept nogil:
+    sweep_backward(c, deviation_run_backward, 1 / count_of(c), 1)
+
+
+cdef Op* STD = register(b"std", b"x", reduced_dim, std_forward, std_backward)
+STD.kept = std_kept
+STD.assigns = True
+
+
+def std_elems(Expression x not None):
+    """Standard deviation of all elements: a scalar for each batch element."""
+    return reduced(STD, x, ALL_AXES, 0, 1)
+
+
+def std_dim(Expression x not None, d, b=False, int n=0):
+    """Standard deviation along some axes, of the elements as a whole population.
+
+    The gradient is 0 where all elements are equal.
+
+    Args:
+        x: the expression.
+        d: the axes, a list or one number; they vanish from the shape.
+        b: whether to reduce the batch too.
+        n: without effect, as in DyNet.
+
+    Raises:
+        DimensionError: there is no such axis, or nothing to reduce.
+    """
+    return reduced(STD, x, mask_of(d, b, "std_dim"), 0, 1)
+
+
+def std_batches(Expression x not None):
+    """Standard deviation over the batch elements; see `std_dim`."""
+    return reduced(STD, x, BATCH_BIT, 0, 1)
+
+
+# ---- squared_norm: y = sum_i x_i^2 --------------------------------------------
+
+cdef int scalar_dim(const Shapes* s, Dim* y) except -1:
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef void squared_norm_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        c.y.v[b] = K.sumsq(n, element(&c.x[0], b))
+
+
+cdef void squared_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.axpy(n, 2 * c.dy.v[b], element(&c.x[0], b), element(&c.dx, b))
+
+
+cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm_forward,
+                                 squared_norm_backward)
+
+
+def squared_norm(Expression x not None):
+    """Sum of the squares of all elements."""
+    return apply1(SQUARED_NORM, x)
+
+
+# ---- l2_norm: y = sqrt(sum_i x_i^2) -------------------------------------------
+
+cdef void l2_norm_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        c.y.v[b] = <float>sqrt(K.sumsq(n, element(&c.x[0], b)))
+
+
+cdef void l2_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        if c.y.v[b] != 0:
+            K.axpy(n, c.dy.v[b] / c.y.v[b], element(&c.x[0], b), element(&c.dx, b))
+
+
+cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_norm_backward)
+
+
+def l2_norm(Expression x not None):
+    """Square root of the sum of the squares of all elements; its gradient at zero is zero."""
+    return apply1(L2_NORM, x)
+
+
+# ---- ops along one axis -------------------------------------------------------
+
+cdef Expression along(const Op* op, Expression x, Py_ssize_t d):
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
+    return apply1x(op, x, &extra)
+
+
+cdef int need_axis(const Shapes* s) except -1:
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    return 0
+
+
+# ---- max_dim, min_dim: y = max_i x_i; of equal ones the first has the gradient --
+
+cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
+    need_axis(s)
+    if s.x[0].d[s.attrs[0].u] == 0:
+        raise DimensionError("x has no elements along d")
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
+
+
+cdef size_t extreme_kept(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+cdef void extreme(const Call* c, float sign) noexcept nogil:
+    """The greatest of sign x, and in c.kept where it is."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, j, k, p, best
+    cdef float top
+    cdef const float* x
+    cdef float* y = c.y.v
+    cdef uint32_t* where = <uint32_t*>c.kept
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        for j in range(s.post):
+            if s.pre == 1 and sign > 0:
+                best = K.argmax(s.len, x)
+                y[0] = x[best]
+                where[0] = <uint32_t>best
+            elif s.pre == 1:
+                best = 0
+                top = x[0]
+                for k in range(1, s.len):
+                    if x[k] < top:
+                        top = x[k]
+                        best = k
+                y[0] = top
+                where[0] = <uint32_t>best
+            else:
+                memcpy(y, x, s.pre * sizeof(float))
+                memset(where, 0, s.pre * sizeof(uint32_t))
+                for k in range(1, s.len):
+                    for p in range(s.pre):
+                        top = x[k * s.pre + p]
+                        if sign * top > sign * y[p]:
+                            y[p] = top
+                            where[p] = <uint32_t>k
+            x += s.pre * s.len
+            y += s.pre
+            where += s.pre
+
+
+cdef void max_dim_forward(const Call* c) noexcept nogil:
+    extreme(c, 1)
+
+
+cdef void min_dim_forward(const Call* c) noexcept nogil:
+    extreme(c, -1)
+
+
+cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, j, p
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    cdef const uint32_t* where = <uint32_t*>c.kept
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, <uint32_t>b)
+        for j in range(s.post):
+            for p in range(s.pre):
+                dx[where[p] * s.pre + p] += dy[p]
+            dx += s.pre * s.len
+            dy += s.pre
+            where += s.pre
+
+
+cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
+MAX_DIM.kept = extreme_kept
+cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
+MIN_DIM.kept = extreme_kept
+
+
+def max_dim(Expression x not None, Py_ssize_t d=0):
+    """Greatest element along axis d, which vanishes; of equal ones the first has the gradient.
+
+    Raises:
+        DimensionError: x has no axis d, or no elements along it.
+    """
+    return along(MAX_DIM, x, d)
+
+
+def min_dim(Expression x not None, Py_ssize_t d=0):
+    """Least element along axis d; see `max_dim`."""
+    return along(MIN_DIM, x, d)
+
+
+# ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
+
+cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
+    # An axis that is not there has one element.
+    if s.attrs[0].u >= 7:
+        raise DimensionError("d must be from 0 to 6")
+    return same_dim(s, y)
+
+
+cdef void cumsum_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, j, k, p
+    cdef float total
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        for j in range(s.post):
+            if s.pre == 1:
+                total = 0
+                for k in range(s.len):
+                    total += x[k]
+                    y[k] = total
+            elif s.len:
+                memcpy(y, x, s.pre * sizeof(float))
+                for k in range(s.pre, s.pre * s.len):
+                    y[k] = y[k - s.pre] + x[k]
+            x += s.pre * s.len
+            y += s.pre * s.len
+
+
+cdef size_t cumsum_work(const Call* c, int i) noexcept nogil:
+    return 0 if i < 0 else split_at(&c.x[0].dim, c.attrs[0].u).pre
+
+
+cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, j, k, p, at
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, <uint32_t>b)
+        for j in range(s.post):
+            memset(c.work, 0, s.pre * sizeof(float))
+            for k in range(s.len):
+                at = (s.len - 1 - k) * s.pre
+                for p in range(s.pre):
+                    c.work[p] += dy[at + p]
+                    dx[at + p] += c.work[p]
+            dx += s.pre * s.len
+            dy += s.pre * s.len
+
+
+cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_backward)
+CUMSUM.work = cumsum_work
+
+
+def cumsum(Expression x not None, Py_ssize_t d=0):
+    """Sums of the elements up to and including each, along axis d; the shape stays."""
+    return along(CUMSUM, x, d)
+
+
+# ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
+
+cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
+    need_axis(s)
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
+
+
+cdef size_t logsumexp_dim_work(const Call* c, int i) noexcept nogil:
+    cdef size_t pre = split_at(&c.x[0].dim, c.attrs[0].u).pre
+    return 2 * pre if pre > 1 else 0
+
+
+cdef inline bint is_infinite(float x) noexcept nogil:
+    return x - x != 0 and x == x
+
+
+cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, j, k, p
+    cdef const float* x
+    cdef float* y = c.y.v
+    cdef float* top = c.work
+    cdef float* e = c.work + s.pre
+    if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
+        K.logsumexp(s.len, s.post * c.y.dim.bd, c.x[0].v, y)
+        return
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        if s.pre == 1:
+            K.logsumexp(s.len, s.post, x, y)
+            y += s.post
+            continue
+        for j in range(s.post):
+            K.fill(s.pre, -3.4e38, top)
+            for k in range(s.len):
+                K.binary_fwd[DY_BINARY_max](s.pre, top, 1, x + k * s.pre, 1, top)
+            for p in range(s.pre):
+                if is_infinite(top[p]):
+                    top[p] = 0
+            K.fill(s.pre, 0, y)
+            for k in range(s.len):
+                K.binary_fwd[DY_BINARY_sub](s.pre, x + k * s.pre, 1, top, 1, e)
+                K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
+                K.add(s.pre, e, y)
+            K.unary_fwd[DY_UNARY_log](s.pre, y, 0, 0, y)
+            K.add(s.pre, top, y)
+            x += s.pre * s.len
+            y += s.pre
+
+
+cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, j, k, p
+    cdef const float* x
+    cdef float* dx
+    cdef const float* y = c.y.v
+    cdef const float* dy = c.dy.v
+    cdef float* e = c.work
+    if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
+        K.logsumexp_bwd(s.len, s.post * c.y.dim.bd, c.x[0].v, y, dy, c.dx.v, 1)
+        return
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        dx = element(&c.dx, <uint32_t>b)
+        if s.pre == 1:
+            K.logsumexp_bwd(s.len, s.post, x, y, dy, dx, 1)
+            y += s.post
+            dy += s.post
+            continue
+        for j in range(s.post):
+            for k in range(s.len):
+                K.binary_fwd[DY_BINARY_sub](s.pre, x, 1, y, 1, e)
+                K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
+                for p in range(s.pre):
+                    if not is_infinite(x[p]):
+                        dx[p] += e[p] * dy[p]
+                x += s.pre
+                dx += s.pre
+            y += s.pre
+            dy += s.pre
+
+
+cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
+                                  logsumexp_dim_forward, logsumexp_dim_backward)
+LOGSUMEXP_DIM.work = logsumexp_dim_work
+
+
+def logsumexp_dim(Expression x not None, Py_ssize_t d=0):
+    """Logarithm of the sum of e to the power of the elements along axis d, which vanishes.
+
+    Raises:
+        DimensionError: x has no axis d.
+    """
+    return along(LOGSUMEXP_DIM, x, d)
+
+
+# ---- argmax: y = 1 at the greatest element, the first of equal ones, and else 0 --
+
+cdef int argmax_dim(const Shapes* s, Dim* y) except -1:
+    if cols_of(s.x[0]) != 1 or rows_of(s.x[0]) == 0:
+        raise DimensionError("x must be a vector, of at least one element")
+    return same_dim(s, y)
+
+
+cdef void argmax_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        element(&c.y, b)[K.argmax(n, element(&c.x[0], b))] = 1
+
+
+cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+
+
+cdef Op* ARGMAX = register(b"argmax", b"x", argmax_dim, argmax_forward, NULL)
+ARGMAX.no_gradient_because = b"the gradient is zero almost everywhere"
+cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", argmax_dim,
+                                            argmax_forward, straight_through_backward)
+
+
+def argmax(Expression x not None, gradient_mode):
+    """One-hot vector of the greatest element of a vector, the first of equal ones.
+
+    Args:
+        x: a vector.
+        gradient_mode: "zero_gradient", or "straight_through_gradient": the
+            gradient passes as if the op did nothing (Bengio et al. 2013).
+
+    Raises:
+        DimensionError: x is not a vector.
+        ValueError: there is no such gradient mode.
+    """
+    if gradient_mode == "zero_gradient":
+        return apply1(ARGMAX, x)
+    if gradient_mode == "straight_through_gradient":
+        return apply1(ARGMAX_STRAIGHT_THROUGH, x)
+    raise ValueError('argmax: gradient_mode must be "zero_gradient" or '
+                     f'"straight_through_gradient", not {gradient_mode!r}')

@@ -1,0 +1,9 @@
+"""Shapes, for other families to apply."""
+
+from dynet_cy.graph.graph cimport Expression
+from dynet_cy.ops.registry cimport Op
+
+cdef Op* CONCATENATE
+
+cdef Expression concatenated(object xs, Py_ssize_t d)
+cdef Expression reshaped(Expression x, const unsigned int* sizes, unsigned int nd, unsigned int bd)

@@ -1,0 +1,532 @@
+"""Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Tensor, axis_of, element, rows_of, same_shape, size_of, total_of,
+)
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, dim_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
+
+from dynet_cy.ops.registry import DimensionError
+
+
+# ---- copies ------------------------------------------------------------------
+
+cdef inline void pass_on(size_t n, const float* v, float* to, bint acc) noexcept nogil:
+    """Assign, or add."""
+    if acc:
+        K.add(n, v, to)
+    else:
+        memcpy(to, v, n * sizeof(float))
+
+
+cdef void copy_forward(const Call* c) noexcept nogil:
+    """y has the elements of x in their order, as often as nodes share x."""
+    cdef size_t n = total_of(&c.x[0].dim), total = total_of(&c.y.dim), i = 0
+    while i < total:
+        memcpy(c.y.v + i, c.x[0].v, n * sizeof(float))
+        i += n
+
+
+cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
+    while k < total:
+        pass_on(n, c.dy.v + k, c.dx.v, c.accumulate or k > 0)
+        k += n
+
+
+# ---- reshape: y has the elements of x, in their order ---------------------------
+
+cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
+    # The shape asked for stands in the items, for this rule only: item_count is 0.
+    cdef const Dim* x = s.x[0]
+    cdef uint32_t i
+    cdef uint32_t given = s.items[7]
+    cdef uint32_t asked = given if given else 1
+    y.nd = s.attrs[0].u
+    for i in range(y.nd):
+        y.d[i] = s.items[i]
+    if size_of(y) == size_of(x) and asked == 1:
+        return 0                                    # each batch element by itself
+    if size_of(y) * <size_t>asked != total_of(x):
+        raise DimensionError(
+            f"x has {total_of(x)} elements, the new shape has {size_of(y)} in each of {asked} "
+            f"batch elements")
+    y.bd = asked
+    return 0
+
+
+cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward)
+RESHAPE.assigns = True
+
+
+cdef Expression reshaped(Expression x, const unsigned int* sizes, unsigned int nd,
+                         unsigned int bd):
+    cdef Extra extra
+    cdef uint32_t[8] items
+    cdef uint32_t i
+    memset(&extra, 0, sizeof(Extra))
+    for i in range(nd):
+        items[i] = sizes[i]
+    for i in range(nd, 7):
+        items[i] = 0
+    items[7] = bd
+    extra.attrs[0].u = nd
+    extra.items = items
+    extra.n_items = 8
+    return apply1x(RESHAPE, x, &extra)
+
+
+def reshape(Expression x not None, d, batch_size=1):
+    """The same elements, column by column, in another shape.
+
+    Args:
+        x: the expression.
+        d: the new shape: a tuple, a list, or one number.
+        batch_size: the new batch size.  When it is 1 and d has as many elements
+            as one batch element of x, each batch element is reshaped by itself.
+
+    Raises:
+        DimensionError: the new shape has more or fewer elements.
+    """
+    cdef unsigned int[7] sizes
+    cdef unsigned int n = 0
+    cdef Py_ssize_t size
+    for axis in (d if isinstance(d, (tuple, list)) else (d,)):
+        size = axis
+        if n == 7:
+            raise DimensionError(f"reshape: shape {d} has more than 7 axes")
+        if size < 0 or size > 0xFFFFFFFF:
+            raise DimensionError(f"reshape: axis {n} of shape {d} is out of range")
+        sizes[n] = <unsigned int>size
+        n += 1
+    size = batch_size
+    if size < 1 or size > 0xFFFFFFFF:
+        raise DimensionError(f"reshape: batch_size must be at least 1, not {batch_size}")
+    return reshaped(x, sizes, n, <unsigned int>size)
+
+
+# ---- transpose: y[i_0, i_1, ...] = x[j_0, j_1, ...] where j_dims[k] = i_k ---------
+
+cdef enum:
+    TILE = 16                       # rows and columns that stay in the cache together
+
+# x as y sees it: steps in x of the axes of y, neighbours merged where they can be.
+cdef struct View:
+    uint32_t n
+    size_t[7] size
+    size_t[7] step
+
+
+cdef void view_of(const Dim* x, const Dim* y, uint32_t dims, View* v) noexcept nogil:
+    cdef size_t[8] steps
+    cdef size_t step = 1, size
+    cdef uint32_t i
+    for i in range(7):
+        steps[i] = step
+        step *= axis_of(x, i)
+    steps[7] = step
+    v.n = 0
+    for i in range(y.nd):
+        size = y.d[i]
+        step = steps[dims >> 3 * i & 7]
+        if size == 1:
+            continue
+        if v.n and step == v.step[v.n - 1] * v.size[v.n - 1]:
+            v.size[v.n - 1] *= size
+            continue
+        v.size[v.n] = size
+        v.step[v.n] = step
+        v.n += 1
+    if v.n == 0:
+        v.n = 1
+        v.size[0] = 1
+        v.step[0] = 1
+
+
+cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, float* y,
+                     bint back, bint acc) noexcept nogil:
+    """Between y, m x n and dense, and the elements i step + j stride of x."""
+    cdef size_t i0, j0, i, j, at
+    cdef size_t tile = TILE
+    j0 = 0
+    while j0 < n:
+        i0 = 0
+        while i0 < m:
+            for j in range(j0, min(j0 + tile, n)):
+                for i in range(i0, min(i0 + tile, m)):
+                    at = i * step + j * stride
+                    if not back:
+                        y[i + j * m] = x[at]
+                    elif acc:
+                        x[at] += y[i + j * m]
+                    else:
+                        x[at] = y[i + j * m]
+            i0 += tile
+        j0 += tile
+
+
+cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
+    """One batch element from x to y, or its gradient `back`."""
+    cdef size_t[7] at
+    cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0, k
+    cdef uint32_t a
+    if v.n == 1:
+        if back:
+            pass_on(m, y, x, acc)
+        else:
+            memcpy(y, x, m * sizeof(float))
+        return
+    memset(at, 0, sizeof(at))
+    n = v.size[1]
+    stride = v.step[1]
+    for a in range(2, v.n):
+        planes *= v.size[a]
+    for k in range(planes):
+        move_plane(m, n, v.step[0], stride, x, y, back, acc)
+        y += m * n
+        a = 2
+        while a < v.n:
+            at[a] += 1
+            x += v.step[a]
+            if at[a] < v.size[a]:
+                break
+            x -= v.step[a] * v.size[a]
+            at[a] = 0
+            a += 1
+
+
+cdef int transpose_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, axis, seen = 0
+    cdef uint32_t n = s.attrs[1].u
+    if n < s.x[0].nd:
+        raise DimensionError(f"dims has {n} axes but x has {s.x[0].nd}")
+    for i in range(n):
+        axis = s.attrs[0].u >> 3 * i & 7
+        if axis >= n or seen >> axis & 1:
+            raise DimensionError(f"dims must have each of the axes 0 to {<int>n - 1} once")
+        seen |= <uint32_t>1 << axis
+        y.d[i] = axis_of(s.x[0], axis)
+    y.nd = n
+    return 0
+
+
+cdef void transpose_forward(const Call* c) noexcept nogil:
+    cdef View v
+    cdef uint32_t b
+    if total_of(&c.y.dim) == 0:
+        return
+    view_of(&c.x[0].dim, &c.y.dim, c.attrs[0].u, &v)
+    for b in range(c.y.dim.bd):
+        move(&v, element(&c.x[0], b), element(&c.y, b), False, False)
+
+
+cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef View v
+    cdef uint32_t b
+    if total_of(&c.y.dim) == 0:
+        return
+    view_of(&c.x[0].dim, &c.y.dim, c.attrs[0].u, &v)
+    for b in range(c.y.dim.bd):
+        move(&v, element(&c.dx, b), element(&c.dy, b), True,
+             c.accumulate or (c.dx.dim.bd == 1 and b > 0))
+
+
+cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forward,
+                              transpose_backward)
+TRANSPOSE.assigns = True
+
+
+def transpose(Expression x not None, dims=(1, 0)):
+    """The axes in another order; for a matrix, its transpose.
+
+    Args:
+        x: the expression; a vector counts as a matrix of one column.
+        dims: axis i of the result is axis dims[i] of x.
+
+    Raises:
+        DimensionError: dims has not each axis of x once.
+    """
+    cdef Extra extra
+    cdef Py_ssize_t axis
+    memset(&extra, 0, sizeof(Extra))
+    for d in dims:
+        axis = d
+        if axis < 0 or axis > 6 or extra.attrs[1].u == 7:
+            raise DimensionError(f"transpose: dims {dims} are not axes of x")
+        extra.attrs[0].u |= <uint32_t>axis << 3 * extra.attrs[1].u
+        extra.attrs[1].u += 1
+    return apply1x(TRANSPOSE, x, &extra)
+
+
+# ---- concatenate: y = xs side by side along an axis ------------------------------
+
+cdef int concatenate_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, k
+    cdef uint32_t d = s.attrs[0].u
+    cdef size_t total = 0
+    if d >= 7:
+        raise DimensionError("d must be from 0 to 6")
+    y.nd = d + 1
+    for k in range(s.n):
+        y.nd = max(y.nd, s.x[k].nd)
+    for i in range(y.nd):
+        y.d[i] = axis_of(s.x[0], i)
+    for k in range(s.n):
+        for i in range(y.nd):
+            if i != d and axis_of(s.x[k], i) != y.d[i]:
+                raise DimensionError(
+                    f"xs[{k}] has {axis_of(s.x[k], i)} elements along axis {i} but xs[0] has "
+                    f"{y.d[i]}; only along axis {d} may they differ")
+        total += axis_of(s.x[k], d)
+    if total > 0xFFFFFFFF:
+        raise DimensionError(f"the result has {total} elements along axis {d}")
+    y.d[d] = <uint32_t>total
+    return 0
+
+
+cdef void concatenate_forward(const Call* c) noexcept nogil:
+    cdef uint32_t d = c.attrs[0].u
+    cdef uint32_t k, b
+    cdef Split s = split_at(&c.y.dim, d)
+    cdef size_t column = s.pre * s.len, m, j
+    cdef const float* x
+    cdef float* y
+    cdef float* start = c.y.v
+    for k in range(c.n):
+        m = s.pre * axis_of(&c.x[k].dim, d)
+        for b in range(c.y.dim.bd):
+            x = element(&c.x[k], b)
+            y = start + b * c.y.bstride
+            if m == 1:                                  # scalars, above all
+                for j in range(s.post):
+                    y[j * column] = x[j]
+                continue
+            for j in range(s.post):
+                memcpy(y + j * column, x + j * m, m * sizeof(float))
+        start += m
+
+
+cdef void concatenate_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t d = c.attrs[0].u
+    cdef uint32_t k, b
+    cdef Split s = split_at(&c.y.dim, d)
+    cdef size_t column = s.pre * s.len, m, j
+    cdef const float* dy = c.dy.v
+    for k in range(i):
+        dy += s.pre * axis_of(&c.x[k].dim, d)
+    m = s.pre * axis_of(&c.dx.dim, d)
+    for b in range(c.y.dim.bd):
+        for j in range(s.post):
+            pass_on(m, dy + b * c.dy.bstride + j * column, element(&c.dx, b) + j * m,
+                    c.accumulate or (c.dx.dim.bd == 1 and b > 0))
+
+
+CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
+                       concatenate_backward)
+CONCATENATE.assigns = True
+
+
+cdef Expression concatenated(object xs, Py_ssize_t d):
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
+    return apply(CONCATENATE, xs, &extra)
+
+
+def concatenate(xs, Py_ssize_t d=0):
+    """Expressions side by side along one axis.
+
+    Args:
+        xs: a list of expressions, whose shapes differ along axis d only; those
+            with batch size 1 serve for every batch element of the others.
+        d: the axis, which may also be one that they do not have yet.
+
+    Raises:
+        ValueError: the list is empty, or shapes do not fit.
+    """
+    return concatenated(xs, d)
+
+
+def concatenate_cols(xs):
+    """Columns, and matrices column by column, side by side; see `concatenate`.
+
+    Shapes: ``{m}`` or ``{m,n_i}`` each -> ``{m, sum of n_i}``.
+    """
+    return concatenated(xs, 1)
+
+
+# ---- concatenate_to_batch: y = xs side by side along the batch -------------------
+
+cdef int concatenate_to_batch_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    cdef uint32_t k
+    cdef size_t total = 0
+    for k in range(s.n):
+        if not same_shape(s.x[k], s.x[0]):
+            raise DimensionError(f"xs[{k}] differs in shape from xs[0]")
+        total += s.x[k].bd
+    if total > 0xFFFFFFFF:
+        raise DimensionError(f"the result has {total} batch elements")
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    y.bd = <uint32_t>total
+    return 0
+
+
+cdef void concatenate_to_batch_forward(const Call* c) noexcept nogil:
+    cdef uint32_t k
+    cdef size_t n
+    cdef float* y = c.y.v
+    for k in range(c.n):
+        n = total_of(&c.x[k].dim)
+        memcpy(y, c.x[k].v, n * sizeof(float))
+        y += n
+
+
+cdef void concatenate_to_batch_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t k
+    cdef const float* dy = c.dy.v
+    for k in range(i):
+        dy += total_of(&c.x[k].dim)
+    pass_on(total_of(&c.dx.dim), dy, c.dx.v, c.accumulate)
+
+
+cdef Op* CONCATENATE_TO_BATCH = register(
+    b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim, concatenate_to_batch_forward,
+    concatenate_to_batch_backward)
+CONCATENATE_TO_BATCH.assigns = True
+CONCATENATE_TO_BATCH.any_batch = True
+CONCATENATE_TO_BATCH.batching = ALONE
+CONCATENATE_TO_BATCH.alone_because = b"a batch element of y is none of every argument"
+
+
+def concatenate_to_batch(xs):
+    """Expressions of one shape as the batch elements of one expression.
+
+    Args:
+        xs: a list of expressions; one with several batch elements gives them all.
+
+    Raises:
+        ValueError: the list is empty, or shapes differ.
+    """
+    return apply(CONCATENATE_TO_BATCH, xs, NULL)
+
+
+# ---- fold_rows: y_i = sum_k x_(i nrows + k), row by row ---------------------------
+
+cdef int fold_rows_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t n = s.attrs[0].u
+    if s.x[0].nd > 2:
+        raise DimensionError("x must be a matrix or a vector")
+    if n == 0 or rows_of(s.x[0]) % n:
+        raise DimensionError(f"x has {rows_of(s.x[0])} rows, which is no multiple of nrows, {n}")
+    y.nd = 2
+    y.d[0] = rows_of(s.x[0]) // n
+    y.d[1] = axis_of(s.x[0], 1)
+    return 0
+
+
+cdef void fold_rows_forward(const Call* c) noexcept nogil:
+    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim), i, k
+    cdef uint32_t b
+    cdef const float* x
+    cdef float* y
+    cdef float total
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        y = element(&c.y, b)
+        for i in range(size):
+            total = 0
+            for k in range(n):
+                total += x[i * n + k]
+            y[i] = total
+
+
+cdef void fold_rows_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim), j, k
+    cdef uint32_t b
+    cdef float* dx
+    cdef const float* dy
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        dy = element(&c.dy, b)
+        for j in range(size):
+            for k in range(n):
+                dx[j * n + k] += dy[j]
+
+
+cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forward,
+                              fold_rows_backward)
+
+
+def fold_rows(Expression x not None, unsigned int nrows=2):
+    """Sums of each nrows rows that follow each other.
+
+    Shapes: ``x {m,n}`` -> ``{m/nrows,n}``.
+
+    Raises:
+        DimensionError: m is no multiple of nrows.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = nrows
+    return apply1x(FOLD_ROWS, x, &extra)
+
+
+# ---- nobackprop, flip_gradient, scale_gradient: y = x ------------------------------
+
+cdef void scaled_backward(const Call* c, float scale) noexcept nogil:
+    cdef size_t n = total_of(&c.dx.dim), total = total_of(&c.y.dim), k = 0
+    while k < total:
+        if c.accumulate or k > 0:
+            K.axpy(n, scale, c.dy.v + k, c.dx.v)
+        else:
+            K.scale(n, scale, c.dy.v + k, c.dx.v)
+        k += n
+
+
+cdef void flip_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
+    scaled_backward(c, -1)
+
+
+cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
+    scaled_backward(c, c.attrs[0].f)
+
+
+cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
+NOBACKPROP.batching = FLAT
+NOBACKPROP.no_gradient_because = b"to stop the gradient is what it is for"
+
+cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
+                                  flip_gradient_backward)
+FLIP_GRADIENT.batching = FLAT
+FLIP_GRADIENT.assigns = True
+
+cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward,
+                                   scale_gradient_backward)
+SCALE_GRADIENT.batching = FLAT
+SCALE_GRADIENT.assigns = True
+
+
+def nobackprop(Expression x not None):
+    """x, through which no gradient passes."""
+    return apply1(NOBACKPROP, x)
+
+
+def flip_gradient(Expression x not None):
+    """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015)."""
+    return apply1(FLIP_GRADIENT, x)
+
+
+def scale_gradient(Expression x not None, float lambd=1.0):
+    """x, whose gradient is multiplied by lambd on its way back."""
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].f = lambd
+    return apply1x(SCALE_GRADIENT, x, &extra)

@@ -1,0 +1,390 @@
+"""Parameters, lookup tables and collections."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+
+import numpy as np
+import pytest
+from dynet_cy.model.parameters import const_parameter, lookup, lookup_batch, parameter
+
+import dynet_cy as dy
+
+
+@pytest.fixture
+def collection():
+    return dy.ParameterCollection()
+
+
+# ---- names -------------------------------------------------------------------
+
+
+def test_names(collection) -> None:
+    assert collection.name() == "/"
+    assert collection.add_parameters(1).name() == "/_0"
+    assert collection.add_parameters(1).name() == "/_1"
+    assert collection.add_parameters(1, name="W").name() == "/W"
+    assert collection.add_parameters(1, name="W").name() == "/W_1"
+    assert collection.add_lookup_parameters((2, 1), name="E").name() == "/E"
+    below = collection.add_subcollection("rnn")
+    assert below.name() == "/rnn/"
+    assert below.add_parameters(1, name="W").name() == "/rnn/W"
+    assert collection.add_subcollection("rnn").name() == "/rnn_1/"
+    assert collection.add_subcollection().name() == "/_0/"
+    assert below.add_subcollection("deep").add_parameters(1).name() == "/rnn/deep/_0"
+    assert repr(below).startswith("<ParameterCollection /rnn/")
+
+
+@pytest.mark.parametrize("name", ["a/b", "a_b", "a b", "a#b"])
+def test_names_that_are_not_possible(name: str, collection) -> None:
+    for add in (lambda: collection.add_parameters(1, name=name), lambda: collection.add_subcollection(name)):
+        with pytest.raises(ValueError, match="could not include"):
+            add()
+    assert collection.parameters_list() == []
+
+
+def test_lists(collection) -> None:
+    a = collection.add_parameters((2, 3))
+    below = collection.add_subcollection("x")
+    beside = collection.add_subcollection("xy")
+    b, e = below.add_parameters(4), below.add_lookup_parameters((5, 6))
+    c = beside.add_parameters(7)
+    assert collection.parameters_list() == [a, b, c]
+    assert collection.lookup_parameters_list() == [e]
+    assert below.parameters_list() == [b]
+    assert below.lookup_parameters_list() == [e]
+    assert beside.parameters_list() == [c]
+    assert collection.parameter_count() == 6 + 4 + 30 + 7
+    assert below.parameter_count() == 34
+
+
+# ---- parameters --------------------------------------------------------------
+
+
+def test_values_and_shapes(collection, graph) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    p = collection.parameters_from_numpy(values)
+    assert p.shape() == (2, 3)
+    np.testing.assert_array_equal(p.as_array(), values)
+    np.testing.assert_array_equal(p.grad_as_array(), np.zeros((2, 3)))
+    np.testing.assert_array_equal(p.npvalue(), values)
+    p.set_value(values * 2)
+    dy.renew_cg()
+    np.testing.assert_array_equal(p.npvalue(), values * 2)
+    p.as_array()[:] = 9
+    np.testing.assert_array_equal(p.as_array(), values * 2)
+    with pytest.raises(ValueError, match=r"the value has shape \(3, 2\), \(2, 3\) is needed"):
+        p.set_value(values.T)
+    p.scale(0.5)
+    np.testing.assert_array_equal(p.as_array(), values)
+    p.clip_inplace(1, 3)
+    np.testing.assert_array_equal(p.as_array(), np.clip(values, 1, 3))
+    p.zero()
+    assert not p.as_array().any()
+    assert p.is_updated()
+    p.set_updated(False)
+    assert not p.is_updated()
+
+
+def test_parameters_of_any_number_of_axes(collection, graph) -> None:
+    for n in range(8):
+        values = np.arange(2.0**n).reshape((2,) * n)
+        p = collection.parameters_from_numpy(values)
+        assert p.shape() == (2,) * n
+        np.testing.assert_array_equal(p.as_array(), values)
+        np.testing.assert_array_equal((p * 2.0).npvalue().ravel(), 2 * values.ravel())
+        p.set_value(values + 1)
+        np.testing.assert_array_equal(p.as_array(), values + 1)
+    with pytest.raises(ValueError, match="8 axes"):
+        collection.add_parameters((1,) * 8)
+
+
+def test_made_by_hand() -> None:
+    for cls in (dy.Parameters, dy.LookupParameters):
+        with pytest.raises(TypeError, match="made by a ParameterCollection"):
+            cls().as_array()
+
+
+def test_one_node_in_a_graph(collection, graph) -> None:
+    p = collection.add_parameters(3)
+    (dy.tanh(p) + p) * 2.0
+    assert graph.op_names().count("parameter") == 1
+    parameter(p)
+    assert graph.op_names().count("parameter") == 1
+    const_parameter(p)
+    assert graph.op_names().count("parameter") == 2
+    a, b = parameter(p, p)
+    assert (a + b).dim() == ((3,), 1)
+    with pytest.raises(TypeError):
+        parameter()
+    with pytest.raises(TypeError, match="must be Parameters, not int"):
+        parameter(3)
+
+
+def test_expressions_in_two_graphs(collection, graph) -> None:
+    p = collection.parameters_from_numpy(np.ones(3))
+    y = dy.dot_product(p, dy.ones(3))
+    with dy.ComputationGraph():
+        z = dy.dot_product(p, dy.ones(3)) * 2.0
+        z.backward()
+    y.backward()
+    np.testing.assert_array_equal(p.grad_as_array(), [3, 3, 3])
+
+
+def test_many_parameters_do_not_move_others(collection, graph) -> None:
+    first = collection.parameters_from_numpy(np.arange(5.0))
+    y = dy.dot_product(first, dy.ones(5))
+    for k in range(2000):
+        collection.add_parameters(k % 40 + 1, init=float(k))
+    np.testing.assert_array_equal(first.as_array(), np.arange(5.0))
+    y.backward()
+    assert y.value() == 10
+    np.testing.assert_array_equal(first.grad_as_array(), np.ones(5))
+    for k, p in enumerate(collection.parameters_list()[1:]):
+        assert (p.as_array() == k).all()
+
+
+# ---- lookup tables -----------------------------------------------------------
+
+
+@pytest.fixture
+def table(collection):
+    return collection.lookup_parameters_from_numpy(np.arange(12.0).reshape(4, 3))
+
+
+def test_rows(table, graph, strategy) -> None:
+    assert table.shape() == (4, 3)
+    assert len(table) == 4
+    assert table[2].value() == [6, 7, 8]
+    assert lookup(table, 1).value() == [3, 4, 5]
+    assert lookup(table, np.int64(1)).value() == [3, 4, 5]
+    np.testing.assert_array_equal(table.batch([3, 0]).npvalue(), np.array([[9, 10, 11], [0, 1, 2]]).T)
+    np.testing.assert_array_equal(table.as_array(), np.arange(12.0).reshape(4, 3))
+    assert [x.value()[0] for x in table] == [0, 3, 6, 9]
+    np.testing.assert_array_equal(table.row_as_array(3), [9, 10, 11])
+    np.testing.assert_array_equal(table.rows_as_array([3, 0]), [[9, 10, 11], [0, 1, 2]])
+
+
+@pytest.mark.parametrize("index", [-1, 4, 2**40])
+def test_rows_that_are_not_there(index: int, table, graph) -> None:
+    for use in (
+        lambda: table[index],
+        lambda: lookup(table, index),
+        lambda: lookup_batch(table, [0, index]),
+        lambda: table.row_as_array(index),
+        lambda: table.init_row(index, [1, 2, 3]),
+    ):
+        with pytest.raises(IndexError, match=f"index {index} is out of range for /_0 with 4 rows"):
+            use()
+    assert len(graph) == 0
+
+
+def test_wrong_indices(table, graph) -> None:
+    for wrong in (None, "1", 1.5, [1]):
+        with pytest.raises(TypeError):
+            table[wrong]
+    with pytest.raises(ValueError, match="empty"):
+        lookup_batch(table, [])
+
+
+def test_gradients_of_rows(table, graph, strategy) -> None:
+    xs = [table[1], table[3], table[1], table.batch([1, 2, 1]), lookup(table, 0, update=False)]
+    dy.dot_product(dy.esum(xs), dy.inputVector([1, 2, 3])).backward()
+    # The batch of three has the loss three times.
+    np.testing.assert_array_equal(table.grad_as_array(), np.outer([0, 3 + 3 + 2, 1, 3], [1, 2, 3]))
+    np.testing.assert_array_equal(table.row_grad_as_array(1), [8, 16, 24])
+
+
+def test_row_values(table, graph) -> None:
+    table.init_row(1, [7, 7, 7])
+    assert table[1].value() == [7, 7, 7]
+    with pytest.raises(ValueError, match="shape"):
+        table.init_row(1, [1, 2])
+    table.init_from_array(np.zeros((4, 3)))
+    assert not table.as_array().any()
+    with pytest.raises(ValueError, match=r"\(4, 3\) is needed"):
+        table.init_from_array(np.zeros((3, 4)))
+
+
+def test_a_whole_table_as_an_expression(table, graph) -> None:
+    """Rows come last in it; gradients reach every row."""
+    y = dy.dot_product(parameter(table), dy.ones((3, 4)))
+    y.backward()
+    np.testing.assert_array_equal(table.grad_as_array(), np.ones((4, 3)))
+
+
+def test_rows_with_axes(collection, graph, strategy) -> None:
+    values = np.arange(24.0).reshape(2, 3, 4)
+    t = collection.lookup_parameters_from_numpy(values)
+    np.testing.assert_array_equal(t[1].npvalue(), values[1])
+    np.testing.assert_array_equal(t.batch([1, 0]).npvalue(), np.moveaxis(values[::-1], 0, -1))
+    np.testing.assert_array_equal(t.as_array(), values)
+
+
+# ---- the end of a collection -------------------------------------------------
+
+
+def test_deleted_collection(graph) -> None:
+    collection = dy.ParameterCollection()
+    p = collection.add_parameters(3, init=2.0, name="W")
+    t = collection.add_lookup_parameters((3, 2), init=2.0)
+    y = p * 2
+    del collection
+    gc.collect()
+    for use in (
+        p.as_array,
+        p.grad_as_array,
+        p.shape,
+        p.zero,
+        lambda: p.set_value([1, 2, 3]),
+        lambda: t[0],
+        lambda: t.batch([0]),
+        t.as_array,
+        lambda: t.row_as_array(0),
+        lambda: t.row_grad_as_array(0),
+        lambda: t.rows_as_array([0]),
+    ):
+        with pytest.raises(ReferenceError, match="its ParameterCollection has been deleted"):
+            use()
+    # What is in a graph lives as long as the graph.
+    assert y.value() == [4, 4, 4]
+    dy.renew_cg()
+    with pytest.raises(ReferenceError, match="parameter /W"):
+        dy.tanh(p)
+
+
+def test_sub_collections_keep_the_root(graph) -> None:
+    below = dy.ParameterCollection().add_subcollection("x")
+    p = below.add_parameters(2, init=1.0)
+    gc.collect()
+    assert p.value() == [1, 1]
+    del below
+    gc.collect()
+    with pytest.raises(ReferenceError):
+        p.as_array()
+
+
+# ---- memory of the caller's --------------------------------------------------
+
+
+def test_storage_moves(collection, graph, strategy) -> None:
+    p = collection.parameters_from_numpy(np.array([1.0, 2.0]))
+    t = collection.lookup_parameters_from_numpy(np.array([[3.0, 4.0], [5.0, 6.0]]))
+    y = dy.dot_product(p, t[1])
+    assert y.value() == 17
+    storage = collection.storage
+    shared = mmap.mmap(-1, 4096)
+    gradients = mmap.mmap(-1, 4096)
+    storage.move(storage.values, shared)
+    storage.move(storage.grads, gradients)
+    y.backward()
+    np.testing.assert_array_equal(p.grad_as_array(), [5, 6])
+    np.testing.assert_array_equal(t.row_grad_as_array(1), [1, 2])
+    view = np.frombuffer(shared, np.float32)
+    assert view[:2].tolist() == [1, 2]
+    view[:2] = [10, 20]
+    assert p.as_array().tolist() == [10, 20]
+    p.set_value([7, 8])
+    assert view[:2].tolist() == [7, 8]
+    assert np.frombuffer(gradients, np.float32)[:2].tolist() == [5, 6]
+    dy.renew_cg()
+    assert dy.dot_product(p, t[1]).value() == 7 * 5 + 8 * 6
+    # Room for more, up to the mapping's end.
+    assert collection.add_parameters(100, init=3.0).as_array().tolist() == [3] * 100
+    with pytest.raises(MemoryError, match="the mapping they live in has 4,096; supply a larger one"):
+        collection.add_parameters(2000)
+    assert p.as_array().tolist() == [7, 8]
+    larger = mmap.mmap(-1, 65536)
+    storage.move(storage.values, larger)
+    assert p.as_array().tolist() == [7, 8]
+    with pytest.raises(MemoryError, match="supply a larger one"):  # the plane of gradients has not moved
+        collection.add_parameters(2000)
+
+
+def test_mappings_that_do_not_fit(collection) -> None:
+    p = collection.add_parameters(1000, init=1.0)
+    storage = collection.storage
+    assert storage.n_bytes() >= 4000
+    with pytest.raises(ValueError, match="64-byte boundary and hold at least"):
+        storage.move(storage.values, mmap.mmap(-1, 100))
+    with pytest.raises(ValueError, match="64-byte boundary"):
+        storage.move(storage.values, memoryview(mmap.mmap(-1, 8192))[4:])
+    with pytest.raises((BufferError, TypeError)):
+        storage.move(storage.values, bytes(8192))
+    with pytest.raises(TypeError):
+        storage.move(storage.values, 5)
+    with pytest.raises(TypeError):
+        storage.move(None, mmap.mmap(-1, 8192))
+    assert p.as_array().tolist() == [1] * 1000
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_gradients_shared_between_processes(collection, graph) -> None:
+    p = collection.parameters_from_numpy(np.array([1.0, 2.0]))
+    storage = collection.storage
+    storage.move(storage.values, mmap.mmap(-1, 4096))
+    storage.move(storage.grads, mmap.mmap(-1, 4096))
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            dy.renew_cg()
+            dy.dot_product(p, dy.inputVector([3, 4])).backward()
+            p.set_value([9, 9])
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert p.grad_as_array().tolist() == [3, 4]
+    assert p.as_array().tolist() == [9, 9]
+
+
+# ---- files -------------------------------------------------------------------
+
+
+def filled(seed: int):
+    rng = np.random.default_rng(seed)
+    collection = dy.ParameterCollection()
+    below = collection.add_subcollection("rnn")
+    collection.parameters_from_numpy(rng.normal(size=(3, 4)), name="W")
+    below.parameters_from_numpy(rng.normal(size=5), name="b")
+    below.lookup_parameters_from_numpy(rng.normal(size=(6, 2)), name="E")
+    return collection
+
+
+def arrays(collection):
+    return [p.as_array() for p in [*collection.parameters_list(), *collection.lookup_parameters_list()]]
+
+
+def test_save_and_populate(tmp_path) -> None:
+    saved, other = filled(1), filled(2)
+    saved.save(tmp_path / "model")
+    other.populate(tmp_path / "model")
+    for actual, desired in zip(arrays(other), arrays(saved)):
+        np.testing.assert_array_equal(actual, desired)
+    p = dy.ParameterCollection().load_param(tmp_path / "model", "/rnn/b")
+    with pytest.raises(ReferenceError):
+        p.as_array()
+    fresh = dy.ParameterCollection()
+    np.testing.assert_array_equal(fresh.load_param(tmp_path / "model", "/rnn/b").as_array(), arrays(saved)[1])
+    np.testing.assert_array_equal(fresh.load_lookup_param(tmp_path / "model", "/rnn/E").as_array(), arrays(saved)[2])
+
+
+def test_populate_is_all_or_nothing(tmp_path) -> None:
+    saved, other = filled(1), filled(2)
+    before = arrays(other)
+    saved.save(tmp_path / "model")
+    whole = (tmp_path / "model").read_bytes()
+    for cut in (10, len(whole) // 2, len(whole) - 5):
+        (tmp_path / "cut").write_bytes(whole[:cut])
+        with pytest.raises(Exception, match="."):
+            other.populate(tmp_path / "cut")
+        for actual, desired in zip(arrays(other), before):
+            np.testing.assert_array_equal(actual, desired)
+    other.add_parameters(3)
+    with pytest.raises(Exception, match="."):
+        other.populate(tmp_path / "model")
+    for actual, desired in zip(arrays(other)[:2], before):
+        np.testing.assert_array_equal(actual, desired)

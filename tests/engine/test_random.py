@@ -1,0 +1,98 @@
+"""Random numbers follow from the seed and the order of making, not from batching."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dynet_cy.graph.graph import set_seed
+
+import dynet_cy as dy
+
+# Ops that draw, where their family is there.
+DRAWS = {
+    "dropout": lambda x: dy.dropout(x, 0.5),
+    "dropout_dim": lambda x: dy.dropout_dim(x, 0, 0.5),
+    "dropout_batch": lambda x: dy.dropout_batch(x, 0.5),
+    "noise": lambda x: dy.noise(x, 0.3),
+    "random_normal": lambda x: dy.random_normal(7) + x,
+    "random_uniform": lambda x: dy.random_uniform(7, -1.0, 1.0) + x,
+    "random_bernoulli": lambda x: dy.random_bernoulli(7, 0.5) + x,
+}
+each_op = pytest.mark.parametrize(
+    "name", [n for n in DRAWS if hasattr(dy, n)] or [pytest.param("", marks=pytest.mark.skip)]
+)
+
+
+@pytest.fixture(autouse=True)
+def seed_is_set_again():
+    yield
+    set_seed(1)
+
+
+def draw(name: str, autobatching: int = 0, batch_size: int = 1) -> list[np.ndarray]:
+    dy.renew_cg(autobatching=autobatching)
+    w = dy.ones((7,), batch_size=batch_size)
+    ys = [DRAWS[name](dy.tanh(w * float(k + 1))) for k in range(6)]
+    dy.esum(ys).forward()
+    return [y.npvalue() for y in ys]
+
+
+@each_op
+def test_same_whatever_the_batching(name: str) -> None:
+    drawn = []
+    for autobatching in (0, 1, 2):
+        set_seed(5)
+        drawn.append(draw(name, autobatching, batch_size=3))
+    for other in drawn[1:]:
+        for actual, desired in zip(other, drawn[0]):
+            np.testing.assert_allclose(actual, desired, rtol=1e-6)
+
+
+@each_op
+def test_seed(name: str) -> None:
+    set_seed(5)
+    first, second = draw(name), draw(name)
+    set_seed(5)
+    np.testing.assert_array_equal(draw(name), first)
+    np.testing.assert_array_equal(draw(name), second)
+    set_seed(6)
+    assert not np.array_equal(draw(name), first)
+    assert not np.array_equal(first, second)
+    assert len({x.tobytes() for x in first}) > 1
+
+
+@each_op
+def test_graphs_of_their_own(name: str) -> None:
+    def drawn():
+        set_seed(5)
+        out = []
+        for _ in range(2):
+            with dy.ComputationGraph():
+                out.append(draw(name))
+        return out
+
+    dy.renew_cg()
+    first = drawn()
+    assert not np.array_equal(first[0], first[1])
+    np.testing.assert_array_equal(drawn(), first)
+
+
+@pytest.mark.parametrize("init", ["glorot", "uniform", "normal", "he", "saxe"])
+def test_initial_values(init: str) -> None:
+    def made():
+        set_seed(9)
+        collection = dy.ParameterCollection()
+        return [collection.add_parameters((4, 4), init=init).as_array() for _ in range(2)]
+
+    first = made()
+    np.testing.assert_array_equal(made(), first)
+    assert not np.array_equal(first[0], first[1])
+    set_seed(10)
+    assert not np.array_equal(dy.ParameterCollection().add_parameters((4, 4), init=init).as_array(), first[0])
+
+
+def test_seeds_of_any_size() -> None:
+    for seed in (0, -1, 2**64 + 3, np.int64(7)):
+        set_seed(seed)
+    with pytest.raises((TypeError, ValueError)):
+        set_seed("x")

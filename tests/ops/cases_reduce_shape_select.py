@@ -1,0 +1,290 @@
+"""Reductions, shapes, and selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from table import Case
+
+
+def one(case: str, shape, build: Callable, f: Callable, **more) -> Case:
+    """A case of one argument."""
+    return Case(case, [shape], lambda dy, xs: build(dy, xs[0]), lambda xs: f(xs[0]), **more)
+
+
+def whole(case: str, shape, build: Callable, f: Callable, batches=((1,), (3,)), **more) -> Case:
+    """A case of one argument whose batch elements depend on each other."""
+    return one(case, shape, build, f, batches=list(batches), whole_batch=True, **more)
+
+
+def one_batch(f: Callable) -> Callable:
+    """A reduction over the last axis, which stays as a batch of one."""
+    return lambda x: f(x)[..., None]
+
+
+def fold(x, n: int):
+    """Sums of each n rows that follow each other."""
+    x = x.reshape(len(x), -1)
+    return x.reshape(len(x) // n, n, -1).sum(1)
+
+
+def logsumexp(x, d: int):
+    return np.log(np.exp(x).sum(d))
+
+
+def flat(x):
+    return x.ravel(order="F")
+
+
+def as_shape(x, shape):
+    return x.reshape(shape, order="F")
+
+
+def greatest(x, k: int, d: int):
+    """The k greatest along an axis, in their order there."""
+    x = np.moveaxis(x, d, 0)
+    places = np.sort(np.argsort(-x, axis=0, kind="stable")[:k], axis=0)
+    return np.moveaxis(np.take_along_axis(x, places, 0), 0, d)
+
+
+def one_hot(x):
+    y = np.zeros(x.shape)
+    y[x.argmax()] = 1
+    return y
+
+
+SHAPES = [(), (1,), (5,), (4, 3), (33, 2), (2, 3, 4), (1, 3, 1, 2), (2, 2, 2, 2, 2, 2, 2)]
+AXES = [((5,), [0]), ((4, 3), [0]), ((4, 3), [1]), ((4, 3), [1, 0]), ((2, 3, 4), [1]), ((2, 3, 4), [0, 2])]
+AXES += [((2, 3, 4), [1, 2]), ((2, 3, 4), [2, 1, 0]), ((3, 1, 2), [1]), ((33, 5), [0]), ((2, 3, 2, 2), [1, 3])]
+ALONG = [((5,), 0), ((4, 3), 0), ((4, 3), 1), ((2, 3, 4), 0), ((2, 3, 4), 1), ((2, 3, 4), 2), ((17, 9), 1)]
+
+
+def name_of(*parts) -> str:
+    return "-".join(str(p).replace(" ", "").strip("()[]").replace(",", "x") for p in parts)
+
+
+ELEMS = {
+    "sum_elems": np.sum,
+    "mean_elems": np.mean,
+    "std_elems": np.std,
+    "squared_norm": lambda x: (x**2).sum(),
+    "l2_norm": lambda x: np.sqrt((x**2).sum()),
+}
+
+REDUCE = [
+    *[
+        one(name_of(name, s), s, lambda dy, x, name=name: getattr(dy, name)(x), lambda x, f=f: np.reshape(f(x), 1))
+        for name, f in ELEMS.items()
+        for s in SHAPES
+        if name != "std_elems" or np.prod(s) > 1
+    ],
+    *[
+        one(
+            name_of("moment_elems", r),
+            (4, 3),
+            lambda dy, x, r=r: dy.moment_elems(x, r),
+            lambda x, r=r: np.reshape((x**r).mean(), 1),
+        )
+        for r in (1, 2, 3, 4, 5)
+    ],
+    *[
+        case
+        for s, d in AXES
+        for case in [
+            one(name_of("sum_dim", s, d), s, lambda dy, x, d=d: dy.sum_dim(x, d), lambda x, d=d: x.sum(tuple(d))),
+            one(name_of("mean_dim", s, d), s, lambda dy, x, d=d: dy.mean_dim(x, d), lambda x, d=d: x.mean(tuple(d))),
+            one(
+                name_of("mean_dim-n", s, d),
+                s,
+                lambda dy, x, d=d: dy.mean_dim(x, d, False, 7),
+                lambda x, d=d: x.sum(tuple(d)) / 7,
+            ),
+            one(
+                name_of("moment_dim", s, d),
+                s,
+                lambda dy, x, d=d: dy.moment_dim(x, d, 3),
+                lambda x, d=d: (x**3).mean(tuple(d)),
+            ),
+            whole(
+                name_of("sum_dim-batch", s, d),
+                s,
+                lambda dy, x, d=d: dy.sum_dim(x, d, True),
+                one_batch(lambda x, d=d: x.sum((*d, -1))),
+            ),
+            whole(
+                name_of("moment_dim-batch-n", s, d),
+                s,
+                lambda dy, x, d=d: dy.moment_dim(x, d, 2, b=True, n=5),
+                one_batch(lambda x, d=d: (x**2).sum((*d, -1)) / 5),
+            ),
+        ]
+    ],
+    *[
+        case
+        for s, d in AXES
+        if np.prod([s[i] for i in d]) > 1
+        for case in [
+            one(name_of("std_dim", s, d), s, lambda dy, x, d=d: dy.std_dim(x, d), lambda x, d=d: x.std(tuple(d))),
+            whole(
+                name_of("std_dim-batch", s, d),
+                s,
+                lambda dy, x, d=d: dy.std_dim(x, d, True),
+                one_batch(lambda x, d=d: x.std((*d, -1))),
+            ),
+        ]
+    ],
+    one("sum_dim-number", (4, 3), lambda dy, x: dy.sum_dim(x, 1), lambda x: x.sum(1)),
+    one("sum_dim-numpy", (4, 3), lambda dy, x: dy.sum_dim(x, [np.int64(1)]), lambda x: x.sum(1)),
+    *[
+        case
+        for s in [(), (5,), (4, 3), (33, 2)]
+        for case in [
+            whole(name_of("sum_batches", s), s, lambda dy, x: dy.sum_batches(x), one_batch(lambda x: x.sum(-1))),
+            whole(name_of("mean_batches", s), s, lambda dy, x: dy.mean_batches(x), one_batch(lambda x: x.mean(-1))),
+            whole(
+                name_of("moment_batches", s),
+                s,
+                lambda dy, x: dy.moment_batches(x, 3),
+                one_batch(lambda x: (x**3).mean(-1)),
+            ),
+            whole(
+                name_of("std_batches", s),
+                s,
+                lambda dy, x: dy.std_batches(x),
+                one_batch(lambda x: x.std(-1)),
+                batches=[(2,), (3,)],
+            ),
+        ]
+    ],
+    *[
+        case
+        for s, d in ALONG
+        for case in [
+            one(name_of("max_dim", s, d), s, lambda dy, x, d=d: dy.max_dim(x, d), lambda x, d=d: x.max(d)),
+            one(name_of("min_dim", s, d), s, lambda dy, x, d=d: dy.min_dim(x, d), lambda x, d=d: x.min(d)),
+            one(name_of("cumsum", s, d), s, lambda dy, x, d=d: dy.cumsum(x, d), lambda x, d=d: x.cumsum(d)),
+            one(
+                name_of("logsumexp_dim", s, d),
+                s,
+                lambda dy, x, d=d: dy.logsumexp_dim(x, d),
+                lambda x, d=d: logsumexp(x, d),
+                low=-3.0,
+                high=3.0,
+            ),
+        ]
+    ],
+    one("cumsum-no-axis", (4, 3), lambda dy, x: dy.cumsum(x, 2), lambda x: x),
+    # Ops whose gradient is not the slope of their value: nobackprop makes up for the difference.
+    one("argmax", (7,), lambda dy, x: dy.argmax(x, "zero_gradient") + x, lambda x: one_hot(x) + x),
+    one(
+        "argmax_straight_through",
+        (7,),
+        lambda dy, x: dy.argmax(x, "straight_through_gradient") + dy.nobackprop(x),
+        lambda x: one_hot(x) + x,
+    ),
+]
+
+SHAPE = [
+    *[
+        one(
+            name_of("reshape", a, b),
+            a,
+            lambda dy, x, b=b: dy.reshape(x, b),
+            lambda x, b=b: as_shape(x, b),
+        )
+        for a, b in [((4, 3), (3, 4)), ((4, 3), (12,)), ((12,), (2, 3, 2)), ((1,), ()), ((), (1, 1)), ((2, 3), (6, 1))]
+    ],
+    one("reshape-number", (4, 3), lambda dy, x: dy.reshape(x, 12), flat),
+    one("reshape-list", (4, 3), lambda dy, x: dy.reshape(x, [np.int32(6), 2]), lambda x: as_shape(x, (6, 2))),
+    whole("reshape-to-batch", (4, 3), lambda dy, x: dy.reshape(x, (2,), 6), lambda x: as_shape(x, (2, 6)), [(1,)]),
+    whole("reshape-batch", (4, 2), lambda dy, x: dy.reshape(x, (2,), 4 * x.dim()[1]), lambda x: as_shape(x, (2, -1))),
+    whole("reshape-from-batch", (4, 2), lambda dy, x: dy.reshape(x, (8 * x.dim()[1],)), lambda x: flat(x)[:, None]),
+    whole("reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))),
+    *[
+        one(name_of("transpose", s), s, lambda dy, x: dy.transpose(x), lambda x: x.reshape(len(x), -1).T)
+        for s in [(4, 3), (5,), (1, 4), (4, 1), (33, 18), (16, 16)]
+    ],
+    *[
+        one(
+            name_of("transpose", s, d),
+            s,
+            lambda dy, x, d=d: dy.transpose(x, d),
+            lambda x, d=d: x.transpose(d),
+        )
+        for s, d in [
+            ((4, 3), [0, 1]),
+            ((5,), [0]),
+            ((2, 3, 4), [2, 0, 1]),
+            ((2, 3, 4), [1, 0, 2]),
+            ((2, 3, 4), [0, 2, 1]),
+            ((2, 3, 4), [2, 1, 0]),
+            ((3, 1, 4), [2, 1, 0]),
+            ((2, 3, 2, 3), [3, 1, 0, 2]),
+            ((2, 3, 2, 3), [2, 3, 0, 1]),
+        ]
+    ],
+    *[
+        Case(
+            name_of("concatenate", d, *shapes),
+            shapes,
+            lambda dy, xs, d=d: dy.concatenate(xs, d),
+            lambda xs, d=d, n=max(d + 1, *map(len, shapes)): np.concatenate(
+                [x.reshape(x.shape + (1,) * (n - x.ndim)) for x in xs], d
+            ),
+        )
+        for d, shapes in [
+            (0, [(3,), (2,)]),
+            (0, [(1,), (1,), (1,)]),
+            (0, [(3, 2), (1, 2)]),
+            (0, [(3, 1), (2,)]),
+            (1, [(3, 2), (3,), (3, 4)]),
+            (1, [(3,), (3,)]),
+            (2, [(3, 2), (3, 2)]),
+            (2, [(2, 3, 1), (2, 3, 4)]),
+            (1, [(2, 3, 2), (2, 1, 2)]),
+            (0, [(2, 3, 2), (1, 3, 2)]),
+            (0, [(4,), (4,)]),
+        ]
+    ],
+    one("concatenate-one", (3, 2), lambda dy, x: dy.concatenate([x]), lambda x: x),
+    Case(
+        "concatenate-many",
+        [(3,)] * 11,
+        lambda dy, xs: dy.concatenate(xs),
+        lambda xs: np.concatenate(xs),
+        batches=[(1,) * 11, (3,) * 11, (1, 3) * 5 + (1,)],
+    ),
+    Case(
+        "concatenate_cols",
+        [(3,), (3, 2)],
+        lambda dy, xs: dy.concatenate_cols(xs),
+        lambda xs: np.concatenate([xs[0][:, None], xs[1]], 1),
+    ),
+    *[
+        Case(
+            name_of("concatenate_to_batch", s),
+            [s, s, s],
+            lambda dy, xs: dy.concatenate_to_batch(xs),
+            lambda xs: np.concatenate(xs, -1),
+            batches=[(1, 1, 1), (3, 1, 2), (2, 2, 2)],
+            whole_batch=True,
+        )
+        for s in [(), (5,), (4, 3)]
+    ],
+    one("fold_rows", (6, 3), lambda dy, x: dy.fold_rows(x), lambda x: fold(x, 2)),
+    one("fold_rows-3", (6, 3), lambda dy, x: dy.fold_rows(x, nrows=3), lambda x: fold(x, 3)),
+    one("fold_rows-vector", (6,), lambda dy, x: dy.fold_rows(x, 2), lambda x: fold(x, 2)),
+    one("flip_gradient", (4, 3), lambda dy, x: dy.flip_gradient(x) - 2 * dy.nobackprop(x), lambda x: -x),
+    one("scale_gradient-3", (4, 3), lambda dy, x: dy.scale_gradient(x, 3) + 2 * dy.nobackprop(x), lambda x: 3 * x),
+    one("flip_gradient-twice", (4, 3), lambda dy, x: dy.flip_gradient(dy.flip_gradient(x)), lambda x: x),
+    one("scale_gradient", (4, 3), lambda dy, x: dy.scale_gradient(x), lambda x: x),
+    one(
+        "scale_gradient-back",
+        (4, 3),
+        lambda dy, x: dy.scale_gradient(dy.scale_gradient(x, 4.0), lambd=0.25),
+        lambda x: x,
+    ),
+]
+
+CASES = [*REDUCE, *SHAPE]
