@@ -31,7 +31,7 @@ def _load() -> None:
     OpenBLAS chooses its kernels when it is loaded, and on some CPUs with AVX-512 it takes those for AVX2. It is told
     which to take through the environment, which is afterwards as it was; a choice of the user's stands.
     """
-    choose = "OPENBLAS_CORETYPE" not in os.environ and _SKYLAKEX <= _cpu_flags()
+    choose = "OPENBLAS_CORETYPE" not in os.environ and _cpu_flags() >= _SKYLAKEX
     if choose:
         os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
     try:
