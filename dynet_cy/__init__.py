@@ -173,6 +173,18 @@ from dynet_cy.ops.api import (
     zeros,
 )
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.rnn import (
+    BiRNNBuilder,
+    CompactVanillaLSTMBuilder,
+    CoupledLSTMBuilder,
+    FastLSTMBuilder,
+    GRUBuilder,
+    LSTMBuilder,
+    RNNState,
+    SimpleRNNBuilder,
+    StackedRNNState,
+    VanillaLSTMBuilder,
+)
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -356,4 +368,14 @@ __all__ = [
     "select_cols",
     "select_rows",
     "strided_select",
+    "BiRNNBuilder",
+    "CompactVanillaLSTMBuilder",
+    "CoupledLSTMBuilder",
+    "FastLSTMBuilder",
+    "GRUBuilder",
+    "LSTMBuilder",
+    "RNNState",
+    "SimpleRNNBuilder",
+    "StackedRNNState",
+    "VanillaLSTMBuilder",
 ]
