@@ -401,6 +401,13 @@ SELECT = [
         )
         for s, k, d in [((3, 7), 2, 1), ((3, 7), 7, 1), ((7, 3), 3, 0), ((6,), 2, 0), ((2, 5, 3), 3, 1), ((2, 3, 5), 1, 2)]
     ],
+    one("input-one_hot", (4,), lambda dy, x: x + dy.one_hot(4, 2), lambda x: x + np.eye(4)[2]),
+    whole(
+        "input-one_hot-batch",
+        (4,),
+        lambda dy, x: x + dy.one_hot(4, [2, 0, np.int64(3)]),
+        lambda x: x + np.eye(4)[:, [2, 0, 3]],
+    ),
     index("index", (4, 3), 2),
     index("index-last", (4, 3), -1),
     index("index-numpy", (4, 3), np.int64(1)),
