@@ -267,7 +267,7 @@ def poisson_loss(Expression log_lambda not None, x):
     cdef uint32_t count
     memset(&extra, 0, sizeof(Extra))
     if isinstance(x, (list, tuple)):
-        packed = set_indices(&extra, x, "poisson_loss")
+        _packed = set_indices(&extra, x, "poisson_loss")
     else:
         set_index(&extra, &count, x, "poisson_loss")
     return apply1x(POISSON_LOSS, log_lambda, &extra)
