@@ -9,9 +9,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Dim, Tensor, size_of, total_of
+from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.memory.arena cimport (
-    Arena, arena_alloc, arena_close, arena_open, arena_push, arena_rewind,
+    arena_alloc, arena_close, arena_open, arena_push, arena_rewind,
     out_of_memory,
 )
 from dynet_cy.memory.bridge cimport array_of
@@ -710,6 +710,9 @@ cdef class ComputationGraph:
         self.keep = set()
         self.leaves = {}
         self.renew(autobatching=autobatching)
+        # Random streams count the renewals that the program asks for.
+        self.g.n_renewals = 0
+        self.g.stream = <uint64_t>self.g.stream_number << 32
 
     cdef int open_arenas(self) except -1:
         cdef int i
