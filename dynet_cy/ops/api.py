@@ -63,6 +63,17 @@ from dynet_cy.ops.reduce import (
     sum_dim,
     sum_elems,
 )
+from dynet_cy.ops.select import (
+    pick,
+    pick_batch,
+    pick_batch_elem,
+    pick_batch_elems,
+    pick_range,
+    pickrange,
+    select_cols,
+    select_rows,
+    strided_select,
+)
 from dynet_cy.ops.shape import (
     concatenate,
     concatenate_cols,

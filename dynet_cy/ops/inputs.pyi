@@ -1,12 +1,11 @@
 from collections.abc import Iterable
-from typing import Union
 
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
 from dynet_cy.graph.graph import Expression, _Number
 
-_Shape: TypeAlias = Union[int, tuple[int, ...], list[int]]
+_Shape: TypeAlias = int | tuple[int, ...] | list[int]
 
 class _SettableInput(Expression):
     def set(self, values: npt.ArrayLike) -> None: ...

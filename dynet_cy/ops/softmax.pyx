@@ -1,6 +1,6 @@
 """Softmax and what belongs to it: log-sums, losses over scores of classes."""
 
-from libc.math cimport INFINITY, logf
+from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
@@ -190,7 +190,6 @@ cdef int restricted_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void restricted_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
     cdef uint32_t b, k
     cdef const uint32_t* chosen = c.items
     cdef float* x
@@ -259,7 +258,7 @@ def log_softmax(Expression x not None, restrict=None):
     if len(chosen) >= 2**16:
         raise ValueError(
             f"log_softmax: `restrict` has {len(chosen)} indices, at most 65535 are possible")
-    packed = set_indices(&extra, chosen, "log_softmax")
+    _packed = set_indices(&extra, chosen, "log_softmax")
     extra.item_count = extra.n_items
     return apply1x(RESTRICTED, x, &extra)
 
@@ -335,7 +334,7 @@ def pickneglogsoftmax_batch(Expression x not None, vs):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    packed = set_indices(&extra, vs, "pickneglogsoftmax_batch")
+    _packed = set_indices(&extra, vs, "pickneglogsoftmax_batch")
     extra.attrs[1].i = 1
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
@@ -587,7 +586,7 @@ def hinge_batch(Expression x not None, vs, float m=1.0):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
-    packed = set_indices(&extra, vs, "hinge_batch")
+    _packed = set_indices(&extra, vs, "hinge_batch")
     extra.attrs[2].i = 1
     return apply1x(HINGE, x, &extra)
 
@@ -611,7 +610,7 @@ def hinge_dim(Expression x not None, v, int d=0, float m=1.0):
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
     extra.attrs[1].i = d
-    packed = set_indices(&extra, v, "hinge_dim")
+    _packed = set_indices(&extra, v, "hinge_dim")
     x.enter()
     extra.item_count = axis_of(dim_of(x), 0 if d else 1)
     return apply1x(HINGE_DIM, x, &extra)
