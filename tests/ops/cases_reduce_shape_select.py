@@ -205,7 +205,9 @@ SHAPE = [
         one_batch(lambda x: as_shape(x, (2, -1)).mean(-1)),
     ),
     whole("reshape-from-batch", (4, 2), lambda dy, x: dy.reshape(x, (8 * x.dim()[1],)), lambda x: flat(x)[:, None]),
-    whole("reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))),
+    whole(
+        "reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))
+    ),
     *[
         one(name_of("transpose", s), s, lambda dy, x: dy.transpose(x), lambda x: x.reshape(len(x), -1).T)
         for s in [(4, 3), (5,), (1, 4), (4, 1), (33, 18), (16, 16)]
