@@ -160,8 +160,11 @@ def main() -> None:
     children = {
         library: subprocess.Popen(
             [python, __file__, "--serve", library],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
         )
         for library, python in pythons.items()
     }

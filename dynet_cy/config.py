@@ -38,15 +38,13 @@ def _megabytes(mem: str | int | float) -> int:
     try:
         total = sum(float(part) for part in str(mem).split(","))
     except ValueError:
-        raise ValueError(
-            f"mem must be megabytes, or several numbers separated by commas, not {mem!r}"
-        ) from None
+        raise ValueError(f"mem must be megabytes, or several numbers separated by commas, not {mem!r}") from None
     if not 0 <= total < 2**40:
         raise ValueError(f"mem must be between 0 and 2**40 megabytes, not {mem!r}")
     return int(total * 2**20)
 
 
-def set(  # noqa: A001 - the name that programs use
+def set(
     mem: str | int | float | None = None,
     random_seed: int | None = None,
     autobatch: int | None = None,

@@ -9,9 +9,9 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Dim, Tensor, size_of, total_of
+from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.memory.arena cimport (
-    Arena, arena_alloc, arena_close, arena_open, arena_push, arena_rewind,
+    arena_alloc, arena_close, arena_open, arena_push, arena_rewind,
     out_of_memory,
 )
 from dynet_cy.memory.bridge cimport array_of

@@ -1,1 +1,44 @@
 """Kernels: the C functions that compute on floats, one set for each instruction set."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+# What a CPU must have for the kernels that OpenBLAS calls SkylakeX.
+_SKYLAKEX = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
+
+
+def _cpu_flags() -> set[str]:
+    """The instruction sets of this CPU, as Linux names them; none elsewhere."""
+    if not sys.platform.startswith("linux"):
+        return set()
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name.strip() == "flags":
+                    return set(value.split())
+    except OSError:
+        pass
+    return set()
+
+
+def _load() -> None:
+    """Load the kernels, and OpenBLAS with them.
+
+    OpenBLAS chooses its kernels when it is loaded, and on some CPUs with AVX-512 it takes those for AVX2. It is told
+    which to take through the environment, which is afterwards as it was; a choice of the user's stands.
+    """
+    choose = "OPENBLAS_CORETYPE" not in os.environ and _cpu_flags() >= _SKYLAKEX
+    if choose:
+        os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
+    try:
+        importlib.import_module("dynet_cy.kernels.kernels")
+    finally:
+        if choose:
+            del os.environ["OPENBLAS_CORETYPE"]
+
+
+_load()

@@ -17,6 +17,7 @@ from dynet_cy.kernels.kernels cimport DY_RNG_normal, DY_RNG_uniform, K
 # Graphs count their streams up from 0.
 cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
 
+
 def random_bits():
     """A number that nobody can foresee, for a seed."""
     return secrets.randbits(32)

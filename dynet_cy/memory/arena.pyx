@@ -2,7 +2,6 @@
 
 import os
 
-from libc.stdint cimport uint32_t
 from libc.string cimport memset
 from posix.mman cimport (
     MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap,

@@ -1,5 +1,21 @@
 """Models: collections of parameters."""
 
-from dynet_cy.model.parameters import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.parameters import (
+    LookupParameters,
+    ParameterCollection,
+    Parameters,
+    const_parameter,
+    lookup,
+    lookup_batch,
+    parameter,
+)
 
-__all__ = ["LookupParameters", "ParameterCollection", "Parameters"]
+__all__ = [
+    "LookupParameters",
+    "ParameterCollection",
+    "Parameters",
+    "const_parameter",
+    "lookup",
+    "lookup_batch",
+    "parameter",
+]

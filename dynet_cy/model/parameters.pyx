@@ -6,11 +6,11 @@ import os
 import numpy as np
 
 from libc.math cimport isfinite
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, dim_with_rows, size_of
+from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.graph.graph cimport (
     COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, current,
     current_graph, leaf, leaf_index,

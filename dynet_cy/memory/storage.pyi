@@ -1,0 +1,16 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+parameter_names: dict[int, str]
+
+@final
+class Plane:
+    def __init__(self) -> None: ...
+
+@final
+class Storage:
+    def new_plane(self) -> Plane: ...
+    def drop_plane(self, plane: Plane) -> None: ...
+    def n_bytes(self) -> int: ...
+    def move(self, plane: Plane, mapping: Buffer) -> None: ...

@@ -1,0 +1,35 @@
+from dynet_cy.graph.graph import Expression
+
+def vanilla_lstm_gates(
+    x_t: Expression, h_tm1: Expression, Wx: Expression, Wh: Expression, b: Expression, weightnoise_std: float = 0.0
+) -> Expression: ...
+def vanilla_lstm_gates_concat(
+    x_t: list[Expression],
+    h_tm1: Expression,
+    Wx: Expression,
+    Wh: Expression,
+    b: Expression,
+    weightnoise_std: float = 0.0,
+) -> Expression: ...
+def vanilla_lstm_gates_dropout(
+    x_t: Expression,
+    h_tm1: Expression,
+    Wx: Expression,
+    Wh: Expression,
+    b: Expression,
+    dropout_mask_x: Expression,
+    dropout_mask_h: Expression,
+    weightnoise_std: float = 0.0,
+) -> Expression: ...
+def vanilla_lstm_gates_dropout_concat(
+    x_t: list[Expression],
+    h_tm1: Expression,
+    Wx: Expression,
+    Wh: Expression,
+    b: Expression,
+    dropout_mask_x: Expression,
+    dropout_mask_h: Expression,
+    weightnoise_std: float = 0.0,
+) -> Expression: ...
+def vanilla_lstm_c(c_tm1: Expression, gates_t: Expression) -> Expression: ...
+def vanilla_lstm_h(c_t: Expression, gates_t: Expression) -> Expression: ...

@@ -1,0 +1,6 @@
+from collections.abc import Iterable
+
+from dynet_cy.graph.graph import Expression
+
+def affine_transform(exprs: Iterable[Expression]) -> Expression: ...
+def dot_product(x: Expression, y: Expression) -> Expression: ...
