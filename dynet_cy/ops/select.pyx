@@ -1,3 +1,4 @@
+# cython: cdivision=True
 """Selections: elements, ranges, rows, columns, batch elements, and indexing."""
 
 from libc.stdint cimport int32_t, uint32_t
@@ -15,6 +16,10 @@ from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.graph import _operators
 from dynet_cy.ops.registry import DimensionError
+
+cdef extern from "Python.h":
+    int PySlice_GetIndicesEx(object slice, Py_ssize_t length, Py_ssize_t* start,
+                             Py_ssize_t* stop, Py_ssize_t* step, Py_ssize_t* count) except -1
 
 cdef enum:
     # Ops that take a part of an argument have two forms.  In one the nodes of a
@@ -626,11 +631,14 @@ def _getitem(Expression e not None, index):
     cdef const Dim* d = dim_of(e)
     cdef uint32_t nd = d.nd
     cdef uint32_t i
-    cdef Py_ssize_t start, stop, step
+    cdef Py_ssize_t start, stop, step, count
     if type(index) is int or hasattr(index, "__index__"):
         if nd == 0:
             raise IndexError("an expression of shape {} has no elements to pick")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
+    if type(index) is slice and nd and (index.step is None or index.step == 1):
+        PySlice_GetIndicesEx(index, d.d[0], &start, &stop, &step, &count)
+        return e if count == d.d[0] else range_of(e, start, start + count, 0)
     keys = list(index) if isinstance(index, tuple) else [index]
     for i, key in enumerate(keys):
         if key is Ellipsis:
