@@ -401,7 +401,14 @@ SELECT = [
             lambda dy, x, k=k, d=d: dy.kmax_pooling(x, k, d),
             lambda x, k=k, d=d: greatest(x, k, d),
         )
-        for s, k, d in [((3, 7), 2, 1), ((3, 7), 7, 1), ((7, 3), 3, 0), ((6,), 2, 0), ((2, 5, 3), 3, 1), ((2, 3, 5), 1, 2)]
+        for s, k, d in [
+            ((3, 7), 2, 1),
+            ((3, 7), 7, 1),
+            ((7, 3), 3, 0),
+            ((6,), 2, 0),
+            ((2, 5, 3), 3, 1),
+            ((2, 3, 5), 1, 2),
+        ]
     ],
     one("input-one_hot", (4,), lambda dy, x: x + dy.one_hot(4, 2), lambda x: x + np.eye(4)[2]),
     whole(
