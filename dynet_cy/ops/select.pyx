@@ -387,7 +387,7 @@ cdef int select_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void select_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, j, k
+    cdef size_t column = s.pre * s.len, n = c.item_count, _j, k
     cdef uint32_t b
     cdef const uint32_t* items
     cdef const float* x
@@ -395,7 +395,7 @@ cdef void select_forward(const Call* c) noexcept nogil:
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
         items = c.items + b * n
-        for j in range(s.post):
+        for _j in range(s.post):
             if s.pre == 1:
                 for k in range(n):
                     y[k] = x[items[k]]
@@ -408,7 +408,7 @@ cdef void select_forward(const Call* c) noexcept nogil:
 
 cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, j, k
+    cdef size_t column = s.pre * s.len, n = c.item_count, _j, k
     cdef uint32_t b
     cdef const uint32_t* items
     cdef float* dx
@@ -416,7 +416,7 @@ cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, b)
         items = c.items + b * n
-        for j in range(s.post):
+        for _j in range(s.post):
             if s.pre == 1:
                 for k in range(n):
                     dx[items[k]] += dy[k]
@@ -501,9 +501,10 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
     """One batch element from x to y, or its gradient `back`."""
     cdef const uint32_t* items = c.items + b * c.item_count
     cdef size_t[7] at
+    cdef size_t _k
     cdef ptrdiff_t[7] step
     cdef ptrdiff_t size = 1, o = 0
-    cdef size_t k, j, m, runs
+    cdef size_t j, m, runs
     cdef uint32_t a, nd = c.y.dim.nd
     for a in range(nd):
         step[a] = size * <int32_t>items[3 * a + 1]
@@ -512,7 +513,7 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
         at[a] = 0
     m = c.y.dim.d[0]
     runs = size_of(&c.y.dim) // m if m else 0
-    for k in range(runs):
+    for _k in range(runs):
         if back:
             for j in range(m):
                 x[o + <ptrdiff_t>j * step[0]] += y[j]

@@ -5,9 +5,9 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, Tensor, axis_of, element, rows_of, same_shape, size_of, total_of,
+    Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, dim_of
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
@@ -174,7 +174,8 @@ cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, f
 cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
     """One batch element from x to y, or its gradient `back`."""
     cdef size_t[7] at
-    cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0, k
+    cdef size_t _k
+    cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0
     cdef uint32_t a
     if v.n == 1:
         if back:
@@ -187,7 +188,7 @@ cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept 
     stride = v.step[1]
     for a in range(2, v.n):
         planes *= v.size[a]
-    for k in range(planes):
+    for _k in range(planes):
         move_plane(m, n, v.step[0], stride, x, y, back, acc)
         y += m * n
         a = 2

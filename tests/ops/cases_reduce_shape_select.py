@@ -48,6 +48,12 @@ def greatest(x, k: int, d: int):
     return np.moveaxis(np.take_along_axis(x, places, 0), 0, d)
 
 
+def side_by_side(xs, d: int):
+    """Concatenation along an axis that arrays need not have yet."""
+    n = max(d + 1, *(x.ndim for x in xs))
+    return np.concatenate([x.reshape(x.shape + (1,) * (n - x.ndim)) for x in xs], d)
+
+
 def one_hot(x):
     y = np.zeros(x.shape)
     y[x.argmax()] = 1
@@ -205,7 +211,9 @@ SHAPE = [
         one_batch(lambda x: as_shape(x, (2, -1)).mean(-1)),
     ),
     whole("reshape-from-batch", (4, 2), lambda dy, x: dy.reshape(x, (8 * x.dim()[1],)), lambda x: flat(x)[:, None]),
-    whole("reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))),
+    whole(
+        "reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))
+    ),
     *[
         one(name_of("transpose", s), s, lambda dy, x: dy.transpose(x), lambda x: x.reshape(len(x), -1).T)
         for s in [(4, 3), (5,), (1, 4), (4, 1), (33, 18), (16, 16)]
@@ -234,9 +242,7 @@ SHAPE = [
             name_of("concatenate", d, *shapes),
             shapes,
             lambda dy, xs, d=d: dy.concatenate(xs, d),
-            lambda xs, d=d, n=max(d + 1, *map(len, shapes)): np.concatenate(
-                [x.reshape(x.shape + (1,) * (n - x.ndim)) for x in xs], d
-            ),
+            lambda xs, d=d: side_by_side(xs, d),
         )
         for d, shapes in [
             (0, [(3,), (2,)]),
@@ -374,7 +380,7 @@ SELECT = [
             name_of("strided_select", s, step, start, end),
             s,
             lambda dy, x, a=(step, start, end): dy.strided_select(x, *a),
-            lambda x, k=tuple(slice(*r) for r in zip(start, end, step)): x[k],
+            lambda x, a=(start, end, step): x[tuple(map(slice, *a))],
         )
         for s, step, start, end in [
             ((5,), [2], [0], [5]),
@@ -399,7 +405,14 @@ SELECT = [
             lambda dy, x, k=k, d=d: dy.kmax_pooling(x, k, d),
             lambda x, k=k, d=d: greatest(x, k, d),
         )
-        for s, k, d in [((3, 7), 2, 1), ((3, 7), 7, 1), ((7, 3), 3, 0), ((6,), 2, 0), ((2, 5, 3), 3, 1), ((2, 3, 5), 1, 2)]
+        for s, k, d in [
+            ((3, 7), 2, 1),
+            ((3, 7), 7, 1),
+            ((7, 3), 3, 0),
+            ((6,), 2, 0),
+            ((2, 5, 3), 3, 1),
+            ((2, 3, 5), 1, 2),
+        ]
     ],
     one("input-one_hot", (4,), lambda dy, x: x + dy.one_hot(4, 2), lambda x: x + np.eye(4)[2]),
     whole(
