@@ -79,7 +79,7 @@ def measure(dy, set_batching) -> dict[str, float]:
         start = pc.add_parameters(hidden)
         table = pc.add_lookup_parameters((100, hidden))
 
-        def loss():
+        def loss(hidden=hidden, cell=cell, bias=bias, start=start, table=table):
             losses, count = [], 0
             for sentence in range(64):
                 h = c = start
@@ -171,7 +171,8 @@ def main() -> None:
     rounds: dict[str, list[dict[str, float]]] = {library: [] for library in children}
     for i in range(args.rounds + 1):
         for library, child in children.items():
-            assert child.stdin and child.stdout
+            assert child.stdin
+            assert child.stdout
             child.stdin.write("\n")
             child.stdin.flush()
             answer = child.stdout.readline()

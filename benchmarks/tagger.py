@@ -27,9 +27,7 @@ def run(engine: str, python: str, epochs: int, options: list[str]) -> list[tuple
     with tempfile.TemporaryDirectory() as folder:
         command = [python, str(TAGGER), "train", "--engine", engine, "--model", folder, "--epochs", str(epochs)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command + options, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        done = subprocess.run(command + options, env=environment, text=True, capture_output=True)
     if done.returncode:
         sys.exit(f"{engine} failed:\n{done.stderr}")
     return [(float(m[3]), float(m[5])) for m in EPOCH.finditer(done.stdout)]

@@ -125,12 +125,12 @@ def _read_environment_and_options() -> None:
                 raise NotImplementedError(f"--dynet-{name} {value} is not done yet")
         else:
             raise ValueError(f"unknown option --dynet-{name}")
-    for name, value in given.items():
-        if value is not None:
+    for name, text in given.items():
+        if text is not None:
             try:
-                float(value.split(",")[0])
+                float(text.split(",")[0])
             except ValueError:
-                raise ValueError(f"--dynet-{name} needs a number, not {value!r}") from None
+                raise ValueError(f"--dynet-{name} needs a number, not {text!r}") from None
     set(
         given["mem"],
         int(given["seed"]) if given["seed"] is not None else None,

@@ -90,11 +90,11 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 
 cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
                       Failure* failure) noexcept nogil:
-    cdef uint32_t n_batches = 0, i
+    cdef uint32_t n_batches = 0
     if plan(g, targets, n, strategy, &n_batches):
         failure.needed = g.n_nodes * sizeof(uint32_t)
         return -1
-    for i in range(n_batches):
+    for _ in range(n_batches):
         if run(g, &batches_of(g)[g.n_batches], failure):
             drop_plan(g)
             return -1

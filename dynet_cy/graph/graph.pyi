@@ -1,13 +1,15 @@
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NoReturn, Union
+from types import EllipsisType
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
 # Numbers that stand beside expressions.
-_Number: TypeAlias = Union[float, np.floating[Any], np.integer[Any]]
-_Index: TypeAlias = Union[int, np.integer[Any], slice, tuple[Union[int, np.integer[Any], slice], ...]]
+_Number: TypeAlias = float | np.floating[Any] | np.integer[Any]
+_Key: TypeAlias = int | np.integer[Any] | slice | EllipsisType
+_Index: TypeAlias = _Key | tuple[_Key, ...]
 
 class StaleExpressionError(RuntimeError): ...
 

@@ -1,6 +1,6 @@
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any, Union, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,11 @@ from dynet_cy.graph.graph import Expression
 from dynet_cy.initializers import PyInitializer
 from dynet_cy.memory.storage import Storage
 
-_FileName: TypeAlias = Union[str, PathLike[str]]
+_FileName: TypeAlias = str | PathLike[str]
 _Floats: TypeAlias = npt.NDArray[np.float32]
-_Init: TypeAlias = Union[PyInitializer, float, npt.NDArray[Any], str, None]
-_Indices: TypeAlias = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
-_Shape: TypeAlias = Union[int, tuple[int, ...], list[int]]
+_Init: TypeAlias = PyInitializer | float | npt.NDArray[Any] | str | None
+_Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+_Shape: TypeAlias = int | tuple[int, ...] | list[int]
 
 class _Stored(Expression):
     def name(self) -> str: ...

@@ -10,10 +10,10 @@ import numbers
 import numpy as np
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, Tensor, axis_of, element, same_shape, size_of, total_of,
+    Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.graph cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_SUB, Expression, apply,
@@ -241,7 +241,7 @@ cdef void emax_forward(const Call* c) noexcept nogil:
         memcpy(element(&c.y, b), element(&c.x[0], b), n * sizeof(float))
         for i in range(1, c.n):
             K.binary_fwd[DY_BINARY_max](n, element(&c.y, b), 1, element(&c.x[i], b), 1,
-                                     element(&c.y, b))
+                                        element(&c.y, b))
 
 
 cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:

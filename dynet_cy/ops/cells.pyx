@@ -79,7 +79,7 @@ cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
     for i in range(2, c.n, 2):
         total += K.sumsq(rows_of(&c.x[i].dim), element(&c.x[i], b))
     K.rng[<int>DY_RNG_normal](c.seed, <uint32_t>(c.stream >> 32),
-                         (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0,
+                              (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0,
                          rows_of(&c.y.dim), 0, 1, c.work)
     return sqrt(total)
 
@@ -230,7 +230,7 @@ cdef void masked_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         K.binary_fwd[<int>DY_BINARY_mul](rows_of(&c.y.dim), element(&c.x[0], b), 1,
-                                    element(&c.x[1], b) + c.attrs[0].i, 1, element(&c.y, b))
+                                         element(&c.x[1], b) + c.attrs[0].i, 1, element(&c.y, b))
 
 
 cdef void masked_backward(const Call* c, uint32_t i) noexcept nogil:

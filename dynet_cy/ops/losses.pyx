@@ -236,11 +236,11 @@ cdef int poisson_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void poisson_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
-    cdef double l, x
+    cdef double log_mean, x
     for b in range(c.y.dim.bd):
-        l = element(&c.x[0], b)[0]
+        log_mean = element(&c.x[0], b)[0]
         x = c.items[b]
-        c.y.v[b] = <float>(exp(l) - x * l + lgamma(x + 1))
+        c.y.v[b] = <float>(exp(log_mean) - x * log_mean + lgamma(x + 1))
 
 
 cdef void poisson_backward(const Call* c, uint32_t i) noexcept nogil:

@@ -1,10 +1,8 @@
-from typing import Union
-
 from typing_extensions import TypeAlias
 
 from dynet_cy.graph.graph import Expression
 
-_Shape: TypeAlias = Union[int, tuple[int, ...], list[int]]
+_Shape: TypeAlias = int | tuple[int, ...] | list[int]
 
 def dropout(x: Expression, p: float) -> Expression: ...
 def dropout_dim(x: Expression, d: int, p: float) -> Expression: ...

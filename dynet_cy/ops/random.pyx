@@ -50,7 +50,7 @@ cdef void dropout_forward(const Call* c) noexcept nogil:
     for b in range(c.y.dim.bd):
         draw_mask(c, b, n, element(&c.y, b))
         K.binary_fwd[<int>DY_BINARY_mul](n, element(&c.y, b), 1, element(&c.x[0], b), 1,
-                                    element(&c.y, b))
+                                         element(&c.y, b))
 
 
 cdef void dropout_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -60,7 +60,7 @@ cdef void dropout_backward(const Call* c, uint32_t i) noexcept nogil:
         draw_mask(c, b, n, c.work)
         # The slope of mask x in x is the mask.
         K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, element(&c.x[0], b), 1, element(&c.y, b),
-                                      element(&c.dy, b), element(&c.dx, b), 1)
+                                           element(&c.dy, b), element(&c.dx, b), 1)
 
 
 cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
@@ -115,7 +115,7 @@ cdef void dropout_dim_forward(const Call* c) noexcept nogil:
             for k in range(n):
                 at = (o * n + k) * inner
                 K.binary_fwd[<int>DY_BINARY_mul](inner, c.work + o * inner, 1,
-                                            element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
+                                                 element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
 
 
 cdef void dropout_dim_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -128,8 +128,8 @@ cdef void dropout_dim_backward(const Call* c, uint32_t i) noexcept nogil:
             for k in range(n):
                 at = (o * n + k) * inner
                 K.binary_bwd_b[<int>DY_BINARY_mul](inner, c.work + o * inner, 1,
-                                              element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
-                                              element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
+                                                   element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
+                                                   element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
 
 
 cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:

@@ -80,13 +80,12 @@ cdef void walk_of(const Tensor* x, const Tensor* y, uint32_t mask, Walk* w) noex
 
 cdef void walk(const Walk* w, const Sweep* s, Run run) noexcept nogil:
     cdef size_t[9] at
-    cdef size_t _k
     cdef size_t i = 0, o = 0, runs = 1
     cdef uint32_t a
     memset(at, 0, sizeof(at))
     for a in range(1, w.n):
         runs *= w.size[a]
-    for _k in range(runs):
+    for _ in range(runs):
         run(s, w.size[0], i, o, w.stride[0] != 0)
         i += w.size[0]
         a = 1
@@ -535,14 +534,14 @@ cdef size_t extreme_kept(const Call* c) noexcept nogil:
 cdef void extreme(const Call* c, float sign) noexcept nogil:
     """The greatest of sign x, and in c.kept where it is."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, _j, k, p, best
+    cdef size_t b, k, p, best
     cdef float top
     cdef const float* x
     cdef float* y = c.y.v
     cdef uint32_t* where = <uint32_t*>c.kept
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
-        for _j in range(s.post):
+        for _ in range(s.post):
             if s.pre == 1 and sign > 0:
                 best = K.argmax(s.len, x)
                 y[0] = x[best]
@@ -580,13 +579,13 @@ cdef void min_dim_forward(const Call* c) noexcept nogil:
 
 cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, _j, p
+    cdef size_t b, p
     cdef float* dx
     cdef const float* dy = c.dy.v
     cdef const uint32_t* where = <uint32_t*>c.kept
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, <uint32_t>b)
-        for _j in range(s.post):
+        for _ in range(s.post):
             for p in range(s.pre):
                 dx[where[p] * s.pre + p] += dy[p]
             dx += s.pre * s.len
@@ -625,13 +624,13 @@ cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void cumsum_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, _j, k
+    cdef size_t b, k
     cdef float total
     cdef const float* x
     cdef float* y = c.y.v
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
-        for _j in range(s.post):
+        for _ in range(s.post):
             if s.pre == 1:
                 total = 0
                 for k in range(s.len):
@@ -651,12 +650,12 @@ cdef size_t cumsum_work(const Call* c, int i) noexcept nogil:
 
 cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, _j, k, p, at
+    cdef size_t b, k, p, at
     cdef float* dx
     cdef const float* dy = c.dy.v
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, <uint32_t>b)
-        for _j in range(s.post):
+        for _ in range(s.post):
             memset(c.work, 0, s.pre * sizeof(float))
             for k in range(s.len):
                 at = (s.len - 1 - k) * s.pre
@@ -695,7 +694,7 @@ cdef inline bint is_infinite(float x) noexcept nogil:
 
 cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, _j, k, p
+    cdef size_t b, k, p
     cdef const float* x
     cdef float* y = c.y.v
     cdef float* top = c.work
@@ -709,7 +708,7 @@ cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
             K.logsumexp(s.len, s.post, x, y)
             y += s.post
             continue
-        for _j in range(s.post):
+        for _ in range(s.post):
             K.fill(s.pre, -3.4e38, top)
             for k in range(s.len):
                 K.binary_fwd[DY_BINARY_max](s.pre, top, 1, x + k * s.pre, 1, top)
@@ -729,7 +728,7 @@ cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
 
 cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, _j, _k, p
+    cdef size_t b, p
     cdef const float* x
     cdef float* dx
     cdef const float* y = c.y.v
@@ -746,8 +745,8 @@ cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
             y += s.post
             dy += s.post
             continue
-        for _j in range(s.post):
-            for _k in range(s.len):
+        for _ in range(s.post):
+            for _ in range(s.len):
                 K.binary_fwd[DY_BINARY_sub](s.pre, x, 1, y, 1, e)
                 K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
                 for p in range(s.pre):

@@ -174,7 +174,6 @@ cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, f
 cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
     """One batch element from x to y, or its gradient `back`."""
     cdef size_t[7] at
-    cdef size_t _k
     cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0
     cdef uint32_t a
     if v.n == 1:
@@ -188,7 +187,7 @@ cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept 
     stride = v.step[1]
     for a in range(2, v.n):
         planes *= v.size[a]
-    for _k in range(planes):
+    for _ in range(planes):
         move_plane(m, n, v.step[0], stride, x, y, back, acc)
         y += m * n
         a = 2

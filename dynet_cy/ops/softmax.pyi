@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -7,8 +7,8 @@ from typing_extensions import TypeAlias
 
 from dynet_cy.graph.graph import Expression
 
-_Int: TypeAlias = Union[int, np.integer[Any]]
-_Ints: TypeAlias = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
+_Int: TypeAlias = int | np.integer[Any]
+_Ints: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 def softmax(x: Expression, d: int = 0) -> Expression: ...
 def log_softmax(x: Expression, restrict: _Ints | None = None) -> Expression: ...

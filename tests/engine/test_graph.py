@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
-from dynet_cy.graph.graph import set_autobatching
-from dynet_cy.model.parameters import const_parameter
 
 import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
+from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.model.parameters import const_parameter
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import os
 
 import numpy as np
 import pytest
-from dynet_cy.model.parameters import const_parameter, lookup, lookup_batch, parameter
 
 import dynet_cy as dy
+from dynet_cy.model.parameters import const_parameter, lookup, lookup_batch, parameter
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dynet_cy.graph.graph import set_seed
 
 import dynet_cy as dy
+from dynet_cy.graph.graph import set_seed
 
 # Ops that draw, where their family is there.
 DRAWS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dynet_cy.graph.graph import set_autobatching
-from dynet_cy.ops.registry import describe
 from table import CASES, Case
 
 import dynet_cy as dy
+from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.ops.registry import describe
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 each_with_gradient = pytest.mark.parametrize("case", [c for c in CASES if c.grad is not False], ids=lambda c: c.id)
