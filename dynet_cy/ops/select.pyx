@@ -504,7 +504,7 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
     cdef size_t _k
     cdef ptrdiff_t[7] step
     cdef ptrdiff_t size = 1, o = 0
-    cdef size_t j, m, runs
+    cdef size_t _k, j, m, runs
     cdef uint32_t a, nd = c.y.dim.nd
     for a in range(nd):
         step[a] = size * <int32_t>items[3 * a + 1]
