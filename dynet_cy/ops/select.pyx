@@ -501,7 +501,6 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
     """One batch element from x to y, or its gradient `back`."""
     cdef const uint32_t* items = c.items + b * c.item_count
     cdef size_t[7] at
-    cdef size_t _k
     cdef ptrdiff_t[7] step
     cdef ptrdiff_t size = 1, o = 0
     cdef size_t _k, j, m, runs
