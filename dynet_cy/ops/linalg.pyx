@@ -192,7 +192,7 @@ cdef Op* DOT_PRODUCT = register(b"dot_product", b"a b", dot_product_dim, dot_pro
                                 dot_product_backward)
 
 
-def dot_product(Expression x not None, Expression y not None):
+def dot_product(x, y):
     """Sum of the products of corresponding elements.
 
     Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.
