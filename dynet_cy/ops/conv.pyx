@@ -6,7 +6,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, element, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, apply2, apply2x
+from dynet_cy.graph.graph cimport Extra, apply, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_shift, K, dy_conv_work, dy_window, dy_window_init,
 )

@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
-from dynet_cy.graph.graph cimport Expression, Extra, apply1x, apply2, apply2x
+from dynet_cy.graph.graph cimport Extra, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
     DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,

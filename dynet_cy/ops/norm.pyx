@@ -4,7 +4,7 @@ from libc.math cimport sqrt
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
-from dynet_cy.graph.graph cimport Expression, apply, apply2
+from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
