@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from table import Case
+from case import Case
 
 
 def one(case: str, shape, build: Callable, f: Callable, **more) -> Case:

@@ -6,7 +6,7 @@ import math
 from itertools import product
 
 import numpy as np
-from table import Case, logistic
+from case import Case, logistic
 
 
 def normalized(x, axis=0):

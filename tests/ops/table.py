@@ -9,77 +9,12 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 
 import numpy as np
-
-
-@dataclass(frozen=True)
-class Case:
-    """One use of an op.
-
-    Attributes:
-        id: name of the op, then what is special about this use.
-        shapes: shape of one batch element of each argument.
-        build: makes the expression: ``build(dy, xs)`` with dy the package, xs expressions.
-        reference: the same in numpy: ``reference(xs)`` with float64 arrays of one batch element.
-        low, high: range of the arguments' elements; one number, or one for each argument.
-        batches: batch sizes to run with, one tuple with a number for each argument;
-            all 1, all 3, and each argument 1 while the others have 3, when None.
-        whole_batch: whether reference takes all of the batch at once; then the last
-            axis of each argument, and of the result, is the batch.
-        grad: whether there is a gradient; False for ops that have none, a tuple of
-            bools if only some arguments have one.
-        tol: greatest difference from the reference, relative to the size of the values.
-        leaves: the ops of graph leaves that this case covers besides inputs.
-    """
-
-    id: str
-    shapes: Sequence[tuple[int, ...]]
-    build: Callable
-    reference: Callable
-    low: float | Sequence[float] = -1.0
-    high: float | Sequence[float] = 1.0
-    batches: Sequence[tuple[int, ...]] | None = None
-    whole_batch: bool = False
-    grad: bool | tuple[bool, ...] = True
-    tol: float = 1e-5
-    leaves: tuple[str, ...] = ()
-
-    def batch_sizes(self) -> list[tuple[int, ...]]:
-        """The batch sizes to run with, without repetition."""
-        if self.batches is not None:
-            return list(dict.fromkeys(tuple(b) for b in self.batches))
-        n = len(self.shapes)
-        every = [(1,) * n, (3,) * n]
-        every += [tuple(1 if k == i else 3 for k in range(n)) for i in range(n)] if n > 1 else []
-        return list(dict.fromkeys(every))
-
-    def has_gradient(self, i: int) -> bool:
-        return self.grad if isinstance(self.grad, bool) else self.grad[i]
-
-    def sample(self, rng: np.random.Generator, sizes: Sequence[int]) -> list[np.ndarray]:
-        """Random arguments, with the batch as the last axis."""
-        out = []
-        for i, (shape, size) in enumerate(zip(self.shapes, sizes)):
-            low = self.low if np.isscalar(self.low) else self.low[i]
-            high = self.high if np.isscalar(self.high) else self.high[i]
-            out.append(rng.uniform(low, high, (*shape, size)).astype(np.float32))
-        return out
-
-    def expected(self, xs: Sequence[np.ndarray]) -> np.ndarray:
-        """The result in float64, with the batch as the last axis."""
-        xs = [np.asarray(x, np.float64) for x in xs]
-        if self.whole_batch:
-            return np.asarray(self.reference(xs), np.float64)
-        size = max((x.shape[-1] for x in xs), default=1)
-        parts = [
-            np.asarray(self.reference([x[..., min(b, x.shape[-1] - 1)] for x in xs]), np.float64) for b in range(size)
-        ]
-        return np.stack(parts, axis=-1)
+from case import Case, logistic
 
 
 def broadcast(f: Callable) -> Callable:
@@ -96,10 +31,6 @@ def broadcast(f: Callable) -> Callable:
 def vectorized(f: Callable) -> Callable:
     """A function of one number as one of arrays."""
     return np.vectorize(f, otypes=[np.float64])
-
-
-def logistic(x):
-    return 1 / (1 + np.exp(-x))
 
 
 def unary(

@@ -1,4 +1,4 @@
-"""The float64 update rules of tests/train/reference.py against DyNet."""
+"""Trainers against the float64 update rules of reference.py: ours, and DyNet's where it is installed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.peer
-dynet = pytest.importorskip("dynet")
-
 
 def load_reference() -> Any:
-    path = Path(__file__).resolve().parent.parent / "train" / "reference.py"
+    path = Path(__file__).resolve().parent / "reference.py"
     spec = importlib.util.spec_from_file_location("trainer_reference", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -23,6 +20,15 @@ def load_reference() -> Any:
 
 
 reference = load_reference()
+dy: Any = None
+
+
+@pytest.fixture(autouse=True, params=["dynet_cy", pytest.param("dynet", marks=pytest.mark.peer)])
+def library(request: pytest.FixtureRequest) -> str:
+    global dy
+    dy = pytest.importorskip(request.param)
+    return request.param
+
 
 ARGUMENTS: dict[str, list[dict[str, float]]] = {
     "SimpleSGDTrainer": [{}, {"learning_rate": 0.5}],
@@ -43,24 +49,25 @@ class Pair:
     def __init__(self, name: str, arguments: dict[str, float], weight_decay: float = 0.0) -> None:
         rng = np.random.default_rng(3)
         start = [rng.normal(size=s).astype(np.float32) for s in ((2, 3), (4,), (5, 3))]
-        self.model = dynet.ParameterCollection()
-        self.model.set_weight_decay(weight_decay)
+        self.model = dy.ParameterCollection()
+        if weight_decay:
+            self.model.set_weight_decay(weight_decay)
         self.w = self.model.add_parameters((2, 3), init=start[0])
         self.b = self.model.add_parameters((4,), init=start[1])
         self.e = self.model.add_lookup_parameters((5, 3), init=start[2])
-        self.trainer = getattr(dynet, name)(self.model, **arguments)
+        self.trainer = getattr(dy, name)(self.model, **arguments)
         self.reference = reference.ReferenceTrainer(name, start[:2], start[2:], weight_decay, **arguments)
 
     def step(self, gw: np.ndarray | None, gb: np.ndarray | None, rows: dict[int, np.ndarray]) -> None:
-        dynet.renew_cg()
+        dy.renew_cg()
         parts = []
         if gw is not None:
-            parts.append(dynet.sum_elems(dynet.cmult(self.w, dynet.inputTensor(gw))))
+            parts.append(dy.sum_elems(dy.cmult(self.w, dy.inputTensor(gw))))
         if gb is not None:
-            parts.append(dynet.dot_product(self.b, dynet.inputTensor(gb)))
-        parts += [dynet.dot_product(self.e[i], dynet.inputTensor(g)) for i, g in rows.items()]
+            parts.append(dy.dot_product(self.b, dy.inputTensor(gb)))
+        parts += [dy.dot_product(self.e[i], dy.inputTensor(g)) for i, g in rows.items()]
         if parts:
-            loss = dynet.esum(parts)
+            loss = dy.esum(parts)
             loss.forward()
             loss.backward()
         table = np.zeros((5, 3))
@@ -70,7 +77,7 @@ class Pair:
         self.reference.update([gw, gb, table], [list(rows)])
 
     def check(self) -> None:
-        dynet.renew_cg()
+        dy.renew_cg()
         found = [self.w.npvalue(), self.b.npvalue(), self.e.npvalue().T]
         for have, want in zip(found, self.reference.values):
             np.testing.assert_allclose(have, want, rtol=2e-5, atol=2e-6)
@@ -117,7 +124,9 @@ def test_clipping(threshold: float) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), CASES)
-def test_weight_decay(name: str, arguments: dict[str, float]) -> None:
+def test_weight_decay(name: str, arguments: dict[str, float], library: str) -> None:
+    if library == "dynet_cy":
+        pytest.skip("weight decay is not done yet")
     pair = Pair(name, arguments, weight_decay=0.2)
     run(pair)  # far enough for the factor to start again from 1
     assert pair.reference.factor > reference.RESCALE_BELOW
