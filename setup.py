@@ -34,6 +34,9 @@ USES_BLAS = set(EXTRA_SOURCES)
 # sqrt and rounding become vector instructions only when they need not report errors.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
+# Headers that no kernel includes.
+ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "op.h", "storage.h", "tensor.h", "unary.h"}
+
 DIRECTIVES = {
     "language_level": 3,
     "binding": False,
@@ -111,8 +114,7 @@ class BuildExt(build_ext):
     def set_flags(self, ext: Extension):
         ext.include_dirs += ["include", f"{PACKAGE}/kernels/native", *self.package_dirs(ext)]
         ext.define_macros += [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
-        headers = [*(HERE / "include").rglob("*"), *(HERE / PACKAGE / "kernels" / "native").rglob("*")]
-        ext.depends += relative(p for p in headers if p.is_file())
+        ext.depends += self.headers(ext)
         if ext.name in USES_BLAS:
             self.link_blas(ext)
         if os.name == "posix":
@@ -120,6 +122,17 @@ class BuildExt(build_ext):
             ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
+
+    @staticmethod
+    def headers(ext: Extension) -> list[str]:
+        """What a change must rebuild: kernels take minutes and share no headers with the engine."""
+        headers = [p for p in (HERE / "include").rglob("*") if p.is_file()]
+        if ext.name in USES_BLAS:
+            headers = [p for p in headers if p.name not in ENGINE_HEADERS]
+            headers += [p for p in (HERE / PACKAGE / "kernels" / "native").rglob("*") if p.is_file()]
+        else:
+            headers = [p for p in headers if p.suffix != ".inl"]
+        return relative(headers)
 
     @staticmethod
     def package_dirs(ext: Extension) -> list[str]:

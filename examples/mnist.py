@@ -170,12 +170,15 @@ def train(args: argparse.Namespace, training: Digits, test: Digits) -> None:
     rng = random.Random(args.seed)
     order = list(range(len(training[1])))
     print(f"{args.model}, {args.batching} batching: {len(order)} training and {len(test[1])} test images")
+    done, steps = 0, args.epochs * len(order)
     for epoch in range(1, args.epochs + 1):
         rng.shuffle(order)
         shuffled = training[0][order], training[1][order]
         total, start = 0.0, time.perf_counter()
         with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
             for images, labels in minibatches(shuffled, args.batch):
+                trainer.learning_rate = args.learning_rate * (1 - done / steps)
+                done += len(labels)
                 dy.renew_cg()
                 loss = loss_of(network, images, labels)
                 value = loss.value()

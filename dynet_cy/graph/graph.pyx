@@ -710,6 +710,9 @@ cdef class ComputationGraph:
         self.keep = set()
         self.leaves = {}
         self.renew(autobatching=autobatching)
+        # Random streams count the renewals that the program asks for.
+        self.g.n_renewals = 0
+        self.g.stream = <uint64_t>self.g.stream_number << 32
 
     cdef int open_arenas(self) except -1:
         cdef int i

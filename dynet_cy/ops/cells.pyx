@@ -80,7 +80,7 @@ cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
         total += K.sumsq(rows_of(&c.x[i].dim), element(&c.x[i], b))
     K.rng[<int>DY_RNG_normal](c.seed, <uint32_t>(c.stream >> 32),
                               (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0,
-                         rows_of(&c.y.dim), 0, 1, c.work)
+                              rows_of(&c.y.dim), 0, 1, c.work)
     return sqrt(total)
 
 

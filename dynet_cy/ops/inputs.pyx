@@ -178,6 +178,37 @@ def matInput(d1, d2):
     return from_values(np.zeros((int(d1), int(d2)), np.float32), "matInput", False)
 
 
+def one_hot(d, idx, device=""):
+    """Vectors with a 1 in one place and 0 in all others.
+
+    Args:
+        d: number of elements.
+        idx: the place of the 1, or a list of places, one for each batch element.
+        device: only "" and "CPU" so far.
+
+    Returns:
+        Expression of shape ``{d}``.
+
+    Raises:
+        IndexError: a place is not from 0 to d - 1.
+    """
+    cdef Dim dim
+    cdef float* v
+    check_device(device, "one_hot")
+    places = np.atleast_1d(idx)
+    if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
+        raise TypeError(f"one_hot: idx must be a number or a list of them, not {idx!r}")
+    dim_with_batch(d, len(places), &dim, "one_hot")
+    for i in places.tolist():
+        if i < 0 or i >= d:
+            raise IndexError(f"one_hot: index {i} is not from 0 to {d - 1}")
+    x = new_leaf(&dim, &v)
+    K.fill(total_of(&dim), 0, v)
+    for b, i in enumerate(places.tolist()):
+        v[<size_t>b * dim.d[0] + <size_t>i] = 1
+    return x
+
+
 cdef int check_device(str device, str op) except -1:
     if device not in ("", "CPU"):
         raise RuntimeError(f"{op}: Invalid device name: {device}; there is only CPU so far")

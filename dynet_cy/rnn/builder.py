@@ -266,7 +266,11 @@ class _RNNBuilder:
     def _masks(self, binding: _Binding, batch_size: int) -> Masks:
         """The masks of the layers in a graph. Drawn when first needed, and again when the rates have changed."""
         masks = binding.masks
-        if masks is None or binding.mask_rates != self._rates or not all(is_fresh(e) for e in masks[-1] if e):
+        if (
+            masks is None
+            or binding.mask_rates != self._rates
+            or not all(is_fresh(e) for e in masks[-1] if e is not None)
+        ):
             masks = self._draw_masks(binding, batch_size)
         return masks
 

@@ -197,8 +197,13 @@ SHAPE = [
     ],
     one("reshape-number", (4, 3), lambda dy, x: dy.reshape(x, 12), flat),
     one("reshape-list", (4, 3), lambda dy, x: dy.reshape(x, [np.int32(6), 2]), lambda x: as_shape(x, (6, 2))),
-    whole("reshape-to-batch", (4, 3), lambda dy, x: dy.reshape(x, (2,), 6), lambda x: as_shape(x, (2, 6)), [(1,)]),
-    whole("reshape-batch", (4, 2), lambda dy, x: dy.reshape(x, (2,), 4 * x.dim()[1]), lambda x: as_shape(x, (2, -1))),
+    whole("reshape-to-batch", (4, 3), lambda dy, x: dy.reshape(x, (2, 2), 3), lambda x: as_shape(x, (2, 2, 3)), [(1,)]),
+    whole(
+        "reshape-batch",
+        (4, 2),
+        lambda dy, x: dy.mean_batches(dy.reshape(x, (2,), 4 * x.dim()[1])),
+        one_batch(lambda x: as_shape(x, (2, -1)).mean(-1)),
+    ),
     whole("reshape-from-batch", (4, 2), lambda dy, x: dy.reshape(x, (8 * x.dim()[1],)), lambda x: flat(x)[:, None]),
     whole(
         "reshape-same-batch", (4,), lambda dy, x: dy.reshape(x, (2, 2), x.dim()[1]), lambda x: as_shape(x, (2, 2, -1))
@@ -289,4 +294,150 @@ SHAPE = [
     ),
 ]
 
-CASES = [*REDUCE, *SHAPE]
+PICKS = [((5,), 3, 0), ((4, 3), 1, 0), ((4, 3), 2, 1), ((2, 3, 4), 1, 0), ((2, 3, 4), 2, 1), ((2, 3, 4), 3, 2)]
+PICKS += [((40, 20), 7, 0), ((40, 20), 7, 1), ((600,), 599, 0)]  # greater ones batch by another rule
+RANGES = [((5,), 1, 4, 0), ((4, 3), 0, 2, 0), ((4, 3), 1, 3, 1), ((2, 3, 4), 1, 2, 2), ((2, 3, 4), 0, 2, 1)]
+RANGES += [((40, 20), 3, 33, 0), ((40, 20), 3, 13, 1), ((4, 3), 0, 4, 0)]
+
+
+def numbered(x, indices, d: int):
+    """The part with its own index along an axis of each batch element; one element serves for all."""
+    parts = [np.take(x[..., b if x.shape[-1] > 1 else 0], i, d) for b, i in enumerate(indices)]
+    return np.stack([np.atleast_1d(p) for p in parts], -1)
+
+
+def index(case: str, shape, key, **more) -> Case:
+    """The same key for an expression and an array."""
+    return one(case, shape, lambda dy, x: x[key], lambda x: np.atleast_1d(x[key]), **more)
+
+
+SELECT = [
+    *[
+        one(
+            name_of("pick", s, i, d),
+            s,
+            lambda dy, x, i=i, d=d: dy.pick(x, i, d),
+            lambda x, i=i, d=d: np.atleast_1d(np.take(x, i, d)),
+        )
+        for s, i, d in PICKS
+    ],
+    one("pick-default", (4, 3), lambda dy, x: dy.pick(x), lambda x: x[0]),
+    one("pick-numpy", (4, 3), lambda dy, x: dy.pick(x, index=np.int64(2), dim=np.uint8(1)), lambda x: x[:, 2]),
+    *[
+        whole(
+            name_of("pick_batch", s, d),
+            s,
+            lambda dy, x, i=i, d=d: dy.pick_batch(x, i, d),
+            lambda x, i=i, d=d: numbered(x, i, d),
+        )
+        for s, i, d in [
+            ((5,), [4, 0, 4], 0),
+            ((4, 3), [3, 0, 1], 0),
+            ((4, 3), np.array([2, 2, 0]), 1),
+            ((40, 20), (1, 2, 39), 0),
+        ]
+    ],
+    *[
+        one(
+            name_of("pick_range", s, i, j, d),
+            s,
+            lambda dy, x, i=i, j=j, d=d: dy.pick_range(x, i, j, d),
+            lambda x, i=i, j=j, d=d: np.take(x, range(i, j), d),
+        )
+        for s, i, j, d in RANGES
+    ],
+    one("pickrange", (4, 3), lambda dy, x: dy.pickrange(x, 1, 3), lambda x: x[1:3]),
+    *[
+        case
+        for s in [(), (5,), (4, 3)]
+        for case in [
+            whole(
+                name_of("pick_batch_elem", s),
+                s,
+                lambda dy, x: dy.pick_batch_elem(x, x.dim()[1] - 1),
+                one_batch(lambda x: x[..., -1]),
+            ),
+            whole(
+                name_of("pick_batch_elems", s),
+                s,
+                lambda dy, x: dy.pick_batch_elems(x, [x.dim()[1] - 1, 0, 0]),
+                lambda x: x[..., [-1, 0, 0]],
+            ),
+        ]
+    ],
+    one("select_rows", (4, 3), lambda dy, x: dy.select_rows(x, [2, 0, 2]), lambda x: x[[2, 0, 2]]),
+    one("select_rows-numpy", (4, 3), lambda dy, x: dy.select_rows(x, np.array([3])), lambda x: x[[3]]),
+    one("select_rows-vector", (5,), lambda dy, x: dy.select_rows(x, [1, 4]), lambda x: x[[1, 4]]),
+    one("select_rows-3", (4, 3, 2), lambda dy, x: dy.select_rows(x, (3, 1)), lambda x: x[[3, 1]]),
+    one("select_cols", (4, 3), lambda dy, x: dy.select_cols(x, [2, 0, 0, 1]), lambda x: x[:, [2, 0, 0, 1]]),
+    one("select_cols-3", (4, 3, 2), lambda dy, x: dy.select_cols(x, [1]), lambda x: x[:, [1]]),
+    *[
+        one(
+            name_of("strided_select", s, step, start, end),
+            s,
+            lambda dy, x, a=(step, start, end): dy.strided_select(x, *a),
+            lambda x, k=tuple(slice(*r) for r in zip(start, end, step)): x[k],
+        )
+        for s, step, start, end in [
+            ((5,), [2], [0], [5]),
+            ((5, 6), [2, 3], [1, 0], [5, 6]),
+            ((5, 6), [1, 1], [1, 2], [4, 6]),
+            ((5, 6), [2], [1], [4]),
+            ((4, 3, 5), [1, 1, 2], [0, 1, 1], [4, 3, 5]),
+            ((4, 3, 5), [3, 2, 4], [0, 0, 0], [4, 3, 5]),
+        ]
+    ],
+    one("strided_select-defaults", (5, 6), lambda dy, x: dy.strided_select(x, [2, 2], [1], []), lambda x: x[1::2, ::2]),
+    whole(
+        "strided_select-batch",
+        (5, 6),
+        lambda dy, x: dy.sum_batches(dy.strided_select(x, [2, 1, 2], [0, 1, 0], [5, 4, x.dim()[1]])),
+        one_batch(lambda x: x[::2, 1:4, ::2].sum(-1)),
+    ),
+    *[
+        one(
+            name_of("kmax_pooling", s, k, d),
+            s,
+            lambda dy, x, k=k, d=d: dy.kmax_pooling(x, k, d),
+            lambda x, k=k, d=d: greatest(x, k, d),
+        )
+        for s, k, d in [
+            ((3, 7), 2, 1),
+            ((3, 7), 7, 1),
+            ((7, 3), 3, 0),
+            ((6,), 2, 0),
+            ((2, 5, 3), 3, 1),
+            ((2, 3, 5), 1, 2),
+        ]
+    ],
+    one("input-one_hot", (4,), lambda dy, x: x + dy.one_hot(4, 2), lambda x: x + np.eye(4)[2]),
+    whole(
+        "input-one_hot-batch",
+        (4,),
+        lambda dy, x: x + dy.one_hot(4, [2, 0, np.int64(3)]),
+        lambda x: x + np.eye(4)[:, [2, 0, 3]],
+    ),
+    index("index", (4, 3), 2),
+    index("index-last", (4, 3), -1),
+    index("index-numpy", (4, 3), np.int64(1)),
+    index("index-vector", (5,), -2),
+    index("index-slice", (4, 3), slice(1, 3)),
+    index("index-slice-end", (4, 3), slice(None, -1)),
+    index("index-slice-step", (5, 3), slice(None, None, 2)),
+    index("index-slice-back", (5, 3), slice(None, None, -1)),
+    index("index-slices", (5, 4), (slice(1, 4), slice(0, 2))),
+    index("index-slice-cols", (5, 4), (slice(None), slice(1, 3))),
+    index("index-steps", (5, 4, 3), (slice(4, 0, -2), slice(None), slice(None, None, 2))),
+    index("index-numbers", (5, 4), (1, -1)),
+    index("index-column", (5, 4), (slice(None), 2)),
+    index("index-mixed", (5, 4, 3), (slice(1, None), 2, slice(None, None, -1))),
+    index("index-ellipsis", (5, 4, 3), (..., 1)),
+    whole(
+        "index-batch",
+        (5, 4),
+        lambda dy, x: dy.sum_batches(x[1:, :, ::2]),
+        one_batch(lambda x: x[1:, :, ::2].sum(-1)),
+    ),
+]
+
+CASES = [*REDUCE, *SHAPE, *SELECT]

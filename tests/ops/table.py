@@ -252,6 +252,12 @@ PRODUCTS = [
             [(2,), (2, 3), (3,), (2, 3), (3,), (2, 3), (3,), (2, 3), (3,), (2, 3), (3,)],
         ]
     ],
+    # Terms without a batch beside terms with one.
+    *[
+        Case(f"affine_transform-terms-{shapes_id(s)}", s, lambda dy, xs: dy.affine_transform(xs), affine, batches=sizes)
+        for sizes in [[(1, 1, 1, 1, 3), (1, 1, 1, 3, 1), (1, 3, 1, 1, 1), (1, 1, 3, 1, 1), (3, 1, 1, 1, 1)]]
+        for s in [[(4,), (4, 3), (3,), (4, 2), (2,)], [(4,), (4, 3), (3, 2), (4, 5), (5, 2)]]
+    ],
     Case("dot_product", [(5,), (5,)], lambda dy, xs: dy.dot_product(*xs), lambda xs: xs[0] @ xs[1]),
     Case(
         "dot_product-matrices",

@@ -1,0 +1,668 @@
+"""Selections: elements, ranges, rows, columns, batch elements, and indexing."""
+
+from libc.stdint cimport int32_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport Call, Dim, element, size_of
+from dynet_cy.graph.graph cimport (
+    Expression, Extra, Graph, apply1x, dim_of, forget, items_of, nodes_of,
+)
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.ops.axes cimport Split, split_at, without
+from dynet_cy.ops.indices cimport check_count, set_indices
+from dynet_cy.ops.registry cimport ALONE, SHARE, Op, Shapes, register
+from dynet_cy.ops.shape cimport concatenated
+
+from dynet_cy.graph.graph import _operators
+from dynet_cy.ops.registry import DimensionError
+
+cdef enum:
+    # Ops that take a part of an argument have two forms.  In one the nodes of a
+    # batch lay their arguments side by side: right for small ones, such as the
+    # scores of a softmax.  In the other they must have the argument in common:
+    # rows of one great matrix are taken without copying the matrix for each.
+    SMALL = 512
+    MOST_ITEMS = 0xFFFF             # words per batch element
+
+
+cdef inline uint32_t word_of(Py_ssize_t i) noexcept:
+    """An index as a word, negative ones so that no axis is as long."""
+    return 0x7FFFFFFF if i > 0x7FFFFFFF else <uint32_t><int32_t>max(i, <Py_ssize_t>-0x7FFFFFFF)
+
+
+cdef inline void set_axis(Extra* extra, Py_ssize_t axis) noexcept:
+    extra.attrs[0].u = <uint32_t>axis if 0 <= axis < 7 else 7
+
+
+cdef int need_axis(const Shapes* s) except -1:
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(
+            f"the axis must be one of x, from 0 to {<int>s.x[0].nd - 1}")
+    return 0
+
+
+cdef int need_indices(const Shapes* s, uint32_t n) except -1:
+    """All indices must be from 0 to n - 1."""
+    cdef uint32_t i
+    for i in range(s.n_items):
+        if s.items[i] >= n:
+            raise IndexError(f"index {<int32_t>s.items[i]} is not from 0 to {<int>n - 1}")
+    return 0
+
+
+# ---- pick: y = x[..., items[0], ...] ------------------------------------------
+
+cdef int pick_dim(const Shapes* s, Dim* y) except -1:
+    need_axis(s)
+    if s.bd == 1:
+        y.bd = s.n_items                            # an index each: they share x
+    else:
+        check_count(s, 1)
+    need_indices(s, s.x[0].d[s.attrs[0].u])
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
+
+
+cdef void pick_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t column = s.pre * s.len, j
+    cdef uint32_t b
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b) + c.items[b] * s.pre
+        if s.pre == 1:
+            for j in range(s.post):
+                y[j] = x[j * column]
+        else:
+            for j in range(s.post):
+                memcpy(y + j * s.pre, x + j * column, s.pre * sizeof(float))
+        y += s.pre * s.post
+
+
+cdef void pick_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
+    cdef size_t column = s.pre * s.len, j
+    cdef uint32_t b
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b) + c.items[b] * s.pre
+        if s.pre == 1:
+            for j in range(s.post):
+                dx[j * column] += dy[j]
+        else:
+            for j in range(s.post):
+                K.add(s.pre, dy + j * s.pre, dx + j * column)
+        dy += s.pre * s.post
+
+
+cdef Op* PICK = register(b"pick", b"x", pick_dim, pick_forward, pick_backward)
+cdef Op* PICK_SHARED = register(b"pick_shared", b"x", pick_dim, pick_forward, pick_backward)
+PICK_SHARED.rule[0] = SHARE
+
+
+cdef class _PickedExpression(Expression):
+    """What `pick` and `pick_batch` make: their indices can be set anew."""
+
+    cdef int set_items(self, const uint32_t* items, uint32_t n) except -1:
+        cdef Graph* g = self.graph()
+        cdef uint32_t i
+        cdef uint32_t* own = items_of(g, &nodes_of(g)[self.index])
+        cdef const Dim* x = &nodes_of(g)[(<uint32_t*>g.args.base)[nodes_of(g)[self.index].args]].dim
+        cdef uint32_t longest = x.d[nodes_of(g)[self.index].attrs[0].u]
+        for i in range(n):
+            if items[i] >= longest:
+                raise IndexError(
+                    f"set_index: index {<int32_t>items[i]} is not from 0 to {<int>longest - 1}")
+        forget(g)
+        for i in range(nodes_of(g)[self.index].dim.bd):
+            own[i] = items[i if n > 1 else 0]
+        return 0
+
+    def set_index(self, index):
+        """Pick another index; what depends on it is then computed again.
+
+        Args:
+            index: a number, or a list of one for each batch element.
+        """
+        cdef Extra extra
+        cdef uint32_t item
+        cdef const Dim* d
+        if isinstance(index, (list, tuple)) or getattr(index, "ndim", 0):
+            packed = set_indices(&extra, index, "set_index")
+            d = dim_of(self)
+            if extra.n_items != d.bd:
+                raise IndexError(f"set_index: {extra.n_items} indices given where {d.bd} are needed")
+            self.set_items(extra.items, extra.n_items)
+            del packed
+            return
+        item = word_of(index)
+        self.set_items(&item, 1)
+
+
+cdef Expression picked(Expression x, Extra* extra, Py_ssize_t axis):
+    set_axis(extra, axis)
+    extra.item_count = 1
+    return apply1x(PICK if size_of(dim_of(x)) <= SMALL else PICK_SHARED, x, extra)
+
+
+cdef _PickedExpression settable(Expression y):
+    cdef _PickedExpression z = _PickedExpression.__new__(_PickedExpression)
+    z.version = y.version
+    z.slot = y.slot
+    z.index = y.index
+    return z
+
+
+cdef Expression picked_at(Expression x, Py_ssize_t index, Py_ssize_t axis):
+    cdef Extra extra
+    cdef uint32_t item = word_of(index)
+    memset(&extra, 0, sizeof(Extra))
+    extra.items = &item
+    extra.n_items = 1
+    return picked(x, &extra, axis)
+
+
+def pick(Expression e not None, Py_ssize_t index=0, Py_ssize_t dim=0):
+    """The part of e with one index along an axis, which vanishes.
+
+    Args:
+        e: the expression.
+        index: counted from 0; the same in every batch element.
+        dim: the axis.
+
+    Returns:
+        The part; its method `set_index` changes the index later.
+
+    Raises:
+        DimensionError: e has no such axis.
+        IndexError: the index is out of range.
+    """
+    return settable(picked_at(e, index, dim))
+
+
+def pick_batch(Expression e not None, indices, Py_ssize_t dim=0):
+    """`pick` with an index of its own for each batch element.
+
+    Args:
+        e: the expression; if it has one batch element, that serves for all indices.
+        indices: a list or an array, one index for each batch element.
+        dim: the axis.
+
+    Returns:
+        The parts, one batch element each.
+
+    Raises:
+        DimensionError: e has no such axis.
+        IndexError: there are more or fewer indices than batch elements, or one
+            is out of range.
+    """
+    cdef Extra extra
+    cdef const Dim* d = dim_of(e)
+    memset(&extra, 0, sizeof(Extra))
+    packed = set_indices(&extra, indices, "pick_batch")
+    if extra.n_items == 1 and d.bd > 1:
+        raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
+    y = settable(picked(e, &extra, dim))
+    del packed
+    return y
+
+
+# ---- pick_range: y = x[..., items[0] : items[0] + length, ...] -----------------
+
+cdef int pick_range_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    cdef uint32_t d = s.attrs[0].u, n = s.attrs[1].u
+    need_axis(s)
+    check_count(s, 1)
+    if s.items[0] > 0x7FFFFFFF or s.items[0] + n > s.x[0].d[d]:
+        raise IndexError(
+            f"the range {<int32_t>s.items[0]} to {<int32_t>(s.items[0] + n)} is not within 0 to "
+            f"{s.x[0].d[d]}")
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    y.d[d] = n
+    return 0
+
+
+cdef void pick_range_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t column = s.pre * s.len, n = s.pre * c.attrs[1].u, j
+    cdef uint32_t b
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b) + c.items[b] * s.pre
+        for j in range(s.post):
+            memcpy(y, x + j * column, n * sizeof(float))
+            y += n
+
+
+cdef void pick_range_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
+    cdef size_t column = s.pre * s.len, n = s.pre * c.attrs[1].u, j
+    cdef uint32_t b
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b) + c.items[b] * s.pre
+        for j in range(s.post):
+            K.add(n, dy, dx + j * column)
+            dy += n
+
+
+cdef Op* PICK_RANGE = register(b"pick_range", b"x", pick_range_dim, pick_range_forward,
+                               pick_range_backward)
+cdef Op* PICK_RANGE_SHARED = register(b"pick_range_shared", b"x", pick_range_dim,
+                                      pick_range_forward, pick_range_backward)
+PICK_RANGE_SHARED.rule[0] = SHARE
+
+
+cdef Expression range_of(Expression x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):
+    cdef Extra extra
+    cdef uint32_t item = word_of(start)
+    memset(&extra, 0, sizeof(Extra))
+    set_axis(&extra, axis)
+    if end < start:
+        raise IndexError(f"pick_range: the range {start} to {end} ends before it begins")
+    extra.attrs[1].u = word_of(end - start)
+    extra.items = &item
+    extra.n_items = 1
+    extra.item_count = 1
+    # Ranges of one argument share it if they are a small part of a great one.
+    if size_of(dim_of(x)) <= SMALL:
+        return apply1x(PICK_RANGE, x, &extra)
+    return apply1x(PICK_RANGE_SHARED, x, &extra)
+
+
+def pick_range(Expression x not None, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0):
+    """The part of x from index s up to, but without, e along an axis.
+
+    Args:
+        x: the expression.
+        s, e: the range; where they are equal the part has no elements.
+        d: the axis.
+
+    Raises:
+        DimensionError: x has no such axis.
+        IndexError: the range is not within the axis.
+    """
+    return range_of(x, s, e, d)
+
+
+def pickrange(Expression x not None, Py_ssize_t s, Py_ssize_t e):
+    """`pick_range` along axis 0, by its old name."""
+    return range_of(x, s, e, 0)
+
+
+# ---- pick_batch_elems: y = batch elements items[0], items[1], ... of x -----------
+
+cdef int pick_batch_elems_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    need_indices(s, s.bd)
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    y.bd = s.n_items
+    return 0
+
+
+cdef void pick_batch_elems_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        memcpy(element(&c.y, b), element(&c.x[0], c.items[b]), n * sizeof(float))
+
+
+cdef void pick_batch_elems_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.add(n, element(&c.dy, b), element(&c.dx, c.items[b]))
+
+
+cdef Op* PICK_BATCH_ELEMS = register(b"pick_batch_elems", b"x", pick_batch_elems_dim,
+                                     pick_batch_elems_forward, pick_batch_elems_backward)
+PICK_BATCH_ELEMS.batching = ALONE
+PICK_BATCH_ELEMS.alone_because = b"it takes the batch of its argument apart"
+
+
+cdef Expression batch_elem(Expression x, Py_ssize_t index):
+    cdef Extra extra
+    cdef uint32_t item = word_of(index)
+    memset(&extra, 0, sizeof(Extra))
+    extra.items = &item
+    extra.n_items = 1
+    extra.item_count = 1
+    return apply1x(PICK_BATCH_ELEMS, x, &extra)
+
+
+def pick_batch_elem(Expression x not None, Py_ssize_t v):
+    """Batch element v of x, as an expression of one batch element.
+
+    Raises:
+        IndexError: x has no such batch element.
+    """
+    return batch_elem(x, v)
+
+
+def pick_batch_elems(Expression x not None, vs):
+    """Some batch elements of x, in the order given; each may come several times.
+
+    Args:
+        x: the expression.
+        vs: their numbers, a list or an array.
+
+    Raises:
+        IndexError: x has no such batch element.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    packed = set_indices(&extra, vs, "pick_batch_elems")
+    y = apply1x(PICK_BATCH_ELEMS, x, &extra)
+    del packed
+    return y
+
+
+# ---- select_rows, select_cols: y = x[items] along axis 0, along axis 1 -----------
+
+cdef int select_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    cdef uint32_t d = s.attrs[0].u
+    need_axis(s)
+    need_indices(s, s.x[0].d[d])
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    y.d[d] = s.n_items
+    return 0
+
+
+cdef void select_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t column = s.pre * s.len, n = c.item_count, j, k
+    cdef uint32_t b
+    cdef const uint32_t* items
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        items = c.items + b * n
+        for _ in range(s.post):
+            if s.pre == 1:
+                for k in range(n):
+                    y[k] = x[items[k]]
+            else:
+                for k in range(n):
+                    memcpy(y + k * s.pre, x + items[k] * s.pre, s.pre * sizeof(float))
+            x += column
+            y += n * s.pre
+
+
+cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
+    cdef size_t column = s.pre * s.len, n = c.item_count, j, k
+    cdef uint32_t b
+    cdef const uint32_t* items
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        items = c.items + b * n
+        for _ in range(s.post):
+            if s.pre == 1:
+                for k in range(n):
+                    dx[items[k]] += dy[k]
+            else:
+                for k in range(n):
+                    K.add(s.pre, dy + k * s.pre, dx + items[k] * s.pre)
+            dx += column
+            dy += n * s.pre
+
+
+cdef Op* SELECT_ROWS = register(b"select_rows", b"x", select_dim, select_forward, select_backward)
+cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward, select_backward)
+
+
+cdef Expression selected(const Op* op, Expression x, object indices, uint32_t axis, str name):
+    cdef Extra extra
+    cdef Py_ssize_t n = len(indices)
+    cdef Py_ssize_t i
+    if n == 0:
+        return range_of(x, 0, 0, axis)
+    if n > MOST_ITEMS:
+        parts = []
+        for i in range(0, n, MOST_ITEMS):
+            parts.append(selected(op, x, indices[i:i + MOST_ITEMS], axis, name))
+        return concatenated(parts, axis)
+    memset(&extra, 0, sizeof(Extra))
+    packed = set_indices(&extra, indices, name)
+    extra.item_count = extra.n_items
+    extra.attrs[0].u = axis
+    y = apply1x(op, x, &extra)
+    del packed
+    return y
+
+
+def select_rows(Expression x not None, rs):
+    """Some rows of x, in the order given; each may come several times.
+
+    Args:
+        x: a vector, a matrix, or more: rows are along axis 0.
+        rs: their numbers, a list or an array.
+
+    Raises:
+        IndexError: x has no such row.
+    """
+    return selected(SELECT_ROWS, x, rs, 0, "select_rows")
+
+
+def select_cols(Expression x not None, cs):
+    """Some columns of x, in the order given; each may come several times.
+
+    Args:
+        x: a matrix, or more: columns are along axis 1.
+        cs: their numbers, a list or an array.
+
+    Raises:
+        DimensionError: x is a vector.
+        IndexError: x has no such column.
+    """
+    return selected(SELECT_COLS, x, cs, 1, "select_cols")
+
+
+# ---- strided_select: y_ij = x[from_0 + i step_0, from_1 + j step_1], ... ---------
+
+# items: for each axis of x from, step and the number of elements, in this order.
+cdef int strided_select_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    cdef long long first, last
+    y.nd = s.x[0].nd
+    check_count(s, 3 * y.nd)
+    for i in range(y.nd):
+        y.d[i] = s.items[3 * i + 2]
+        if y.d[i] == 0:
+            continue
+        first = s.items[3 * i]
+        last = first + (<long long>y.d[i] - 1) * <int32_t>s.items[3 * i + 1]
+        if first >= s.x[0].d[i] or last < 0 or last >= s.x[0].d[i]:
+            raise IndexError(f"{first} to {last} is not within axis {i}, 0 to {s.x[0].d[i]}")
+    return 0
+
+
+cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexcept nogil:
+    """One batch element from x to y, or its gradient `back`."""
+    cdef const uint32_t* items = c.items + b * c.item_count
+    cdef size_t[7] at
+    cdef ptrdiff_t[7] step
+    cdef ptrdiff_t size = 1, o = 0
+    cdef size_t k, j, m, runs
+    cdef uint32_t a, nd = c.y.dim.nd
+    for a in range(nd):
+        step[a] = size * <int32_t>items[3 * a + 1]
+        o += size * items[3 * a]
+        size *= c.x[0].dim.d[a]
+        at[a] = 0
+    m = c.y.dim.d[0]
+    runs = size_of(&c.y.dim) // m if m else 0
+    for _ in range(runs):
+        if back:
+            for j in range(m):
+                x[o + <ptrdiff_t>j * step[0]] += y[j]
+        elif step[0] == 1:
+            memcpy(y, x + o, m * sizeof(float))
+        else:
+            for j in range(m):
+                y[j] = x[o + <ptrdiff_t>j * step[0]]
+        y += m
+        a = 1
+        while a < nd:
+            at[a] += 1
+            o += step[a]
+            if at[a] < c.y.dim.d[a]:
+                break
+            o -= step[a] * <ptrdiff_t>c.y.dim.d[a]
+            at[a] = 0
+            a += 1
+
+
+cdef void strided_select_forward(const Call* c) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        stride(c, b, element(&c.x[0], b), element(&c.y, b), False)
+
+
+cdef void strided_select_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        stride(c, b, element(&c.dx, b), element(&c.dy, b), True)
+
+
+cdef Op* STRIDED_SELECT = register(b"strided_select", b"x", strided_select_dim,
+                                   strided_select_forward, strided_select_backward)
+
+
+cdef Expression strided(Expression x, list ranges):
+    """x[range, range, ...]; the last may be one of batch elements.  Python ranges."""
+    cdef Extra extra
+    cdef uint32_t[21] items
+    cdef uint32_t nd = dim_of(x).nd
+    cdef uint32_t i, changed = 0, last = 0
+    if <uint32_t>len(ranges) > nd:
+        if ranges[nd] != range(dim_of(x).bd):
+            x = pick_batch_elems(x, list(ranges[nd]))
+    memset(&extra, 0, sizeof(Extra))
+    for i in range(nd):
+        r = ranges[i]
+        items[3 * i] = r.start if len(r) else 0
+        items[3 * i + 1] = <uint32_t><int32_t>(r.step if len(r) else 1)
+        items[3 * i + 2] = len(r)
+        if r != range(dim_of(x).d[i]):
+            changed += 1
+            last = i
+    if changed == 0:
+        return x
+    r = ranges[last]
+    if changed == 1 and (r.step == 1 or len(r) == 1):
+        return range_of(x, r.start if len(r) else 0, r.start + len(r) if len(r) else 0, last)
+    extra.items = items
+    extra.n_items = extra.item_count = 3 * nd
+    return apply1x(STRIDED_SELECT, x, &extra)
+
+
+def strided_select(Expression x not None, strides, range_from, range_to):
+    """Every so many elements of a range along each axis: numpy's ``x[from:to:stride, ...]``.
+
+    Args:
+        x: the expression.
+        strides: a list with one number, at least 1, for each axis; missing ones are 1.
+        range_from: where to begin along each axis; missing ones are 0.
+        range_to: where to end along each axis, itself excluded; missing ones are
+            the length of the axis.
+
+    The batch counts as one more axis in all three.
+
+    Raises:
+        DimensionError: there are more numbers than axes.
+        ValueError: a stride is below 1, or a range is not within its axis.
+    """
+    cdef const Dim* d = dim_of(x)
+    cdef uint32_t nd = d.nd
+    sizes = [d.d[i] for i in range(nd)] + [d.bd]
+    for what, given in (("strides", strides), ("range_from", range_from), ("range_to", range_to)):
+        if len(given) > nd + 1:
+            raise DimensionError(
+                f"strided_select: {what} has {len(given)} numbers, x has {nd} axes and the batch")
+    n = max(len(strides), len(range_from), len(range_to))
+    ranges = []
+    for i in range(max(n, <Py_ssize_t>nd)):
+        step = int(strides[i]) if i < len(strides) else 1
+        start = int(range_from[i]) if i < len(range_from) else 0
+        end = int(range_to[i]) if i < len(range_to) else sizes[i]
+        if step < 1:
+            raise ValueError(f"strided_select: the stride of axis {i} is {step}, it must be at least 1")
+        if start < 0 or end < 0 or end > sizes[i]:
+            raise ValueError(
+                f"strided_select: the range {start} to {end} is not within axis {i}, 0 to {sizes[i]}")
+        ranges.append(range(start, end, step))
+    return strided(x, ranges)
+
+
+# ---- indexing ------------------------------------------------------------------
+
+cdef Py_ssize_t wrapped(Py_ssize_t index, uint32_t n, uint32_t axis) except -1:
+    """An index that may count from the end."""
+    if index >= <Py_ssize_t>n:
+        raise IndexError(f"Index too large: {index} > {<int>n - 1} along axis {axis}")
+    if index < -<Py_ssize_t>n:
+        raise IndexError(f"Index too small: {index} < {-<int>n} along axis {axis}")
+    return index if index >= 0 else index + n
+
+
+def _getitem(Expression e not None, index):
+    """What e[index] stands for: numbers, slices, ``...``, and tuples of them."""
+    cdef const Dim* d = dim_of(e)
+    cdef uint32_t nd = d.nd
+    cdef uint32_t i
+    cdef Py_ssize_t start
+    if type(index) is int or hasattr(index, "__index__"):
+        if nd == 0:
+            raise IndexError("an expression of shape {} has no elements to pick")
+        return picked_at(e, wrapped(index, d.d[0], 0), 0)
+    keys = list(index) if isinstance(index, tuple) else [index]
+    for i, key in enumerate(keys):
+        if key is Ellipsis:
+            keys[i:i + 1] = [slice(None)] * max(0, <Py_ssize_t>nd - len(keys) + 1)
+            break
+    if <uint32_t>len(keys) > nd + 1:
+        raise IndexError(f"{len(keys)} indices for {nd} axes and the batch")
+    ranges = []
+    picks = []
+    for i, key in enumerate(keys):
+        size = d.d[i] if i < nd else d.bd
+        if isinstance(key, slice):
+            if key.step is not None and key.step == 0:
+                raise ValueError("the step of a slice must not be 0")
+            ranges.append(range(*key.indices(size)))
+        elif hasattr(key, "__index__"):
+            start = wrapped(key, size, i)
+            ranges.append(range(start, start + 1))
+            if i < nd:
+                picks.append(i)
+        else:
+            raise TypeError(
+                f"an index must be a number, a slice, or a tuple of them, not {type(key).__name__}")
+    for i in range(<uint32_t>len(ranges), nd):
+        ranges.append(range(d.d[i]))
+    x = e
+    # A number alone along its axis is picked; the last axis first, so that numbers stay.
+    for i in reversed(picks):
+        if dim_of(x).nd > 1:
+            x = picked_at(x, ranges[i].start, i)
+            del ranges[i]
+    return strided(x, ranges)
+
+
+_operators["getitem"] = _getitem
