@@ -382,7 +382,7 @@ cdef int select_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void select_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, j, k
+    cdef size_t column = s.pre * s.len, n = c.item_count, k
     cdef uint32_t b
     cdef const uint32_t* items
     cdef const float* x
@@ -403,7 +403,7 @@ cdef void select_forward(const Call* c) noexcept nogil:
 
 cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, j, k
+    cdef size_t column = s.pre * s.len, n = c.item_count, k
     cdef uint32_t b
     cdef const uint32_t* items
     cdef float* dx
@@ -498,7 +498,7 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
     cdef size_t[7] at
     cdef ptrdiff_t[7] step
     cdef ptrdiff_t size = 1, o = 0
-    cdef size_t k, j, m, runs
+    cdef size_t j, m, runs
     cdef uint32_t a, nd = c.y.dim.nd
     for a in range(nd):
         step[a] = size * <int32_t>items[3 * a + 1]
