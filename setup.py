@@ -125,7 +125,7 @@ class BuildExt(build_ext):
 
     @staticmethod
     def headers(ext: Extension) -> list[str]:
-        """What a change must rebuild: kernels take minutes and share no headers with the engine."""
+        """Headers that it depends on: kernels take minutes to build, and include nothing of the engine."""
         headers = [p for p in (HERE / "include").rglob("*") if p.is_file()]
         if ext.name in USES_BLAS:
             headers = [p for p in headers if p.name not in ENGINE_HEADERS]

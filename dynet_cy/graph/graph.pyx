@@ -64,7 +64,7 @@ cdef uint32_t NO_BATCH = 0xFFFFFFFFu
 # The version of a graph while it runs without the GIL: no expression has it.
 cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
 # Low bits of a version count the reverts since the renewal.
-cdef int REVERT_BITS = 24
+cdef int REVERT_BITS = 28
 
 cdef Graph* graphs[MAX_GRAPHS]
 cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
@@ -530,8 +530,21 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
     i = g.n_nodes
     g.n_nodes += 1
     if g.immediate and not state[0] & COMPUTED:
-        the_engine.forward(g, &i, 1, 0)
+        try:
+            the_engine.forward(g, &i, 1, 0)
+        except (MemoryError, ValueError):
+            drop_last(g, nodes_top, args_top, items_top)
+            raise
     return i
+
+
+cdef void drop_last(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
+    """Take back the last node."""
+    g.n_nodes -= 1
+    g.nodes.top = nodes_top
+    g.args.top = args_top
+    g.items.top = items_top
+    g.state.top = g.n_nodes
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
@@ -812,11 +825,13 @@ cdef class ComputationGraph:
             raise_running()
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
+        epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+        if epoch + 1 == <uint64_t>1 << REVERT_BITS:
+            raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
          scratch_top, n_forgets) = self.checkpoints.pop()
         if g.n_forgets != n_forgets:        # what stood at the checkpoint has been dropped
             forget(g)
-        epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
         while self.reverts and self.reverts[-1][1] >= n_nodes:
             self.reverts.pop()
         self.reverts.append((epoch, n_nodes))

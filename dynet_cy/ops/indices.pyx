@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 
 
@@ -17,19 +18,45 @@ cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -
     return 0
 
 
+cdef bytes pack(object values, str op):
+    """The numbers of a list or a tuple as words."""
+    cdef Py_ssize_t i = 0, n = len(values)
+    cdef long long index
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
+    cdef uint32_t* words = <uint32_t*><char*>packed
+    if n == 0:
+        raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
+    for value in values:
+        if type(value) is not int and not hasattr(value, "__index__"):
+            raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
+        index = value
+        if index < 0 or index > 0xFFFFFFFF:
+            raise IndexError(f"{op}: index {index} is out of range")
+        words[i] = <uint32_t>index
+        i += 1
+    return packed
+
+
 cdef bytes set_indices(Extra* extra, object values, str op):
     """A list of indices, one for each batch element.
 
     Returns:
         What holds them: it must live until the node is made.
     """
+    cdef bytes packed
+    if type(values) is list or type(values) is tuple:
+        packed = pack(values, op)
+        extra.items = <const uint32_t*><const char*>packed
+        extra.n_items = <uint32_t>len(values)
+        extra.item_count = 1
+        return packed
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     if array.min() < 0 or array.max() > 0xFFFFFFFF:
         worst = array.min() if array.min() < 0 else array.max()
         raise IndexError(f"{op}: index {worst} is out of range")
-    cdef bytes packed = array.astype(np.uint32).tobytes()
+    packed = array.astype(np.uint32).tobytes()
     extra.items = <const uint32_t*><const char*>packed
     extra.n_items = len(array)
     extra.item_count = 1

@@ -1,6 +1,7 @@
+# cython: cdivision=True
 """Reductions: sums, means, moments, extremes and norms."""
 
-from libc.math cimport sqrt
+from libc.math cimport NAN, isinf, sqrt
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
@@ -106,6 +107,8 @@ cdef void sweep_forward(const Call* c, Run run, float scale, int r) noexcept nog
     cdef uint32_t k, times = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
     K.fill(total, 0, c.y.v)
     if total_of(&c.x[0].dim) == 0:
+        if isinf(scale):                            # the mean of nothing
+            K.fill(total, NAN, c.y.v)
         return
     walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
     s.x = c.x[0].v

@@ -1,3 +1,4 @@
+# cython: cdivision=True
 """Selections: elements, ranges, rows, columns, batch elements, and indexing."""
 
 from libc.stdint cimport int32_t, uint32_t
@@ -15,6 +16,10 @@ from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.graph import _operators
 from dynet_cy.ops.registry import DimensionError
+
+cdef extern from "Python.h":
+    int PySlice_GetIndicesEx(object slice, Py_ssize_t length, Py_ssize_t* start,
+                             Py_ssize_t* stop, Py_ssize_t* step, Py_ssize_t* count) except -1
 
 cdef enum:
     # Ops that take a part of an argument have two forms.  In one the nodes of a
@@ -382,7 +387,7 @@ cdef int select_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void select_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, k
+    cdef size_t column = s.pre * s.len, n = c.item_count, _j, k
     cdef uint32_t b
     cdef const uint32_t* items
     cdef const float* x
@@ -390,7 +395,7 @@ cdef void select_forward(const Call* c) noexcept nogil:
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
         items = c.items + b * n
-        for _ in range(s.post):
+        for _j in range(s.post):
             if s.pre == 1:
                 for k in range(n):
                     y[k] = x[items[k]]
@@ -403,7 +408,7 @@ cdef void select_forward(const Call* c) noexcept nogil:
 
 cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, k
+    cdef size_t column = s.pre * s.len, n = c.item_count, _j, k
     cdef uint32_t b
     cdef const uint32_t* items
     cdef float* dx
@@ -411,7 +416,7 @@ cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, b)
         items = c.items + b * n
-        for _ in range(s.post):
+        for _j in range(s.post):
             if s.pre == 1:
                 for k in range(n):
                     dx[items[k]] += dy[k]
@@ -498,7 +503,7 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
     cdef size_t[7] at
     cdef ptrdiff_t[7] step
     cdef ptrdiff_t size = 1, o = 0
-    cdef size_t j, m, runs
+    cdef size_t _k, j, m, runs
     cdef uint32_t a, nd = c.y.dim.nd
     for a in range(nd):
         step[a] = size * <int32_t>items[3 * a + 1]
@@ -507,7 +512,7 @@ cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexc
         at[a] = 0
     m = c.y.dim.d[0]
     runs = size_of(&c.y.dim) // m if m else 0
-    for _ in range(runs):
+    for _k in range(runs):
         if back:
             for j in range(m):
                 x[o + <ptrdiff_t>j * step[0]] += y[j]
@@ -626,11 +631,14 @@ def _getitem(Expression e not None, index):
     cdef const Dim* d = dim_of(e)
     cdef uint32_t nd = d.nd
     cdef uint32_t i
-    cdef Py_ssize_t start
+    cdef Py_ssize_t start, stop, step, count
     if type(index) is int or hasattr(index, "__index__"):
         if nd == 0:
             raise IndexError("an expression of shape {} has no elements to pick")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
+    if type(index) is slice and nd and (index.step is None or index.step == 1):
+        PySlice_GetIndicesEx(index, d.d[0], &start, &stop, &step, &count)
+        return e if count == d.d[0] else range_of(e, start, start + count, 0)
     keys = list(index) if isinstance(index, tuple) else [index]
     for i, key in enumerate(keys):
         if key is Ellipsis:

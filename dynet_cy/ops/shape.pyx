@@ -1,3 +1,4 @@
+# cython: cdivision=True
 """Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
 
 from libc.stdint cimport uint32_t

@@ -9,6 +9,7 @@ with all its ready nodes.  By depth: nodes of equal depth and signature.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.graph cimport (
     WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
@@ -37,6 +38,9 @@ cdef struct Queue:
     uint64_t depths                 # sum over those
 
 cdef uint32_t NONE = 0xFFFFFFFFu
+
+# A batch of which shapes are forgotten is one vector, whose length must fit a Dim.
+cdef size_t MOST_FLAT = 0xFFFFFFFFu
 
 
 cdef void* take(Graph* g, size_t bytes) noexcept nogil:
@@ -88,20 +92,35 @@ cdef inline void push(Work* w, Queue* q, uint32_t i) noexcept nogil:
     q.ready += 1
 
 
+cdef inline void start(Batch* batch, uint32_t first, uint32_t flat) noexcept nogil:
+    batch.first = first
+    batch.count = 0
+    batch.flat = flat
+
+
 cdef int emit(Graph* g, Work* w, uint32_t sig, Queue* q, uint32_t lowest,
               uint32_t* at) noexcept nogil:
-    """Write all ready nodes of a signature as one batch."""
+    """Write all ready nodes of a signature as one batch (or more, where one would be too long)."""
     cdef Batch* batch = <Batch*>arena_push(&g.batches, sizeof(Batch))
     cdef uint32_t* order = order_of(g)
     cdef uint32_t i = q.head
+    cdef size_t n, floats = 0
     if batch == NULL:
         return -1
-    batch.first = at[0]
-    batch.count = q.ready
-    batch.flat = w.signatures.keys[sig].flat
+    start(batch, at[0], w.signatures.keys[sig].flat)
     while i != NONE:
+        if batch.flat:
+            n = total_of(&nodes_of(g)[lowest + i].dim)
+            floats += n
+            if floats > MOST_FLAT and batch.count:
+                batch = <Batch*>arena_push(&g.batches, sizeof(Batch))
+                if batch == NULL:
+                    return -1
+                start(batch, at[0], 1)
+                floats = n
         order[at[0]] = lowest + i
         at[0] += 1
+        batch.count += 1
         i = w.next[i]
     q.left -= q.ready
     q.ready = 0

@@ -199,15 +199,15 @@ def test_poison_fills_what_is_freed() -> None:
         "        l = dy.dot_product(dy.esum(ys), dy.average([dy.square(y) for y in ys])); l.backward()\n"
         "        print(l.value(), p.grad_as_array().tolist())\n"
     )
-    printed = [
-        subprocess.run(
+    printed = []
+    for poison in ("0", "1"):
+        done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "DYNET_CY_POISON": poison, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             capture_output=True,
             text=True,
-            check=True,
-        ).stdout
-        for poison in ("0", "1")
-    ]
+        )
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
     assert "nan" not in printed[0]
     assert printed[0] == printed[1]
