@@ -516,8 +516,10 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
             items[i] = g.draws + i
         g.draws += n_items
     elif n_items:
-        for i in range(0, n_items, extra.n_items):
+        i = 0
+        while i < n_items:                          # range() with a step would be Python's
             memcpy(items + i, extra.items, extra.n_items * sizeof(uint32_t))
+            i += extra.n_items
     if extra != NULL:
         memcpy(node.attrs, extra.attrs, sizeof(node.attrs))
         node.object = extra.object

@@ -48,6 +48,12 @@ def greatest(x, k: int, d: int):
     return np.moveaxis(np.take_along_axis(x, places, 0), 0, d)
 
 
+def side_by_side(xs, d: int):
+    """Concatenation along an axis that arrays need not have yet."""
+    n = max(d + 1, *(x.ndim for x in xs))
+    return np.concatenate([x.reshape(x.shape + (1,) * (n - x.ndim)) for x in xs], d)
+
+
 def one_hot(x):
     y = np.zeros(x.shape)
     y[x.argmax()] = 1
@@ -236,9 +242,7 @@ SHAPE = [
             name_of("concatenate", d, *shapes),
             shapes,
             lambda dy, xs, d=d: dy.concatenate(xs, d),
-            lambda xs, d=d, n=max(d + 1, *map(len, shapes)): np.concatenate(
-                [x.reshape(x.shape + (1,) * (n - x.ndim)) for x in xs], d
-            ),
+            lambda xs, d=d: side_by_side(xs, d),
         )
         for d, shapes in [
             (0, [(3,), (2,)]),
@@ -376,7 +380,7 @@ SELECT = [
             name_of("strided_select", s, step, start, end),
             s,
             lambda dy, x, a=(step, start, end): dy.strided_select(x, *a),
-            lambda x, k=tuple(slice(*r) for r in zip(start, end, step)): x[k],
+            lambda x, a=(start, end, step): x[tuple(map(slice, *a))],
         )
         for s, step, start, end in [
             ((5,), [2], [0], [5]),
