@@ -111,10 +111,10 @@ cdef struct Extra:
     uint8_t state
     float* val
 
-cdef Expression apply1(const Op* op, Expression x)
-cdef Expression apply2(const Op* op, Expression a, Expression b)
-cdef Expression apply1x(const Op* op, Expression x, Extra* extra)
-cdef Expression apply2x(const Op* op, Expression a, Expression b, Extra* extra)
+cdef Expression apply1(const Op* op, object x)
+cdef Expression apply2(const Op* op, object a, object b)
+cdef Expression apply1x(const Op* op, object x, Extra* extra)
+cdef Expression apply2x(const Op* op, object a, object b, Extra* extra)
 cdef Expression apply(const Op* op, object xs, Extra* extra)
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF

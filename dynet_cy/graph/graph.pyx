@@ -583,30 +583,40 @@ cdef inline Expression wrap(Graph* g, uint32_t index):
     return y
 
 
-cdef Expression apply1x(const Op* op, Expression x, Extra* extra):
+cdef inline Expression argument(const Op* op, uint32_t i, object x):
+    """x as an expression of the current graph, or an error that names op and argument."""
+    if not isinstance(x, Expression):
+        raise_type(op, i, x)
+    if dy_current == NULL or (<Expression>x).version != dy_current.version:
+        (<Expression>x).enter()
+    return <Expression>x
+
+
+cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
+    names = op.args.decode().split()
+    name = names[i] if i < len(names) and not names[i].endswith("...") else f"argument {i}"
+    raise TypeError(f"{op.name.decode()}: {name} must be an Expression, not {type(x).__name__}")
+
+
+cdef Expression apply1x(const Op* op, object x, Extra* extra):
     """The node op(x), in the current graph."""
-    if dy_current == NULL or x.version != dy_current.version:
-        x.enter()
-    return wrap(dy_current, add_node(dy_current, op, &x.index, 1, extra))
+    cdef Expression a = argument(op, 0, x)
+    return wrap(dy_current, add_node(dy_current, op, &a.index, 1, extra))
 
 
-cdef Expression apply1(const Op* op, Expression x):
+cdef Expression apply1(const Op* op, object x):
     return apply1x(op, x, NULL)
 
 
-cdef Expression apply2x(const Op* op, Expression a, Expression b, Extra* extra):
+cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
     """The node op(a, b), in the current graph."""
     cdef uint32_t args[2]
-    if dy_current == NULL or a.version != dy_current.version:
-        a.enter()
-    if b.version != dy_current.version:
-        b.enter()
-    args[0] = a.index
-    args[1] = b.index
+    args[0] = argument(op, 0, a).index
+    args[1] = argument(op, 1, b).index
     return wrap(dy_current, add_node(dy_current, op, args, 2, extra))
 
 
-cdef Expression apply2(const Op* op, Expression a, Expression b):
+cdef Expression apply2(const Op* op, object a, object b):
     return apply2x(op, a, b, NULL)
 
 
@@ -624,9 +634,7 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
     for i in range(n):
         x = arguments[i]
         if not isinstance(x, Expression):
-            raise TypeError(
-                f"{op.name.decode()}: argument {i} must be an Expression, "
-                f"not {type(x).__name__}")
+            raise_type(op, i, x)
         if (<Expression>x).version != g.version:
             (<Expression>x).enter()
     top = g.args.top

@@ -180,8 +180,11 @@ cdef class Storage:
                 `n_bytes()` long; a larger one leaves room for more parameters.
 
         Raises:
-            ValueError: the mapping is too small or not on a boundary.
+            ValueError: the mapping is too small or not on a boundary, or the plane is
+                another storage's.
         """
+        if not any(p is plane for p in self.planes):
+            raise ValueError("the plane belongs to another storage")
         plane.move(mapping, self.top)
         self.rebase()
 

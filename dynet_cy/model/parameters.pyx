@@ -167,6 +167,8 @@ cdef class _Stored(Expression):
         _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
 
     def __repr__(self):
+        if self.storage is None:
+            return f"<{type(self).__name__} of no collection>"
         return f"<{type(self).__name__} {self.full_name} {_file_dim(self)}>"
 
 

@@ -63,12 +63,12 @@ for which in range(DY_BINARY_squared_difference):   # the rows from there on are
     BINARY[which].assigns = True
 
 
-def cmult(Expression x not None, Expression y not None):
+def cmult(x, y):
     """Product element by element; shapes broadcast."""
     return apply2(BINARY[DY_BINARY_mul], x, y)
 
 
-def cdiv(Expression x not None, Expression y not None):
+def cdiv(x, y):
     """Quotient element by element; shapes broadcast."""
     return apply2(BINARY[DY_BINARY_div], x, y)
 
@@ -87,17 +87,17 @@ def colwise_add(Expression x not None, Expression y not None):
     return apply2(BINARY[DY_BINARY_add], x, y)
 
 
-def bmin(Expression x not None, Expression y not None):
+def bmin(x, y):
     """The smaller of two elements; of equal ones y has the gradient."""
     return apply2(BINARY[DY_BINARY_min], x, y)
 
 
-def bmax(Expression x not None, Expression y not None):
+def bmax(x, y):
     """The larger of two elements; of equal ones y has the gradient."""
     return apply2(BINARY[DY_BINARY_max], x, y)
 
 
-def pow(Expression x not None, y):
+def pow(x, y):
     """x to the power of y, a number or an expression; shapes broadcast."""
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_pow], x, y)

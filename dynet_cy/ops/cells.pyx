@@ -181,8 +181,8 @@ cdef Expression gates(list xs, Expression h, Expression Wx, Expression Wh, Expre
     return apply(NOISY_GATES, args, &extra)
 
 
-def vanilla_lstm_gates(Expression x_t not None, Expression h_tm1 not None, Expression Wx not None,
-                       Expression Wh not None, Expression b not None, float weightnoise_std=0.0):
+def vanilla_lstm_gates(x_t, h_tm1, Wx,
+                       Wh, b, float weightnoise_std=0.0):
     """All gates of an LSTM cell: logistic or tanh of Wx x + Wh h + b.
 
     The result holds the gates i, f, o (logistic) and g (tanh), in this order; the
@@ -203,9 +203,9 @@ def vanilla_lstm_gates(Expression x_t not None, Expression h_tm1 not None, Expre
     return gates([x_t], h_tm1, Wx, Wh, b, weightnoise_std)
 
 
-def vanilla_lstm_gates_concat(list x_t not None, Expression h_tm1 not None,
-                              Expression Wx not None, Expression Wh not None,
-                              Expression b not None, float weightnoise_std=0.0):
+def vanilla_lstm_gates_concat(list x_t not None, h_tm1,
+                              Wx, Wh,
+                              b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated."""
     return gates(x_t, h_tm1, Wx, Wh, b, weightnoise_std)
 
@@ -253,10 +253,10 @@ cdef Expression masked(Expression x, Expression mask, int offset, bint ends):
     return apply2x(MASKED, x, mask, &extra)
 
 
-def vanilla_lstm_gates_dropout(Expression x_t not None, Expression h_tm1 not None,
-                               Expression Wx not None, Expression Wh not None,
-                               Expression b not None, Expression dropout_mask_x not None,
-                               Expression dropout_mask_h not None, float weightnoise_std=0.0):
+def vanilla_lstm_gates_dropout(x_t, h_tm1,
+                               Wx, Wh,
+                               b, dropout_mask_x,
+                               dropout_mask_h, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of inputs multiplied by dropout masks.
 
     Args:
@@ -356,7 +356,7 @@ cdef Op* OUTPUT = register(b"vanilla_lstm_h", b"c_t gates_t", cell_dim, output_f
 OUTPUT.assigns = True
 
 
-def vanilla_lstm_c(Expression c_tm1 not None, Expression gates_t not None):
+def vanilla_lstm_c(c_tm1, gates_t):
     """The cell of an LSTM: f c + i g.
 
     Shapes: ``c_tm1 {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
@@ -364,7 +364,7 @@ def vanilla_lstm_c(Expression c_tm1 not None, Expression gates_t not None):
     return apply2(CELL, c_tm1, gates_t)
 
 
-def vanilla_lstm_h(Expression c_t not None, Expression gates_t not None):
+def vanilla_lstm_h(c_t, gates_t):
     """The output of an LSTM: o tanh(c).
 
     Shapes: ``c_t {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.

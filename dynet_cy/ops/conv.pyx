@@ -6,7 +6,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, element, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, apply2, apply2x
+from dynet_cy.graph.graph cimport Extra, apply, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_shift, K, dy_conv_work, dy_window, dy_window_init,
 )
@@ -137,7 +137,7 @@ cdef Op* CONV2D = new_conv_op(b"conv2d", b"x f")
 cdef Op* CONV2D_BIAS = new_conv_op(b"conv2d_bias", b"x f b")
 
 
-def conv2d(Expression x not None, Expression f not None, stride, bint is_valid=True):
+def conv2d(x, f, stride, bint is_valid=True):
     """Two-dimensional convolution (without flipping the filter).
 
     Shapes: ``x {h,w,ci}``, ``f {fh,fw,ci,co}`` -> ``{oh,ow,co}``.
@@ -160,7 +160,7 @@ def conv2d(Expression x not None, Expression f not None, stride, bint is_valid=T
     return apply2x(CONV2D, x, f, &extra)
 
 
-def conv2d_bias(Expression x not None, Expression f not None, Expression b not None, stride,
+def conv2d_bias(x, f, b, stride,
                 bint is_valid=True):
     """`conv2d` with a summand for each output channel.
 
@@ -215,7 +215,7 @@ cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpoo
 MAXPOOLING2D.assigns = True
 
 
-def maxpooling2d(Expression x not None, ksize, stride, bint is_valid=True):
+def maxpooling2d(x, ksize, stride, bint is_valid=True):
     """Greatest element of each window of an image, channel by channel.
 
     Shapes: ``x {h,w,c}`` -> ``{oh,ow,c}``.
@@ -286,7 +286,7 @@ cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_
 FILTER1D.rule[1] = SHARE
 
 
-def filter1d_narrow(Expression x not None, Expression y not None):
+def filter1d_narrow(x, y):
     """One-dimensional convolution along columns, without padding.
 
     Shapes: ``x {r,n}``, ``y {r,k}`` or ``{r,k,o}`` -> ``{1,n-k+1}`` or ``{o,n-k+1}``.
@@ -397,7 +397,7 @@ KMAX.kept = kmax_kept
 KMAX.work = kmax_work
 
 
-def kmax_pooling(Expression x not None, int k, int d=1):
+def kmax_pooling(x, int k, int d=1):
     """The k greatest elements along an axis, in the order of x; of equal ones the first.
 
     Args:

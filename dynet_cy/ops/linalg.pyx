@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, apply, apply2
+from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register
 
@@ -192,7 +192,7 @@ cdef Op* DOT_PRODUCT = register(b"dot_product", b"a b", dot_product_dim, dot_pro
                                 dot_product_backward)
 
 
-def dot_product(Expression x not None, Expression y not None):
+def dot_product(x, y):
     """Sum of the products of corresponding elements.
 
     Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.

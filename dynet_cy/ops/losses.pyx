@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
-from dynet_cy.graph.graph cimport Expression, Extra, apply1x, apply2, apply2x
+from dynet_cy.graph.graph cimport Extra, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
     DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,
@@ -99,17 +99,17 @@ cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forwa
                                        binary_log_loss_backward)
 
 
-def squared_distance(Expression x not None, Expression y not None):
+def squared_distance(x, y):
     """Sum of the squared differences of two expressions of one shape."""
     return apply2(SQUARED_DISTANCE, x, y)
 
 
-def l1_distance(Expression x not None, Expression y not None):
+def l1_distance(x, y):
     """Sum of the absolute differences of two expressions of one shape."""
     return apply2(L1_DISTANCE, x, y)
 
 
-def binary_log_loss(Expression x not None, Expression y not None):
+def binary_log_loss(x, y):
     """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
 
     Args:
@@ -148,7 +148,7 @@ cdef void huber_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* HUBER_DISTANCE = new_pair_op(b"huber_distance", huber_forward, huber_backward)
 
 
-def huber_distance(Expression x not None, Expression y not None, float c=1.345):
+def huber_distance(x, y, float c=1.345):
     """Huber loss: quadratic for small differences, linear for large ones.
 
     Args:
@@ -209,7 +209,7 @@ cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwi
 PAIRWISE.batching = FLAT
 
 
-def pairwise_rank_loss(Expression x not None, Expression y not None, float m=1.0):
+def pairwise_rank_loss(x, y, float m=1.0):
     """Margin loss max(m - x + y, 0) of each pair of elements.
 
     Args:
@@ -254,7 +254,7 @@ cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, po
                                  poisson_backward)
 
 
-def poisson_loss(Expression log_lambda not None, x):
+def poisson_loss(log_lambda, x):
     """Negative log-likelihood of a count under a Poisson distribution.
 
     Shapes: ``log_lambda {1}`` -> ``{1}``.

@@ -4,7 +4,7 @@ from libc.math cimport sqrt
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
-from dynet_cy.graph.graph cimport Expression, apply, apply2
+from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
@@ -154,7 +154,7 @@ LAYER_NORM.kept = layer_norm_kept
 LAYER_NORM.work = layer_norm_work
 
 
-def layer_norm(Expression x not None, Expression g not None, Expression b not None):
+def layer_norm(x, g, b):
     """Layer normalization: all elements to mean 0 and deviation 1, then g and b
     (Ba et al. 2016).
 
@@ -209,7 +209,7 @@ cdef Op* WEIGHT_NORM = register(b"weight_norm", b"w g", weight_norm_dim, weight_
                                 weight_norm_backward)
 
 
-def weight_norm(Expression w not None, Expression g not None):
+def weight_norm(w, g):
     """Weight normalization: w scaled to the norm g (Salimans and Kingma 2016).
 
     Args:

@@ -72,7 +72,7 @@ DROPOUT.random = True
 DROPOUT.work = dropout_work
 
 
-def dropout(Expression x not None, double p):
+def dropout(x, double p):
     """Set each element to zero with a probability, and scale the others up.
 
     Args:
@@ -144,7 +144,7 @@ DROPOUT_DIM.random = True
 DROPOUT_DIM.work = dropout_dim_work
 
 
-def dropout_dim(Expression x not None, int d, double p):
+def dropout_dim(x, int d, double p):
     """Dropout with the same mask all along an axis.
 
     Args:
@@ -184,7 +184,7 @@ cdef Op* BLOCK_DROPOUT = register(b"block_dropout", b"x", same_dim, dropout_batc
 BLOCK_DROPOUT.random = True
 
 
-def dropout_batch(Expression x not None, double p):
+def dropout_batch(x, double p):
     """Dropout of whole batch elements.
 
     Args:
@@ -194,7 +194,7 @@ def dropout_batch(Expression x not None, double p):
     return drop(DROPOUT_BATCH, x, p, 0)
 
 
-def block_dropout(Expression x not None, double p):
+def block_dropout(x, double p):
     """Dropout of all of an expression or nothing; batch elements are decided each.
 
     Args:
@@ -224,7 +224,7 @@ cdef Op* NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backwar
 NOISE.random = True
 
 
-def noise(Expression x not None, float stddev):
+def noise(x, float stddev):
     """Add Gaussian noise.
 
     Args:

@@ -236,12 +236,12 @@ cdef Op* SUM = register(b"sum", b"x", reduced_dim, sum_forward, sum_backward)
 SUM.assigns = True
 
 
-def sum_elems(Expression x not None):
+def sum_elems(x):
     """Sum of all elements: a scalar for each batch element."""
     return reduced(SUM, x, ALL_AXES, 0, 1)
 
 
-def sum_dim(Expression x not None, d, b=False, int n=0):
+def sum_dim(x, d, b=False, int n=0):
     """Sum along some axes.
 
     Args:
@@ -256,7 +256,7 @@ def sum_dim(Expression x not None, d, b=False, int n=0):
     return reduced(SUM, x, mask_of(d, b, "sum_dim"), 0, 1)
 
 
-def sum_batches(Expression x not None):
+def sum_batches(x):
     """Sum of all batch elements: one batch element of the same shape."""
     return reduced(SUM, x, BATCH_BIT, 0, 1)
 
@@ -322,12 +322,12 @@ cdef int order(int r, str op) except -1:
     return r
 
 
-def mean_elems(Expression x not None):
+def mean_elems(x):
     """Mean of all elements: a scalar for each batch element."""
     return reduced(MOMENT, x, ALL_AXES, 0, 1)
 
 
-def mean_dim(Expression x not None, d, b=False, int n=0):
+def mean_dim(x, d, b=False, int n=0):
     """Mean along some axes.
 
     Args:
@@ -342,22 +342,22 @@ def mean_dim(Expression x not None, d, b=False, int n=0):
     return reduced(MOMENT, x, mask_of(d, b, "mean_dim"), n, 1)
 
 
-def mean_batches(Expression x not None):
+def mean_batches(x):
     """Mean of all batch elements: one batch element of the same shape."""
     return reduced(MOMENT, x, BATCH_BIT, 0, 1)
 
 
-def moment_elems(Expression x not None, int r):
+def moment_elems(x, int r):
     """Mean of the r-th powers of all elements: a scalar for each batch element."""
     return reduced(MOMENT, x, ALL_AXES, 0, order(r, "moment_elems"))
 
 
-def moment_dim(Expression x not None, d, int r, b=False, int n=0):
+def moment_dim(x, d, int r, b=False, int n=0):
     """Mean of the r-th powers along some axes; see `mean_dim`."""
     return reduced(MOMENT, x, mask_of(d, b, "moment_dim"), n, order(r, "moment_dim"))
 
 
-def moment_batches(Expression x not None, int r):
+def moment_batches(x, int r):
     """Mean of the r-th powers of all batch elements: one batch element of the same shape."""
     return reduced(MOMENT, x, BATCH_BIT, 0, order(r, "moment_batches"))
 
@@ -419,12 +419,12 @@ STD.kept = std_kept
 STD.assigns = True
 
 
-def std_elems(Expression x not None):
+def std_elems(x):
     """Standard deviation of all elements: a scalar for each batch element."""
     return reduced(STD, x, ALL_AXES, 0, 1)
 
 
-def std_dim(Expression x not None, d, b=False, int n=0):
+def std_dim(x, d, b=False, int n=0):
     """Standard deviation along some axes, of the elements as a whole population.
 
     The gradient is 0 where all elements are equal.
@@ -441,7 +441,7 @@ def std_dim(Expression x not None, d, b=False, int n=0):
     return reduced(STD, x, mask_of(d, b, "std_dim"), 0, 1)
 
 
-def std_batches(Expression x not None):
+def std_batches(x):
     """Standard deviation over the batch elements; see `std_dim`."""
     return reduced(STD, x, BATCH_BIT, 0, 1)
 
@@ -472,7 +472,7 @@ cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm
                                  squared_norm_backward)
 
 
-def squared_norm(Expression x not None):
+def squared_norm(x):
     """Sum of the squares of all elements."""
     return apply1(SQUARED_NORM, x)
 
@@ -497,7 +497,7 @@ cdef void l2_norm_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_norm_backward)
 
 
-def l2_norm(Expression x not None):
+def l2_norm(x):
     """Square root of the sum of the squares of all elements; its gradient at zero is zero."""
     return apply1(L2_NORM, x)
 
@@ -599,7 +599,7 @@ cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extr
 MIN_DIM.kept = extreme_kept
 
 
-def max_dim(Expression x not None, Py_ssize_t d=0):
+def max_dim(x, Py_ssize_t d=0):
     """Greatest element along axis d, which vanishes; of equal ones the first has the gradient.
 
     Raises:
@@ -608,7 +608,7 @@ def max_dim(Expression x not None, Py_ssize_t d=0):
     return along(MAX_DIM, x, d)
 
 
-def min_dim(Expression x not None, Py_ssize_t d=0):
+def min_dim(x, Py_ssize_t d=0):
     """Least element along axis d; see `max_dim`."""
     return along(MIN_DIM, x, d)
 
@@ -670,7 +670,7 @@ cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_b
 CUMSUM.work = cumsum_work
 
 
-def cumsum(Expression x not None, Py_ssize_t d=0):
+def cumsum(x, Py_ssize_t d=0):
     """Sums of the elements up to and including each, along axis d; the shape stays."""
     return along(CUMSUM, x, d)
 
@@ -763,7 +763,7 @@ cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
 LOGSUMEXP_DIM.work = logsumexp_dim_work
 
 
-def logsumexp_dim(Expression x not None, Py_ssize_t d=0):
+def logsumexp_dim(x, Py_ssize_t d=0):
     """Logarithm of the sum of e to the power of the elements along axis d, which vanishes.
 
     Raises:
@@ -800,7 +800,7 @@ cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", ar
                                             argmax_forward, straight_through_backward)
 
 
-def argmax(Expression x not None, gradient_mode):
+def argmax(x, gradient_mode):
     """One-hot vector of the greatest element of a vector, the first of equal ones.
 
     Args:

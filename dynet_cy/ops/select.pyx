@@ -169,7 +169,7 @@ cdef Expression picked_at(Expression x, Py_ssize_t index, Py_ssize_t axis):
     return picked(x, &extra, axis)
 
 
-def pick(Expression e not None, Py_ssize_t index=0, Py_ssize_t dim=0):
+def pick(e, Py_ssize_t index=0, Py_ssize_t dim=0):
     """The part of e with one index along an axis, which vanishes.
 
     Args:
@@ -282,7 +282,7 @@ cdef Expression range_of(Expression x, Py_ssize_t start, Py_ssize_t end, Py_ssiz
     return apply1x(PICK_RANGE_SHARED, x, &extra)
 
 
-def pick_range(Expression x not None, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0):
+def pick_range(x, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0):
     """The part of x from index s up to, but without, e along an axis.
 
     Args:
@@ -297,7 +297,7 @@ def pick_range(Expression x not None, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0
     return range_of(x, s, e, d)
 
 
-def pickrange(Expression x not None, Py_ssize_t s, Py_ssize_t e):
+def pickrange(x, Py_ssize_t s, Py_ssize_t e):
     """`pick_range` along axis 0, by its old name."""
     return range_of(x, s, e, 0)
 
@@ -344,7 +344,7 @@ cdef Expression batch_elem(Expression x, Py_ssize_t index):
     return apply1x(PICK_BATCH_ELEMS, x, &extra)
 
 
-def pick_batch_elem(Expression x not None, Py_ssize_t v):
+def pick_batch_elem(x, Py_ssize_t v):
     """Batch element v of x, as an expression of one batch element.
 
     Raises:
@@ -353,7 +353,7 @@ def pick_batch_elem(Expression x not None, Py_ssize_t v):
     return batch_elem(x, v)
 
 
-def pick_batch_elems(Expression x not None, vs):
+def pick_batch_elems(x, vs):
     """Some batch elements of x, in the order given; each may come several times.
 
     Args:
@@ -451,7 +451,7 @@ cdef Expression selected(const Op* op, Expression x, object indices, uint32_t ax
     return y
 
 
-def select_rows(Expression x not None, rs):
+def select_rows(x, rs):
     """Some rows of x, in the order given; each may come several times.
 
     Args:
@@ -464,7 +464,7 @@ def select_rows(Expression x not None, rs):
     return selected(SELECT_ROWS, x, rs, 0, "select_rows")
 
 
-def select_cols(Expression x not None, cs):
+def select_cols(x, cs):
     """Some columns of x, in the order given; each may come several times.
 
     Args:

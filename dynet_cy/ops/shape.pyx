@@ -82,7 +82,7 @@ cdef Expression reshaped(Expression x, const unsigned int* sizes, unsigned int n
     return apply1x(RESHAPE, x, &extra)
 
 
-def reshape(Expression x not None, d, batch_size=1):
+def reshape(x, d, batch_size=1):
     """The same elements, column by column, in another shape.
 
     Args:
@@ -242,7 +242,7 @@ cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forwa
 TRANSPOSE.assigns = True
 
 
-def transpose(Expression x not None, dims=(1, 0)):
+def transpose(x, dims=(1, 0)):
     """The axes in another order; for a matrix, its transpose.
 
     Args:
@@ -466,7 +466,7 @@ cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forwa
                               fold_rows_backward)
 
 
-def fold_rows(Expression x not None, unsigned int nrows=2):
+def fold_rows(x, unsigned int nrows=2):
     """Sums of each nrows rows that follow each other.
 
     Shapes: ``x {m,n}`` -> ``{m/nrows,n}``.
@@ -515,17 +515,17 @@ SCALE_GRADIENT.batching = FLAT
 SCALE_GRADIENT.assigns = True
 
 
-def nobackprop(Expression x not None):
+def nobackprop(x):
     """x, through which no gradient passes."""
     return apply1(NOBACKPROP, x)
 
 
-def flip_gradient(Expression x not None):
+def flip_gradient(x):
     """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015)."""
     return apply1(FLIP_GRADIENT, x)
 
 
-def scale_gradient(Expression x not None, float lambd=1.0):
+def scale_gradient(x, float lambd=1.0):
     """x, whose gradient is multiplied by lambd on its way back."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))

@@ -142,7 +142,7 @@ SOFTMAX.work = softmax_work
 SOFTMAX.assigns = True
 
 
-def softmax(Expression x not None, int d=0):
+def softmax(x, int d=0):
     """Positive numbers that sum to one along an axis: e^x / sum e^x.
 
     Args:
@@ -237,7 +237,7 @@ cdef Op* RESTRICTED = register(b"restricted_log_softmax", b"x", restricted_dim,
 RESTRICTED.work = one_per_item
 
 
-def log_softmax(Expression x not None, restrict=None):
+def log_softmax(x, restrict=None):
     """Logarithm of the softmax of each column.
 
     Args:
@@ -303,7 +303,7 @@ PICKNEGLOGSOFTMAX.kept = one_per_element
 PICKNEGLOGSOFTMAX.assigns = True
 
 
-def pickneglogsoftmax(Expression x not None, v):
+def pickneglogsoftmax(x, v):
     """Negative log-likelihood of a class under the softmax of scores.
 
     Shapes: ``x {n}`` -> ``{1}``.
@@ -322,7 +322,7 @@ def pickneglogsoftmax(Expression x not None, v):
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
 
-def pickneglogsoftmax_batch(Expression x not None, vs):
+def pickneglogsoftmax_batch(x, vs):
     """Negative log-likelihood of one class for each batch element.
 
     Args:
@@ -470,7 +470,7 @@ cdef Op* SPARSEMAX = register(b"sparsemax", b"x", same_dim, sparsemax_forward, s
 SPARSEMAX.work = one_per_row
 
 
-def sparsemax(Expression x not None):
+def sparsemax(x):
     """Projection of each column onto the simplex: like softmax, but with exact
     zeros (Martins and Astudillo 2016)."""
     return apply1x(SPARSEMAX, x, NULL)
@@ -554,7 +554,7 @@ cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_ba
 cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
 
 
-def hinge(Expression x not None, v, float m=1.0):
+def hinge(x, v, float m=1.0):
     """Hinge loss: the score of the true class must exceed all others by a margin.
 
     Shapes: ``x {n}`` -> ``{1}``.
@@ -575,7 +575,7 @@ def hinge(Expression x not None, v, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_batch(Expression x not None, vs, float m=1.0):
+def hinge_batch(x, vs, float m=1.0):
     """Hinge loss with one true class for each batch element; see `hinge`.
 
     Args:

@@ -6,4 +6,4 @@ from dynet_cy.ops.registry cimport Op
 
 cdef Op* UNARY[DY_UNARY_COUNT]
 
-cdef Expression apply_unary(int which, Expression x, float p0, float p1)
+cdef Expression apply_unary(int which, object x, float p0, float p1)

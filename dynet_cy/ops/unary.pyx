@@ -29,7 +29,7 @@ for which in range(DY_UNARY_COUNT):
     UNARY[which].assigns = True
 
 
-cdef Expression apply_unary(int which, Expression x, float p0, float p1):
+cdef Expression apply_unary(int which, object x, float p0, float p1):
     """The node of a function with constants."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -38,136 +38,136 @@ cdef Expression apply_unary(int which, Expression x, float p0, float p1):
     return apply1x(UNARY[which], x, &extra)
 
 
-def tanh(Expression x not None):
+def tanh(x):
     """Hyperbolic tangent of each element."""
     return apply1(UNARY[DY_UNARY_tanh], x)
 
 
-def exp(Expression x not None):
+def exp(x):
     """e to the power of each element."""
     return apply1(UNARY[DY_UNARY_exp], x)
 
 
-def log(Expression x not None):
+def log(x):
     """Natural logarithm of each element; -inf at 0 and nan below."""
     return apply1(UNARY[DY_UNARY_log], x)
 
 
-def logistic(Expression x not None):
+def logistic(x):
     """Logistic sigmoid 1 / (1 + e^-x) of each element."""
     return apply1(UNARY[DY_UNARY_logistic], x)
 
 
-def rectify(Expression x not None):
+def rectify(x):
     """Rectifier max(x, 0) of each element (ReLU)."""
     return apply1(UNARY[DY_UNARY_rectify], x)
 
 
-def square(Expression x not None):
+def square(x):
     """Square of each element."""
     return apply1(UNARY[DY_UNARY_square], x)
 
 
-def cube(Expression x not None):
+def cube(x):
     """Third power of each element."""
     return apply1(UNARY[DY_UNARY_cube], x)
 
 
-def sqrt(Expression x not None):
+def sqrt(x):
     """Square root of each element; its gradient is infinite at 0."""
     return apply1(UNARY[DY_UNARY_sqrt], x)
 
 
-def abs(Expression x not None):
+def abs(x):
     """Absolute value of each element; its gradient is taken to be 0 at 0."""
     return apply1(UNARY[DY_UNARY_abs], x)
 
 
-def erf(Expression x not None):
+def erf(x):
     """Gauss error function of each element."""
     return apply1(UNARY[DY_UNARY_erf], x)
 
 
-def lgamma(Expression x not None):
+def lgamma(x):
     """Logarithm of the absolute value of the gamma function of each element."""
     return apply1(UNARY[DY_UNARY_lgamma], x)
 
 
-def log_sigmoid(Expression x not None):
+def log_sigmoid(x):
     """log(logistic(x)) of each element, without overflow."""
     return apply1(UNARY[DY_UNARY_log_sigmoid], x)
 
 
-def softsign(Expression x not None):
+def softsign(x):
     """x / (1 + abs(x)) of each element."""
     return apply1(UNARY[DY_UNARY_softsign], x)
 
 
-def sin(Expression x not None):
+def sin(x):
     """Sine of each element."""
     return apply1(UNARY[DY_UNARY_sin], x)
 
 
-def cos(Expression x not None):
+def cos(x):
     """Cosine of each element."""
     return apply1(UNARY[DY_UNARY_cos], x)
 
 
-def tan(Expression x not None):
+def tan(x):
     """Tangent of each element."""
     return apply1(UNARY[DY_UNARY_tan], x)
 
 
-def asin(Expression x not None):
+def asin(x):
     """Inverse sine of each element."""
     return apply1(UNARY[DY_UNARY_asin], x)
 
 
-def acos(Expression x not None):
+def acos(x):
     """Inverse cosine of each element."""
     return apply1(UNARY[DY_UNARY_acos], x)
 
 
-def atan(Expression x not None):
+def atan(x):
     """Inverse tangent of each element."""
     return apply1(UNARY[DY_UNARY_atan], x)
 
 
-def sinh(Expression x not None):
+def sinh(x):
     """Hyperbolic sine of each element."""
     return apply1(UNARY[DY_UNARY_sinh], x)
 
 
-def cosh(Expression x not None):
+def cosh(x):
     """Hyperbolic cosine of each element."""
     return apply1(UNARY[DY_UNARY_cosh], x)
 
 
-def asinh(Expression x not None):
+def asinh(x):
     """Inverse hyperbolic sine of each element."""
     return apply1(UNARY[DY_UNARY_asinh], x)
 
 
-def acosh(Expression x not None):
+def acosh(x):
     """Inverse hyperbolic cosine of each element."""
     return apply1(UNARY[DY_UNARY_acosh], x)
 
 
-def atanh(Expression x not None):
+def atanh(x):
     """Inverse hyperbolic tangent of each element."""
     return apply1(UNARY[DY_UNARY_atanh], x)
 
 
-def selu(Expression x not None):
+def selu(x):
     """Scaled exponential linear unit of each element (Klambauer et al. 2017)."""
     return apply1(UNARY[DY_UNARY_selu], x)
 
 
-def elu(Expression x not None, float alpha=1.0):
+def elu(x, float alpha=1.0):
     """Exponential linear unit: x above 0, alpha (e^x - 1) below (Clevert et al. 2016)."""
     return apply_unary(DY_UNARY_elu, x, alpha, 0)
 
 
-def silu(Expression x not None, float beta=1.0):
+def silu(x, float beta=1.0):
     """Sigmoid linear unit x logistic(beta x) of each element (Elfwing et al. 2018)."""
     return apply_unary(DY_UNARY_silu, x, beta, 0)

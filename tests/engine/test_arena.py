@@ -187,7 +187,7 @@ def test_each_allocation_fails_once(autobatching: int, memory_limit) -> None:
     assert failed["backward"] >= 10
 
 
-def test_poison_fills_what_is_freed() -> None:
+def test_poison_fills_what_is_freed(tmp_path) -> None:
     """With DYNET_CY_POISON=1 a whole step of training gives the same numbers as without."""
     code = (
         "import numpy as np, dynet_cy as dy\n"
@@ -204,6 +204,7 @@ def test_poison_fills_what_is_freed() -> None:
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "DYNET_CY_POISON": poison, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            cwd=tmp_path,  # not among the sources: they have no extension modules
             capture_output=True,
             text=True,
         )
