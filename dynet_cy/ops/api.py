@@ -152,16 +152,6 @@ __all__ = [
     "emax",
     "esum",
     "pow",
-    # select
-    "pick",
-    "pick_batch",
-    "pick_batch_elem",
-    "pick_batch_elems",
-    "pick_range",
-    "pickrange",
-    "select_cols",
-    "select_rows",
-    "strided_select",
     # unary
     "abs",
     "acos",
@@ -223,6 +213,16 @@ __all__ = [
     "reshape",
     "scale_gradient",
     "transpose",
+    # select
+    "pick",
+    "pick_batch",
+    "pick_batch_elem",
+    "pick_batch_elems",
+    "pick_range",
+    "pickrange",
+    "select_cols",
+    "select_rows",
+    "strided_select",
     # softmax
     "hinge",
     "hinge_batch",

@@ -1,0 +1,84 @@
+"""Uses of dynet_cy as a type checker must see them; read by mypy, never run.
+
+A line that must be an error has a `type: ignore` with its code: mypy reports those that are not needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+import dynet_cy as dy
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
+
+Floats = npt.NDArray[np.float32]
+
+
+def parameters(array: npt.NDArray[np.float64]) -> None:
+    model = dy.ParameterCollection()
+    w = model.add_parameters((4, 3), init="glorot", name="w")
+    table = model.add_lookup_parameters((10, 3), init=dy.NormalInitializer(0, 0.1))
+    assert_type(w, dy.Parameters)
+    assert_type(table, dy.LookupParameters)
+    assert_type(model.add_subcollection("below"), dy.ParameterCollection)
+    assert_type(model.parameters_from_numpy(array), dy.Parameters)
+    assert_type(w.as_array(), Floats)
+    assert_type(w.shape(), tuple[int, ...])
+    assert_type(w.expr(update=False), dy.Expression)
+    assert_type(table[3], dy.Expression)
+    assert_type(dy.lookup_batch(table, np.arange(3), update=False), dy.Expression)
+    assert_type(dy.parameter(w), dy.Expression)
+    assert_type(dy.parameter(w, table), tuple[dy.Expression, ...])
+    w.set_value([[1.0] * 3] * 4)
+    model.save("model.txt", append=True)
+    model.add_parameters("4")  # type: ignore[arg-type]
+    dy.lookup(w, 0)  # type: ignore[arg-type]
+
+
+def expressions(x: dy.Expression, xs: list[dy.Expression], p: dy.Parameters) -> None:
+    assert_type(x + 1, dy.Expression)
+    assert_type(2.5 * x, dy.Expression)
+    assert_type(1 / x - np.float32(3), dy.Expression)
+    assert_type(-(p * x), dy.Expression)
+    assert_type(x[1], dy.Expression)
+    assert_type(x[..., 1:3], dy.Expression)
+    assert_type(dy.tanh(p), dy.Expression)
+    assert_type(dy.affine_transform([p, p, x]), dy.Expression)
+    assert_type(dy.esum(y for y in xs), dy.Expression)
+    assert_type(dy.pickneglogsoftmax_batch(x, [1, 2]), dy.Expression)
+    assert_type(dy.sum_dim(x, [0, 1], b=True), dy.Expression)
+    assert_type(dy.zeros((3, 4), batch_size=2), dy.Expression)
+    dy.inputTensor([[1, 2], [3, 4]], batched=True).set(np.zeros((2, 2)))
+    x + "1"  # type: ignore[operator]
+    dy.tanh(1.0)  # type: ignore[arg-type]
+    dy.esum(x, x)  # type: ignore[call-arg]
+    dy.dropout(x, p=None)  # type: ignore[arg-type]
+
+
+def values(x: dy.Expression, xs: list[dy.Expression]) -> None:
+    assert_type(x.value(), Any)
+    assert_type(x.npvalue(), Floats)
+    assert_type(x.scalar_value(), float)
+    assert_type(x.vec_value(), list[float])
+    assert_type(x.dim(), tuple[tuple[int, ...], int])
+    assert_type(x.gradient(), Floats)
+    assert_type(dy.npvalues(xs), list[Floats])
+    with dy.ComputationGraph(autobatching=1) as graph:
+        assert_type(graph, dy.ComputationGraph)
+    assert_type(dy.renew_cg(check_validity=True), dy.ComputationGraph)
+
+
+def train(model: dy.Model, x: dy.Expression) -> None:
+    for trainer in (dy.AdamTrainer(model, alpha=0.01), dy.SimpleSGDTrainer(model, 0.1)):
+        trainer.learning_rate *= 0.5
+        trainer.update()
+    dy.AdamTrainer(model, learning_rate=0.01)  # type: ignore[call-arg]
+    builder = dy.LSTMBuilder(1, 3, 4, model)
+    state = builder.initial_state()
+    assert_type(state.add_input(x), dy.RNNState)
+    assert_type(state.output(), dy.Expression | None)
+    assert_type(state.transduce([x]), list[dy.Expression])
