@@ -157,3 +157,11 @@ def test_sdist_holds_every_tracked_file(tmp_path: Path) -> None:
     generated = {"PKG-INFO", "setup.cfg"}
     extra = {n for n in names - set(files) - generated if not n.startswith("dynet_cy.egg-info/")}
     assert not [n for n in extra if n.endswith((".c", ".so", ".pyc"))]
+
+
+def test_every_op_is_documented() -> None:
+    """docs/surface.md lists what ops/api.py does."""
+    from dynet_cy.ops import api
+
+    listed = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "surface.md").read_text(encoding="utf-8")))
+    assert set(api.__all__) <= listed
