@@ -186,7 +186,7 @@ def test_distribution_under_dropout(kind, batch):
         seen.append(np.array(draws))
         del model
     for e, g in zip(*(np.moveaxis(part, 0, -1) for part in seen)):
-        spread = max(float(e.std(-1).max()), 1e-6)
+        spread = max(float(e.std(-1).max()), 1e-4)  # without dropout: rounding
         np.testing.assert_allclose(g.mean(-1), e.mean(-1), atol=0.2 * spread)
         np.testing.assert_allclose(g.std(-1), e.std(-1), atol=0.15 * spread)
 
