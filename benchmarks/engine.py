@@ -126,13 +126,15 @@ def serve(library: str) -> None:
     if library == "dynet":
         import dynet as dy
 
-        def set_batching(strategy):
-            dy.renew_cg(autobatching=strategy)
-            batching[0] = strategy
-
-        batching = [0]
+        batching = 0
         renew = dy.renew_cg
-        dy.renew_cg = lambda: renew(autobatching=batching[0])
+
+        def set_batching(strategy):
+            nonlocal batching
+            batching = strategy
+
+        # DyNet sets batching graph by graph.
+        dy.renew_cg = lambda: renew(autobatching=batching)
     else:
         import dynet_cy as dy
         from dynet_cy import config
