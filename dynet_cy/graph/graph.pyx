@@ -595,7 +595,28 @@ cdef inline Expression argument(const Op* op, uint32_t i, object x):
 cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
     names = op.args.decode().split()
     name = names[i] if i < len(names) and not names[i].endswith("...") else f"argument {i}"
-    raise TypeError(f"{op.name.decode()}: {name} must be an Expression, not {type(x).__name__}")
+    raise_not_expression(op.name.decode(), name, x)
+
+
+cdef int raise_not_expression(str function, str name, object x) except -1:
+    raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
+
+
+cdef Expression expression(object x, str function, str name):
+    """x as an expression of the current graph: for functions that look at its shape
+    before they make a node."""
+    if not isinstance(x, Expression):
+        raise_not_expression(function, name, x)
+    (<Expression>x).enter()
+    return <Expression>x
+
+
+cdef list sequence(object xs, const char* function):
+    """The expressions of a list argument."""
+    if not isinstance(xs, (list, tuple)) and not hasattr(xs, "__iter__"):
+        raise TypeError(
+            f"{function.decode()}: a list of Expressions is needed, not {type(xs).__name__}")
+    return list(xs)
 
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
@@ -623,7 +644,7 @@ cdef Expression apply2(const Op* op, object a, object b):
 cdef Expression apply(const Op* op, object xs, Extra* extra):
     """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
     cdef Graph* g = current_graph()
-    cdef list arguments = list(xs)
+    cdef list arguments = sequence(xs, op.name)
     cdef uint32_t n = len(arguments)
     cdef uint32_t i
     cdef size_t top

@@ -344,7 +344,14 @@ cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFF
     return r
 
 
-def lookup(LookupParameters table not None, index, update=True):
+cdef LookupParameters as_table(object table, str op):
+    if not isinstance(table, LookupParameters):
+        raise TypeError(f"{op}: the table must be LookupParameters, not {type(table).__name__}")
+    (<LookupParameters>table).check_open()
+    return table
+
+
+def lookup(table, index, update=True):
     """One row of a table.
 
     Args:
@@ -358,15 +365,15 @@ def lookup(LookupParameters table not None, index, update=True):
     Raises:
         IndexError: there is no such row.
     """
+    cdef LookupParameters t = as_table(table, "lookup")
     cdef uint32_t r
-    table.check_open()
     if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
-    r = checked_row(table, index, "lookup")
-    return _lookup(table, &r, 1, update)
+    r = checked_row(t, index, "lookup")
+    return _lookup(t, &r, 1, update)
 
 
-def lookup_batch(LookupParameters table not None, indices, update=True):
+def lookup_batch(table, indices, update=True):
     """Rows of a table as a minibatch.
 
     Args:
@@ -381,9 +388,12 @@ def lookup_batch(LookupParameters table not None, indices, update=True):
         IndexError: there is no such row.
         ValueError: the list is empty.
     """
+    cdef LookupParameters t = as_table(table, "lookup_batch")
     cdef uint32_t* rows
-    cdef uint32_t i, n = len(indices)
-    table.check_open()
+    cdef uint32_t i, n
+    if not hasattr(indices, "__len__"):
+        raise TypeError(f"lookup_batch: a list of indices is needed, not {indices!r}")
+    n = len(indices)
     if n == 0:
         raise ValueError("lookup_batch: the list of indices is empty")
     rows = <uint32_t*>malloc(n * sizeof(uint32_t))
@@ -391,8 +401,8 @@ def lookup_batch(LookupParameters table not None, indices, update=True):
         raise MemoryError(f"lookup_batch: {n} indices")
     try:
         for i in range(n):
-            rows[i] = checked_row(table, indices[i], "lookup_batch")
-        return _lookup(table, rows, n, update)
+            rows[i] = checked_row(t, indices[i], "lookup_batch")
+        return _lookup(t, rows, n, update)
     finally:
         free(rows)
 

@@ -17,7 +17,7 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.graph cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_SUB, Expression, apply,
-    apply1, apply2, describe_dim, dim_of, set_operator,
+    apply1, apply2, describe_dim, dim_of, expression, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
@@ -73,13 +73,13 @@ def cdiv(x, y):
     return apply2(BINARY[DY_BINARY_div], x, y)
 
 
-def colwise_add(Expression x not None, Expression y not None):
+def colwise_add(x, y):
     """Add a vector to every column of a matrix.
 
     Shapes: ``x {m,n}``, ``y {m}`` -> ``{m,n}``.
     """
-    cdef const Dim* a = dim_of(x)
-    cdef const Dim* b = dim_of(y)
+    cdef const Dim* a = dim_of(expression(x, "colwise_add", "x"))
+    cdef const Dim* b = dim_of(expression(y, "colwise_add", "y"))
     if a.nd > 2 or size_of(b) != axis_of(b, 0) or axis_of(a, 0) != axis_of(b, 0):
         raise DimensionError(
             f"colwise_add: x must be a matrix and y a vector of as many rows\n"

@@ -32,7 +32,7 @@ cdef inline void draw_mask(const Call* c, uint32_t b, size_t n, float* out) noex
     draw(c, b, <int>DY_RNG_bernoulli, n, keep, 1 / keep if keep > 0 else 0, out)
 
 
-cdef Expression drop(const Op* op, Expression x, double p, int d):
+cdef Expression drop(const Op* op, object x, double p, int d):
     cdef Extra extra
     if not 0 <= p <= 1:
         raise ValueError(f"{op.name.decode()}: p must be a probability, not {p}")

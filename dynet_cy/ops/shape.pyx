@@ -65,7 +65,7 @@ cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_ba
 RESHAPE.assigns = True
 
 
-cdef Expression reshaped(Expression x, const unsigned int* sizes, unsigned int nd,
+cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
                          unsigned int bd):
     cdef Extra extra
     cdef uint32_t[8] items

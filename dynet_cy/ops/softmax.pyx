@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, dim_of
+from dynet_cy.graph.graph cimport Extra, apply, apply1x, dim_of, expression
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
@@ -591,7 +591,7 @@ def hinge_batch(x, vs, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_dim(Expression x not None, v, int d=0, float m=1.0):
+def hinge_dim(x, v, int d=0, float m=1.0):
     """Hinge loss of every line of a matrix along axis d.
 
     Shapes: ``x {r,c}`` -> ``{c}`` for d=0, ``{r}`` for d=1.
@@ -611,6 +611,5 @@ def hinge_dim(Expression x not None, v, int d=0, float m=1.0):
     extra.attrs[0].f = m
     extra.attrs[1].i = d
     _packed = set_indices(&extra, v, "hinge_dim")
-    x.enter()
-    extra.item_count = axis_of(dim_of(x), 0 if d else 1)
+    extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if d else 1)
     return apply1x(HINGE_DIM, x, &extra)
