@@ -12,10 +12,14 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         uint32_t nd
         uint32_t bd
 
+    ctypedef struct Packed "struct dy_pack":
+        pass
+
     ctypedef struct Tensor "dy_tensor":
         Dim dim
         float* v
         size_t bstride
+        Packed* pack
 
     ctypedef union Attr "dy_attr":
         float f
@@ -29,6 +33,7 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         Tensor dy
         Tensor dx
         int accumulate
+        int first
         const Attr* attrs
         const uint32_t* items
         uint32_t item_count

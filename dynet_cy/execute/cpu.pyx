@@ -11,7 +11,8 @@ ones add.
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
+from dynet_cy.execute.collect cimport Waiting, add_collected, collect
 from dynet_cy.graph.graph cimport (
     COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Node,
     args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
@@ -21,7 +22,7 @@ from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
-from dynet_cy.ops.registry cimport SHARE, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport SHARE, Factors, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -57,6 +58,14 @@ cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) no
     t.dim.bd = bd
     t.v = v
     t.bstride = size_of(dim) if bd > 1 else 0
+    t.pack = NULL
+
+
+cdef inline void set_shared(Tensor* t, Node* a) noexcept nogil:
+    """An argument that is one node, perhaps a parameter."""
+    set_tensor(t, &a.dim, a.dim.bd, value_of(a))
+    if a.val == NULL:
+        t.pack = <Packed*>&(<Param*>a.object).pack
 
 
 cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
@@ -65,6 +74,7 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
     t.dim.bd = 1
     t.v = v
     t.bstride = 0
+    t.pack = NULL
 
 
 # ---- forward -----------------------------------------------------------------
@@ -246,7 +256,7 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
     if batch.count == 1:
         for i in range(node.nargs):
             a = &nodes[args[i]]
-            set_tensor(&x[i], &a.dim, a.dim.bd, value_of(a))
+            set_shared(&x[i], a)
         set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
         c.items = items_of(g, node)
     elif batch.flat:
@@ -261,7 +271,7 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
         for i in range(node.nargs):
             a = &nodes[args[i]]
             if batch.x[i] == NULL:
-                set_tensor(&x[i], &a.dim, 1, value_of(a))
+                set_shared(&x[i], a)
             else:
                 set_tensor(&x[i], &a.dim, batch.bd, batch.x[i])
         set_tensor(&c.y, &node.dim, batch.bd, batch.y)
@@ -301,6 +311,7 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     cdef Node* node = &nodes_of(g)[target]
     cdef uint32_t b
     cdef int failed = 0
+    cdef Waiting* waiting = NULL
     mark_gradients(g, target, full)
     # The gradient arena mirrors the value arena.
     arena_rewind(&g.grads, 0)
@@ -317,10 +328,11 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
     for b in range(node.batch + 1):
-        failed = run_batch_backward(g, &batches_of(g)[node.batch - b], failure)
+        failed = run_batch_backward(g, &batches_of(g)[node.batch - b], &waiting, failure)
         arena_rewind(&g.scratch, scratch_top)
         if failed:
             return -1
+    add_collected(waiting)
     return 0
 
 
@@ -349,7 +361,8 @@ cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
         state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
 
 
-cdef int run_batch_backward(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
+cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
+                            Failure* failure) noexcept nogil:
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
@@ -373,6 +386,7 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Failure* failure) noexcept n
         return -1
     c.dy = c.y
     c.dy.v = gradient_at(g, c.y.v)
+    c.first = 1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
         pthread_mutex_lock((<Param*>node.object).lock)
@@ -380,14 +394,14 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Failure* failure) noexcept n
         (<Param*>node.object).has_gradient = 1
         pthread_mutex_unlock((<Param*>node.object).lock)
     for i in range(node.nargs):
-        if argument_backward(g, batch, op, &c, i, failure):
+        if argument_backward(g, batch, op, &c, i, waiting, failure):
             return -1
         arena_rewind(&g.scratch, top)
     return 0
 
 
 cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
-                           Failure* failure) noexcept nogil:
+                           Waiting** waiting, Failure* failure) noexcept nogil:
     """Gradient of argument i of all nodes of a batch."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -398,6 +412,7 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
     cdef bint together
     cdef Node* a = &nodes[arg]
     cdef Param* p
+    cdef Factors factors
     cdef size_t n
     cdef float* at
     if one:
@@ -417,10 +432,18 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
     c.dx = c.x[i]
     if one and a.val == NULL:                   # a parameter: its gradient is in storage
         p = <Param*>a.object
+        if op.factors != NULL:
+            factors.n = 0
+            op.factors(c, i, &factors)
+            if factors.n:
+                c.first = 0
+            if collect(g, waiting, p, &factors):
+                return 0
         pthread_mutex_lock(p.lock)
         c.dx.v = p.grad
         c.accumulate = 1
         op.backward(c, i)
+        c.first = 0
         note_gradient(p)
         pthread_mutex_unlock(p.lock)
         return 0
@@ -467,6 +490,7 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
         accumulate = True
     c.accumulate = accumulate
     op.backward(c, i)
+    c.first = 0
 
 
 cdef Engine* hooks = engine()

@@ -52,6 +52,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
 
     ctypedef struct dy_kernels:
         const char *isa
+        int packs
         dy_unary_fwd *unary_fwd
         dy_unary_bwd *unary_bwd
         dy_binary_fwd *binary_fwd
@@ -92,6 +93,9 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                            int acc_gates, float *dc, int acc_c) noexcept nogil
         void (*sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                       const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
+        void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
+        void (*sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb,
+                             float beta, float *c, size_t ldc) noexcept nogil
         void (*conv2d)(const dy_window *s, size_t out_channels, const float *x, const float *filter, float *work,
                        float *y) noexcept nogil
         void (*conv2d_bwd_x)(const dy_window *s, size_t out_channels, const float *filter, const float *dy,
@@ -106,6 +110,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     const dy_kernels *dy_kernels_get(const char *isa)
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
                         int valid)
+    size_t dy_panels(size_t m, size_t k)
     size_t dy_conv_work(const dy_window *s)
 
 

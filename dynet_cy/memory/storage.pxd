@@ -5,7 +5,7 @@ floats in which every entry has the same place: one for values, one for
 gradients, and as many as trainers ask for.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.memory.arena cimport Arena
@@ -15,6 +15,17 @@ cdef extern from "dynet_cy/storage.h" nogil:
     ctypedef struct pthread_mutex_t:
         pass
 
+    ctypedef struct Panels "dy_packed":
+        float* panels
+        uint64_t asked
+        uint64_t made
+
+    ctypedef struct Pack "struct dy_pack":
+        uint64_t* changes
+        Arena* arena
+        pthread_mutex_t* lock
+        Panels of[2]
+
     ctypedef struct Param "dy_param":
         Dim dim
         uint32_t rows
@@ -23,6 +34,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         size_t size
         float* value
         float* grad
+        Pack pack
         pthread_mutex_t* lock
         uint8_t* is_touched
         uint32_t* touched
@@ -30,6 +42,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         uint8_t updated
         uint8_t has_gradient
 
+    void value_changed "dy_value_changed"(Param* p)
     void touch "dy_touch"(Param* p, uint32_t r)
     void note_gradient "dy_note_gradient"(Param* p)
 
@@ -48,6 +61,9 @@ cdef class Storage:
     cdef readonly Plane grads
     cdef list planes
     cdef pthread_mutex_t lock
+    cdef pthread_mutex_t pack_lock
+    cdef Arena panels               # of packed parameters
+    cdef uint64_t changes           # of values; whoever writes values counts it up
     cdef Param** entries
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane

@@ -91,7 +91,11 @@ cdef class Storage:
         self.grads = Plane()
         self.planes = [self.values, self.grads]
         self.closed = False
+        self.changes = 1
+        memset(&self.panels, 0, sizeof(Arena))
+        arena_open(&self.panels, False)
         pthread_mutex_init(&self.lock, NULL)
+        pthread_mutex_init(&self.pack_lock, NULL)
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -102,7 +106,9 @@ cdef class Storage:
             free(self.entries[i].touched)
             free(self.entries[i])
         free(self.entries)
+        arena_close(&self.panels)
         pthread_mutex_destroy(&self.lock)
+        pthread_mutex_destroy(&self.pack_lock)
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:
         """A new entry of zeros: a parameter, or a table of that many rows."""
@@ -132,6 +138,9 @@ cdef class Storage:
         p.offset = self.top
         p.size = size
         p.lock = &self.lock
+        p.pack.changes = &self.changes
+        p.pack.arena = &self.panels
+        p.pack.lock = &self.pack_lock
         p.updated = 1
         if free_ids:
             p.id = free_ids.pop()
@@ -187,6 +196,10 @@ cdef class Storage:
             raise ValueError("the plane belongs to another storage")
         plane.move(mapping, self.top)
         self.rebase()
+
+    def changed(self):
+        """Note that somebody has written values from outside, into the mapping they live in."""
+        self.changes += 1
 
 
 cdef void lock_storage(Storage storage) noexcept nogil:

@@ -17,7 +17,7 @@ from dynet_cy.graph.graph cimport (
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
-from dynet_cy.memory.storage cimport Param, Storage, touch
+from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
 from dynet_cy.initializers import NumpyInitializer, as_initializer
@@ -130,11 +130,13 @@ cdef class _Stored(Expression):
         """Set the value to zero."""
         self.check_open()
         memset(self.p.value, 0, self.p.size * sizeof(float))
+        value_changed(self.p)
 
     def scale(self, s):
         """Multiply the value by s."""
         self.check_open()
         K.scale(self.p.size, s, self.p.value, self.p.value)
+        value_changed(self.p)
 
     def scale_gradient(self, s):
         """Multiply the gradient by s."""
@@ -234,6 +236,7 @@ cdef class Parameters(_Stored):
         self.check_open()
         array = _floats_like(values, f"set_value of {self.full_name}", shape_of(&self.p.dim))
         copy_floats(array, self.p.value, self.p.size)
+        value_changed(self.p)
 
     def clip_inplace(self, left, right):
         """Bring every element of the value into [left, right]."""
@@ -320,6 +323,7 @@ cdef class LookupParameters(_Stored):
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
         copy_floats(array, self.p.value + <size_t>r * n, n)
+        value_changed(self.p)
 
     def init_from_array(self, values):
         """Set all rows from an array, the row number first.
@@ -330,6 +334,7 @@ cdef class LookupParameters(_Stored):
         self.check_open()
         array = _floats_like(values, f"init_from_array of {self.full_name}", self.shape())
         copy_floats(np.asfortranarray(np.moveaxis(array, 0, -1)), self.p.value, self.p.size)
+        value_changed(self.p)
 
 
 cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
@@ -470,6 +475,7 @@ cdef int _fill_entry(_Stored x, entry, fname) except -1:
             f"has dimensions {entry.dim} in the file, {_file_dim(x)} in the collection",
             os.fspath(fname), parameter=x.full_name)
     copy_floats(np.ascontiguousarray(entry.values, np.float32), x.p.value, x.p.size)
+    value_changed(x.p)
     if entry.grads is not None:
         copy_floats(np.ascontiguousarray(entry.grads, np.float32), x.p.grad, x.p.size)
         _add_gradient_flag(x)

@@ -7,6 +7,7 @@ from dynet_cy.ops.cells import (
     vanilla_lstm_gates_concat,
     vanilla_lstm_gates_dropout,
     vanilla_lstm_gates_dropout_concat,
+    vanilla_lstm_gates_projected,
     vanilla_lstm_h,
 )
 from dynet_cy.ops.conv import conv2d, conv2d_bias, filter1d_narrow, kmax_pooling, maxpooling2d
@@ -265,6 +266,7 @@ __all__ = [
     "vanilla_lstm_gates_concat",
     "vanilla_lstm_gates_dropout",
     "vanilla_lstm_gates_dropout_concat",
+    "vanilla_lstm_gates_projected",
     "vanilla_lstm_h",
     # other spellings
     "zeroes",

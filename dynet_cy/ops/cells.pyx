@@ -9,8 +9,8 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of, sequence
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
-from dynet_cy.ops.linalg cimport multiply, multiply_backward_a, multiply_backward_b
-from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.linalg cimport factors_of_a, multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.ops.registry cimport SHARE, STACK, Factors, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -37,7 +37,7 @@ cdef int gates_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"b has {rows_of(s.x[0])} elements, not 4 times the {h} of h")
     if s.x[1].nd > 2 or rows_of(s.x[1]) != 4 * h or cols_of(s.x[1]) != h:
         raise DimensionError(f"Wh must have the shape {{{4 * h},{h}}}")
-    if s.x[3].nd > 2 or rows_of(s.x[3]) != 4 * h or cols_of(s.x[3]) != inputs:
+    if s.n > 3 and (s.x[3].nd > 2 or rows_of(s.x[3]) != 4 * h or cols_of(s.x[3]) != inputs):
         raise DimensionError(f"Wx must have the shape {{{4 * h},{inputs}}}")
     y.nd = 1
     y.d[0] = <uint32_t>(4 * h)
@@ -50,6 +50,8 @@ cdef inline Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noe
     part.dim.nd = 2
     part.dim.d[1] = rows_of(&x.dim)
     part.v += offset * rows_of(&w.dim)
+    if cols_of(&part.dim) != cols_of(&w.dim):
+        part.pack = NULL
     return part
 
 
@@ -69,7 +71,6 @@ cdef void gates_forward(const Call* c) noexcept nogil:
     if c.attrs[0].f != 0:
         add_weight_noise(c)
     K.lstm_gates(m // 4, c.y.dim.bd, c.y.v, 1, c.y.v)
-    c.kept[m * c.y.dim.bd] = c.n
 
 
 cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
@@ -102,18 +103,27 @@ cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) n
         K.axpy(rows_of(&c.x[i].dim), <float>scale, element(&c.x[i], b), element(&c.dx, b))
 
 
+cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
+    """The gradient of the sums, which serves all arguments."""
+    cdef Tensor dpre = c.y
+    dpre.v = c.kept
+    if c.first:
+        K.lstm_gates_bwd(rows_of(&c.y.dim) // 4, c.y.dim.bd, c.y.v, c.dy.v, dpre.v, 0)
+    return dpre
+
+
+cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    cdef Tensor dpre
+    if i % 2 and (i == 1 or c.n == 5):
+        dpre = gradient_of_sums(c)
+        factors_of_a(&c.x[i], &c.x[i + 1], &dpre, f)
+
+
 cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), offset = 0
-    cdef float* last = c.kept + m * c.y.dim.bd
     cdef uint32_t k
-    cdef Tensor dpre = c.y, part
+    cdef Tensor dpre = gradient_of_sums(c), part
     cdef bint accumulate = c.accumulate
-    # The gradient of the sums serves all arguments.  A pass over them rises, so
-    # an argument not after the last one begins a new pass, with another dy.
-    dpre.v = c.kept
-    if i <= last[0]:
-        K.lstm_gates_bwd(m // 4, c.y.dim.bd, c.y.v, c.dy.v, dpre.v, 0)
-    last[0] = i
     if i == 0:
         if c.dx.dim.bd == c.y.dim.bd:
             K.bias_bwd(m * c.y.dim.bd, 1, dpre.v, c.dx.v, accumulate)
@@ -141,7 +151,7 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t gates_kept(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim) + 1
+    return total_of(&c.y.dim)
 
 
 cdef size_t gates_work(const Call* c, int i) noexcept nogil:
@@ -151,6 +161,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 cdef Op* new_gates_op(const char* name) except NULL:
     cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward)
     op.kept = gates_kept
+    op.factors = gates_factors
     op.rule[0] = SHARE
     op.rule[1] = SHARE
     op.assigns = True
@@ -159,6 +170,9 @@ cdef Op* new_gates_op(const char* name) except NULL:
 
 cdef Op* GATES = new_gates_op(b"vanilla_lstm_gates")
 cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
+# The sums of Wx x + b come in the place of b.
+cdef Op* PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
+PROJECTED.rule[0] = STACK
 NOISY_GATES.random = True
 NOISY_GATES.work = gates_work
 
@@ -205,6 +219,19 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
 def vanilla_lstm_gates_concat(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated."""
     return gates(x_t, h_tm1, Wx, Wh, b, weightnoise_std)
+
+
+def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
+    """`vanilla_lstm_gates` of an input whose part of the sums, Wx x + b, is known.
+
+    Such parts need no step before, so those of all steps can be computed at once.
+
+    Shapes: ``p_t {4H}``, ``h_tm1 {H}``, ``Wh {4H,H}`` -> ``{4H}``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    return apply(PROJECTED, [p_t, Wh, h_tm1], NULL)
 
 
 # ---- masked: y = x m[offset : offset + size x] ----------------------------------

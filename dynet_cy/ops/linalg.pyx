@@ -8,7 +8,8 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register
+from dynet_cy.kernels.product cimport product
+from dynet_cy.ops.registry cimport SHARE, Factors, Op, Shapes, register
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -32,7 +33,7 @@ cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta
     cdef uint32_t i
     if a.dim.bd == 1 and b.dim.bd == y.dim.bd:
         # One matrix for all: the columns of all batch elements are one wide b.
-        K.sgemm(0, 0, m, n * b.dim.bd, k, 1, a.v, m, b.v, k, beta, y.v, m)
+        product(0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
         return
     for i in range(y.dim.bd):
         K.sgemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
@@ -51,13 +52,23 @@ cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* d
                 accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
 
 
+cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
+    """da = dy b', where one a serves all batch elements."""
+    if a.dim.bd == 1 and b.dim.bd == dy.dim.bd:
+        f.left = dy.v
+        f.right = b.v
+        f.rows = rows_of(&a.dim)
+        f.cols = cols_of(&a.dim)
+        f.n = cols_of(&b.dim) * b.dim.bd
+
+
 cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* db,
                               bint accumulate) noexcept nogil:
     """db = a' dy (+ db)."""
     cdef size_t m = rows_of(&a.dim), k = cols_of(&a.dim), n = cols_of(&db.dim)
     cdef uint32_t i
     if a.dim.bd == 1 and db.dim.bd == dy.dim.bd:
-        K.sgemm(1, 0, k, n * db.dim.bd, m, 1, a.v, m, dy.v, m, accumulate, db.v, k)
+        product(1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
         return
     for i in range(dy.dim.bd):
         K.sgemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
@@ -81,10 +92,16 @@ cdef void matmul_backward(const Call* c, uint32_t i) noexcept nogil:
         multiply_backward_b(&c.x[0], &c.dy, &c.dx, c.accumulate)
 
 
+cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    if i == 0:
+        factors_of_a(&c.x[0], &c.x[1], &c.dy, f)
+
+
 MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
 # Nodes that multiply by the same a run as one product with a wider b.
 MATMUL.rule[0] = SHARE
 MATMUL.assigns = True
+MATMUL.factors = matmul_factors
 
 
 # ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
@@ -145,10 +162,16 @@ cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil:
         multiply_backward_b(&c.x[i - 1], &c.dy, &c.dx, c.accumulate)
 
 
+cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    if i % 2:
+        factors_of_a(&c.x[i], &c.x[i + 1], &c.dy, f)
+
+
 AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
 AFFINE.rule[1] = SHARE
 AFFINE.assigns = True
+AFFINE.factors = affine_transform_factors
 
 
 def affine_transform(exprs):

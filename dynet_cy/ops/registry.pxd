@@ -33,6 +33,15 @@ cdef extern from "dynet_cy/op.h" nogil:
     ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil
     ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
 
+    ctypedef struct Factors "dy_factors":
+        const float* left
+        const float* right
+        size_t rows
+        size_t cols
+        size_t n
+
+    ctypedef void (*FactorsOf "dy_factors_of")(const Call* c, uint32_t i, Factors* f) noexcept nogil
+
     ctypedef struct Op "dy_op":
         const char* name
         const char* args
@@ -42,6 +51,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         Backward backward
         Kept kept
         Work work
+        FactorsOf factors
         uint8_t batching
         uint8_t rule[3]
         uint8_t assigns

@@ -19,8 +19,7 @@ from dynet_cy.ops.api import (
     pick_range,
     tanh,
     vanilla_lstm_c,
-    vanilla_lstm_gates,
-    vanilla_lstm_gates_dropout,
+    vanilla_lstm_gates_projected,
     vanilla_lstm_h,
     zeros,
 )
@@ -52,7 +51,6 @@ _StackedCell = Callable[
     [
         _Layer,
         Sequence[Optional[Expression]],
-        bool,
         Expression,
         Optional[Expression],
         Optional[Expression],
@@ -128,7 +126,6 @@ class _StackedGates(_RNNBuilder):
         binding = state._binding
         shape, batch = x.dim()
         masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
-        fused_masks = masks is not None and binding.mask_batch == batch
         fused = self._fits(state, len(shape), batch, masks is not None)
         if fused:
             cell, h, c = self._start(state, batch)
@@ -138,7 +135,7 @@ class _StackedGates(_RNNBuilder):
         new_c: list[Expression] = []
         for i, params in enumerate(binding.params):
             mask = NO_MASKS if masks is None else masks[i]
-            x, cell_state = cell(params, mask, fused_masks, x, None if h is None else h[i], None if c is None else c[i])
+            x, cell_state = cell(params, mask, x, None if h is None else h[i], None if c is None else c[i])
             new_h.append(x)
             new_c.append(cell_state)
         hs, cs = tuple(new_h), tuple(new_c)
@@ -149,7 +146,6 @@ class _StackedGates(_RNNBuilder):
         dims = [x.dim() for x in xs]
         shape, batch = dims[0]
         masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
-        fused_masks = masks is not None and binding.mask_batch == batch
         if dims.count(dims[0]) < len(dims) or not self._fits(state, len(shape), batch, masks is not None):
             return [after._out for after in state.add_inputs(xs) if after._out is not None]
         cell, h, c = self._start(state, batch)
@@ -160,7 +156,7 @@ class _StackedGates(_RNNBuilder):
             c_t = None if c is None else c[i]
             out: list[Expression] = []
             for x in xs:
-                h_t, c_t = cell(params, mask, fused_masks, x, h_t, c_t)
+                h_t, c_t = cell(params, mask, x, h_t, c_t)
                 out.append(h_t)
             xs = out
         return xs
@@ -187,7 +183,6 @@ class _StackedGates(_RNNBuilder):
         self,
         params: _Layer,
         masks: Sequence[Expression | None],
-        fused_masks: bool,
         x: Expression,
         h: Expression | None,
         c: Expression | None,
@@ -195,13 +190,9 @@ class _StackedGates(_RNNBuilder):
         assert h is not None
         assert c is not None
         w_x, w_h, b, _ = self._noisy(params) if self.weightnoise_std else params
-        mask_x, mask_h = masks
-        if mask_x is None and mask_h is None:
-            gates = vanilla_lstm_gates(x, h, w_x, w_h, b)
-        elif mask_x is not None and mask_h is not None and fused_masks:
-            gates = vanilla_lstm_gates_dropout(x, h, w_x, w_h, b, mask_x, mask_h)
-        else:
-            gates = vanilla_lstm_gates(masked(x, mask_x), masked(h, mask_h), w_x, w_h, b)
+        # The products with the inputs need no step before: batched, they are one product for all steps.
+        projected = affine_transform([b, w_x, masked(x, masks[0])])
+        gates = vanilla_lstm_gates_projected(projected, masked(h, masks[1]), w_h)
         c = vanilla_lstm_c(c, gates)
         return vanilla_lstm_h(c, gates), c
 
@@ -209,7 +200,6 @@ class _StackedGates(_RNNBuilder):
         self,
         params: _Layer,
         masks: Sequence[Expression | None],
-        fused_masks: bool,
         x: Expression,
         h: Expression | None,
         c: Expression | None,
@@ -247,7 +237,6 @@ class _StackedGates(_RNNBuilder):
         self,
         params: _Layer,
         masks: Sequence[Expression | None],
-        fused_masks: bool,
         x: Expression,
         h: Expression | None,
         c: Expression | None,

@@ -17,7 +17,9 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
 )
-from dynet_cy.memory.storage cimport Param, Plane, Storage, lock_storage, unlock_storage
+from dynet_cy.memory.storage cimport (
+    Param, Plane, Storage, lock_storage, unlock_storage, value_changed,
+)
 from dynet_cy.model.parameters cimport _Stored
 
 from dynet_cy.model.parameters import ParameterCollection
@@ -188,6 +190,7 @@ class Trainer:
                 for i in range(n):
                     if entries[i].updated:
                         step(entries[i], rule, &h, states, sparse)
+                        value_changed(entries[i])
                 unlock_storage(storage)
             self._updates += 1
         finally:

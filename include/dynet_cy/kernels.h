@@ -66,6 +66,7 @@ typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t
 
 typedef struct dy_kernels {
     const char *isa;
+    int packs;                  /* whether sgemm_packed is worth its packing: it is faster than sgemm */
     dy_unary_fwd unary_fwd[DY_UNARY_COUNT];
     dy_unary_bwd unary_bwd[DY_UNARY_COUNT];
     dy_binary_fwd binary_fwd[DY_BINARY_COUNT];
@@ -101,6 +102,9 @@ static inline void dy_window_init(dy_window *s, const size_t in[2], size_t chann
         }
     }
 }
+
+/* Floats of an m x k matrix that is packed. */
+static inline size_t dy_panels(size_t m, size_t k) { return (m + 15) / 16 * 16 * k; }
 
 static inline size_t dy_conv_work(const dy_window *s) {
     return s->out[0] * s->out[1] * s->size[0] * s->size[1] * s->channels;

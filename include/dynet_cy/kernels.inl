@@ -14,6 +14,7 @@
 
 static const dy_kernels DY_N(table) = {
     .isa = DY_STR(DY_ISA),
+    .packs = DY_W >= 8,
 #define UNARY(name, y, dx) .unary_fwd[DY_UNARY_##name] = DY_N(unary_fwd_##name), .unary_bwd[DY_UNARY_##name] = DY_N(unary_bwd_##name),
 #include "unary.def"
 #undef UNARY

@@ -39,6 +39,17 @@ typedef size_t (*dy_kept)(const dy_call *c);
 /* Floats of working memory, in forward (i = -1) or in the backward of argument i. */
 typedef size_t (*dy_work)(const dy_call *c, int i);
 
+
+/* A gradient of shape rows x cols as a product L R': L is rows x n, R cols x n, both contiguous. */
+typedef struct {
+    const float *left, *right;
+    size_t rows, cols, n;
+} dy_factors;
+
+/* The gradient of argument i as a product, where the call allows it; else it leaves n as it is, 0.  The executor
+ * collects the factors of many calls and multiplies once. */
+typedef void (*dy_factors_of)(const dy_call *c, uint32_t i, dy_factors *f);
+
 typedef struct dy_op {
     const char *name;
     const char *args;           /* names of the arguments: "a b", "xs..." */
@@ -48,6 +59,7 @@ typedef struct dy_op {
     dy_backward backward;       /* NULL: the op has no gradient */
     dy_kept kept;               /* NULL: none */
     dy_work work;               /* NULL: none */
+    dy_factors_of factors;      /* NULL: gradients are no products */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */

@@ -4,7 +4,22 @@
 
 #include <pthread.h>
 
+#include "arena.h"
 #include "tensor.h"
+
+/* A matrix in the order in which products read it; see gemm.inl. */
+typedef struct {
+    float *panels;
+    uint64_t asked, made;       /* what dy_pack.changes was at the last product without panels, and at their making */
+} dy_packed;
+
+/* A parameter and its transpose, packed when products with the same values repeat. */
+struct dy_pack {
+    uint64_t *changes;          /* counts the changes of the values; never 0 */
+    dy_arena *arena;            /* where panels live */
+    pthread_mutex_t *lock;      /* held while this is read or changed */
+    dy_packed of[2];            /* the matrix, its transpose */
+};
 
 /* One parameter, or one lookup table: `rows` rows of shape `dim`. */
 typedef struct {
@@ -13,6 +28,7 @@ typedef struct {
     uint32_t id;                /* number among all entries alive in the process */
     size_t offset, size;        /* floats, in every plane of the storage */
     float *value, *grad;
+    struct dy_pack pack;
     pthread_mutex_t *lock;      /* held while a graph adds to the gradient */
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;
@@ -20,6 +36,9 @@ typedef struct {
     uint8_t updated;            /* trainers change it */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
 } dy_param;
+
+/* Note that values of the storage that p is in have changed. */
+static inline void dy_value_changed(dy_param *p) { ++*p->pack.changes; }
 
 /* Note that row r of a table has a gradient. */
 static inline void dy_touch(dy_param *p, uint32_t r) {

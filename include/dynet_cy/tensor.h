@@ -22,6 +22,7 @@ typedef struct {
     dy_dim dim;
     float *v;
     size_t bstride;             /* floats from one batch element to the next */
+    struct dy_pack *pack;       /* a parameter: where its packed form is kept; else NULL */
 } dy_tensor;
 
 /* One word of an op's parameters: an axis, a flag, a constant. */
@@ -42,6 +43,7 @@ typedef struct {
     dy_tensor dy;               /* backward: gradient of y */
     dy_tensor dx;               /* backward: gradient of argument i */
     int accumulate;             /* backward: add to dx (1) or assign it (0) */
+    int first;                  /* backward: the first argument of this call that is asked for in this pass */
     const dy_attr *attrs;
     const uint32_t *items;      /* op-specific list, item_count words per batch element of y */
     uint32_t item_count;

@@ -45,6 +45,8 @@ SIGNATURES = {
     "lstm_h": (N, N, P, P, P),
     "lstm_h_bwd": (N, N, P, P, P, P, I, P, I),
     "sgemm": (I, I, N, N, N, F, P, N, P, N, F, P, N),
+    "pack": (I, N, N, P, N, P),
+    "sgemm_packed": (N, N, N, P, P, N, F, P, N),
     "conv2d": (P, N, P, P, P, P),
     "conv2d_bwd_x": (P, N, P, P, P, P, I),
     "conv2d_bwd_filter": (P, N, P, P, P, P, I),
@@ -492,6 +494,23 @@ def test_gemm_of_nothing(k: Isa) -> None:
     assert (c == 1).all()
     k.sgemm(0, 0, 2, 3, 0, 1.0, a, 2, a, 1, 0.0, c, 2)
     assert (c == 0).all()
+
+
+@pytest.mark.parametrize("ta", [0, 1])
+@pytest.mark.parametrize("m", [1, 7, 16, 33, 48, 97, 130])
+def test_packed_products(k: Isa, m: int, ta: int) -> None:
+    for inner in (1, 3, 40, 300):
+        a = floats(m, inner, seed=1)
+        panels = Output((m + 15) // 16 * 16 * inner)
+        k.pack(ta, m, inner, np.asfortranarray(a.T) if ta else a, inner if ta else m, panels.array)
+        panels.checked()
+        for n in (1, 2, 3, 4, 5, 7, 8, 9, 13, 24):
+            b, old = floats(inner, n, seed=2), floats(m, n, seed=3)
+            for beta in (0.0, 1.0, -0.5):
+                c = Output(m, n, value=old if beta else math.nan)
+                k.sgemm_packed(m, n, inner, panels.array, b, inner, beta, c.array, m)
+                want = a.astype(np.float64) @ b + (beta * old if beta else 0)
+                close(c.checked(), want, 1e-5 * math.sqrt(inner))
 
 
 @pytest.mark.parametrize("n", [1, 3, 8, 12])

@@ -205,6 +205,13 @@ CELLS = [
         batches=some_batches(8, 0, 1, 2, 6),
     ),
     Case(
+        "vanilla_lstm_gates_projected",
+        [(4 * H,), (H,), (4 * H, H)],
+        lambda dy, xs: dy.vanilla_lstm_gates_projected(*xs),
+        lambda xs: gates(np.zeros(0), xs[1], np.zeros((4 * H, 0)), xs[2], xs[0]),
+        batches=some_batches(3, 0, 1),
+    ),
+    Case(
         "vanilla_lstm_c",
         [(H,), (4 * H,)],
         lambda dy, xs: dy.vanilla_lstm_c(*xs),
