@@ -270,8 +270,27 @@ cdef class Expression:
     def __rtruediv__(self, other):
         return operators[OPERATOR_DIV](other, self)
 
+    def __pow__(self, other, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](self, other)
+
+    def __rpow__(self, other, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](other, self)
+
     def __neg__(self):
         return operators[OPERATOR_NEG](self, None)
+
+    def __bool__(self):
+        return True                         # also without elements: an expression is there
+
+    def __array__(self, dtype=None, copy=None):
+        """numpy keeps an expression as an object, rather than take it apart."""
+        array = np.empty((), object)
+        array[()] = self
+        return array
 
     # numpy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = None

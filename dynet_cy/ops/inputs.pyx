@@ -5,8 +5,9 @@ import numpy as np
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
-from dynet_cy.graph.graph cimport COMPUTED, Expression, Extra, Graph, forget, leaf, place
-from dynet_cy.graph.graph cimport nodes_of
+from dynet_cy.graph.graph cimport (
+    COMPUTED, Expression, Extra, Graph, forget, leaf, nodes_of, place, shape_of,
+)
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
 from dynet_cy.ops.registry cimport Op, register
@@ -156,6 +157,75 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     """
     check_device(device, "inputTensor")
     return from_values(arr, "inputTensor", batched)
+
+
+def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
+    """A flat list of numbers as an input of any shape, column by column and then batch by batch.
+
+    Args:
+        arr: the numbers, an array or a list of one axis.
+        dim: shape of one batch element; ``{n}`` for n numbers when omitted.
+        batch_size: number of batch elements.
+        device: only "" and "CPU" so far.
+
+    Raises:
+        ValueError: arr has more or fewer numbers than shape and batch size need, or
+            more than one axis.
+    """
+    cdef Dim size
+    check_device(device, "inputTensorTranspose")
+    array = floats_in(arr, "inputTensorTranspose", "arr", 7)
+    if array.ndim != 1:
+        raise ValueError(f"inputTensorTranspose: arr has {array.ndim} axes, it must have one")
+    dim_with_batch(array.shape if dim is None else dim, batch_size, &size, "inputTensorTranspose")
+    if array.size != total_of(&size):
+        raise ValueError(f"inputTensorTranspose: arr has {array.size} numbers, shape "
+                         f"{shape_of(&size)} with batch size {size.bd} needs {total_of(&size)}")
+    shape = shape_of(&size) + ((size.bd,) if size.bd > 1 else ())
+    return settable(array.reshape(shape, order="F"), &size)
+
+
+def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
+    """An input that has one number nearly everywhere, and others in some places.
+
+    Args:
+        idxs: the places: for each axis, the batch included, a list of as many
+            indices as there are values.  Of equal places the last counts.
+        values: a list of numbers.
+        shape: the shape; its last axis is the batch where `batched`.
+        batched: whether the last axis is the batch.
+        defval: the number everywhere else.
+        device: only "" and "CPU" so far.
+
+    Returns:
+        Expression whose method `set` sets all of its elements.
+
+    Raises:
+        IndexError: an index lies outside its axis.
+        TypeError: indices or values are not lists of numbers.
+        ValueError: there are more or fewer lists than axes, or indices than values.
+    """
+    op = "sparse_inputTensor"
+    check_device(device, op)
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    numbers = floats_in(values, op, "values", 1)
+    if len(idxs) != len(shape):
+        raise ValueError(f"{op}: idxs has {len(idxs)} lists, shape {shape} has {len(shape)} axes")
+    places = []
+    for axis, (given, size) in enumerate(zip(idxs, shape)):
+        indices = np.asarray(given)
+        if indices.size == 0:
+            indices = indices.astype(np.int64)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers")
+        if indices.shape != numbers.shape:
+            raise ValueError(f"{op}: idxs[{axis}] has {indices.size} indices for {numbers.size} values")
+        for i in indices[(indices < 0) | (indices >= size)]:
+            raise IndexError(f"{op}: index {i} is not from 0 to {size - 1} along axis {axis}")
+        places.append(indices)
+    array = np.full([int(n) for n in shape], defval, np.float32)
+    array[tuple(places)] = numbers
+    return from_values(array, op, batched)
 
 
 def inputMatrix(v, d):
