@@ -668,3 +668,17 @@ def test_type_of_value_follows_the_number_of_axes(shape, size, expected, graph) 
     for value in (x.value(), dy.values([x])[0]):
         assert type(value) is type(expected)
         np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: dy.vecInput("a"), TypeError, "vecInput: shape .* must hold whole numbers"),
+        (lambda: dy.vecInput(-1), ValueError, "vecInput: axis 0 of shape .* is out of range"),
+        (lambda: dy.vecInput(2.5), TypeError, "vecInput: shape .* must hold whole numbers"),
+        (lambda: dy.matInput(2, None), TypeError, "matInput: shape .* must hold whole numbers"),
+    ],
+)
+def test_sizes_of_empty_inputs(make, error, message: str, graph) -> None:
+    with pytest.raises(error, match=message):
+        make()
