@@ -148,16 +148,15 @@ cdef class Expression:
         return self.npvalue(recalculate)
 
     def value(self, recalculate=False):
-        """The value: a float for one element, a list for a vector or a batch of
-        scalars, else an array as `npvalue` gives it."""
+        """The value: of a scalar or vector a float for one element and else a flat
+        list, the batch last, as `vec_value` gives it; with more axes, also of
+        size 1, an array as `npvalue` gives it."""
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
-        cdef size_t n = size_of(&x.dim)
-        if n == 1 and x.dim.bd == 1:
-            return value_of(x)[0]
-        if (x.dim.bd == 1 and n == x.dim.d[0]) or n == 1:
-            return list_of(value_of(x), n * x.dim.bd)
-        return array_of(value_of(x), full_shape(&x.dim))
+        cdef size_t n = total_of(&x.dim)
+        if x.dim.nd > 1:
+            return array_of(value_of(x), full_shape(&x.dim))
+        return value_of(x)[0] if n == 1 else list_of(value_of(x), n)
 
     def vec_value(self, recalculate=False):
         """All elements as a flat list, column-major, the batch last."""

@@ -103,7 +103,7 @@ cdef class _Stored(Expression):
         return self.full_name
 
     def expr(self, update=False):
-        """An expression of the current graph with this value (for a table, all of it).
+        """An expression of the current graph with this value.
 
         Args:
             update: whether gradients reach the parameter; it is a constant when False.
@@ -250,6 +250,14 @@ cdef class LookupParameters(_Stored):
         """Number of rows, then the shape of a row."""
         self.check_open()
         return (self.p.rows,) + shape_of(&self.p.dim)
+
+    def expr(self, update=True):
+        """An expression of the current graph with the whole table, rows as the last axis.
+
+        Args:
+            update: whether gradients reach the table; it is a constant when False.
+        """
+        return _Stored.expr(self, update)
 
     def __len__(self):
         self.check_open()

@@ -134,10 +134,16 @@ def inputVector(v, device=""):
     return from_values(array, "inputVector", False)
 
 
+cdef zeros_of(tuple shape, str op):
+    cdef Dim dim
+    dim_from_shape(shape, &dim, op)
+    return np.zeros([int(n) for n in shape], np.float32)
+
+
 def vecInput(dim, device=""):
     """An input of shape ``{dim}``, zeros until `set` is called."""
     check_device(device, "vecInput")
-    return from_values(np.zeros(int(dim), np.float32), "vecInput", False)
+    return from_values(zeros_of((dim,), "vecInput"), "vecInput", False)
 
 
 def inputTensor(arr, batched=False, device="", reusable_expr=False):
@@ -245,7 +251,7 @@ def inputMatrix(v, d):
 
 def matInput(d1, d2):
     """An input of shape ``{d1,d2}``, zeros until `set` is called."""
-    return from_values(np.zeros((int(d1), int(d2)), np.float32), "matInput", False)
+    return from_values(zeros_of((d1, d2), "matInput"), "matInput", False)
 
 
 def one_hot(d, idx, device=""):
