@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,53 @@ def test_rnnlm_bad_text(tmp_path: Path, content: bytes, message: str) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"rnnlm.py: {path}: ")
     assert message in done.stderr
+
+
+# -- seq2seq -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def inflector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a language of three letters: the plural doubles the first letter, the past ends with -d."""
+    folder = tmp_path_factory.mktemp("inflector")
+    rng = random.Random(1)
+    lines = []
+    for _ in range(400):
+        lemma = "".join(rng.choices("abc", k=rng.randint(1, 4)))
+        form, tags = rng.choice([(lemma[0] + lemma, "N;PL"), (lemma + "d", "V;PST")])
+        lines.append(f"{lemma}\t{form}\t{tags}\n")
+    (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
+    sizes = ["--dim", 16, "--hidden", 24, "--attention", 16, "--epochs", 8, "--dropout", 0, "--learning-rate", 0.02]
+    found = output("seq2seq.py", "--train", "train.tsv", "--model", "model", *sizes, cwd=folder)
+    assert "360 training and 40 dev pairs" in found
+    assert max(numbers(r"^epoch \d: .*dev accuracy ([\d.]+)%$", found)) > 80
+    assert numbers(r"^best model, beam of 5: dev accuracy ([\d.]+)%", found)[0] > 80
+    return folder
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_seq2seq_inflects(inflector: Path, beam: int) -> None:
+    args = ["inflect", "--model", "model", "--beam", beam]
+    done = run("seq2seq.py", *args, cwd=inflector, stdin="abc N;PL\nbca V;PST\ncab N;PL\n")
+    assert done.returncode == 0, done.stderr
+    right = [a == b for a, b in zip(done.stdout.split(), ["aabc", "bcad", "ccab"])]
+    assert sum(right) >= 2
+    assert len(right) == 3
+
+
+def test_seq2seq_bad_files(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("think\tthought\tV;PST\nthink\tthought\n", encoding="utf-8")
+    done = run("seq2seq.py", "--train", path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"seq2seq.py: {path}, line 2: expected lemma, form and tags")
+
+
+def test_seq2seq_on_lemminflect(tmp_path: Path) -> None:
+    try:
+        metadata.distribution("lemminflect")
+    except metadata.PackageNotFoundError:
+        pytest.skip("lemminflect is not there")
+    found = output("seq2seq.py", "--pairs", 300, "--epochs", 1, "--beam", 2, cwd=tmp_path)
+    assert "300 training and 30 dev pairs" in found
+    assert found.count(" -> ") == 5
