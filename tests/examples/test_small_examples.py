@@ -126,3 +126,45 @@ def test_seq2seq_on_lemminflect(tmp_path: Path) -> None:
     found = output("seq2seq.py", "--pairs", 300, "--epochs", 1, "--beam", 2, cwd=tmp_path)
     assert "300 training and 30 dev pairs" in found
     assert found.count(" -> ") == 5
+
+
+# -- vae and early_exit --------------------------------------------------------------------------
+
+
+def test_vae(digits: Path) -> None:
+    args = ["--data", ".", "--epochs", 40, "--batch", 16, "--hidden", 32, "--code", 4, "--learning-rate", 0.01, "--draw", 3]
+    found = output("vae.py", *args, cwd=digits)
+    elbos = numbers(r"^epoch \d+: .*test ELBO ([-\d.]+) ", found)
+    assert len(elbos) == 40
+    # In the fixture 88 pixels are about 0.12 and 8 about 0.85: 35 nats, and 2.3 for the digit.  Without a code: 47.
+    assert elbos[0] < -46
+    assert -42 < elbos[-1] < -36
+    parts = re.findall(r"test ELBO ([-\d.]+) \(pixels ([\d.]+), KL ([\d.]+)\)", found)
+    assert all(float(a) == pytest.approx(-float(b) - float(c), abs=0.02) for a, b, c in parts)
+    assert float(parts[-1][2]) > 1  # the code says something about the image
+    drawn = found.splitlines()[-12:]
+    assert {len(line) for line in drawn} == {3 * 2 * 8 + 2 * 2}
+
+
+def test_early_exit(digits: Path) -> None:
+    args = ["--data", ".", "--epochs", 8, "--layers", 4, "--hidden", 32, "--learning-rate", 0.01]
+    found = output("early_exit.py", *args, cwd=digits)
+    pattern = r"^threshold ([\d.]+): ([\d.]+) layers an image, accuracy ([\d.]+)%, left after each layer: ([\d ]+)$"
+    rows = re.findall(pattern, found, re.M)
+    depths = [float(depth) for _, depth, _, _ in rows]
+    assert len(rows) == 7
+    assert depths == sorted(depths)
+    assert depths[0] < 2
+    assert depths[-1] == 4
+    assert all(sum(map(int, counts.split())) == 40 for *_, counts in rows)
+    assert float(rows[3][2]) > 90
+
+
+def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
+    args = ["--data", ".", "--epochs", 2, "--layers", 3, "--hidden", 16]
+    found = [
+        numbers(r"(?:loss|accuracy) ([\d.]+)", output("early_exit.py", *args, *more, cwd=digits))
+        for more in ([], ["--no-autobatch"])
+    ]
+    assert len(found[0]) == 2 * 2 + 7
+    assert found[0] == pytest.approx(found[1], rel=1e-2)
