@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from importlib import metadata
 from pathlib import Path
 
 COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
@@ -13,6 +14,16 @@ Sentence = tuple[list[str], list[str]]  # its words, and their labels
 
 class BadTreebankError(ValueError):
     """The file is not CoNLL-U, or lacks the labels; the message says where and why."""
+
+
+def default_treebanks() -> tuple[Path, Path]:
+    """Return the Turkish web treebank and the wiki treebank that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
+    found = {file.name: Path(str(file.locate())) for file in files}
+    return found["web.conllu"], found["wiki.conllu"]
 
 
 def read_conllu(path: Path, column: str = "UPOS") -> list[Sentence]:

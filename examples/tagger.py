@@ -12,23 +12,16 @@ finds by itself what it can compute together.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from importlib import metadata
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
-from conllu import COLUMNS, Sentence, read_conllu
+from conllu import COLUMNS, Sentence, default_treebanks, read_conllu
+from helpers import add_engine_options, batches, import_engine, load_spec, save_model
 from tqdm import tqdm
 
-Item = TypeVar("Item")
 UNKNOWN = 0  # the id of every word and letter outside the vocabulary
 
 
@@ -117,12 +110,6 @@ class Tagger:
         return [[self.spec["tags"][s.npvalue().argmax()] for s in sentence] for sentence in scores]
 
 
-def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
-
-
 # -- training ------------------------------------------------------------------------------------
 
 
@@ -182,7 +169,7 @@ def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: a
         )
         if right > best:
             best, best_epoch = right, epoch
-            save(tagger, args.model)
+            save_model(args.model, tagger.spec, tagger.pc)
         elif epoch - best_epoch >= args.patience:
             print(f"no better for {args.patience} epochs: stopping")
             break
@@ -199,77 +186,26 @@ def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
     return right / total
 
 
-# -- saving and loading --------------------------------------------------------------------------
-
-
-def save(tagger: Tagger, folder: Path) -> None:
-    """Replace the model in a single step, so that whoever loads it finds the old one or the new one, whole.
-
-    The weights go into a file named after their checksum, beside the old ones.  `model.json` holds the
-    vocabularies and names the weights: the moment it is replaced, the new model counts.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / "weights.tmp"
-    tagger.pc.save(str(temporary))
-    checksum = hashlib.sha256(temporary.read_bytes()).hexdigest()
-    weights = folder / f"weights-{checksum[:16]}.txt"
-    os.replace(temporary, weights)
-
-    temporary = folder / "model.json.tmp"
-    spec = {"weights": weights.name, "sha256": checksum, **tagger.spec}
-    temporary.write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
-    os.replace(temporary, folder / "model.json")
-
-    for old in folder.glob("weights-*.txt"):
-        if old != weights:
-            old.unlink()
-
-
-def load(folder: Path) -> Tagger:
-    spec = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    weights = folder / spec.pop("weights")
-    if hashlib.sha256(weights.read_bytes()).hexdigest() != spec.pop("sha256"):
-        raise ValueError(f"{weights}: damaged: its checksum is not the one in model.json")
-    tagger = Tagger(spec)
-    tagger.pc.populate(str(weights))
-    return tagger
-
-
 # -- command line --------------------------------------------------------------------------------
 
 
-def import_engine(args: argparse.Namespace) -> None:
-    """Import the engine as dy: its options must be set before.  `--engine dynet` is there to compare."""
-    global dy
-    if args.engine == "dynet":
-        import dynet_config
-    else:
-        import dynet_cy.config as dynet_config
-    dynet_config.set(autobatch=int(args.autobatch), random_seed=args.seed)
-    if args.engine == "dynet":
-        import dynet as dy
-    else:
-        import dynet_cy as dy
-
-
-def default_treebank() -> Path:
-    """Return the Turkish web treebank that the package turkish-treebanks brings."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+def load(folder: Path) -> Tagger:
+    spec, weights = load_spec(folder)
+    tagger = Tagger(spec)
+    tagger.pc.populate(weights)
+    return tagger
 
 
 def train_command(args: argparse.Namespace) -> None:
-    training = read_conllu(args.train or default_treebank(), args.column)
+    global dy
+    training = read_conllu(args.train or default_treebanks()[0], args.column)
     if args.dev:
         dev = read_conllu(args.dev, args.column)
     else:  # every tenth sentence
         dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
         if not training:
             raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
-    import_engine(args)
+    dy = import_engine(args, args.autobatch)
     tagger = new_tagger(training, args)
     print(
         f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words)} words, "
@@ -280,7 +216,8 @@ def train_command(args: argparse.Namespace) -> None:
 
 
 def tag_command(args: argparse.Namespace) -> None:
-    import_engine(args)
+    global dy
+    dy = import_engine(args, args.autobatch)
     tagger = load(args.model)
     with sys.stdin if args.file == "-" else open(args.file, encoding="utf-8") as lines:
         # Someone who types wants each answer at once; a file goes faster in batches.
@@ -330,8 +267,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/tagger"))
-    command.add_argument("--seed", type=int, default=1)
-    command.add_argument("--engine", choices=["dynet_cy", "dynet"], default="dynet_cy", help="dynet: to compare")
+    add_engine_options(command)
     command.add_argument("--no-autobatch", dest="autobatch", action="store_false", help="run node by node")
 
 

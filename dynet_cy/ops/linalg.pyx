@@ -107,6 +107,8 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
             raise DimensionError(
                 f"xs[{i - 1}] xs[{i}] has shape {axis_of(&product, 0)} x {axis_of(&product, 1)} "
                 f"but the sum so far has {axis_of(y, 0)} x {axis_of(y, 1)}")
+    if s.n > 1 and axis_of(y, 1) == 1:
+        y.nd = 1                                        # one column is a vector, as in DyNet
     return 0
 
 
@@ -157,6 +159,9 @@ def affine_transform(exprs):
     Args:
         exprs: the list ``[b, W1, x1, W2, x2, ...]`` with ``b {m}`` or ``{m,n}``,
             ``W {m,k}`` and ``x {k}`` or ``{k,n}``; a vector b is added to every column.
+
+    Returns:
+        ``{m,n}``, or ``{m}`` if n is 1.
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -270,16 +270,17 @@ def transpose(x, dims=(1, 0)):
 cdef int concatenate_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, k
     cdef uint32_t d = s.attrs[0].u
+    cdef uint32_t axes = d + 1
     cdef size_t total = 0
     if d >= 7:
         raise DimensionError("d must be from 0 to 6")
-    y.nd = d + 1
     for k in range(s.n):
-        y.nd = max(y.nd, s.x[k].nd)
-    for i in range(y.nd):
+        axes = max(axes, s.x[k].nd)
+    y.nd = max(d + 1, s.x[0].nd)        # as in DyNet: others may only add axes of one element
+    for i in range(axes):
         y.d[i] = axis_of(s.x[0], i)
     for k in range(s.n):
-        for i in range(y.nd):
+        for i in range(axes):
             if i != d and axis_of(s.x[k], i) != y.d[i]:
                 raise DimensionError(
                     f"xs[{k}] has {axis_of(s.x[k], i)} elements along axis {i} but xs[0] has "
