@@ -170,6 +170,35 @@ def test_all_ways_of_allowed_actions_end_in_a_tree(example) -> None:
         assert conllu.is_tree(now.heads[1:])
 
 
+def test_stack_lstm_follows_the_stack(example, graph) -> None:
+    """After each action the states are those of LSTMs that read what there is on the stack and in the buffer."""
+    arc_standard, parser = example("arc_standard"), example("stack_lstm_parser")
+    sizes = {"word_dim": 4, "tag_dim": 2, "action_dim": 3, "tree_dim": 5, "hidden": 6, "seed": 1}
+    net = parser.build(dy, {"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r"], **sizes})
+    state = parser.State(net, ["a", "b", "c"], ["T"] * 3)
+    words, left, right = list(state.words), ("left", "r"), ("right", "r")
+    trees, taken = [net.root], [net.begin]
+    for action in [arc_standard.SHIFT, arc_standard.SHIFT, left, arc_standard.SHIFT, right, right]:
+        if action == arc_standard.SHIFT:
+            trees.append(words.pop(0))
+        else:
+            top, below = trees.pop(), trees.pop()
+            head, child = (top, below) if action == left else (below, top)
+            arc = net.arc * net.arc_vectors[net.ids[action]]
+            trees.append(dy.tanh(net.head * head + net.child * child + arc + net.compose_bias))
+        taken.append(net.action_vectors[net.ids[action]])
+        state.take(action)
+        for found, builder, inputs in [
+            (state.stack, net.stack, trees),
+            (state.buffer, net.buffer, [net.end, *words[::-1]]),
+            (state.history, net.history, taken),
+        ]:
+            wanted = builder.initial_state().transduce(inputs)[-1]
+            np.testing.assert_allclose(found.output().npvalue(), wanted.npvalue(), rtol=1e-4, atol=1e-6)
+    assert state.configuration.heads[1:] == [2, 0, 2]
+    assert not state.configuration.allowed()
+
+
 # -- names ---------------------------------------------------------------------------------------
 
 
@@ -260,6 +289,42 @@ def test_tree_lstm(tmp_path: Path) -> None:
     (tmp_path / "trees").write_text("(0 (0 this) (0 (0 is) (0 (0 very) (0 superb))))\n")
     labelled = output("tree_lstm.py", "label", "--model", tmp_path / "runs" / "tree_lstm", "trees", cwd=tmp_path)
     assert labelled.endswith("(4 (2 very) (4 superb))))\n")
+
+
+def test_tree_lstm_cells(example, graph, rng: np.random.Generator) -> None:
+    """The scores of a tree of three words, beside the formulas of Tai et al."""
+    tree_lstm, dim = example("tree_lstm"), 3
+    sizes = {"word_dim": 4, "hidden": dim, "dropout": 0, "word_dropout": 0, "seed": 1}
+    net = tree_lstm.Sentiment({"words": {"a": 1, "b": 1}, **sizes})
+    for bias in (net.leaf_bias, net.bias, net.label_bias):
+        bias.set_value(rng.normal(size=bias.shape()))
+    leaf, left, right, label = (W.npvalue() for W in (net.leaf, net.left, net.right, net.label))
+    leaf_bias, bias, label_bias = (b.npvalue() for b in (net.leaf_bias, net.bias, net.label_bias))
+    vectors = {
+        "a": net.word_vectors[1].npvalue(),
+        "b": net.word_vectors[2].npvalue(),
+        "?": net.word_vectors[0].npvalue(),
+    }
+
+    def gate(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    def word(name: str) -> tuple[np.ndarray, np.ndarray]:
+        i, o, u = np.split(leaf @ vectors[name] + leaf_bias, 3)
+        cell = gate(i) * np.tanh(u)
+        return gate(o) * np.tanh(cell), cell
+
+    def pair(one: tuple, two: tuple) -> tuple[np.ndarray, np.ndarray]:
+        i, o, f_left, f_right, u = np.split(left @ one[0] + right @ two[0] + bias, 5)
+        cell = gate(i) * np.tanh(u) + gate(f_left) * one[1] + gate(f_right) * two[1]
+        return gate(o) * np.tanh(cell), cell
+
+    inner = pair(word("b"), word("?"))
+    states = [word("a"), word("b"), word("?"), inner, pair(word("a"), inner)]
+    tree = tree_lstm.tree_of(["(", "0", "(", "1", "A", ")", "(", "2", "(", "3", "b", ")", "(", "4", "unknown", ")", ")", ")"])
+    assert [node.label for node in tree.nodes()] == [1, 3, 4, 2, 0]  # the order of the scores
+    for scores, (state, _) in zip(net.scores(tree), states):
+        np.testing.assert_allclose(scores.npvalue(), label @ state + label_bias, rtol=1e-4, atol=1e-6)
 
 
 def test_tree_lstm_bad_trees(example, tmp_path: Path) -> None:
