@@ -321,7 +321,7 @@ def test_tree_lstm_cells(example, graph, rng: np.random.Generator) -> None:
 
     inner = pair(word("b"), word("?"))
     states = [word("a"), word("b"), word("?"), inner, pair(word("a"), inner)]
-    tree = tree_lstm.tree_of(["(", "0", "(", "1", "A", ")", "(", "2", "(", "3", "b", ")", "(", "4", "unknown", ")", ")", ")"])
+    tree = tree_lstm.tree_of(list("(0(1A)(2(3b)(4c)))"))
     assert [node.label for node in tree.nodes()] == [1, 3, 4, 2, 0]  # the order of the scores
     for scores, (state, _) in zip(net.scores(tree), states):
         np.testing.assert_allclose(scores.npvalue(), label @ state + label_bias, rtol=1e-4, atol=1e-6)
