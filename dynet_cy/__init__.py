@@ -28,6 +28,7 @@ from dynet_cy.graph import (
     values,
 )
 from dynet_cy.graph.graph import set_seed as reset_random_seed
+from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.initializers import (
     ConstInitializer,
     FromFileInitializer,
@@ -88,8 +89,11 @@ __all__ = [
     "cg_checkpoint",
     "cg_revert",
     "cg_version",
+    "dump_cg",
     "forward",
     "npvalues",
+    "print_graphviz",
+    "print_text_graphviz",
     "renew_cg",
     "reset_random_seed",
     "values",

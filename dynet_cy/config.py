@@ -86,7 +86,7 @@ def get() -> dict[str, int | float]:
     """The settings in force: mem (megabytes, 0 for no limit), random_seed, autobatch."""
     return {
         "mem": _arena.limit() / 2**20,
-        "random_seed": _draws.seed(),
+        "seed": _draws.seed(),
         "autobatch": _graph.autobatching(),
     }
 

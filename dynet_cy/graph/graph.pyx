@@ -1,5 +1,6 @@
 """Graphs and expressions."""
 
+import sys
 import threading
 
 import numpy as np
@@ -897,6 +898,27 @@ cdef class ComputationGraph:
     def n_batches(self):
         """Number of calls that the computed nodes were run in."""
         return self.g.n_batches
+
+    def print_graphviz(self):
+        """Write the graph to the standard error, in the language of Graphviz."""
+        from dynet_cy.graph.show import dot     # it needs this module
+        sys.stderr.write(dot(self))
+
+    def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
+        """Write values and gradients of all computed nodes.  Nothing is computed for it.
+
+        Args:
+            filename: file to write; the standard output if empty.
+            show_values: write values.
+            show_gradients: write the gradients that the last backward left.
+            nan_check_only: write "valid", or "invalid" where there is a nan or an
+                infinity, in the place of numbers.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from dynet_cy.graph.show import dump    # it needs this module
+        dump(self, filename, show_values, show_gradients, nan_check_only)
 
 
 cdef list stack():
