@@ -20,6 +20,7 @@ from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, float
 from dynet_cy.memory.storage cimport Param, Storage, touch
 from dynet_cy.ops.registry cimport Op, register
 
+from dynet_cy.devices import check_device
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
 from dynet_cy.textfile import (
@@ -582,10 +583,9 @@ class ParameterCollection:
         cdef Dim d
         cdef Param* p
         cdef uint32_t rows = 0
-        if device not in ("", "CPU"):
-            raise RuntimeError(f"Invalid device name: {device}; there is only CPU so far")
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
+        check_device(device, what)
         if isinstance(init, np.ndarray):
             dim = init.shape
         if isinstance(dim, numbers.Real):
