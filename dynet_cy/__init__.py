@@ -15,7 +15,7 @@ import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
-from dynet_cy.devices import DeviceInfo, available_devices, get_device_info
+from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.graph import (
     ComputationGraph,
     Expression,
@@ -87,6 +87,7 @@ __all__ = [
     # settings and devices
     "DeviceInfo",
     "DynetParams",
+    "HAVE_CUDA",
     "available_devices",
     "get_device_info",
     "init",

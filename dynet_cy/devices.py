@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["DeviceInfo", "available_devices", "check_device", "get_device_info"]
+__all__ = ["HAVE_CUDA", "DeviceInfo", "available_devices", "check_device", "get_device_info"]
 
 CPU = "CPU"
+
+# Whether operations can run on GPUs of NVIDIA.
+HAVE_CUDA = False
 
 
 class DeviceInfo:

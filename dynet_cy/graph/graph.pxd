@@ -137,6 +137,7 @@ cdef enum:
     OPERATOR_MUL
     OPERATOR_DIV
     OPERATOR_NEG
+    OPERATOR_POW
     OPERATOR_COUNT
 
 cdef int set_operator(int which, OperatorHook hook) except -1

@@ -271,6 +271,11 @@ cdef class Expression:
     def __rtruediv__(self, other):
         return operators[OPERATOR_DIV](other, self)
 
+    def __pow__(self, exponent, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](self, exponent)
+
     def __neg__(self):
         return operators[OPERATOR_NEG](self, None)
 
@@ -1034,7 +1039,7 @@ def autobatching():
     return default_strategy
 
 
-def set_seed(value):
+def set_seed(seed):
     """Set the seed of all random streams, and begin the streams anew.
 
     Dropout masks, noise and initial values follow from it and from the order in
@@ -1042,7 +1047,7 @@ def set_seed(value):
     """
     global streams
     cdef uint32_t slot
-    draws.set_seed(value)
+    draws.set_seed(seed)
     streams = 0
     for slot in range(n_slots):
         if graphs[slot] != NULL:

@@ -16,7 +16,8 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.graph cimport (
-    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_SUB, Expression, apply,
+    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB,
+    Expression, apply,
     apply1, apply2, describe_dim, dim_of, expression, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
@@ -97,11 +98,15 @@ def bmax(x, y):
     return apply2(BINARY[DY_BINARY_max], x, y)
 
 
-def pow(x, y):
-    """x to the power of y, a number or an expression; shapes broadcast."""
+cdef object power(object x, object y):
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_pow], x, y)
     return apply_unary(DY_UNARY_pow_const, x, number(y, "pow", "y"), 0)
+
+
+def pow(x, y):
+    """x to the power of y, a number or an expression; shapes broadcast."""
+    return power(x, y)
 
 
 # ---- operators ---------------------------------------------------------------
@@ -169,6 +174,7 @@ set_operator(OPERATOR_SUB, subtract)
 set_operator(OPERATOR_MUL, multiply)
 set_operator(OPERATOR_DIV, divide)
 set_operator(OPERATOR_NEG, negate)
+set_operator(OPERATOR_POW, power)
 
 
 # ---- sums of many: y = sum xs, y = mean xs, y = max xs ------------------------

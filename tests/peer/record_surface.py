@@ -25,7 +25,11 @@ def signature_of(value: Any) -> list[str] | None:
     parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     if [p.kind for p in parameters] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
         return None  # what every extension type says of itself
-    return [p.name if p.default is inspect.Parameter.empty else f"{p.name}={p.default!r}" for p in parameters]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return [
+        stars.get(p.kind, "") + p.name + ("" if p.default is inspect.Parameter.empty else f"={p.default!r}")
+        for p in parameters
+    ]
 
 
 def documented(cls: type) -> list[str]:
@@ -39,7 +43,7 @@ def members(cls: type) -> dict[str, Any]:
     found = {}
     for name in sorted(dir(cls)):
         special = name.startswith("__") and name.endswith("__")
-        if (name.startswith("_") and not special) or (special and not is_own(cls, name)):
+        if name.endswith("_cython__") or (name.startswith("_") and not special) or (special and not is_own(cls, name)):
             continue
         value = getattr(cls, name)
         found[name] = signature_of(value) if callable(value) else None
