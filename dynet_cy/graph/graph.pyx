@@ -1,5 +1,6 @@
 """Graphs and expressions."""
 
+import sys
 import threading
 
 import numpy as np
@@ -916,6 +917,27 @@ cdef class ComputationGraph:
         """Number of calls that the computed nodes were run in."""
         return self.g.n_batches
 
+    def print_graphviz(self):
+        """Write the graph to the standard error, in the language of Graphviz."""
+        from dynet_cy.graph.show import dot     # it needs this module
+        sys.stderr.write(dot(self))
+
+    def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
+        """Write values and gradients of all computed nodes.  Nothing is computed for it.
+
+        Args:
+            filename: file to write; the standard output if empty.
+            show_values: write values.
+            show_gradients: write the gradients that the last backward left.
+            nan_check_only: write "valid", or "invalid" where there is a nan or an
+                infinity, in the place of numbers.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from dynet_cy.graph.show import dump    # it needs this module
+        dump(self, filename, show_values, show_gradients, nan_check_only)
+
 
 cdef list stack():
     """Graphs entered in this thread, with what was current before each."""
@@ -1030,7 +1052,7 @@ def autobatching():
     return default_strategy
 
 
-def set_seed(value):
+def set_seed(seed):
     """Set the seed of all random streams, and begin the streams anew.
 
     Dropout masks, noise and initial values follow from it and from the order in
@@ -1038,7 +1060,7 @@ def set_seed(value):
     """
     global streams
     cdef uint32_t slot
-    draws.set_seed(value)
+    draws.set_seed(seed)
     streams = 0
     for slot in range(n_slots):
         if graphs[slot] != NULL:

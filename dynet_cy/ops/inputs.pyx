@@ -12,6 +12,8 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
 from dynet_cy.ops.registry cimport Op, register
 
+from dynet_cy.devices import check_device
+
 
 cdef Op* INPUT = register(b"input", b"", NULL, NULL, NULL)
 INPUT.no_gradient_because = b"a leaf that is not trained"
@@ -283,9 +285,3 @@ def one_hot(d, idx, device=""):
     for b, i in enumerate(places.tolist()):
         v[<size_t>b * dim.d[0] + <size_t>i] = 1
     return x
-
-
-cdef int check_device(str device, str op) except -1:
-    if device not in ("", "CPU"):
-        raise RuntimeError(f"{op}: Invalid device name: {device}; there is only CPU so far")
-    return 0
