@@ -46,21 +46,24 @@ class TreeLSTM(Workload):
         b_inner = pc.add_parameters(5 * n)
         W, b = pc.add_parameters((self.labels, n)), pc.add_parameters(self.labels)
 
+        def gate(gates: Any, k: int) -> Any:
+            return dy.pick_range(gates, k * n, (k + 1) * n)
+
         def state(tree: Tree, losses: list) -> tuple[Any, Any]:
-            """h and c of a node."""
+            """h and c of a node; its gates are i, o, u and, of an inner one, f for the left and the right child."""
             if isinstance(tree, int):
                 label = tree % self.labels
                 gates = dy.affine_transform([b_leaf, W_leaf, table[tree]])
-                c = dy.cmult(dy.logistic(gates[:n]), dy.tanh(gates[2 * n :]))
+                c = dy.cmult(dy.logistic(gate(gates, 0)), dy.tanh(gate(gates, 2)))
             else:
                 left, right, label = tree
                 h_left, c_left = state(left, losses)
                 h_right, c_right = state(right, losses)
                 gates = dy.affine_transform([b_inner, W_left, h_left, W_right, h_right])
-                c = dy.cmult(dy.logistic(gates[:n]), dy.tanh(gates[2 * n : 3 * n]))
-                c += dy.cmult(dy.logistic(gates[3 * n : 4 * n]), c_left)
-                c += dy.cmult(dy.logistic(gates[4 * n :]), c_right)
-            h = dy.cmult(dy.logistic(gates[n : 2 * n]), dy.tanh(c))
+                c = dy.cmult(dy.logistic(gate(gates, 0)), dy.tanh(gate(gates, 2)))
+                c = c + dy.cmult(dy.logistic(gate(gates, 3)), c_left)
+                c = c + dy.cmult(dy.logistic(gate(gates, 4)), c_right)
+            h = dy.cmult(dy.logistic(gate(gates, 1)), dy.tanh(c))
             losses.append(dy.pickneglogsoftmax(dy.affine_transform([b, W, h]), label))
             return h, c
 
