@@ -29,7 +29,7 @@ def dynet_round(dy: Any, form: str, workload: Workload) -> Round:
     trainer = dy.SimpleSGDTrainer(pc, workload.learning_rate)
     trainer.set_clip_threshold(0)
 
-    def run() -> float:
+    def run(pc: Any = pc) -> float:  # DyNet's trainers and parameters do not keep their collection alive
         dy.renew_cg()
         expression = loss(form)
         value = expression.npvalue()
