@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from workloads.common import TorchWeights, bilstm_multiplications
@@ -23,7 +24,7 @@ class LetterTagger(Tagger):
         letters = sum(len(self.spelling[w]) for s in self.data for w in s if w >= self.frequent)
         return super().multiplications() + bilstm_multiplications(letters, 1, self.letter_dim, self.letter_hidden)
 
-    def dynet_embed(self, dy: Any, pc: Any, table: Any) -> Any:
+    def dynet_embed(self, dy: Any, pc: Any, table: Any) -> Callable[[int], Any]:
         letters = pc.add_lookup_parameters((self.letters, self.letter_dim))
         forward = dy.LSTMBuilder(1, self.letter_dim, self.letter_hidden, pc)
         backward = dy.LSTMBuilder(1, self.letter_dim, self.letter_hidden, pc)
@@ -38,7 +39,7 @@ class LetterTagger(Tagger):
 
         return embed
 
-    def torch_embed(self, torch: Any, weights: TorchWeights, table: Any) -> tuple[Any, Any]:
+    def torch_embed(self, torch: Any, weights: TorchWeights, table: Any) -> tuple[Callable, Callable]:
         rnn = torch.nn.utils.rnn
         letters = weights.table(self.letters, self.letter_dim)
         speller = weights.lstm(1, self.letter_dim, self.letter_hidden, bidirectional=True)
@@ -52,7 +53,7 @@ class LetterTagger(Tagger):
                     vectors[i] = last.reshape(-1)
             return torch.stack(vectors)
 
-        def all_(words: Any) -> Any:
+        def padded(words: Any) -> Any:
             rare = words >= self.frequent
             spelled = [spelling[w] for w in words[rare].tolist()]
             lengths = torch.tensor([len(s) for s in spelled])
@@ -61,7 +62,7 @@ class LetterTagger(Tagger):
             _, (last, _) = speller(packed)
             return table(words).index_put((rare,), last.transpose(0, 1).reshape(len(spelled), -1))
 
-        return one, all_
+        return one, padded
 
 
 WORKLOAD = LetterTagger
