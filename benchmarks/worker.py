@@ -2,9 +2,10 @@
 
     python worker.py LIBRARY FORM WORKLOAD
 
-LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: seconds of
-CPU time, the loss, and the greatest resident memory so far.  With LIBRARY
-"gemm" a round is a large product, which tells what the CPU can reach.
+LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the seconds
+of CPU time that an update took, its loss, and the greatest resident memory so
+far.  With LIBRARY "gemm" a round is a large product, to see what the CPU can
+reach.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import numpy as np
 import workloads
 from workloads.common import TorchWeights, Weights, Workload
 
-Round = Callable[[], float]
+Update = Callable[[], float]  # does one, and returns its loss
+GEMM = 1536  # rows and columns
 
 
-def dynet_round(dy: Any, form: str, workload: Workload) -> Round:
+def dynet_update(dy: Any, form: str, workload: Workload) -> Update:
     pc = dy.ParameterCollection()
     loss = workload.dynet(dy, pc)
     Weights().fill(pc)
@@ -42,7 +44,7 @@ def dynet_round(dy: Any, form: str, workload: Workload) -> Round:
     return run
 
 
-def torch_round(torch: Any, form: str, workload: Workload) -> Round:
+def torch_update(torch: Any, form: str, workload: Workload) -> Update:
     weights = TorchWeights(torch)
     loss = workload.torch(torch, weights)
     optimizer = torch.optim.SGD(weights.made, workload.learning_rate)
@@ -66,24 +68,18 @@ def best_scores(value: np.ndarray) -> float:
     return float(value.max(axis=0).sum() if value.ndim == 2 else value.sum())
 
 
-def gemm_round(size: int = 1536) -> Round:
-    a, b = (np.random.RandomState(i).uniform(-1, 1, (size, size)).astype(np.float32) for i in range(2))
-
-    def run() -> float:
-        return 2.0 * size**3 + 0 * float((a @ b)[0, 0])
-
-    return run
+def gemm() -> Update:
+    a, b = (np.random.RandomState(i).uniform(-1, 1, (GEMM, GEMM)).astype(np.float32) for i in range(2))
+    return lambda: float((a @ b)[0, 0])
 
 
-def make_round(library: str, form: str, name: str) -> Round:
-    if library == "gemm":
-        return gemm_round()
-    workload = workloads.load(name)
+def make_update(library: str, form: str, workload: Workload) -> Update:
+    """Import a library, with its settings, and make the program."""
     if library == "torch":
         import torch
 
         torch.set_num_threads(1)
-        return torch_round(torch, form, workload)
+        return torch_update(torch, form, workload)
     autobatch = int(form == "autobatch")
     if library == "dynet":
         import dynet_config
@@ -95,16 +91,22 @@ def make_round(library: str, form: str, name: str) -> Round:
         from dynet_cy import config
 
         config.set(autobatch=autobatch)
-    return dynet_round(dy, form, workload)
+    return dynet_update(dy, form, workload)
 
 
 def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
-    run = make_round(*sys.argv[1:])
+    library, form, name = sys.argv[1:]
+    if library == "gemm":
+        run, repeat = gemm(), 1
+    else:
+        workload = workloads.load(name)
+        run, repeat = make_update(library, form, workload), workload.repeat
     for _ in sys.stdin:
         start = time.process_time()
-        loss = run()
-        seconds = time.process_time() - start
+        for _ in range(repeat):
+            loss = run()
+        seconds = (time.process_time() - start) / repeat
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"seconds": seconds, "loss": loss, "memory": memory}), file=answers, flush=True)
 

@@ -14,6 +14,7 @@ class Chain(Workload):
     mode = "backward"
     torch_forms = ("eager",)
     goals = (Goal("150 ns to DyNet's 360", 360 / 150),)
+    repeat = 5
     sizes = {"steps": 10_000, "size": 4}
     tiny = {"steps": 20}
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-# Loss of one round in one of the library's forms: an expression, or a tensor.
+# Loss of one update in one of the library's forms: an expression, or a tensor.
 Loss = Callable[[str], Any]
 
 
@@ -32,7 +32,7 @@ class Workload:
 
     A subclass sets the attributes below, fills `data` in `prepare`, and defines
     the program twice: `dynet` and `torch`.  Each makes its parameters and
-    returns a function from the name of a form to the loss of one round.
+    returns a function from the name of a form to the loss of one update.
 
     Forms for DyNet and dynet_cy: "plain" and "autobatch" run the same code, for
     one example at a time, without and with automatic batching; "minibatch",
@@ -51,6 +51,7 @@ class Workload:
     sizes: dict[str, int]  # become attributes
     tiny: dict[str, int]  # sizes for tests
     learning_rate = 0.1
+    repeat = 1  # updates in a round: many of small ones, so that it lasts
 
     def __init__(self, tiny: bool = False) -> None:
         self.rng = np.random.RandomState(1)
@@ -63,17 +64,27 @@ class Workload:
 
     @property
     def items(self) -> int:
-        """How many items, as in `unit`, a round has."""
+        """How many items, as in `unit`, an update has."""
         raise NotImplementedError
 
     def multiplications(self) -> float:
-        """Multiplications of the matrix products in the forward pass of a round."""
+        """Multiplications of the matrix products in the forward pass of an update."""
         raise NotImplementedError
+
+    def result(self, seconds: float) -> float:
+        """What an update that takes so long means, in `unit`."""
+        return self.per_item * seconds / self.items if self.per_item else self.items / seconds
+
+    def multiplications_of_data(self) -> float:
+        """Those of them that multiply data, which need no gradient."""
+        return 0
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of the products of a round: backward has two products for each of forward."""
-        return 2 * self.multiplications() * (1 if self.mode == "forward" else 3)
+        """Floating-point operations of the products of an update: backward has two products for each of forward."""
+        if self.mode == "forward":
+            return 2 * self.multiplications()
+        return 2 * (3 * self.multiplications() - self.multiplications_of_data())
 
     def dynet(self, dy: Any, pc: Any) -> Loss:
         """The program for DyNet and dynet_cy."""

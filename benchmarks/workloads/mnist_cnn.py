@@ -16,6 +16,7 @@ class CNN(MLP):
         Goal("1.5x", 1.5, form="minibatch"),
         Goal("autobatch within 10 % of minibatch", 0.9, "minibatch", form="autobatch"),
     )
+    repeat = 1
     sizes = {"count": 64, "rows": 28, "size": 5, "first": 32, "second": 64, "hidden": 1024, "classes": 10}
     tiny = {"count": 4, "rows": 8, "size": 3, "first": 2, "second": 3, "hidden": 5}
 
@@ -24,9 +25,11 @@ class CNN(MLP):
         self.flat = (self.rows // 4) ** 2 * self.second  # numbers after the second pooling
 
     def multiplications(self) -> float:
-        first = self.rows**2 * self.size**2 * self.first
         second = (self.rows // 2) ** 2 * self.size**2 * self.first * self.second
-        return self.count * (first + second + self.hidden * (self.flat + self.classes))
+        return self.multiplications_of_data() + self.count * (second + self.hidden * (self.flat + self.classes))
+
+    def multiplications_of_data(self) -> float:
+        return self.count * self.rows**2 * self.size**2 * self.first
 
     def dynet_scores(self, dy: Any, pc: Any) -> Any:
         F1, c1 = pc.add_parameters((self.size, self.size, 1, self.first)), pc.add_parameters(self.first)

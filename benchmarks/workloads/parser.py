@@ -12,7 +12,7 @@ Configuration = list[Optional[int]]  # places of the words to look at, None wher
 
 
 def configurations(length: int, actions: list[int]) -> Iterator[Configuration]:
-    """Run a parser over a sentence, and yield what it sees before each action: three of the stack, one of the buffer."""
+    """What a parser sees before each action: three words of the stack and one of the buffer."""
     stack: list[int] = []
     first = 0
     for action in actions:
