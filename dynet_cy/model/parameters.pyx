@@ -20,6 +20,7 @@ from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, float
 from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
+from dynet_cy.devices import check_device
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
 from dynet_cy.textfile import (
@@ -103,7 +104,7 @@ cdef class _Stored(Expression):
         return self.full_name
 
     def expr(self, update=False):
-        """An expression of the current graph with this value (for a table, all of it).
+        """An expression of the current graph with this value.
 
         Args:
             update: whether gradients reach the parameter; it is a constant when False.
@@ -116,10 +117,10 @@ cdef class _Stored(Expression):
         x.index = constant.index
         return x
 
-    def set_updated(self, updated):
+    def set_updated(self, b):
         """Set whether trainers change this parameter."""
         self.check_open()
-        self.p.updated = bool(updated)
+        self.p.updated = bool(b)
 
     def is_updated(self):
         """Whether trainers change this parameter."""
@@ -227,14 +228,14 @@ cdef class Parameters(_Stored):
         self.check_open()
         return array_of(self.p.grad, shape_of(&self.p.dim))
 
-    def set_value(self, values):
+    def set_value(self, arr):
         """Set the value from numbers of the same shape.
 
         Raises:
             ValueError: the shapes differ.
         """
         self.check_open()
-        array = _floats_like(values, f"set_value of {self.full_name}", shape_of(&self.p.dim))
+        array = _floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
         copy_floats(array, self.p.value, self.p.size)
         value_changed(self.p)
 
@@ -254,6 +255,14 @@ cdef class LookupParameters(_Stored):
         self.check_open()
         return (self.p.rows,) + shape_of(&self.p.dim)
 
+    def expr(self, update=True):
+        """An expression of the current graph with the whole table, rows as the last axis.
+
+        Args:
+            update: whether gradients reach the table; it is a constant when False.
+        """
+        return _Stored.expr(self, update)
+
     def __len__(self):
         self.check_open()
         return self.p.rows
@@ -265,9 +274,9 @@ cdef class LookupParameters(_Stored):
         for i in range(len(self)):
             yield self[i]
 
-    def batch(self, indices, update=True):
-        """The rows of `indices` as a minibatch; see `lookup_batch`."""
-        return lookup_batch(self, indices, update)
+    def batch(self, i, update=True):
+        """The rows of the numbers in `i` as a minibatch; see `lookup_batch`."""
+        return lookup_batch(self, i, update)
 
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
@@ -304,12 +313,12 @@ cdef class LookupParameters(_Stored):
         cdef uint32_t r = checked_row(self, row, "row_as_array")
         return array_of(v + r * size_of(&self.p.dim), shape_of(&self.p.dim))
 
-    def init_row(self, row, values):
+    def init_row(self, i, row):
         """Set one row.
 
         Args:
-            row: its number.
-            values: numbers of the shape of a row, or as many in a flat list (column-major).
+            i: its number.
+            row: numbers of the shape of a row, or as many in a flat list (column-major).
 
         Raises:
             IndexError: there is no such row.
@@ -317,22 +326,22 @@ cdef class LookupParameters(_Stored):
         """
         self.check_open()
         cdef size_t n = size_of(&self.p.dim)
-        r = checked_row(self, row, "init_row")
+        r = checked_row(self, i, "init_row")
         what = f"init_row of {self.full_name}"
-        array = floats_in(values, what, "the value", 7)
+        array = floats_in(row, what, "the value", 7)
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
         copy_floats(array, self.p.value + <size_t>r * n, n)
         value_changed(self.p)
 
-    def init_from_array(self, values):
+    def init_from_array(self, arr):
         """Set all rows from an array, the row number first.
 
         Raises:
             ValueError: the shape is wrong.
         """
         self.check_open()
-        array = _floats_like(values, f"init_from_array of {self.full_name}", self.shape())
+        array = _floats_like(arr, f"init_from_array of {self.full_name}", self.shape())
         copy_floats(np.asfortranarray(np.moveaxis(array, 0, -1)), self.p.value, self.p.size)
         value_changed(self.p)
 
@@ -356,11 +365,11 @@ cdef LookupParameters as_table(object table, str op):
     return table
 
 
-def lookup(table, index, update=True):
+def lookup(p, index=0, update=True):
     """One row of a table.
 
     Args:
-        table: lookup table with rows of shape ``{d...}``.
+        p: lookup table with rows of shape ``{d...}``.
         index: number of the row.
         update: whether the row is trained; it is a constant when False.
 
@@ -370,7 +379,7 @@ def lookup(table, index, update=True):
     Raises:
         IndexError: there is no such row.
     """
-    cdef LookupParameters t = as_table(table, "lookup")
+    cdef LookupParameters t = as_table(p, "lookup")
     cdef uint32_t r
     if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
@@ -378,11 +387,11 @@ def lookup(table, index, update=True):
     return _lookup(t, &r, 1, update)
 
 
-def lookup_batch(table, indices, update=True):
+def lookup_batch(p, indices, update=True):
     """Rows of a table as a minibatch.
 
     Args:
-        table: lookup table with rows of shape ``{d...}``.
+        p: lookup table with rows of shape ``{d...}``.
         indices: numbers of n rows.
         update: whether the rows are trained; they are constants when False.
 
@@ -393,7 +402,7 @@ def lookup_batch(table, indices, update=True):
         IndexError: there is no such row.
         ValueError: the list is empty.
     """
-    cdef LookupParameters t = as_table(table, "lookup_batch")
+    cdef LookupParameters t = as_table(p, "lookup_batch")
     cdef uint32_t* rows
     cdef uint32_t i, n
     if not hasattr(indices, "__len__"):
@@ -443,9 +452,16 @@ def parameter(*parameters):
     return made[0] if len(made) == 1 else made
 
 
-def const_parameter(p):
-    """The expression of a parameter in the current graph as a constant: without gradient."""
-    return _as_expression(p, False, "const_parameter")
+def const_parameter(*parameters):
+    """The expressions of parameters in the current graph as constants: without gradients.
+
+    Returns:
+        An expression, or a tuple of them for several parameters.
+    """
+    if not parameters:
+        raise TypeError("const_parameter: no parameter was given")
+    made = tuple([_as_expression(p, False, "const_parameter") for p in parameters])
+    return made[0] if len(made) == 1 else made
 
 
 cdef _as_expression(p, bint update, str op):
@@ -588,10 +604,9 @@ class ParameterCollection:
         cdef Dim d
         cdef Param* p
         cdef uint32_t rows = 0
-        if device not in ("", "CPU"):
-            raise RuntimeError(f"Invalid device name: {device}; there is only CPU so far")
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
+        check_device(device, what)
         if isinstance(init, np.ndarray):
             dim = init.shape
         if isinstance(dim, numbers.Real):

@@ -314,7 +314,12 @@ def random_bernoulli(dim, float p, float scale=1.0, batch_size=1):
         p: the probability.
         scale: the value of those drawn.
         batch_size: number of batch elements.
+
+    Raises:
+        ValueError: p is not from 0 to 1.
     """
+    if not 0 <= p <= 1:
+        raise ValueError(f"random_bernoulli: p must be a probability, not {p}")
     return random_leaf(RANDOM_BERNOULLI, dim, batch_size, p, scale)
 
 

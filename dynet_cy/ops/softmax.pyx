@@ -346,7 +346,10 @@ cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
     for i in range(1, s.n):
         if not same_shape(s.x[i], s.x[0]):
             raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
-    return same_dim(s, y)
+    same_dim(s, y)
+    while y.nd > 1 and y.d[y.nd - 1] == 1:      # as in DyNet
+        y.nd -= 1
+    return 0
 
 
 cdef void logsumexp_forward(const Call* c) noexcept nogil:

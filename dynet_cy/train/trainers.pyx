@@ -69,6 +69,13 @@ cdef void step(Param* p, int rule, const dy_optim* h, float** states, bint spars
     p.has_gradient = 0
 
 
+cdef double number(object value, str name) except? -1:
+    """A hyper-parameter; text is none, even if it reads like a number."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
 class Trainer:
     """What all trainers share.  Use one of the classes below.
 
@@ -111,7 +118,7 @@ class Trainer:
 
     @learning_rate.setter
     def learning_rate(self, value):
-        self._learning_rate = float(value)
+        self._learning_rate = number(value, "learning_rate")
 
     def set_learning_rate(self, value):
         """Set the step size; the same as ``trainer.learning_rate = value``."""
@@ -119,7 +126,7 @@ class Trainer:
 
     def set_clip_threshold(self, thr):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never."""
-        self._clip_threshold = max(float(thr), 0.0)
+        self._clip_threshold = max(number(thr, "thr"), 0.0)
 
     def get_clip_threshold(self):
         """The global norm beyond which gradients are scaled down; 0: never."""
@@ -257,9 +264,9 @@ class CyclicalSGDTrainer(Trainer):
         super().__init__(m, learning_rate_min)
         if not step_size > 0:
             raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
-        self._bounds = float(learning_rate_min), float(learning_rate_max)
-        self._step_size = float(step_size)
-        self._gamma = float(gamma)
+        self._bounds = number(learning_rate_min, "learning_rate_min"), number(learning_rate_max, "learning_rate_max")
+        self._step_size = number(step_size, "step_size")
+        self._gamma = number(gamma, "gamma")
         self._iteration = 0
 
     def update(self):
@@ -287,7 +294,7 @@ class MomentumSGDTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.01, mom=0.9):
         super().__init__(m, learning_rate)
-        self._mom = float(mom)
+        self._mom = number(mom, "mom")
 
     def _hyperparameters(self):
         return {"b1": self._mom}
@@ -307,7 +314,7 @@ class AdagradTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.1, eps=1e-20):
         super().__init__(m, learning_rate)
-        self._eps = float(eps)
+        self._eps = number(eps, "eps")
 
     def _hyperparameters(self):
         return {"eps": self._eps}
@@ -327,8 +334,8 @@ class AdadeltaTrainer(Trainer):
 
     def __init__(self, m, eps=1e-6, rho=0.95):
         super().__init__(m, 1.0)
-        self._eps = float(eps)
-        self._rho = float(rho)
+        self._eps = number(eps, "eps")
+        self._rho = number(rho, "rho")
 
     def _hyperparameters(self):
         return {"eps": self._eps, "b1": self._rho}
@@ -350,8 +357,8 @@ class RMSPropTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.001, eps=1e-8, rho=0.9):
         super().__init__(m, learning_rate)
-        self._eps = float(eps)
-        self._rho = float(rho)
+        self._eps = number(eps, "eps")
+        self._rho = number(rho, "rho")
 
     def _hyperparameters(self):
         return {"eps": self._eps, "b1": self._rho}
@@ -376,9 +383,9 @@ class AdamTrainer(Trainer):
 
     def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8):
         super().__init__(m, alpha)
-        self._beta_1 = float(beta_1)
-        self._beta_2 = float(beta_2)
-        self._eps = float(eps)
+        self._beta_1 = number(beta_1, "beta_1")
+        self._beta_2 = number(beta_2, "beta_2")
+        self._eps = number(eps, "eps")
 
     def _hyperparameters(self):
         correction = sqrt(1 - self._beta_2 ** self._steps) / (1 - self._beta_1 ** self._steps)

@@ -13,10 +13,11 @@ from dynet_cy.ops.registry import describe
 
 # What the other arguments without a default are given.
 OTHERS = {
-    **dict.fromkeys(["d", "r", "k", "v", "s", "e", "p", "stddev", "m"], 1),
+    **dict.fromkeys(["d", "r", "k", "v", "s", "e", "p", "stddev", "m", "low", "high"], 1),
     **{name: [1] for name in ["indices", "vs", "cs", "rs", "strides", "range_from", "range_to"]},
     **{name: [1, 1] for name in ["stride", "ksize"]},
     "gradient_mode": "zero_gradient",
+    "device_str": "CPU",
 }
 # By the name of the function, where the name of the argument is not enough.
 SPECIAL = {("sum_dim", "d"): [0], ("mean_dim", "d"): [0], ("moment_dim", "d"): [0], ("std_dim", "d"): [0]}
