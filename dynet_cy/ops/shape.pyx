@@ -10,9 +10,9 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, expression
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
-from dynet_cy.ops.inputs cimport check_device
 from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
 
+from dynet_cy.devices import check_device
 from dynet_cy.ops.registry import DimensionError
 
 
