@@ -1,6 +1,8 @@
 # cython: cdivision=True
 """Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
 
+import numbers
+
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
@@ -83,6 +85,13 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
     return apply1x(RESHAPE, x, &extra)
 
 
+cdef Py_ssize_t whole(object n) except? -1:
+    """A whole number, which may be a float as from a division."""
+    if not isinstance(n, numbers.Real) or n != n // 1:
+        raise TypeError(f"reshape: a shape holds whole numbers, not {n!r}")
+    return int(n)
+
+
 def reshape(x, d, batch_size=1):
     """The same elements, column by column, in another shape.
 
@@ -99,14 +108,14 @@ def reshape(x, d, batch_size=1):
     cdef unsigned int n = 0
     cdef Py_ssize_t size
     for axis in (d if isinstance(d, (tuple, list)) else (d,)):
-        size = axis
+        size = whole(axis)
         if n == 7:
             raise DimensionError(f"reshape: shape {d} has more than 7 axes")
         if size < 0 or size > 0xFFFFFFFF:
             raise DimensionError(f"reshape: axis {n} of shape {d} is out of range")
         sizes[n] = <unsigned int>size
         n += 1
-    size = batch_size
+    size = whole(batch_size)
     if size < 1 or size > 0xFFFFFFFF:
         raise DimensionError(f"reshape: batch_size must be at least 1, not {batch_size}")
     return reshaped(x, sizes, n, <unsigned int>size)
