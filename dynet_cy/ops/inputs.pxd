@@ -3,4 +3,3 @@
 from dynet_cy.core.tensor cimport Dim
 
 cdef int dim_with_batch(object shape, object batch_size, Dim* dim, str op) except -1
-cdef int check_device(str device, str op) except -1

@@ -9,10 +9,9 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, expression
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
-from dynet_cy.ops.inputs cimport check_device
 from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -542,13 +541,3 @@ def scale_gradient(x, float lambd=1.0):
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = lambd
     return apply1x(SCALE_GRADIENT, x, &extra)
-
-
-def to_device(e, device_str):
-    """The expression on a device: "CPU", the only one so far.
-
-    Raises:
-        RuntimeError: there is no such device.
-    """
-    check_device(device_str, "to_device")
-    return expression(e, "to_device", "e")
