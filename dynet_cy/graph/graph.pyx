@@ -139,10 +139,10 @@ cdef class Expression:
         compute(self, recalculate)
 
     def npvalue(self, recalculate=False):
-        """The value as a new float32 array; the batch, if any, is the last axis."""
+        """The value as a new float64 array; the batch, if any, is the last axis."""
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
-        return array_of(value_of(x), full_shape(&x.dim))
+        return doubles_of(value_of(x), full_shape(&x.dim))
 
     def tensor_value(self, recalculate=False):
         """The value as `npvalue` gives it."""
@@ -156,7 +156,7 @@ cdef class Expression:
         cdef Node* x = nodes_of(g) + self.index
         cdef size_t n = total_of(&x.dim)
         if x.dim.nd > 1:
-            return array_of(value_of(x), full_shape(&x.dim))
+            return doubles_of(value_of(x), full_shape(&x.dim))
         return value_of(x)[0] if n == 1 else list_of(value_of(x), n)
 
     def vec_value(self, recalculate=False):
@@ -217,13 +217,13 @@ cdef class Expression:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
         if state & SHARED and state & TRAINABLE:
-            return array_of((<Param*>x.object).grad, full_shape(&x.dim))
+            return doubles_of((<Param*>x.object).grad, full_shape(&x.dim))
         if state & LIVE:
-            return array_of(gradient_at(g, x.val), full_shape(&x.dim))
+            return doubles_of(gradient_at(g, x.val), full_shape(&x.dim))
         if not state & NEEDS_GRAD:
             raise RuntimeError(
                 "gradient: no parameter lies behind this expression; use backward(full=True)")
-        return np.zeros(full_shape(&x.dim), np.float32, "F")    # perhaps it has no value even
+        return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
@@ -404,6 +404,11 @@ cdef tuple full_shape(const Dim* d):
     """The shape with the batch, if any, as its last axis."""
     shape = bridge_shape_of(d)
     return shape + (d.bd,) if d.bd > 1 else shape
+
+
+cdef object doubles_of(const float* v, tuple shape):
+    """New array with a copy of the floats at v; float64, as sums and logs outside expect of numpy."""
+    return array_of(v, shape).astype(np.float64)
 
 
 cdef tuple shape_of(const Dim* d):

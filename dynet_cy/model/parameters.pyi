@@ -57,6 +57,10 @@ def lookup_batch(p: LookupParameters, indices: _Indices, update: bool = True) ->
 @overload
 def parameter(parameter: Parameters | LookupParameters, /) -> Expression: ...
 @overload
+def parameter(parameters: list[Parameters], /) -> list[Expression]: ...
+@overload
+def parameter(parameters: tuple[Parameters, ...] = (), /) -> tuple[Expression, ...]: ...
+@overload
 def parameter(
     first: Parameters | LookupParameters,
     second: Parameters | LookupParameters,

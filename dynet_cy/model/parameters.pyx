@@ -439,11 +439,12 @@ def parameter(*parameters):
     Parameters are expressions themselves, so there is no need to call this.
 
     Returns:
-        An expression, or a tuple of them for several parameters.
+        An expression, or a tuple of them for several parameters; a list for a list.
     """
-    if not parameters:
-        raise TypeError("parameter: no parameter was given")
-    made = tuple(_as_expression(p, True, "parameter") for p in parameters)
+    if len(parameters) == 1 and isinstance(parameters[0], (list, tuple)):
+        made = [_as_expression(p, True, "parameter") for p in parameters[0]]
+        return made if isinstance(parameters[0], list) else tuple(made)
+    made = tuple([_as_expression(p, True, "parameter") for p in parameters])
     return made[0] if len(made) == 1 else made
 
 

@@ -107,7 +107,6 @@ from dynet_cy.ops.shape import (
     nobackprop,
     reshape,
     scale_gradient,
-    to_device,
     transpose,
 )
 from dynet_cy.ops.softmax import (
@@ -269,7 +268,6 @@ __all__ = [
     "nobackprop",
     "reshape",
     "scale_gradient",
-    "to_device",
     "transpose",
     # select
     "pick",
