@@ -1,9 +1,10 @@
 """Settings: from the command line, the environment, or `set`.
 
 When dynet_cy is imported it reads, in this order, the environment variables
-``DYNET_CY_MEM``, ``DYNET_CY_SEED`` and ``DYNET_CY_AUTOBATCH``, then the options
-``--dynet-mem``, ``--dynet-seed`` and ``--dynet-autobatch`` (also with
-underscores, as ``--dynet_mem``) of ``sys.argv``, which are left there.  `set`
+``DYNET_CY_MEM``, ``DYNET_CY_SEED``, ``DYNET_CY_AUTOBATCH`` and
+``DYNET_CY_WEIGHT_DECAY``, then the options ``--dynet-mem``, ``--dynet-seed``,
+``--dynet-autobatch`` and ``--dynet-weight-decay`` (also with underscores, as
+``--dynet_mem``) of ``sys.argv``, which are left there.  `set`
 changes settings at any time.
 """
 
@@ -16,13 +17,13 @@ from collections.abc import Sequence
 from dynet_cy.graph import graph as _graph
 from dynet_cy.kernels import draws as _draws
 from dynet_cy.memory import arena as _arena
+from dynet_cy.model import parameters as _parameters
 
 __all__ = ["get", "set"]
 
-_NOT_YET = ("profiling", "weight_decay", "shared_parameters", "requested_gpus", "gpu_mask")
+_NOT_YET = ("profiling", "shared_parameters", "requested_gpus", "gpu_mask")
 # Options of DyNet that stand for something that is not there yet.
 _OPTIONS_NOT_YET = (
-    "weight-decay",
     "gpu",
     "gpus",
     "gpu-ids",
@@ -49,7 +50,7 @@ def set(
     random_seed: int | None = None,
     autobatch: int | None = None,
     profiling: int = 0,
-    weight_decay: float = 0,
+    weight_decay: float | None = None,
     shared_parameters: int = 0,
     requested_gpus: int = 0,
     gpu_mask: object = None,
@@ -63,14 +64,15 @@ def set(
         autobatch: 0 runs nodes in the order of making, 1 batches them by agenda,
             2 by depth.  Holds for graphs from their next renewal on; the
             current graph is renewed if it has no node.
-        profiling, weight_decay, shared_parameters, requested_gpus, gpu_mask: not
-            done yet.
+        weight_decay: lambda of the collections made from now on; see
+            `ParameterCollection.set_weight_decay`.
+        profiling, shared_parameters, requested_gpus, gpu_mask: not done yet.
 
     Raises:
         ValueError: a setting is out of range.
         NotImplementedError: a setting that is not done yet is asked for.
     """
-    not_yet = (profiling, weight_decay, shared_parameters, requested_gpus, gpu_mask)
+    not_yet = (profiling, shared_parameters, requested_gpus, gpu_mask)
     for name, value in zip(_NOT_YET, not_yet):
         if value:
             raise NotImplementedError(f"dynet_cy.config: {name}={value!r} is not done yet")
@@ -80,14 +82,17 @@ def set(
         _graph.set_seed(int(random_seed) or _draws.random_bits())
     if autobatch is not None:
         _graph.set_autobatching(autobatch)
+    if weight_decay is not None:
+        _parameters.set_default_weight_decay(weight_decay)
 
 
 def get() -> dict[str, int | float]:
-    """The settings in force: mem (megabytes, 0 for no limit), random_seed, autobatch."""
+    """The settings in force: mem (megabytes, 0 for no limit), random_seed, autobatch, weight_decay."""
     return {
         "mem": _arena.limit() / 2**20,
         "random_seed": _draws.seed(),
         "autobatch": _graph.autobatching(),
+        "weight_decay": _parameters.get_default_weight_decay(),
     }
 
 
@@ -115,6 +120,7 @@ def _read_environment_and_options() -> None:
         "mem": os.environ.get("DYNET_CY_MEM"),
         "seed": os.environ.get("DYNET_CY_SEED"),
         "autobatch": os.environ.get("DYNET_CY_AUTOBATCH"),
+        "weight-decay": os.environ.get("DYNET_CY_WEIGHT_DECAY"),
     }
     options = _options(getattr(sys, "argv", [])[1:])
     for name, value in options.items():
@@ -135,6 +141,7 @@ def _read_environment_and_options() -> None:
         given["mem"],
         int(given["seed"]) if given["seed"] is not None else None,
         int(given["autobatch"]) if given["autobatch"] is not None else None,
+        weight_decay=float(given["weight-decay"]) if given["weight-decay"] is not None else None,
     )
 
 

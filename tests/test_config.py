@@ -39,9 +39,9 @@ def in_a_process(folder: Path, *options: str, **environment: str) -> subprocess.
 
 def test_set_and_get() -> None:
     config.set(mem="100,20,8", random_seed=7, autobatch=2)
-    assert config.get() == {"mem": 128, "random_seed": 7, "autobatch": 2}
+    assert config.get() == {"mem": 128, "random_seed": 7, "autobatch": 2, "weight_decay": 0}
     config.set(mem=0)
-    assert config.get() == {"mem": 0, "random_seed": 7, "autobatch": 2}
+    assert config.get() == {"mem": 0, "random_seed": 7, "autobatch": 2, "weight_decay": 0}
 
 
 def test_autobatch_holds_for_the_next_graph() -> None:
@@ -81,22 +81,23 @@ def test_out_of_range(arguments: dict[str, object], error: str) -> None:
         config.set(**arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["profiling", "weight_decay", "shared_parameters", "requested_gpus", "gpu_mask"])
+@pytest.mark.parametrize("name", ["profiling", "shared_parameters", "requested_gpus", "gpu_mask"])
 def test_not_done_yet(name: str) -> None:
     with pytest.raises(NotImplementedError, match=name):
         config.set(**{name: 1})  # type: ignore[arg-type]
 
 
 def test_options(tmp_path: Path) -> None:
-    options = ["--dynet-mem", "300", "--dynet_autobatch=1", "--dynet-seed", "5", "--other", "x"]
+    options = ["--dynet-mem", "300", "--dynet_autobatch=1", "--dynet-seed", "5", "--dynet-weight-decay", "0.25"]
+    options += ["--other", "x"]
     settings, rest = json.loads(in_a_process(tmp_path, *options).stdout)
-    assert settings == {"mem": 300, "random_seed": 5, "autobatch": 1}
+    assert settings == {"mem": 300, "random_seed": 5, "autobatch": 1, "weight_decay": 0.25}
     assert rest == options
 
 
 def test_environment_and_option(tmp_path: Path) -> None:
     done = in_a_process(tmp_path, "--dynet-seed=6", DYNET_CY_SEED="5", DYNET_CY_AUTOBATCH="2")
-    assert json.loads(done.stdout)[0] == {"mem": 0, "random_seed": 6, "autobatch": 2}
+    assert json.loads(done.stdout)[0] == {"mem": 0, "random_seed": 6, "autobatch": 2, "weight_decay": 0}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_environment_and_option(tmp_path: Path) -> None:
         (["--dynet-mem", "many"], "ValueError: --dynet-mem needs a number, not 'many'"),
         (["--dynet-speed", "1"], "ValueError: unknown option --dynet-speed"),
         (["--dynet-gpu"], "NotImplementedError: --dynet-gpu"),
-        (["--dynet-weight-decay", "0.1"], "NotImplementedError: --dynet-weight-decay 0.1"),
+        (["--dynet-weight-decay", "-1"], "ValueError: weight decay must be a number of at least 0"),
     ],
 )
 def test_options_that_cannot_be(tmp_path: Path, option: list[str], error: str) -> None:

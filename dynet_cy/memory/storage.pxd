@@ -23,11 +23,13 @@ cdef extern from "dynet_cy/storage.h" nogil:
         size_t size
         float* value
         float* grad
+        double factor
         pthread_mutex_t* lock
         uint8_t* is_touched
         uint32_t* touched
         uint32_t n_touched
         uint8_t updated
+        uint8_t in_place
         uint8_t has_gradient
 
     void touch "dy_touch"(Param* p, uint32_t r)

@@ -133,6 +133,8 @@ cdef class Storage:
         p.size = size
         p.lock = &self.lock
         p.updated = 1
+        p.factor = 1
+        p.in_place = rows == 0
         if free_ids:
             p.id = free_ids.pop()
         else:

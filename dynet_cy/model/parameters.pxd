@@ -9,6 +9,9 @@ from dynet_cy.graph.graph cimport Expression
 from dynet_cy.memory.storage cimport Param, Storage
 
 
+cdef void settle(Param* p) noexcept nogil
+
+
 cdef class _Stored(Expression):
     cdef readonly Storage storage
     cdef Param* p
@@ -23,5 +26,5 @@ cdef class Parameters(_Stored):
 
 
 cdef class LookupParameters(_Stored):
-    cdef object rows_first(self, const float* v)
-    cdef object row(self, const float* v, object row)
+    cdef object rows_first(self, object array)
+    cdef size_t start_of(self, object row, str op) except? 0xFFFFFFFF

@@ -34,7 +34,10 @@ cdef void lookup_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+        if p.factor == 1:
+            memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+        else:
+            K.scale(n, <float>p.factor, p.value + c.items[b] * n, c.y.v + b * n)
 
 
 cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -52,6 +55,52 @@ PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storag
 
 cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
 
+
+# ---- weight decay ------------------------------------------------------------
+
+# Trainers multiply all values by 1 - lambda, update after update.  For parameters they do so in the
+# pass that they make anyway.  Of a table they visit a few rows only, so it has a factor instead,
+# which is multiplied into what is read.
+
+cdef void settle(Param* p) noexcept nogil:
+    """Multiply the factor of a table into its numbers."""
+    if p.factor != 1:
+        K.scale(p.size, <float>p.factor, p.value, p.value)
+        p.factor = 1
+
+
+cdef object shown(Param* p, tuple shape, size_t start=0):
+    """The value, from a place on, as a new array."""
+    array = array_of(p.value + start, shape)
+    if p.factor != 1:
+        array *= np.float32(p.factor)
+    return array
+
+
+cdef double default_weight_decay = 0
+# Shares less than this are collected: taken off one by one, much of them would be lost in rounding.
+cdef double LEAST_DECAY = 2.0 ** -20
+
+
+def _checked_weight_decay(value):
+    cdef double decay = value
+    if not (isfinite(decay) and decay >= 0):
+        raise ValueError(f"weight decay must be a number of at least 0, not {value!r}")
+    return decay
+
+
+def set_default_weight_decay(value):
+    """Set the weight decay of root collections that are made from now on."""
+    global default_weight_decay
+    default_weight_decay = _checked_weight_decay(value)
+
+
+def get_default_weight_decay():
+    """The weight decay of new root collections."""
+    return default_weight_decay
+
+
+# ---- parameters --------------------------------------------------------------
 
 cdef class _Stored(Expression):
     """What parameters and lookup tables share: an entry of a storage."""
@@ -80,6 +129,8 @@ cdef class _Stored(Expression):
             extra.object = self.p
             extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
             dim = dim_with_rows(&self.p.dim, self.p.rows)
+            settle(self.p)
+            self.p.in_place = 1
             index = leaf_index(PARAMETER_LEAF, &dim, &extra)
             graph.leaves[key] = index
             graph.keep.add(self.storage)
@@ -130,6 +181,7 @@ cdef class _Stored(Expression):
         """Set the value to zero."""
         self.check_open()
         memset(self.p.value, 0, self.p.size * sizeof(float))
+        self.p.factor = 1
 
     def scale(self, s):
         """Multiply the value by s."""
@@ -269,24 +321,24 @@ cdef class LookupParameters(_Stored):
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
         self.check_open()
-        return self.rows_first(self.p.value)
+        return self.rows_first(shown(self.p, _file_dim(self)))
 
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array."""
         self.check_open()
-        return self.rows_first(self.p.grad)
+        return self.rows_first(array_of(self.p.grad, _file_dim(self)))
 
-    cdef object rows_first(self, const float* v):
-        array = array_of(v, shape_of(&self.p.dim) + (self.p.rows,))
+    cdef object rows_first(self, object array):
         return np.asfortranarray(np.moveaxis(array, -1, 0))
 
     def row_as_array(self, row):
         """One row as a new float32 array."""
-        return self.row(self.p.value, row)
+        return shown(self.p, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
 
     def row_grad_as_array(self, row):
         """The gradient of one row since the last update, as a new float32 array."""
-        return self.row(self.p.grad, row)
+        start = self.start_of(row, "row_grad_as_array")
+        return array_of(self.p.grad + <size_t>start, shape_of(&self.p.dim))
 
     def rows_as_array(self, rows):
         """Some rows as a new float32 array, the row number first."""
@@ -296,10 +348,9 @@ cdef class LookupParameters(_Stored):
         """Gradients of some rows as a new float32 array, the row number first."""
         return np.stack([self.row_grad_as_array(r) for r in rows])
 
-    cdef object row(self, const float* v, object row):
+    cdef size_t start_of(self, object row, str op) except? 0xFFFFFFFF:
         self.check_open()
-        cdef uint32_t r = checked_row(self, row, "row_as_array")
-        return array_of(v + r * size_of(&self.p.dim), shape_of(&self.p.dim))
+        return checked_row(self, row, op) * size_of(&self.p.dim)
 
     def init_row(self, row, values):
         """Set one row.
@@ -319,6 +370,7 @@ cdef class LookupParameters(_Stored):
         array = floats_in(values, what, "the value", 7)
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
+        settle(self.p)
         copy_floats(array, self.p.value + <size_t>r * n, n)
 
     def init_from_array(self, values):
@@ -330,6 +382,7 @@ cdef class LookupParameters(_Stored):
         self.check_open()
         array = _floats_like(values, f"init_from_array of {self.full_name}", self.shape())
         copy_floats(np.asfortranarray(np.moveaxis(array, 0, -1)), self.p.value, self.p.size)
+        self.p.factor = 1
 
 
 cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
@@ -449,7 +502,7 @@ def _check_key(key):
 cdef tuple _entry(_Stored x, str name):
     """The parameter as an entry of a text model file."""
     kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
-    values = array_of(x.p.value, (x.p.size,))
+    values = shown(x.p, (x.p.size,))
     grads = array_of(x.p.grad, (x.p.size,)) if x.p.has_gradient else None
     return kind, name, _file_dim(x), values, grads
 
@@ -460,6 +513,7 @@ cdef int _fill_entry(_Stored x, entry, fname) except -1:
             f"has dimensions {entry.dim} in the file, {_file_dim(x)} in the collection",
             os.fspath(fname), parameter=x.full_name)
     copy_floats(np.ascontiguousarray(entry.values, np.float32), x.p.value, x.p.size)
+    x.p.factor = 1
     if entry.grads is not None:
         copy_floats(np.ascontiguousarray(entry.grads, np.float32), x.p.grad, x.p.size)
         _add_gradient_flag(x)
@@ -491,6 +545,8 @@ class ParameterCollection:
         self._all = []
         self._taken = {}
         self._taken_below = {}
+        self._weight_decay = default_weight_decay
+        self._decay_due = 0.0
 
     def __del__(self):
         # Sub-collections hold their root, so this is the end of all of them.
@@ -519,6 +575,7 @@ class ParameterCollection:
         below._storage = self._storage
         below._taken = {}
         below._taken_below = {}
+        below._weight_decay = self._weight_decay
         return below
 
     def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
@@ -604,6 +661,39 @@ class ParameterCollection:
         made = _stored(cls, self._storage, p, name)
         self._all.append(made)
         return made
+
+    def set_weight_decay(self, _lambda):
+        """Let every update of a trainer multiply all values by 1 - lambda, after its step.
+
+        It holds for trainers of the root collection, and then for all parameters
+        and all rows of all tables, also those that are not updated.  That of a
+        sub-collection has no effect, as in DyNet.
+
+        Args:
+            _lambda: at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
+                another) for none.
+
+        Raises:
+            ValueError: it is negative or not finite.
+        """
+        self._weight_decay = _checked_weight_decay(_lambda)
+
+    def get_weight_decay(self):
+        """The lambda of `set_weight_decay`."""
+        return self._weight_decay
+
+    # DyNet's other names.
+    set_weight_decay_lambda = set_weight_decay
+    get_weight_decay_lambda = get_weight_decay
+
+    def _take_decay(self):
+        """The share that an update is to take off all values, for a trainer of this collection."""
+        if self._root is not None:
+            return 0.0
+        due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
+        taken = 0.0 if due < LEAST_DECAY else due
+        self._decay_due = due - taken
+        return taken
 
     def parameters_list(self):
         """All Parameters of this collection and those below it, in the order of adding."""

@@ -8,7 +8,7 @@ which lies in planes of the parameters' storage.
 import sys
 
 from libc.math cimport isfinite, sqrt
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -18,7 +18,7 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
 )
 from dynet_cy.memory.storage cimport Param, Plane, Storage, lock_storage, unlock_storage
-from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.model.parameters cimport _Stored, settle
 
 from dynet_cy.model.parameters import ParameterCollection
 
@@ -26,6 +26,12 @@ from dynet_cy.model.parameters import ParameterCollection
 # Most state floats per parameter of any rule.
 cdef enum:
     MOST_STATES = 3
+
+# Parameters are updated in parts that stay in the cache from one loop to the next.
+cdef size_t PART = 1 << 13
+
+# A table whose factor is less than this is multiplied by it.
+cdef double LEAST_FACTOR = 0.25
 
 
 cdef double squared_norm(Param* p) noexcept nogil:
@@ -42,29 +48,62 @@ cdef double squared_norm(Param* p) noexcept nogil:
     return total
 
 
-cdef void step(Param* p, int rule, const dy_optim* h, float** states, bint sparse) noexcept nogil:
+cdef void step(Param* p, int rule, const dy_optim* shared, float** states, bint sparse,
+               double decay) noexcept nogil:
     """Apply the rule to one parameter, or to the rows of a table; then its gradient is zero."""
-    cdef float* s[MOST_STATES]
+    cdef dy_optim h = shared[0]
     cdef size_t n = size_of(&p.dim), at
     cdef uint32_t i
-    cdef int k
+    h.step_scale = <float>(1 / p.factor)
     if p.rows and sparse:
         for i in range(p.n_touched):
-            at = p.touched[i] * n
-            for k in range(MOST_STATES):
-                s[k] = states[k] + p.offset + at if states[k] != NULL else NULL
-            K.optim[rule](n, h, p.grad + at, p.value + at, s[0], s[1], s[2])
-            memset(p.grad + at, 0, n * sizeof(float))
+            step_part(p, rule, &h, states, p.touched[i] * n, n)
     else:
-        for k in range(MOST_STATES):
-            s[k] = states[k] + p.offset if states[k] != NULL else NULL
-        K.optim[rule](p.size, h, p.grad, p.value, s[0], s[1], s[2])
-        if p.has_gradient:
-            memset(p.grad, 0, p.size * sizeof(float))
+        at = 0
+        while at < p.size:
+            n = min(PART, p.size - at)
+            step_part(p, rule, &h, states, at, n)
+            if decay != 0 and p.in_place:
+                K.axpy(n, <float>-decay, p.value + at, p.value + at)
+            at += n
     for i in range(p.n_touched):
         p.is_touched[p.touched[i]] = 0
     p.n_touched = 0
     p.has_gradient = 0
+
+
+cdef void step_part(Param* p, int rule, const dy_optim* h, float** states, size_t at,
+                    size_t n) noexcept nogil:
+    """Apply the rule to n numbers of a parameter, from `at` on."""
+    cdef float* s[MOST_STATES]
+    cdef int k
+    for k in range(MOST_STATES):
+        s[k] = states[k] + p.offset + at if states[k] != NULL else NULL
+    K.optim[rule](n, h, p.grad + at, p.value + at, s[0], s[1], s[2])
+    if p.has_gradient:
+        memset(p.grad + at, 0, n * sizeof(float))
+
+
+cdef void take_off(Param* p, double decay, bint passed) noexcept nogil:
+    """Take that share off the value, unless `step` has done so in a pass over all of it."""
+    if not p.in_place:
+        p.factor *= 1 - decay
+        if p.factor < LEAST_FACTOR:
+            settle(p)
+    elif not passed:
+        K.axpy(p.size, <float>-decay, p.value, p.value)
+
+
+cdef double number(value) except? -1:
+    """A number; unlike float() this does not read text."""
+    return value
+
+
+UPDATE_EPOCH = (
+    "Trainer::update_epoch has been deprecated and doesn't do anything. Please remove it from your code, and control "
+    "the learning rate of the trainer directly, for example by: 'trainer.learning_rate /= (1 - rate_decay)', see "
+    "https://github.com/clab/dynet/pull/695 for details.\n"
+)
 
 
 class Trainer:
@@ -109,7 +148,7 @@ class Trainer:
 
     @learning_rate.setter
     def learning_rate(self, value):
-        self._learning_rate = float(value)
+        self._learning_rate = number(value)
 
     def set_learning_rate(self, value):
         """Set the step size; the same as ``trainer.learning_rate = value``."""
@@ -117,7 +156,7 @@ class Trainer:
 
     def set_clip_threshold(self, thr):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never."""
-        self._clip_threshold = max(float(thr), 0.0)
+        self._clip_threshold = max(number(thr), 0.0)
 
     def get_clip_threshold(self):
         """The global norm beyond which gradients are scaled down; 0: never."""
@@ -140,20 +179,53 @@ class Trainer:
             RuntimeError: a gradient is infinite or not a number, and clipping is
                 on.  Nothing is changed then.
         """
+        self._update(None)
+
+    def update_subset(self, updated_params, updated_lookups):
+        """`update` for some parameters; the others keep value and gradient.
+
+        All gradients count for clipping, and weight decay is for all parameters,
+        as with `set_updated`.
+
+        Args:
+            updated_params: numbers of parameters, as in `parameters_list()` of the collection.
+            updated_lookups: numbers of tables, as in `lookup_parameters_list()`.
+
+        Raises:
+            IndexError: there is no such parameter or table.
+            RuntimeError: see `update`.
+        """
+        wanted = set()
+        for numbers, of, what in (
+                (updated_params, self._collection.parameters_list(), "parameter"),
+                (updated_lookups, self._collection.lookup_parameters_list(), "lookup table")):
+            for number in numbers:
+                if not 0 <= number < len(of):
+                    raise IndexError(
+                        f"update_subset: there is no {what} {number}; the collection has {len(of)}")
+                wanted.add(of[number].name())
+        self._update(wanted)
+
+    def _update(self, names):
+        """Update the parameters of these names, all if None."""
         cdef list stored = self._collection._below()
         cdef Py_ssize_t i, n = len(stored)
         cdef float* states[MOST_STATES]
         cdef dy_optim h
-        cdef double norm = 0
+        cdef double norm = 0, decay
         cdef double threshold = self._clip_threshold
         cdef int rule = self._rule
         cdef bint sparse = self._sparse
         cdef Storage storage = self._collection.storage
         cdef Param** entries = <Param**>malloc((n + 1) * sizeof(Param*))
-        if entries == NULL:
+        cdef uint8_t* moves = <uint8_t*>malloc(n + 1)
+        if entries == NULL or moves == NULL:
+            free(entries)
+            free(moves)
             raise MemoryError("the list of parameters to update")
         for i in range(n):
             entries[i] = (<_Stored>stored[i]).p
+            moves[i] = entries[i].updated and (names is None or (<_Stored>stored[i]).full_name in names)
         for i in range(MOST_STATES):
             states[i] = NULL
         for i, plane in enumerate(self._states):
@@ -172,7 +244,6 @@ class Trainer:
                         + " are not finite.  Nothing was updated")
             memset(&h, 0, sizeof(dy_optim))
             h.grad_scale = 1
-            h.step_scale = 1
             if threshold > 0 and norm > threshold:
                 h.grad_scale = <float>(threshold / norm)
                 self._clips += 1
@@ -183,22 +254,27 @@ class Trainer:
             h.b1 = hyper.get("b1", 0.0)
             h.b2 = hyper.get("b2", 0.0)
             h.eps = hyper.get("eps", 0.0)
+            decay = self._collection._take_decay()
             with nogil:
                 lock_storage(storage)
                 for i in range(n):
-                    if entries[i].updated:
-                        step(entries[i], rule, &h, states, sparse)
+                    if moves[i]:
+                        step(entries[i], rule, &h, states, sparse, decay)
+                    if decay != 0:
+                        take_off(entries[i], decay, moves[i] and not (entries[i].rows and sparse))
                 unlock_storage(storage)
             self._updates += 1
         finally:
             free(entries)
+            free(moves)
 
     def _hyperparameters(self):
         """Constants of the rule for this update."""
         return {}
 
     def update_epoch(self, r):
-        """Do nothing; here for old programs.  Set `learning_rate` instead."""
+        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead."""
+        sys.stderr.write(UPDATE_EPOCH)
 
     def restart(self, learning_rate=None):
         """Set the state of the rule (momentum, moments) to zero.
@@ -254,20 +330,18 @@ class CyclicalSGDTrainer(Trainer):
         super().__init__(m, learning_rate_min)
         if not step_size > 0:
             raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
-        self._bounds = float(learning_rate_min), float(learning_rate_max)
-        self._step_size = float(step_size)
-        self._gamma = float(gamma)
+        self._bounds = number(learning_rate_min), number(learning_rate_max)
+        self._step_size = number(step_size)
+        self._gamma = number(gamma)
         self._iteration = 0
 
-    def update(self):
-        super().update()
+    def _update(self, names):
+        super()._update(names)
         low, high = self._bounds
         cycle = 1 + self._iteration // (2 * self._step_size)
         x = abs(self._iteration / self._step_size - 2 * cycle + 1)
         self._learning_rate = low + (high - low) * max(0.0, 1 - x) * self._gamma ** self._iteration
         self._iteration += 1
-
-    update.__doc__ = Trainer.update.__doc__
 
 
 class MomentumSGDTrainer(Trainer):
@@ -284,7 +358,7 @@ class MomentumSGDTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.01, mom=0.9):
         super().__init__(m, learning_rate)
-        self._mom = float(mom)
+        self._mom = number(mom)
 
     def _hyperparameters(self):
         return {"b1": self._mom}
@@ -304,7 +378,7 @@ class AdagradTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.1, eps=1e-20):
         super().__init__(m, learning_rate)
-        self._eps = float(eps)
+        self._eps = number(eps)
 
     def _hyperparameters(self):
         return {"eps": self._eps}
@@ -324,8 +398,8 @@ class AdadeltaTrainer(Trainer):
 
     def __init__(self, m, eps=1e-6, rho=0.95):
         super().__init__(m, 1.0)
-        self._eps = float(eps)
-        self._rho = float(rho)
+        self._eps = number(eps)
+        self._rho = number(rho)
 
     def _hyperparameters(self):
         return {"eps": self._eps, "b1": self._rho}
@@ -347,8 +421,8 @@ class RMSPropTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.001, eps=1e-8, rho=0.9):
         super().__init__(m, learning_rate)
-        self._eps = float(eps)
-        self._rho = float(rho)
+        self._eps = number(eps)
+        self._rho = number(rho)
 
     def _hyperparameters(self):
         return {"eps": self._eps, "b1": self._rho}
@@ -373,9 +447,9 @@ class AdamTrainer(Trainer):
 
     def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8):
         super().__init__(m, alpha)
-        self._beta_1 = float(beta_1)
-        self._beta_2 = float(beta_2)
-        self._eps = float(eps)
+        self._beta_1 = number(beta_1)
+        self._beta_2 = number(beta_2)
+        self._eps = number(eps)
 
     def _hyperparameters(self):
         correction = sqrt(1 - self._beta_2 ** self._steps) / (1 - self._beta_1 ** self._steps)
