@@ -19,6 +19,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Dim dim
         uint32_t rows
         uint32_t id
+        uint32_t number
         size_t offset
         size_t size
         float* value
@@ -54,6 +55,7 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef public bint closed         # its collection has been deleted
+    cdef public object owner        # weak reference to the root collection
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef int rebase(self) except -1

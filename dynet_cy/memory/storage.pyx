@@ -129,6 +129,7 @@ cdef class Storage:
             raise MemoryError(f"an entry for parameter {name}")
         p.dim = dim[0]
         p.rows = rows
+        p.number = self.n_entries
         p.offset = self.top
         p.size = size
         p.lock = &self.lock

@@ -2,6 +2,7 @@
 
 import numbers
 import os
+import weakref
 
 import numpy as np
 
@@ -218,6 +219,22 @@ cdef class _Stored(Expression):
         self.check_open()
         _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
 
+    cdef object array(self, const float* v):
+        """Numbers of a plane as a new array of the shape that users see."""
+        array = array_of(v, _file_dim(self))
+        return np.moveaxis(array, -1, 0) if self.p.rows else array
+
+    cdef int fill(self, object array, float* v) except -1:
+        """The way back."""
+        if self.p.rows:
+            array = np.moveaxis(array, 0, -1)
+        copy_floats(np.asfortranarray(array, np.float32), v, self.p.size)
+        return 0
+
+    def __reduce__(self):
+        self.check_open()
+        return _restored_member, (self.storage.owner(), self.p.number)
+
     def __repr__(self):
         if self.storage is None:
             return f"<{type(self).__name__} of no collection>"
@@ -321,15 +338,15 @@ cdef class LookupParameters(_Stored):
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
         self.check_open()
-        return self.rows_first(shown(self.p, _file_dim(self)))
+        array = self.array(self.p.value)
+        if self.p.factor != 1:
+            array *= np.float32(self.p.factor)
+        return array
 
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array."""
         self.check_open()
-        return self.rows_first(array_of(self.p.grad, _file_dim(self)))
-
-    cdef object rows_first(self, object array):
-        return np.asfortranarray(np.moveaxis(array, -1, 0))
+        return self.array(self.p.grad)
 
     def row_as_array(self, row):
         """One row as a new float32 array."""
@@ -381,7 +398,7 @@ cdef class LookupParameters(_Stored):
         """
         self.check_open()
         array = _floats_like(values, f"init_from_array of {self.full_name}", self.shape())
-        copy_floats(np.asfortranarray(np.moveaxis(array, 0, -1)), self.p.value, self.p.size)
+        self.fill(array, self.p.value)
         self.p.factor = 1
 
 
@@ -547,6 +564,7 @@ class ParameterCollection:
         self._taken_below = {}
         self._weight_decay = default_weight_decay
         self._decay_due = 0.0
+        self._storage.owner = weakref.ref(self)
 
     def __del__(self):
         # Sub-collections hold their root, so this is the end of all of them.
@@ -627,8 +645,8 @@ class ParameterCollection:
 
     def _add(self, cls, dim, init, name, device, scale, mean, std):
         cdef Dim d
-        cdef Param* p
         cdef uint32_t rows = 0
+        cdef _Stored made
         if device not in ("", "CPU"):
             raise RuntimeError(f"Invalid device name: {device}; there is only CPU so far")
         is_lookup = cls is LookupParameters
@@ -656,10 +674,8 @@ class ParameterCollection:
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._name + _free_name(name, self._taken, "Parameter")
-        p = (<Storage>self._storage).add(&d, rows, name)
-        copy_floats(values, p.value, p.size)
-        made = _stored(cls, self._storage, p, name)
-        self._all.append(made)
+        made = _new_entry(self._storage, self._all, cls, &d, rows, name)
+        copy_floats(values, made.p.value, made.p.size)
         return made
 
     def set_weight_decay(self, _lambda):
@@ -773,8 +789,24 @@ class ParameterCollection:
         values = entry.values.reshape(entry.dim, order="F")
         return self.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0))
 
+    def __reduce__(self):
+        own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
+        if self._root is not None:
+            return _restored_below, (type(self), self._root, self._name, self._taken,
+                                     self._taken_below, self._weight_decay), own or None
+        entries = [_entry_state(x) for x in self._all]
+        return _restored_root, (type(self), entries, dict(self._taken), dict(self._taken_below),
+                                self._weight_decay, self._decay_due), own or None
+
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self._below())}>"
+
+
+cdef _Stored _new_entry(Storage storage, list all_, cls, const Dim* d, uint32_t rows, str name):
+    """A new parameter or table of zeros."""
+    made = _stored(cls, storage, storage.add(d, rows, name), name)
+    all_.append(made)
+    return made
 
 
 def _free_name(name, taken, what):
@@ -786,3 +818,111 @@ def _free_name(name, taken, what):
     taken[name] = n + 1
     # The first of a name has it plain, but a name of nothing is always numbered.
     return f"{name}_{n}" if n or not name else name
+
+
+# ---- pickling ----------------------------------------------------------------
+#
+# A root collection pickles as all that it owns; whatever belongs to it (sub-collections, parameters)
+# as the root and a place in it.  So what is pickled together stays together.
+
+# What these make anew; other attributes are those of derived classes.
+_RESTORED = {"_name", "_root", "_storage", "_all", "_taken", "_taken_below", "_weight_decay", "_decay_due"}
+
+
+def _restored_root(cls, entries, taken, taken_below, weight_decay, decay_due):
+    """A root collection from its pickle."""
+    root = cls.__new__(cls)
+    ParameterCollection.__init__(root)
+    root._taken = taken
+    root._taken_below = taken_below
+    root._weight_decay = weight_decay
+    root._decay_due = decay_due
+    for entry in entries:
+        _add_restored(root, *entry)
+    return root
+
+
+def _restored_below(cls, root, name, taken, taken_below, weight_decay):
+    """A sub-collection from its pickle."""
+    below = cls.__new__(cls)
+    below._name = name
+    below._root = root
+    below._all = root._all
+    below._storage = root._storage
+    below._taken = taken
+    below._taken_below = taken_below
+    below._weight_decay = weight_decay
+    return below
+
+
+def _restored_member(root, number):
+    """A parameter or table from its pickle.  It keeps the root, of which nobody else may know."""
+    cdef _Stored x = root._all[number]
+    made = _stored(type(x), x.storage, x.p, x.full_name)
+    made.keeps = root
+    return made
+
+
+def _entry_state(_Stored x):
+    """Name, kind, value, gradient and settings of a parameter, for its pickle."""
+    return (x.name(), isinstance(x, LookupParameters), settled_array(x), gradient_state(x),
+            bool(x.p.updated))
+
+
+def settled_array(_Stored x not None):
+    """The value as an array; the factor of a table is multiplied into it first, so that the table and
+    its copy go on alike to the last bit."""
+    x.check_open()
+    settle(x.p)
+    return x.array(x.p.value)
+
+
+def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated):
+    """Add a parameter to a root collection from its pickle."""
+    cdef Dim d
+    cdef _Stored made
+    shape = value.shape
+    dim_from_shape(shape[1:] if is_lookup else shape, &d, name)
+    made = _new_entry(root._storage, root._all, LookupParameters if is_lookup else Parameters, &d,
+                      shape[0] if is_lookup else 0, name)
+    made.fill(value, made.p.value)
+    made.p.updated = updated
+    set_gradient_state(made, gradient)
+
+
+def gradient_state(_Stored x not None):
+    """What has been added up since the last update.
+
+    Returns:
+        None if there is nothing, the gradient of a parameter, or (rows, gradients of these
+        rows) of a table.
+    """
+    cdef uint32_t i
+    if not x.p.has_gradient:
+        return None
+    if not x.p.rows:
+        return x.grad_as_array()
+    rows = np.array([x.p.touched[i] for i in range(x.p.n_touched)], np.uint32)
+    return rows, x.array(x.p.grad)[rows]
+
+
+def set_gradient_state(_Stored x not None, state):
+    """Put back what `gradient_state` has returned, in place of the gradient that is there."""
+    cdef uint32_t r
+    if x.p.has_gradient:
+        memset(x.p.grad, 0, x.p.size * sizeof(float))
+    while x.p.n_touched:
+        x.p.n_touched -= 1
+        x.p.is_touched[x.p.touched[x.p.n_touched]] = 0
+    x.p.has_gradient = state is not None
+    if state is None:
+        return
+    if not x.p.rows:
+        x.fill(state, x.p.grad)
+        return
+    rows, gradients = state
+    whole = np.zeros((<LookupParameters>x).shape(), np.float32)
+    whole[rows] = gradients
+    x.fill(whole, x.p.grad)
+    for r in rows:
+        touch(x.p, r)

@@ -268,6 +268,30 @@ class Trainer:
             free(entries)
             free(moves)
 
+    def _state_arrays(self):
+        """The state of the rule: for each parameter and table of the collection, as many new arrays
+        of its shape as the rule has."""
+        return [[(<_Stored>x).array((<Plane>plane).base() + (<_Stored>x).p.offset)
+                 for plane in self._states] for x in self._collection._below()]
+
+    def _set_state_arrays(self, arrays):
+        """Put back what `_state_arrays` has returned."""
+        for x, own in zip(self._collection._below(), arrays):
+            for plane, array in zip(self._states, own):
+                (<_Stored>x).fill(array, (<Plane>plane).base() + (<_Stored>x).p.offset)
+
+    def __getstate__(self):
+        state = self.__dict__.copy()
+        state["_states"] = self._state_arrays()
+        return state
+
+    def __setstate__(self, state):
+        state = dict(state)
+        arrays = state.pop("_states")
+        self.__dict__.update(state)
+        self._states = [self._collection.storage.new_plane() for _ in range(self._n_states)]
+        self._set_state_arrays(arrays)
+
     def _hyperparameters(self):
         """Constants of the rule for this update."""
         return {}

@@ -11,6 +11,7 @@ typedef struct {
     dy_dim dim;
     uint32_t rows;              /* 0: a parameter, no table */
     uint32_t id;                /* number among all entries alive in the process */
+    uint32_t number;            /* its place among the entries of its storage */
     size_t offset, size;        /* floats, in every plane of the storage */
     float *value, *grad;
     double factor;              /* what the numbers at `value` are to be multiplied by: 1 but for tables that decay */
