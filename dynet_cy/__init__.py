@@ -63,6 +63,8 @@ from dynet_cy.rnn import (
     StackedRNNState,
     VanillaLSTMBuilder,
 )
+from dynet_cy.saving import load, load_generator, save
+from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -112,6 +114,11 @@ __all__ = [
     "lookup",
     "lookup_batch",
     "parameter",
+    # files
+    "ModelFileError",
+    "load",
+    "load_generator",
+    "save",
     # ops
     "DimensionError",
     # recurrent networks

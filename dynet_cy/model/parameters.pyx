@@ -198,7 +198,8 @@ cdef class _Stored(Expression):
         """Write this parameter to a text model file.
 
         Args:
-            fname: name of the file; it is replaced whole or not at all.
+            fname: name of the file; it is replaced whole or not at all.  Or a binary file
+                that is open for writing.
             key: name in the file; the full name when empty.
             append: add to the file instead.
         """
@@ -537,6 +538,39 @@ cdef int _fill_entry(_Stored x, entry, fname) except -1:
     return 0
 
 
+def fill_entries(collection, entries, fname):
+    """Fill a collection from entries of a text model file, matched by kind and position.
+
+    Raises:
+        ModelMismatchError: the entries are other ones; nothing is changed then.
+    """
+    left = {PARAMETER: collection.parameters_list(), LOOKUP: collection.lookup_parameters_list()}
+    matched = []
+    for entry in entries:
+        if not left[entry.kind] or entry.dim != _file_dim(left[entry.kind][0]):
+            raise ModelMismatchError(
+                f"has dimensions {entry.dim}; "
+                + (f"{_file_dim(left[entry.kind][0])} are needed for {left[entry.kind][0].name()}"
+                   if left[entry.kind] else f"no {entry.kind} is left to be filled"),
+                os.fspath(fname), parameter=entry.name)
+        matched.append((left[entry.kind].pop(0), entry))
+    for x, entry in matched:
+        _fill_entry(x, entry, fname)
+
+
+def add_entry(collection, entry):
+    """Add an entry of a text model file to a collection."""
+    cdef _Stored x
+    values = entry.values.reshape(entry.dim, order="F")
+    name = entry.name.rpartition("/")[2].partition("_")[0]
+    if entry.kind == LOOKUP:
+        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), name)
+    else:
+        x = collection.parameters_from_numpy(values, name)
+    _fill_entry(x, entry, "")
+    return x
+
+
 def _find(fname, key, lookup):
     kind = LOOKUP if lookup else PARAMETER
     if not key:
@@ -594,6 +628,7 @@ class ParameterCollection:
         below._taken = {}
         below._taken_below = {}
         below._weight_decay = self._weight_decay
+        below._decay_due = 0.0
         return below
 
     def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
@@ -681,9 +716,9 @@ class ParameterCollection:
     def set_weight_decay(self, _lambda):
         """Let every update of a trainer multiply all values by 1 - lambda, after its step.
 
-        It holds for trainers of the root collection, and then for all parameters
-        and all rows of all tables, also those that are not updated.  That of a
-        sub-collection has no effect, as in DyNet.
+        It holds for trainers of this very collection, and for all parameters and
+        all rows of all tables below it, also those that are not updated.  A
+        sub-collection begins with the lambda of the collection that it is made in.
 
         Args:
             _lambda: at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
@@ -704,8 +739,6 @@ class ParameterCollection:
 
     def _take_decay(self):
         """The share that an update is to take off all values, for a trainer of this collection."""
-        if self._root is not None:
-            return 0.0
         due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
         taken = 0.0 if due < LEAST_DECAY else due
         self._decay_due = due - taken
@@ -733,7 +766,7 @@ class ParameterCollection:
         old one.
 
         Args:
-            fname: name of the file.
+            fname: name of the file, or a binary file that is open for writing.
             name: takes the place of this collection's name in the file; begins with "/".
             append: add to the file instead.
 
@@ -777,23 +810,20 @@ class ParameterCollection:
 
         Args:
             fname: name of the file.
-            key: name of the parameter in the file; it keeps its last part.
+            key: name of the parameter in the file; it keeps its last part, but for
+                the number after it.
         """
-        entry = _find(fname, key, False)
-        values = entry.values.reshape(entry.dim, order="F")
-        return self.parameters_from_numpy(values)
+        return add_entry(self, _find(fname, key, False))
 
     def load_lookup_param(self, fname, key):
         """Add a lookup table read from a text model file; see `load_param`."""
-        entry = _find(fname, key, True)
-        values = entry.values.reshape(entry.dim, order="F")
-        return self.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0))
+        return add_entry(self, _find(fname, key, True))
 
     def __reduce__(self):
         own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
         if self._root is not None:
             return _restored_below, (type(self), self._root, self._name, self._taken,
-                                     self._taken_below, self._weight_decay), own or None
+                                     self._taken_below, self._weight_decay, self._decay_due), own or None
         entries = [_entry_state(x) for x in self._all]
         return _restored_root, (type(self), entries, dict(self._taken), dict(self._taken_below),
                                 self._weight_decay, self._decay_due), own or None
@@ -842,7 +872,7 @@ def _restored_root(cls, entries, taken, taken_below, weight_decay, decay_due):
     return root
 
 
-def _restored_below(cls, root, name, taken, taken_below, weight_decay):
+def _restored_below(cls, root, name, taken, taken_below, weight_decay, decay_due):
     """A sub-collection from its pickle."""
     below = cls.__new__(cls)
     below._name = name
@@ -852,6 +882,7 @@ def _restored_below(cls, root, name, taken, taken_below, weight_decay):
     below._taken = taken
     below._taken_below = taken_below
     below._weight_decay = weight_decay
+    below._decay_due = decay_due
     return below
 
 

@@ -99,18 +99,19 @@ def test_what_is_not_updated_decays_smoothly() -> None:
         np.testing.assert_allclose(e.as_array(), np.full((4, 3), 0.75**n), rtol=1e-5)
 
 
-def test_only_trainers_of_the_root_decay() -> None:
+def test_sub_collections() -> None:
+    """A trainer decays what it trains, by the lambda of its collection."""
     pc = dy.ParameterCollection()
     pc.set_weight_decay(0.5)
     below = pc.add_subcollection("below")
     assert below.get_weight_decay() == 0.5
     below.set_weight_decay(0.25)
     assert (pc.get_weight_decay(), below.get_weight_decay_lambda()) == (0.5, 0.25)
-    w = below.add_parameters((1,), init=1.0)
+    w, v, e = pc.add_parameters((1,), init=1.0), below.add_parameters((1,), init=1.0), below.add_lookup_parameters(3, 1.0)
     dy.SimpleSGDTrainer(below).update()
-    assert w.as_array() == 1
+    assert (w.as_array(), v.as_array(), e.row_as_array(1)) == (1, 0.75, 0.75)
     dy.SimpleSGDTrainer(pc).update()
-    assert w.as_array() == 0.5
+    assert (w.as_array(), v.as_array(), e.row_as_array(1)) == (0.5, 0.375, 0.375)
 
 
 @pytest.mark.parametrize("decay", [1e-5, 1e-7, 1e-8])
