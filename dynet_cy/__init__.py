@@ -14,6 +14,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy._version import __version__
+from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.graph import (
     ComputationGraph,
     Expression,
@@ -118,7 +119,9 @@ __all__ = [
     "ModelFileError",
     "load",
     "load_generator",
+    "load_safetensors",
     "save",
+    "save_safetensors",
     # ops
     "DimensionError",
     # recurrent networks

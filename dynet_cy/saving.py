@@ -120,7 +120,7 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
         meta = stack.enter_context(replacing(base + ".meta"))
         data = stack.enter_context(replacing(base + ".data"))
         for x in objects:
-            if isinstance(x, tuple(_KINDS.values())):
+            if isinstance(x, (Parameters, LookupParameters)):
                 part: Any = x
                 item: tuple[Any, ...] = type(x).__name__, x.name()
             else:

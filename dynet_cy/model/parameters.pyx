@@ -737,6 +737,14 @@ class ParameterCollection:
     set_weight_decay_lambda = set_weight_decay
     get_weight_decay_lambda = get_weight_decay
 
+    def _decay_state(self):
+        """Lambda, and the share that is due but not taken off yet."""
+        return self._weight_decay, self._decay_due
+
+    def _set_decay_state(self, state):
+        """Put back what `_decay_state` has returned."""
+        self._weight_decay, self._decay_due = state
+
     def _take_decay(self):
         """The share that an update is to take off all values, for a trainer of this collection."""
         due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay

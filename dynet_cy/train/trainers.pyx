@@ -142,6 +142,11 @@ class Trainer:
             self._collection.storage.drop_plane(plane)
 
     @property
+    def collection(self):
+        """The collection that it trains."""
+        return self._collection
+
+    @property
     def learning_rate(self):
         """Step size of the next update."""
         return self._learning_rate
@@ -268,29 +273,37 @@ class Trainer:
             free(entries)
             free(moves)
 
+    def _settings(self):
+        """All but the collection and the state of the rule: numbers, strings and tuples of them."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states")}
+
+    def _n_planes(self, settings):
+        """How many planes of state belong to these settings."""
+        return self._n_states
+
+    def _restore(self, settings, arrays):
+        """Put back what `_settings` and `_state_arrays` have returned."""
+        planes = [self._collection.storage.new_plane() for _ in range(self._n_planes(settings))]
+        for plane in self.__dict__.get("_states", ()):
+            self._collection.storage.drop_plane(plane)
+        self.__dict__.update(settings)
+        self._states = planes
+        for x, own in zip(self._collection._below(), arrays):
+            for plane, array in zip(planes, own):
+                (<_Stored>x).fill(array, (<Plane>plane).base() + (<_Stored>x).p.offset)
+
     def _state_arrays(self):
         """The state of the rule: for each parameter and table of the collection, as many new arrays
         of its shape as the rule has."""
         return [[(<_Stored>x).array((<Plane>plane).base() + (<_Stored>x).p.offset)
                  for plane in self._states] for x in self._collection._below()]
 
-    def _set_state_arrays(self, arrays):
-        """Put back what `_state_arrays` has returned."""
-        for x, own in zip(self._collection._below(), arrays):
-            for plane, array in zip(self._states, own):
-                (<_Stored>x).fill(array, (<Plane>plane).base() + (<_Stored>x).p.offset)
-
     def __getstate__(self):
-        state = self.__dict__.copy()
-        state["_states"] = self._state_arrays()
-        return state
+        return self._collection, self._settings(), self._state_arrays()
 
     def __setstate__(self, state):
-        state = dict(state)
-        arrays = state.pop("_states")
-        self.__dict__.update(state)
-        self._states = [self._collection.storage.new_plane() for _ in range(self._n_states)]
-        self._set_state_arrays(arrays)
+        self._collection, settings, arrays = state
+        self._restore(settings, arrays)
 
     def _hyperparameters(self):
         """Constants of the rule for this update."""

@@ -269,7 +269,10 @@ class TestBadFiles:
     def test_files_that_do_not_belong_together(self, saved: Path) -> None:
         pc, other = dy.ParameterCollection(), dy.ParameterCollection()
         for objects, match in [
-            ([pc.add_lookup_parameters((2, 1)), dy.VanillaLSTMBuilder(1, 2, 2, pc)], "LookupParameter /_0 stands where"),
+            (
+                [pc.add_lookup_parameters((2, 1)), dy.VanillaLSTMBuilder(1, 2, 2, pc)],
+                "LookupParameter /_0 stands",
+            ),
             ([pc.add_parameters((2,), name="W"), dy.VanillaLSTMBuilder(1, 2, 2, pc)], "Parameter /W stands where"),
             ([other.add_parameters((2,)), dy.GRUBuilder(1, 2, 2, pc)], "stands where .*VanillaLSTM"),
         ]:

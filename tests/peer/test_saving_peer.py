@@ -103,7 +103,9 @@ def test_the_same_bytes(tmp_path: Path) -> None:
     """Apart from how the pickler cuts frames, the .meta files are the same."""
     for lib, name in ((dynet, "theirs"), (dy, "ours")):
         pc = lib.ParameterCollection()
-        lib.save(str(tmp_path / name), [pc.add_parameters((2,), init=1.0), lib.BiRNNBuilder(1, 2, 4, pc, lib.GRUBuilder)])
+        lib.save(
+            str(tmp_path / name), [pc.add_parameters((2,), init=1.0), lib.BiRNNBuilder(1, 2, 4, pc, lib.GRUBuilder)]
+        )
     theirs, ours = ((tmp_path / f"{name}.meta").read_bytes() for name in ("theirs", "ours"))
     assert ours == theirs
 

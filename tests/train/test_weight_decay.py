@@ -107,7 +107,11 @@ def test_sub_collections() -> None:
     assert below.get_weight_decay() == 0.5
     below.set_weight_decay(0.25)
     assert (pc.get_weight_decay(), below.get_weight_decay_lambda()) == (0.5, 0.25)
-    w, v, e = pc.add_parameters((1,), init=1.0), below.add_parameters((1,), init=1.0), below.add_lookup_parameters(3, 1.0)
+    w, v, e = (
+        pc.add_parameters((1,), init=1.0),
+        below.add_parameters((1,), init=1.0),
+        below.add_lookup_parameters(3, 1.0),
+    )
     dy.SimpleSGDTrainer(below).update()
     assert (w.as_array(), v.as_array(), e.row_as_array(1)) == (1, 0.75, 0.75)
     dy.SimpleSGDTrainer(pc).update()
