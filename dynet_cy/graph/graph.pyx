@@ -1035,4 +1035,3 @@ def set_random_state(state):
     for slot in range(n_slots):
         if graphs[slot] != NULL:
             graphs[slot].n_renewals = renewals.get(graphs[slot].stream_number, 0)
-

@@ -10,7 +10,7 @@ import sys
 from libc.math cimport isfinite, sqrt
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport (
@@ -135,6 +135,8 @@ class Trainer:
         self._sparse = True
         self._steps = 0
         self._clips = self._updates = 0
+        self._average = None
+        self._swapped = ""
         self.learning_rate = learning_rate
 
     def __del__(self):
@@ -213,6 +215,10 @@ class Trainer:
 
     def _update(self, names):
         """Update the parameters of these names, all if None."""
+        if self._swapped:
+            raise RuntimeError(
+                f"{type(self).__name__}: the parameters are set to their moving average; "
+                "swap_params_to_weights comes before the next update")
         cdef list stored = self._collection._below()
         cdef Py_ssize_t i, n = len(stored)
         cdef float* states[MOST_STATES]
@@ -233,7 +239,7 @@ class Trainer:
             moves[i] = entries[i].updated and (names is None or (<_Stored>stored[i]).full_name in names)
         for i in range(MOST_STATES):
             states[i] = NULL
-        for i, plane in enumerate(self._states):
+        for i, plane in enumerate(self._states[:self._n_states]):
             states[i] = (<Plane>plane).base()
         try:
             if threshold > 0:
@@ -272,14 +278,137 @@ class Trainer:
         finally:
             free(entries)
             free(moves)
+        if self._average is not None:
+            self._add_to_average()
+
+    def exponential_moving_average(self, beta, update_freq=1):
+        """Keep an average of the parameters in which older values count less and less.
+
+        Of values p_1, ..., p_n it is the mean with weights beta^(n-i): Polyak and
+        Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
+        for these weights.  An average kept so far is given up.
+
+        Every value that is taken up costs a pass over all parameters and tables.
+
+        Args:
+            beta: from 0 to below 1; 0.999 looks back about a thousand values.
+            update_freq: how many updates lie between values.
+
+        Raises:
+            ValueError: beta or update_freq is out of range.
+            RuntimeError: the parameters are set to their moving average.
+        """
+        beta = number(beta)
+        if not 0 <= beta < 1:
+            raise ValueError(f"exponential_moving_average: beta must be from 0 to below 1, not {beta}")
+        self._start_average(beta, update_freq)
+
+    def cumulative_moving_average(self, update_freq=1):
+        """Keep the mean of the values that the parameters have after updates from now on.
+
+        See `exponential_moving_average`.
+        """
+        self._start_average(None, update_freq)
+
+    def swap_params_to_moving_average(self, save_weights=True, bias_correction=True):
+        """Set the parameters to their moving average, to evaluate or save a model.
+
+        `update` is an error until `swap_params_to_weights` is called.
+
+        Args:
+            save_weights: keep the values, for `swap_params_to_weights`.  When False
+                they are lost, and with them further updates.
+            bias_correction: of an exponential average.  When False its weights are
+                not scaled to sum up to 1, as if there were zeros before the first value.
+
+        Raises:
+            RuntimeError: there is no average yet, or the parameters are set to it already.
+        """
+        cdef _Stored x
+        cdef Plane average, kept
+        cdef float factor = 1
+        if self._average is None or not self._average["values"]:
+            raise RuntimeError(
+                "swap_params_to_moving_average: there is no average: call exponential_moving_average "
+                "or cumulative_moving_average before training")
+        if self._swapped:
+            raise RuntimeError("swap_params_to_moving_average: the parameters are set to it already")
+        if bias_correction and self._average["beta"] is not None:
+            factor = 1 / (1 - self._average["beta"] ** self._average["values"])
+        average = self._states[self._n_states]
+        if save_weights:
+            self._states.append(self._collection.storage.new_plane())
+            kept = self._states[self._n_states + 1]
+        for x in self._collection._below():
+            settle(x.p)
+            if save_weights:
+                memcpy(kept.base() + x.p.offset, x.p.value, x.p.size * sizeof(float))
+            K.scale(x.p.size, factor, average.base() + x.p.offset, x.p.value)
+        self._swapped = "kept" if save_weights else "lost"
+
+    def swap_params_to_weights(self):
+        """Set the parameters to the values that they had before `swap_params_to_moving_average`.
+
+        Raises:
+            RuntimeError: they are not set to their average, or the values were not saved.
+        """
+        cdef _Stored x
+        cdef Plane kept
+        if not self._swapped:
+            raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
+        if self._swapped == "lost":
+            raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
+        kept = self._states[self._n_states + 1]
+        for x in self._collection._below():
+            memcpy(x.p.value, kept.base() + x.p.offset, x.p.size * sizeof(float))
+            x.p.factor = 1
+        self._collection.storage.drop_plane(self._states.pop())
+        self._swapped = ""
+
+    def _start_average(self, beta, update_freq):
+        if self._swapped:
+            raise RuntimeError(
+                "the parameters are set to their moving average; swap_params_to_weights comes "
+                "before another average")
+        if not update_freq == int(update_freq) or update_freq < 1:
+            raise ValueError(f"update_freq must be a whole number of at least 1, not {update_freq}")
+        for plane in self._states[self._n_states:]:
+            self._collection.storage.drop_plane(plane)
+        self._states[self._n_states:] = [self._collection.storage.new_plane()]
+        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0,
+                         "parameters": len(self._collection._below())}
+
+    def _add_to_average(self):
+        cdef list stored = self._collection._below()
+        cdef Plane plane = self._states[self._n_states]
+        cdef _Stored x
+        cdef double old
+        average = self._average
+        if len(stored) != average["parameters"]:
+            raise RuntimeError(
+                f"{type(self).__name__}: parameters were added since the moving average began; it "
+                "would be wrong for them.  The update is made; begin the average anew")
+        average["updates"] += 1
+        if average["updates"] % average["frequency"]:
+            return
+        average["values"] += 1
+        old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
+        for x in stored:
+            settle(x.p)
+            K.scale(x.p.size, <float>old, plane.base() + x.p.offset, plane.base() + x.p.offset)
+            K.axpy(x.p.size, <float>(1 - old), x.p.value, plane.base() + x.p.offset)
 
     def _settings(self):
-        """All but the collection and the state of the rule: numbers, strings and tuples of them."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states")}
+        """All but the collection and the state of the rule: plain data."""
+        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states")}
+        if self._average is not None:
+            settings["_average"] = dict(self._average)
+        return settings
 
     def _n_planes(self, settings):
         """How many planes of state belong to these settings."""
-        return self._n_states
+        return (self._n_states + (settings["_average"] is not None)
+                + (settings["_swapped"] == "kept"))
 
     def _restore(self, settings, arrays):
         """Put back what `_settings` and `_state_arrays` have returned."""
@@ -320,7 +449,7 @@ class Trainer:
             learning_rate: the step size from now on; as before when None.
         """
         cdef Storage storage = self._collection.storage
-        for plane in self._states:
+        for plane in self._states[:self._n_states]:
             memset((<Plane>plane).base(), 0, storage.n_bytes())
         if learning_rate is not None:
             self.learning_rate = learning_rate
