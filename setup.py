@@ -30,7 +30,7 @@ EXTRA_SOURCES = {
     "dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"],
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/selftest.c"],
 }
-USES_BLAS = set(EXTRA_SOURCES)
+USES_BLAS = {*EXTRA_SOURCES, "dynet_cy.ops.inverse"}
 # sqrt and rounding become vector instructions only when they need not report errors.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
@@ -127,7 +127,7 @@ class BuildExt(build_ext):
     def headers(ext: Extension) -> list[str]:
         """Headers that it depends on: kernels take minutes to build, and include nothing of the engine."""
         headers = [p for p in (HERE / "include").rglob("*") if p.is_file()]
-        if ext.name in USES_BLAS:
+        if ext.name in EXTRA_SOURCES:
             headers = [p for p in headers if p.name not in ENGINE_HEADERS]
             headers += [p for p in (HERE / PACKAGE / "kernels" / "native").rglob("*") if p.is_file()]
         else:

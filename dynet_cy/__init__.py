@@ -15,6 +15,8 @@ import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy._version import __version__
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.config import DynetParams, init, init_from_params
+from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.graph import (
     ComputationGraph,
     Expression,
@@ -29,6 +31,8 @@ from dynet_cy.graph import (
     values,
 )
 from dynet_cy.graph.graph import set_seed as reset_random_seed
+from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
+from dynet_cy.graph.transfer import to_device
 from dynet_cy.initializers import (
     ConstInitializer,
     FromFileInitializer,
@@ -83,6 +87,15 @@ Model = ParameterCollection
 
 __all__ = [
     "__version__",
+    # settings and devices
+    "DeviceInfo",
+    "DynetParams",
+    "HAVE_CUDA",
+    "available_devices",
+    "get_device_info",
+    "init",
+    "init_from_params",
+    "to_device",
     # graphs
     "ComputationGraph",
     "Expression",
@@ -91,8 +104,11 @@ __all__ = [
     "cg_checkpoint",
     "cg_revert",
     "cg_version",
+    "dump_cg",
     "forward",
     "npvalues",
+    "print_graphviz",
+    "print_text_graphviz",
     "renew_cg",
     "reset_random_seed",
     "values",

@@ -1,40 +1,50 @@
-"""Settings: from the command line, the environment, or `set`.
+"""Settings: from the command line, the environment, or `set`. DyNet's module `dynet_config`.
 
-When dynet_cy is imported it reads, in this order, the environment variables
-``DYNET_CY_MEM``, ``DYNET_CY_SEED``, ``DYNET_CY_AUTOBATCH`` and
-``DYNET_CY_WEIGHT_DECAY``, then the options ``--dynet-mem``, ``--dynet-seed``,
-``--dynet-autobatch`` and ``--dynet-weight-decay`` (also with underscores, as
-``--dynet_mem``) of ``sys.argv``, which are left there.  `set`
-changes settings at any time.
+When dynet_cy is imported it reads options of ``sys.argv``, which are left there, and environment variables; an option
+comes before a variable. `set` changes settings at any time.
+
+=========================  ===========================  ==================================================
+option                     variable                     value
+=========================  ===========================  ==================================================
+``--dynet-mem``            ``DYNET_CY_MEM``             limit on memory in megabytes; 0 (default) for none
+``--dynet-seed``           ``DYNET_CY_SEED``            seed of random numbers; 0 draws one at random
+``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0 (default), 1 or 2: see `set`
+``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
+``--dynet-profiling``      ``DYNET_CY_PROFILING``       only 0 so far
+``--dynet-devices``        ``DYNET_CY_DEVICES``         only ``CPU`` so far
+``--dynet-gpus``           ``DYNET_CY_GPUS``            only 0 so far
+``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         nothing so far
+``--dynet-gpu``                                         (no value) an error so far
+``--dynet-viz``                                         (no value) accepted: graphs can always be drawn
+=========================  ===========================  ==================================================
+
+Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. Of an option that is given
+twice the last counts. Unknown ones are left to the program, with a warning.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
 
+from dynet_cy.devices import check_device
 from dynet_cy.graph import graph as _graph
 from dynet_cy.kernels import draws as _draws
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import parameters as _parameters
 
-__all__ = ["get", "set"]
+__all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
-_NOT_YET = ("profiling", "shared_parameters", "requested_gpus", "gpu_mask")
-# Options of DyNet that stand for something that is not there yet.
-_OPTIONS_NOT_YET = (
-    "gpu",
-    "gpus",
-    "gpu-ids",
-    "devices",
-    "profiling",
-    "viz",
-    "shared-parameters",
-)
+_FLAGS = ("gpu", "viz")  # options without a value
+_VALUES = ("mem", "seed", "autobatch", "weight-decay", "profiling", "devices", "gpus", "gpu-ids")
+
+Mem = Optional[object]  # a number, or numbers in a string
 
 
-def _megabytes(mem: str | int | float) -> int:
+def _megabytes(mem: object) -> int:
     """Bytes of a limit in megabytes; several numbers, as DyNet has them for its pools, add up."""
     try:
         total = sum(float(part) for part in str(mem).split(","))
@@ -49,11 +59,11 @@ def set(
     mem: str | int | float | None = None,
     random_seed: int | None = None,
     autobatch: int | None = None,
-    profiling: int = 0,
+    profiling: int | None = None,
     weight_decay: float | None = None,
-    shared_parameters: int = 0,
-    requested_gpus: int = 0,
-    gpu_mask: object = None,
+    shared_parameters: int | None = None,
+    requested_gpus: int | None = None,
+    gpu_mask: Sequence[int] | None = None,
 ) -> None:
     """Change settings; those that are None stay.
 
@@ -64,18 +74,25 @@ def set(
         autobatch: 0 runs nodes in the order of making, 1 batches them by agenda,
             2 by depth.  Holds for graphs from their next renewal on; the
             current graph is renewed if it has no node.
-        weight_decay: lambda of the collections made from now on; see
-            `ParameterCollection.set_weight_decay`.
-        profiling, shared_parameters, requested_gpus, gpu_mask: not done yet.
+        profiling: 0; measuring the time of operations is not done yet.
+        weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
+        shared_parameters: 0; training in several processes is not done yet.
+        requested_gpus: 0; there is no GPU so far.
+        gpu_mask: numbers of GPUs, none so far; an empty list, or one of zeros.
 
     Raises:
         ValueError: a setting is out of range.
         NotImplementedError: a setting that is not done yet is asked for.
+        RuntimeError: a GPU is asked for.
     """
-    not_yet = (profiling, shared_parameters, requested_gpus, gpu_mask)
-    for name, value in zip(_NOT_YET, not_yet):
-        if value:
-            raise NotImplementedError(f"dynet_cy.config: {name}={value!r} is not done yet")
+    if profiling:
+        raise NotImplementedError(f"dynet_cy.config: profiling={profiling!r} is not done yet")
+    if shared_parameters:
+        raise NotImplementedError(f"dynet_cy.config: shared_parameters={shared_parameters!r} is not done yet")
+    if requested_gpus:
+        _no_gpu(f"requested_gpus={requested_gpus!r}")
+    if gpu_mask and any(gpu_mask):
+        _no_gpu(f"gpu_mask={gpu_mask!r}")
     if mem is not None:
         _arena.set_limit(_megabytes(mem))
     if random_seed is not None:
@@ -86,14 +103,41 @@ def set(
         _parameters.set_default_weight_decay(weight_decay)
 
 
-def get() -> dict[str, int | float]:
-    """The settings in force: mem (megabytes, 0 for no limit), random_seed, autobatch, weight_decay."""
+def _no_gpu(what: str) -> None:
+    raise RuntimeError(f"dynet_cy.config: {what} asks for a GPU, and there is only the CPU so far")
+
+
+def get() -> dict[str, Any]:
+    """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
+    requested_gpus, gpu_mask."""
     return {
         "mem": _arena.limit() / 2**20,
-        "random_seed": _draws.seed(),
+        "seed": _draws.seed(),
         "autobatch": _graph.autobatching(),
+        "profiling": 0,
         "weight_decay": _parameters.get_default_weight_decay(),
+        "shared_params": 0,
+        "requested_gpus": 0,
+        "gpu_mask": [],
     }
+
+
+def set_gpu(flag: bool = True) -> None:
+    """Ask for a GPU.
+
+    Raises:
+        RuntimeError: `flag` is true: there is no GPU so far.
+    """
+    if flag:
+        _no_gpu("set_gpu()")
+
+
+def gpu() -> bool:
+    """Whether a GPU is the default device: no."""
+    return False
+
+
+# ---- command line and environment --------------------------------------------
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:
@@ -101,48 +145,161 @@ def _options(argv: Sequence[str]) -> dict[str, str]:
     found = {}
     i = 0
     while i < len(argv):
-        word = argv[i].replace("_", "-") if argv[i].startswith("--dynet") else ""
+        word, equals, value = argv[i].partition("=")
+        word = word.replace("_", "-")
         i += 1
         if not word.startswith("--dynet-"):
             continue
-        name, given, value = word[len("--dynet-") :].partition("=")
-        if given:
-            value = argv[i - 1].partition("=")[2]
-        elif i < len(argv) and not argv[i].startswith("--"):
+        name = word[len("--dynet-") :]
+        if name not in _FLAGS and name not in _VALUES:
+            warnings.warn(f"dynet_cy knows no option --dynet-{name}", RuntimeWarning, stacklevel=2)
+            continue
+        if name in _VALUES and not equals:
+            if i == len(argv) or argv[i].startswith("--"):
+                raise ValueError(f"--dynet-{name} needs a value")
             value = argv[i]
             i += 1
         found[name] = value
     return found
 
 
-def _read_environment_and_options() -> None:
-    given = {
-        "mem": os.environ.get("DYNET_CY_MEM"),
-        "seed": os.environ.get("DYNET_CY_SEED"),
-        "autobatch": os.environ.get("DYNET_CY_AUTOBATCH"),
-        "weight-decay": os.environ.get("DYNET_CY_WEIGHT_DECAY"),
+def _number(given: Mapping[str, str], name: str, kind: type[int] | type[float]) -> Any:
+    """The value of an option, or None."""
+    if name not in given:
+        return None
+    try:
+        return kind(given[name])
+    except ValueError:
+        raise ValueError(f"--dynet-{name} needs a number, not {given[name]!r}") from None
+
+
+def _settings(given: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments for `set` from options."""
+    if "gpu" in given:
+        _no_gpu("--dynet-gpu")
+    if given.get("gpu-ids"):
+        _no_gpu(f"--dynet-gpu-ids {given['gpu-ids']}")
+    for device in filter(None, given.get("devices", "").split(",")):
+        check_device(device, "--dynet-devices")
+    for part in given.get("mem", "0").split(","):
+        _number({"mem": part}, "mem", float)
+    found = {
+        "mem": given.get("mem"),
+        "random_seed": _number(given, "seed", int),
+        "autobatch": _number(given, "autobatch", int),
+        "weight_decay": _number(given, "weight-decay", float),
+        "profiling": _number(given, "profiling", int),
+        "requested_gpus": _number(given, "gpus", int),
     }
-    options = _options(getattr(sys, "argv", [])[1:])
-    for name, value in options.items():
-        if name in given:
-            given[name] = value
-        elif name in _OPTIONS_NOT_YET:
-            if value not in ("0", "0.0", "CPU"):
-                raise NotImplementedError(f"--dynet-{name} {value} is not done yet")
-        else:
-            raise ValueError(f"unknown option --dynet-{name}")
-    for name, text in given.items():
-        if text is not None:
-            try:
-                float(text.split(",")[0])
-            except ValueError:
-                raise ValueError(f"--dynet-{name} needs a number, not {text!r}") from None
-    set(
-        given["mem"],
-        int(given["seed"]) if given["seed"] is not None else None,
-        int(given["autobatch"]) if given["autobatch"] is not None else None,
-        weight_decay=float(given["weight-decay"]) if given["weight-decay"] is not None else None,
-    )
+    return {name: value for name, value in found.items() if value is not None}
 
 
-_read_environment_and_options()
+def _from_command_line() -> dict[str, Any]:
+    """Arguments for `set` from the options of the command line."""
+    return _settings(_options(getattr(sys, "argv", [])[1:]))
+
+
+def _from_environment() -> dict[str, Any]:
+    variables = {name: os.environ.get("DYNET_CY_" + name.replace("-", "_").upper()) for name in _VALUES}
+    return _settings({name: value for name, value in variables.items() if value is not None})
+
+
+# ---- DyNet's objects ---------------------------------------------------------
+
+
+class DynetParams:
+    """Settings that are collected first and put in force by `init`.
+
+    What is not set here stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = {}
+
+    def from_args(self, shared_parameters: bool | None = None) -> None:
+        """Take the settings that the options of the command line give.
+
+        Args:
+            shared_parameters: see `set_shared_parameters`; None leaves it as it is
+
+        Raises:
+            ValueError: an option has a value that is not possible
+        """
+        self._settings.update(_from_command_line())
+        if shared_parameters is not None:
+            self.set_shared_parameters(shared_parameters)
+
+    def from_config(self, conf: Mapping[str, Any]) -> None:
+        """Take settings from a dictionary with the keys of `get`.
+
+        Raises:
+            KeyError: there is another key
+        """
+        names = {"seed": "random_seed", "shared_params": "shared_parameters"}
+        for key in conf:
+            if key not in get():
+                raise KeyError(f"from_config: {key!r} is no setting; there are {', '.join(get())}")
+        self._settings.update({names.get(key, key): value for key, value in conf.items()})
+
+    def init(self) -> None:
+        """Put the settings in force; the same as ``dynet_cy.config.set(...)`` with them, with its errors."""
+        set(**self._settings)
+
+    def set_mem(self, mem: int) -> None:
+        """Set the limit on memory, in megabytes; 0 for none."""
+        self._settings["mem"] = int(mem)
+
+    def set_random_seed(self, random_seed: int) -> None:
+        """Set the seed of random numbers; 0 draws one at random."""
+        self._settings["random_seed"] = int(random_seed)
+
+    def set_autobatch(self, autobatch: bool | int) -> None:
+        """Set whether graphs are batched: True or 1 by agenda, 2 by depth, False or 0 not."""
+        self._settings["autobatch"] = int(autobatch)
+
+    def set_profiling(self, profiling: int) -> None:
+        """Set the level of profiling: only 0 so far; others are an error in `init`."""
+        self._settings["profiling"] = int(profiling)
+
+    def set_weight_decay(self, weight_decay: float) -> None:
+        """Set the weight decay of collections that are made after `init`, at least 0."""
+        self._settings["weight_decay"] = float(weight_decay)
+
+    def set_shared_parameters(self, shared_parameters: bool) -> None:
+        """Set whether processes share parameters: only False so far; True is an error in `init`."""
+        self._settings["shared_parameters"] = bool(shared_parameters)
+
+    def set_requested_gpus(self, requested_gpus: int) -> None:
+        """Set how many GPUs to use: only 0 so far; more is an error in `init`."""
+        self._settings["requested_gpus"] = int(requested_gpus)
+
+    def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
+        """Set which GPUs to use: none so far; a list with anything but zeros is an error in `init`."""
+        self._settings["gpu_mask"] = list(gpu_mask)
+
+    def set_cpu_mode(self) -> None:
+        """Use no GPU."""
+        self._settings.update(requested_gpus=0, gpu_mask=[])
+
+
+def init(shared_parameters: bool | None = None) -> None:
+    """Read the options of the command line again and put them in force. Importing dynet_cy does that already.
+
+    Args:
+        shared_parameters: only false so far
+
+    Raises:
+        ValueError: an option has a value that is not possible
+        NotImplementedError: `shared_parameters` is true
+    """
+    params = DynetParams()
+    params.from_args(shared_parameters)
+    params.init()
+
+
+def init_from_params(params: DynetParams) -> None:
+    """Put settings in force: ``params.init()``."""
+    params.init()
+
+
+set(**{**_from_environment(), **_from_command_line()})

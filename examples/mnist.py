@@ -11,62 +11,14 @@ minibatch together; `--batching manual` hands it the minibatch as one tensor.  B
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
-import struct
 import sys
 import time
-import zlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
+from digits import Digits, add_digits_options, minibatches, read_digits
+from helpers import add_engine_options, import_engine
 from tqdm import tqdm
-
-Digits = tuple[np.ndarray, np.ndarray]  # images (n, rows, columns) in [0, 1], labels (n,)
-
-
-# -- data ----------------------------------------------------------------------------------------
-
-
-def read_idx(folder: Path, name: str) -> np.ndarray:
-    """Read one of MNIST's files: big-endian sizes, then a byte for each value."""
-    plain, packed = folder / name, folder / f"{name}.gz"
-    path = plain if plain.exists() else packed
-    try:
-        data = path.read_bytes() if path == plain else gzip.decompress(path.read_bytes())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
-    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
-        raise ValueError(f"{path}: not an IDX file of bytes (it begins with {data[:4].hex(' ')})")
-    shape = struct.unpack_from(f">{data[3]}I", data, 4)
-    values = np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape))
-    if values.size != np.prod(shape, dtype=np.int64):
-        raise ValueError(f"{path}: {values.size} values after the header, which says {shape}")
-    return values.reshape(shape)
-
-
-def read_mnist(folder: Path, part: str) -> Digits:
-    images = read_idx(folder, f"{part}-images-idx3-ubyte")
-    labels = read_idx(folder, f"{part}-labels-idx1-ubyte")
-    if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
-        raise ValueError(f"{folder}: {part} has images {images.shape} but labels {labels.shape}")
-    if labels.size and labels.max() > 9:
-        raise ValueError(f"{folder}: {part} has the label {labels.max()}, digits go up to 9")
-    return images.astype(np.float32) / 255, labels.astype(np.int64)
-
-
-def read_sklearn_digits() -> tuple[Digits, Digits]:
-    """Return 1,797 real digits of 8x8 pixels, which scikit-learn brings; every fifth is for the test."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
-    digits = load_digits()
-    images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
-    test = np.arange(len(labels)) % 5 == 0
-    return (images[~test], labels[~test]), (images[test], labels[test])
-
 
 # -- networks ------------------------------------------------------------------------------------
 # Both take one image (rows x columns x 1) or a minibatch of them (rows x columns x 1, batch n) and
@@ -149,12 +101,6 @@ def predict_manual(network: MLP | CNN, images: np.ndarray) -> np.ndarray:
 # -- training ------------------------------------------------------------------------------------
 
 
-def minibatches(data: Digits, size: int) -> Iterator[Digits]:
-    images, labels = data
-    for start in range(0, len(labels), size):
-        yield images[start : start + size], labels[start : start + size]
-
-
 def accuracy(network: MLP | CNN, data: Digits, size: int, predict) -> float:
     right = 0
     for images, labels in minibatches(data, size):
@@ -198,42 +144,23 @@ def train(args: argparse.Namespace, training: Digits, test: Digits) -> None:
 # -- command line --------------------------------------------------------------------------------
 
 
-def import_engine(args: argparse.Namespace) -> None:
-    """Import the engine as dy: its options must be set before.  `--engine dynet` is there to compare."""
-    global dy
-    if args.engine == "dynet":
-        import dynet_config
-    else:
-        import dynet_cy.config as dynet_config
-    dynet_config.set(autobatch=int(args.batching == "auto"), random_seed=args.seed)
-    if args.engine == "dynet":
-        import dynet as dy
-    else:
-        import dynet_cy as dy
-
-
 def main() -> None:
+    global dy
     parser = argparse.ArgumentParser(description="MNIST by an MLP or a CNN.")
     parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
     parser.add_argument("--batching", choices=["auto", "manual"], default="auto")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.001)
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--engine", choices=["dynet_cy", "dynet"], default="dynet_cy")
+    add_digits_options(parser)
+    add_engine_options(parser)
     args = parser.parse_args()
     try:
-        if args.data:
-            training, test = read_mnist(args.data, "train"), read_mnist(args.data, "t10k")
-        else:
-            training, test = read_sklearn_digits()
+        training, test = read_digits(args.data, args.limit)
     except (OSError, ValueError) as error:
         sys.exit(f"mnist.py: {error}")
-    import_engine(args)
-    n = args.limit
-    train(args, (training[0][:n], training[1][:n]), (test[0][:n], test[1][:n]))
+    dy = import_engine(args, args.batching == "auto")
+    train(args, training, test)
 
 
 if __name__ == "__main__":

@@ -12,24 +12,16 @@ finds by itself what it can compute together.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import os
 import random
 import sys
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from importlib import metadata
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from types import ModuleType
 
-from conllu import COLUMNS, Sentence, read_conllu
-from tqdm import tqdm
-
-Item = TypeVar("Item")
-UNKNOWN = 0  # the id of every word and letter outside the vocabulary
+import helpers
+import learning
+from conllu import COLUMNS, Sentence, default_treebanks, read_conllu
+from helpers import batches
+from learning import UNKNOWN, Vocabulary, count
 
 
 class Tagger:
@@ -37,17 +29,17 @@ class Tagger:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.words = {word: i for i, word in enumerate(spec["words"], start=1)}
-        self.frequent = {form: i for i, form in enumerate(spec["frequent"], start=1)}
-        self.letters = {letter: i for i, letter in enumerate(spec["letters"], start=1)}
+        self.words = Vocabulary(spec["words"])
+        self.frequent = Vocabulary(spec["frequent"])
+        self.letters = Vocabulary(spec["letters"])
         self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
         self.training = False  # whether to drop out
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
-        self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, spec["word_dim"]))
-        self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent) + 1, 2 * spec["letter_hidden"]))
-        self.letter_vectors = pc.add_lookup_parameters((len(self.letters) + 1, spec["letter_dim"]))
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent), 2 * spec["letter_hidden"]))
+        self.letter_vectors = pc.add_lookup_parameters((len(self.letters), spec["letter_dim"]))
         self.spell_forward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
         self.spell_backward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
         inputs = spec["word_dim"] + 2 * spec["letter_hidden"]
@@ -58,15 +50,10 @@ class Tagger:
 
     def spell(self, form: str) -> dy.Expression:
         """Read the letters of a word both ways and keep the two last states."""
-        letters = [self.letter_vectors[self.letters.get(letter, UNKNOWN)] for letter in form]
+        letters = [self.letter_vectors[self.letters.id(letter)] for letter in form]
         forward = self.spell_forward.initial_state().transduce(letters)
         backward = self.spell_backward.initial_state().transduce(letters[::-1])
         return dy.concatenate([forward[-1], backward[-1]])
-
-    def hide(self, word: str) -> bool:
-        """Draw whether to take a word for an unknown one, to learn from its spelling: the rarer, the likelier."""
-        count, rate = self.spec["words"].get(word, 0), self.spec["word_dropout"]
-        return self.training and self.rng.random() * (count + rate) < rate
 
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Join two vectors: one looked up for the word in lower case, and one for its form.
@@ -74,10 +61,10 @@ class Tagger:
         The form of a frequent word has a vector of its own; that of a rare word is read letter by letter.
         """
         word = form.lower()
-        hidden = self.hide(word)
-        word_vector = self.word_vectors[UNKNOWN if hidden else self.words.get(word, UNKNOWN)]
-        if form in self.frequent and not hidden:
-            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
+        hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
+        word_vector = self.word_vectors[UNKNOWN if hidden else self.words.id(word)]
+        if form in self.frequent.ids and not hidden:
+            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent.id(form)]])
         if form not in spellings:
             spellings[form] = self.spell(form)
         return dy.concatenate([word_vector, spellings[form]])
@@ -117,76 +104,25 @@ class Tagger:
         return [[self.spec["tags"][s.npvalue().argmax()] for s in sentence] for sentence in scores]
 
 
-def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
-
-
 # -- training ------------------------------------------------------------------------------------
 
 
-def new_tagger(sentences: list[Sentence], args: argparse.Namespace) -> Tagger:
-    """Collect the vocabularies and build a network with fresh weights."""
-    words = Counter(word.lower() for words, _ in sentences for word in words)
-    forms = Counter(form for words, _ in sentences for form in words)
-    letters = Counter(letter for words, _ in sentences for word in words for letter in word)
-    return Tagger(
-        {
-            "words": {word: count for word, count in words.items() if count > 1},
-            "frequent": [form for form, count in forms.items() if count >= args.frequent],
-            "letters": [letter for letter, count in letters.items() if count > 4],
-            "tags": sorted({tag for _, tags in sentences for tag in tags}),
-            "word_dim": args.word_dim,
-            "letter_dim": args.letter_dim,
-            "letter_hidden": args.letter_hidden,
-            "hidden": args.hidden,
-            "dropout": args.dropout,
-            "word_dropout": args.word_dropout,
-            "seed": args.seed,
-        }
-    )
-
-
-def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train until the epochs or the patience are over; save after each epoch that is the best so far."""
-    trainer = getattr(dy, f"{args.trainer}Trainer")(tagger.pc)
-    order = random.Random(args.seed)
-    training = list(training)
-    total = sum(len(words) for words, _ in training)
-    best, best_epoch, done = -1.0, 0, 0
-    for epoch in range(1, args.epochs + 1):
-        order.shuffle(training)
-        tagger.training = True
-        summed, start = 0.0, time.perf_counter()
-        with tqdm(total=total, desc=f"epoch {epoch}", unit="words", leave=False, disable=None) as bar:
-            for batch in batches(training, args.batch):
-                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                dy.renew_cg()
-                loss = tagger.loss(batch)
-                value = loss.value()
-                loss.backward()
-                trainer.update()
-                count = sum(len(words) for words, _ in batch)
-                done += count
-                summed += value * count
-                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                bar.update(count)
-        seconds = time.perf_counter() - start
-        tagger.training = False
-        right = accuracy(tagger, dev)
-        print(
-            f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
-            f"dev accuracy {right:.2%}",
-            flush=True,
-        )
-        if right > best:
-            best, best_epoch = right, epoch
-            save(tagger, args.model)
-        elif epoch - best_epoch >= args.patience:
-            print(f"no better for {args.patience} epochs: stopping")
-            break
-    print(f"best dev accuracy {best:.2%} after epoch {best_epoch}, model saved in {args.model}")
+def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
+    """Collect the vocabularies, and the sizes that were asked for."""
+    forms = [form for words, _ in sentences for form in words]
+    return {
+        "words": count((form.lower() for form in forms), least=2),
+        "frequent": count(forms, least=args.frequent),
+        "letters": count((letter for form in forms for letter in form), least=5),
+        "tags": sorted({tag for _, tags in sentences for tag in tags}),
+        "word_dim": args.word_dim,
+        "letter_dim": args.letter_dim,
+        "letter_hidden": args.letter_hidden,
+        "hidden": args.hidden,
+        "dropout": args.dropout,
+        "word_dropout": args.word_dropout,
+        "seed": args.seed,
+    }
 
 
 def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
@@ -199,90 +135,43 @@ def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
     return right / total
 
 
-# -- saving and loading --------------------------------------------------------------------------
-
-
-def save(tagger: Tagger, folder: Path) -> None:
-    """Replace the model in a single step, so that whoever loads it finds the old one or the new one, whole.
-
-    The weights go into a file named after their checksum, beside the old ones.  `model.json` holds the
-    vocabularies and names the weights: the moment it is replaced, the new model counts.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / "weights.tmp"
-    tagger.pc.save(str(temporary))
-    checksum = hashlib.sha256(temporary.read_bytes()).hexdigest()
-    weights = folder / f"weights-{checksum[:16]}.txt"
-    os.replace(temporary, weights)
-
-    temporary = folder / "model.json.tmp"
-    spec = {"weights": weights.name, "sha256": checksum, **tagger.spec}
-    temporary.write_text(json.dumps(spec, ensure_ascii=False), encoding="utf-8")
-    os.replace(temporary, folder / "model.json")
-
-    for old in folder.glob("weights-*.txt"):
-        if old != weights:
-            old.unlink()
-
-
-def load(folder: Path) -> Tagger:
-    spec = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    weights = folder / spec.pop("weights")
-    if hashlib.sha256(weights.read_bytes()).hexdigest() != spec.pop("sha256"):
-        raise ValueError(f"{weights}: damaged: its checksum is not the one in model.json")
-    tagger = Tagger(spec)
-    tagger.pc.populate(str(weights))
-    return tagger
-
-
 # -- command line --------------------------------------------------------------------------------
 
 
-def import_engine(args: argparse.Namespace) -> None:
-    """Import the engine as dy: its options must be set before.  `--engine dynet` is there to compare."""
+def import_engine(args: argparse.Namespace) -> ModuleType:
     global dy
-    if args.engine == "dynet":
-        import dynet_config
-    else:
-        import dynet_cy.config as dynet_config
-    dynet_config.set(autobatch=int(args.autobatch), random_seed=args.seed)
-    if args.engine == "dynet":
-        import dynet as dy
-    else:
-        import dynet_cy as dy
-
-
-def default_treebank() -> Path:
-    """Return the Turkish web treebank that the package turkish-treebanks brings."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+    dy = helpers.import_engine(args, args.autobatch)
+    return dy
 
 
 def train_command(args: argparse.Namespace) -> None:
-    training = read_conllu(args.train or default_treebank(), args.column)
+    training = read_conllu(args.train or default_treebanks()[0], args.column)
     if args.dev:
         dev = read_conllu(args.dev, args.column)
-    else:  # every tenth sentence
-        dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
-        if not training:
-            raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
+    else:
+        training, dev = learning.hold_out(training, args.train)
     import_engine(args)
-    tagger = new_tagger(training, args)
+    tagger = Tagger(new_spec(training, args))
     print(
-        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words)} words, "
-        f"{len(tagger.letters)} letters and {len(tagger.tags)} tags in the vocabulary"
+        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.ids)} words, "
+        f"{len(tagger.letters.ids)} letters and {len(tagger.tags)} tags in the vocabulary"
     )
-    train(tagger, training, dev, args)
-    print_tagged(load(args.model), [dev[0][0]])
+
+    def evaluate() -> tuple[float, str]:
+        right = accuracy(tagger, dev)
+        return right, f"dev accuracy {right:.2%}"
+
+    learning.train(dy, tagger, training, lambda sentence: len(sentence[0]), evaluate, args)
+    print_tagged(learning.load(Tagger, args.model), [dev[0][0]])
 
 
 def tag_command(args: argparse.Namespace) -> None:
     import_engine(args)
-    tagger = load(args.model)
-    with sys.stdin if args.file == "-" else open(args.file, encoding="utf-8") as lines:
+    tag_text(learning.load(Tagger, args.model), args.file)
+
+
+def tag_text(tagger: Tagger, file: str) -> None:
+    with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
         # Someone who types wants each answer at once; a file goes faster in batches.
         for batch in batches(lines, 1 if lines.isatty() else 64):
             print_tagged(tagger, [line.split() for line in batch])
@@ -304,9 +193,19 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
     add("--column", choices=COLUMNS[3:], default="UPOS", help="what to predict")
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better dev accuracy before stopping")
-    add("--batch", type=int, default=16, help="sentences in a minibatch")
+    add_sizes(command)
+    learning.add_training(command, epochs=10, batch=16, rate=0.002)
+    learning.add_common(command, "tagger")
+
+    command = commands.add_parser("tag", help="tag text, a sentence a line, words apart", **for_all)
+    command.set_defaults(run=tag_command)
+    command.add_argument("file", nargs="?", default="-", help="text, or - for the standard input")
+    learning.add_common(command, "tagger")
+    return parser.parse_args(learning.train_first(argv))
+
+
+def add_sizes(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     add("--word-dim", type=int, default=100)
     add("--letter-dim", type=int, default=32)
@@ -314,35 +213,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--hidden", type=int, default=128, help="in each direction")
     add("--dropout", type=float, default=0.33)
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--trainer", choices=["Adam", "Amsgrad", "RMSProp", "Adagrad", "MomentumSGD", "SimpleSGD"], default="Adam")
-    add("--learning-rate", type=float, default=0.002, help="at the start; SGD needs some 0.1")
-    _add_common(command)
-
-    command = commands.add_parser("tag", help="tag text, a sentence a line, words apart", **for_all)
-    command.set_defaults(run=tag_command)
-    command.add_argument("file", nargs="?", default="-", help="text, or - for the standard input")
-    _add_common(command)
-
-    if not argv or argv[0].startswith("-") and argv[0] not in ("-h", "--help"):
-        argv = ["train", *argv]
-    return parser.parse_args(argv)
-
-
-def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/tagger"))
-    command.add_argument("--seed", type=int, default=1)
-    command.add_argument("--engine", choices=["dynet_cy", "dynet"], default="dynet_cy", help="dynet: to compare")
-    command.add_argument("--no-autobatch", dest="autobatch", action="store_false", help="run node by node")
 
 
 def main() -> None:
     args = parse(sys.argv[1:])
-    try:
-        args.run(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"tagger.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("tagger.py: interrupted")
+    learning.guarded("tagger.py", lambda: args.run(args))
 
 
 if __name__ == "__main__":

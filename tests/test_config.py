@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from dynet_cy import config
 def restored() -> Iterator[None]:
     before = config.get()
     yield
-    config.set(before["mem"], int(before["random_seed"]), int(before["autobatch"]))
+    config.set(before["mem"], before["seed"], before["autobatch"], weight_decay=before["weight_decay"])
     dy.renew_cg()
 
 
@@ -37,11 +40,14 @@ def in_a_process(folder: Path, *options: str, **environment: str) -> subprocess.
     )
 
 
+NOT_SET = {"profiling": 0, "weight_decay": 0, "shared_params": 0, "requested_gpus": 0, "gpu_mask": []}
+
+
 def test_set_and_get() -> None:
     config.set(mem="100,20,8", random_seed=7, autobatch=2)
-    assert config.get() == {"mem": 128, "random_seed": 7, "autobatch": 2, "weight_decay": 0}
+    assert config.get() == {"mem": 128, "seed": 7, "autobatch": 2, **NOT_SET}
     config.set(mem=0)
-    assert config.get() == {"mem": 0, "random_seed": 7, "autobatch": 2, "weight_decay": 0}
+    assert config.get() == {"mem": 0, "seed": 7, "autobatch": 2, **NOT_SET}
 
 
 def test_autobatch_holds_for_the_next_graph() -> None:
@@ -65,7 +71,7 @@ def test_limit() -> None:
 
 def test_seed_zero_is_drawn() -> None:
     config.set(random_seed=0)
-    assert config.get()["random_seed"] != 0
+    assert config.get()["seed"] != 0
 
 
 @pytest.mark.parametrize(
@@ -81,36 +87,159 @@ def test_out_of_range(arguments: dict[str, object], error: str) -> None:
         config.set(**arguments)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["profiling", "shared_parameters", "requested_gpus", "gpu_mask"])
+@pytest.mark.parametrize("name", ["profiling", "shared_parameters"])
 def test_not_done_yet(name: str) -> None:
     with pytest.raises(NotImplementedError, match=name):
-        config.set(**{name: 1})  # type: ignore[arg-type]
+        config.set(**{name: 1})
+
+
+@pytest.mark.parametrize("arguments", [{"requested_gpus": 1}, {"gpu_mask": [0, 1]}])
+def test_there_is_no_gpu(arguments: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match=f"{next(iter(arguments))}=.* asks for a GPU, and there is only the CPU"):
+        config.set(**arguments)
+    with pytest.raises(RuntimeError, match="asks for a GPU"):
+        config.set_gpu()
+    config.set(requested_gpus=0, gpu_mask=[0, 0])
+    config.set_gpu(False)
+    assert config.gpu() is False
 
 
 def test_options(tmp_path: Path) -> None:
-    options = ["--dynet-mem", "300", "--dynet_autobatch=1", "--dynet-seed", "5", "--dynet-weight-decay", "0.25"]
-    options += ["--other", "x"]
+    """Each form of an option is read; all are left to the program."""
+    options = ["--dynet-mem", "300", "--dynet_autobatch=1", "--dynet-seed=4", "--other", "x", "--dynet_seed", "5"]
+    options += ["--dynet-viz", "a", "--dynet-gpus", "0", "--dynet-devices", "CPU", "--dynet-profiling", "0"]
     settings, rest = json.loads(in_a_process(tmp_path, *options).stdout)
-    assert settings == {"mem": 300, "random_seed": 5, "autobatch": 1, "weight_decay": 0.25}
+    assert settings == {"mem": 300, "seed": 5, "autobatch": 1, **NOT_SET}
     assert rest == options
 
 
 def test_environment_and_option(tmp_path: Path) -> None:
-    done = in_a_process(tmp_path, "--dynet-seed=6", DYNET_CY_SEED="5", DYNET_CY_AUTOBATCH="2")
-    assert json.loads(done.stdout)[0] == {"mem": 0, "random_seed": 6, "autobatch": 2, "weight_decay": 0}
+    done = in_a_process(tmp_path, "--dynet-seed=6", DYNET_CY_SEED="5", DYNET_CY_AUTOBATCH="2", DYNET_CY_GPUS="0")
+    assert json.loads(done.stdout)[0] == {"mem": 0, "seed": 6, "autobatch": 2, **NOT_SET}
+
+
+def test_unknown_option(tmp_path: Path) -> None:
+    done = in_a_process(tmp_path, "--dynet-speed", "1")
+    assert done.returncode == 0
+    assert "RuntimeWarning: dynet_cy knows no option --dynet-speed" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("option", "error"),
+    ("options", "error"),
     [
-        (["--dynet-autobatch"], "ValueError"),
+        (["--dynet-autobatch"], "ValueError: --dynet-autobatch needs a value"),
+        (["--dynet-mem", "--dynet-seed"], "ValueError: --dynet-mem needs a value"),
         (["--dynet-mem", "many"], "ValueError: --dynet-mem needs a number, not 'many'"),
-        (["--dynet-speed", "1"], "ValueError: unknown option --dynet-speed"),
-        (["--dynet-gpu"], "NotImplementedError: --dynet-gpu"),
-        (["--dynet-weight-decay", "-1"], "ValueError: weight decay must be a number of at least 0"),
+        (["--dynet-seed", "1.5"], "ValueError: --dynet-seed needs a number, not '1.5'"),
+        (["--dynet-profiling", "1"], "NotImplementedError: dynet_cy.config: profiling=1 is not done yet"),
+        (["--dynet-gpu"], "RuntimeError: dynet_cy.config: --dynet-gpu asks for a GPU"),
+        (["--dynet-gpus", "1"], "RuntimeError: dynet_cy.config: requested_gpus=1 asks for a GPU"),
+        (["--dynet-gpu-ids", "0,1"], "RuntimeError: dynet_cy.config: --dynet-gpu-ids 0,1 asks for a GPU"),
+        (["--dynet-devices", "CPU,GPU:0"], "RuntimeError: --dynet-devices: Invalid device name: GPU:0"),
     ],
 )
-def test_options_that_cannot_be(tmp_path: Path, option: list[str], error: str) -> None:
-    done = in_a_process(tmp_path, *option)
-    assert done.returncode != 0
-    assert error in done.stderr
+def test_options_that_cannot_be(monkeypatch: pytest.MonkeyPatch, options: list[str], error: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *options])
+    kind, _, message = error.partition(": ")
+    with pytest.raises(getattr(builtins, kind), match=re.escape(message)):
+        dy.init()
+
+
+def test_an_option_that_cannot_be_stops_the_import(tmp_path: Path) -> None:
+    done = in_a_process(tmp_path, "--dynet-mem", "many")
+    assert done.returncode == 1
+    assert "ValueError: --dynet-mem needs a number, not 'many'" in done.stderr
+
+
+def test_params_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", "--dynet-seed", "8", "--dynet-autobatch", "2"])
+    params = dy.DynetParams()
+    params.set_random_seed(3)
+    params.from_args()
+    params.set_mem(64)
+    params.set_autobatch(True)
+    params.set_weight_decay(0)
+    params.set_profiling(0)
+    params.set_shared_parameters(False)
+    params.set_requested_gpus(2)
+    params.set_gpu_mask([1])
+    params.set_cpu_mode()
+    assert config.get()["mem"] == 0, "nothing is in force before init"
+    params.init()
+    assert config.get() == {"mem": 64, "seed": 8, "autobatch": 1, **NOT_SET}
+    other = dy.DynetParams()
+    other.from_config({"mem": 0, "seed": 9, "autobatch": 0, "profiling": 0, "shared_params": 0, "gpu_mask": []})
+    dy.init_from_params(other)
+    assert config.get() == {"mem": 0, "seed": 9, "autobatch": 0, **NOT_SET}
+    dy.init()
+    assert config.get()["seed"] == 8
+
+
+@pytest.mark.parametrize(
+    ("method", "value", "error", "match"),
+    [
+        ("set_gpu_mask", [1], RuntimeError, "gpu_mask=.* asks for a GPU"),
+        ("set_requested_gpus", 1, RuntimeError, "asks for a GPU"),
+        ("set_shared_parameters", True, NotImplementedError, "shared_parameters"),
+        ("set_profiling", 1, NotImplementedError, "profiling"),
+        ("from_config", {"memory": 1}, KeyError, "'memory' is no setting; there are mem, seed"),
+    ],
+)
+def test_params_that_cannot_be(method: str, value: Any, error: type[Exception], match: str) -> None:
+    def attempt() -> None:
+        params = dy.DynetParams()
+        getattr(params, method)(value)
+        params.init()
+
+    with pytest.raises(error, match=match):
+        attempt()
+
+
+def test_devices() -> None:
+    dy.renew_cg()
+    assert dy.available_devices() == ["CPU"]
+    assert vars(dy.get_device_info("CPU")) == vars(dy.get_device_info("")) == {"name": "CPU", "id": 0, "type": -1}
+    x = dy.inputVector([1.0, 2.0])
+    assert dy.to_device(x, "CPU").value() == dy.to_device(x, "").value() == [1.0, 2.0]
+    with pytest.raises(TypeError, match="to_device: e must be an Expression, not int"):
+        dy.to_device(1, "CPU")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="to_device: a device is a string, not 0"):
+        dy.to_device(x, 0)  # type: ignore[arg-type]
+    dy.renew_cg()
+    with pytest.raises(dy.StaleExpressionError):
+        dy.to_device(x, "CPU")
+
+
+def use_device(name: str, device: str) -> Any:
+    """Call the function of that name, or the method of a collection, with a device."""
+    arguments: dict[str, list[Any]] = {
+        "add_parameters": [(2,)],
+        "add_lookup_parameters": [(3, 2)],
+        "parameters_from_numpy": [np.ones(2)],
+        "lookup_parameters_from_numpy": [np.ones((3, 2))],
+        "scalarInput": [1.0],
+        "inputVector": [[1.0]],
+        "vecInput": [2],
+        "inputTensor": [np.ones(2)],
+        "one_hot": [3, 1],
+        "to_device": [dy.inputVector([1.0])],
+        "get_device_info": [],
+    }
+    given = [*arguments[name], device] if name in ("to_device", "get_device_info") else arguments[name]
+    keywords = {} if len(given) > len(arguments[name]) else {"device": device}
+    return getattr(dy if hasattr(dy, name) else dy.ParameterCollection(), name)(*given, **keywords)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *["add_parameters", "add_lookup_parameters", "parameters_from_numpy", "lookup_parameters_from_numpy"],
+        *["scalarInput", "inputVector", "vecInput", "inputTensor", "one_hot", "to_device", "get_device_info"],
+    ],
+)
+def test_device_arguments(name: str) -> None:
+    dy.renew_cg()
+    use_device(name, "")
+    use_device(name, "CPU")
+    with pytest.raises(RuntimeError, match=r"\w+: Invalid device name: GPU:0; there is only CPU so far"):
+        use_device(name, "GPU:0")

@@ -116,6 +116,8 @@ cdef Expression apply2(const Op* op, object a, object b)
 cdef Expression apply1x(const Op* op, object x, Extra* extra)
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra)
 cdef Expression apply(const Op* op, object xs, Extra* extra)
+cdef Expression expression(object x, str function, str name)
+cdef list sequence(object xs, const char* function)
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef Graph* current_graph() except NULL
@@ -134,6 +136,7 @@ cdef enum:
     OPERATOR_SUB
     OPERATOR_MUL
     OPERATOR_DIV
+    OPERATOR_POW
     OPERATOR_NEG
     OPERATOR_COUNT
 

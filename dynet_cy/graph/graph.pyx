@@ -1,5 +1,6 @@
 """Graphs and expressions."""
 
+import sys
 import threading
 
 import numpy as np
@@ -148,16 +149,15 @@ cdef class Expression:
         return self.npvalue(recalculate)
 
     def value(self, recalculate=False):
-        """The value: a float for one element, a list for a vector or a batch of
-        scalars, else an array as `npvalue` gives it."""
+        """The value: of a scalar or vector a float for one element and else a flat
+        list, the batch last, as `vec_value` gives it; with more axes, also of
+        size 1, an array as `npvalue` gives it."""
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
-        cdef size_t n = size_of(&x.dim)
-        if n == 1 and x.dim.bd == 1:
-            return value_of(x)[0]
-        if (x.dim.bd == 1 and n == x.dim.d[0]) or n == 1:
-            return list_of(value_of(x), n * x.dim.bd)
-        return array_of(value_of(x), full_shape(&x.dim))
+        cdef size_t n = total_of(&x.dim)
+        if x.dim.nd > 1:
+            return array_of(value_of(x), full_shape(&x.dim))
+        return value_of(x)[0] if n == 1 else list_of(value_of(x), n)
 
     def vec_value(self, recalculate=False):
         """All elements as a flat list, column-major, the batch last."""
@@ -270,8 +270,27 @@ cdef class Expression:
     def __rtruediv__(self, other):
         return operators[OPERATOR_DIV](other, self)
 
+    def __pow__(self, other, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](self, other)
+
+    def __rpow__(self, other, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](other, self)
+
     def __neg__(self):
         return operators[OPERATOR_NEG](self, None)
+
+    def __bool__(self):
+        return True                         # also without elements: an expression is there
+
+    def __array__(self, dtype=None, copy=None):
+        """numpy keeps an expression as an object, rather than take it apart."""
+        array = np.empty((), object)
+        array[()] = self
+        return array
 
     # numpy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = None
@@ -595,7 +614,28 @@ cdef inline Expression argument(const Op* op, uint32_t i, object x):
 cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
     names = op.args.decode().split()
     name = names[i] if i < len(names) and not names[i].endswith("...") else f"argument {i}"
-    raise TypeError(f"{op.name.decode()}: {name} must be an Expression, not {type(x).__name__}")
+    raise_not_expression(op.name.decode(), name, x)
+
+
+cdef int raise_not_expression(str function, str name, object x) except -1:
+    raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
+
+
+cdef Expression expression(object x, str function, str name):
+    """x as an expression of the current graph: for functions that look at its shape
+    before they make a node."""
+    if not isinstance(x, Expression):
+        raise_not_expression(function, name, x)
+    (<Expression>x).enter()
+    return <Expression>x
+
+
+cdef list sequence(object xs, const char* function):
+    """The expressions of a list argument."""
+    if not isinstance(xs, (list, tuple)) and not hasattr(xs, "__iter__"):
+        raise TypeError(
+            f"{function.decode()}: a list of Expressions is needed, not {type(xs).__name__}")
+    return list(xs)
 
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
@@ -623,7 +663,7 @@ cdef Expression apply2(const Op* op, object a, object b):
 cdef Expression apply(const Op* op, object xs, Extra* extra):
     """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
     cdef Graph* g = current_graph()
-    cdef list arguments = list(xs)
+    cdef list arguments = sequence(xs, op.name)
     cdef uint32_t n = len(arguments)
     cdef uint32_t i
     cdef size_t top
@@ -877,6 +917,27 @@ cdef class ComputationGraph:
         """Number of calls that the computed nodes were run in."""
         return self.g.n_batches
 
+    def print_graphviz(self):
+        """Write the graph to the standard error, in the language of Graphviz."""
+        from dynet_cy.graph.show import dot     # it needs this module
+        sys.stderr.write(dot(self))
+
+    def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
+        """Write values and gradients of all computed nodes.  Nothing is computed for it.
+
+        Args:
+            filename: file to write; the standard output if empty.
+            show_values: write values.
+            show_gradients: write the gradients that the last backward left.
+            nan_check_only: write "valid", or "invalid" where there is a nan or an
+                infinity, in the place of numbers.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        from dynet_cy.graph.show import dump    # it needs this module
+        dump(self, filename, show_values, show_gradients, nan_check_only)
+
 
 cdef list stack():
     """Graphs entered in this thread, with what was current before each."""
@@ -991,7 +1052,7 @@ def autobatching():
     return default_strategy
 
 
-def set_seed(value):
+def set_seed(seed):
     """Set the seed of all random streams, and begin the streams anew.
 
     Dropout masks, noise and initial values follow from it and from the order in
@@ -999,7 +1060,7 @@ def set_seed(value):
     """
     global streams
     cdef uint32_t slot
-    draws.set_seed(value)
+    draws.set_seed(seed)
     streams = 0
     for slot in range(n_slots):
         if graphs[slot] != NULL:

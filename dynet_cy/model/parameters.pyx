@@ -21,6 +21,7 @@ from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, float
 from dynet_cy.memory.storage cimport Param, Storage, touch
 from dynet_cy.ops.registry cimport Op, register
 
+from dynet_cy.devices import check_device
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
 from dynet_cy.textfile import (
@@ -155,7 +156,7 @@ cdef class _Stored(Expression):
         return self.full_name
 
     def expr(self, update=False):
-        """An expression of the current graph with this value (for a table, all of it).
+        """An expression of the current graph with this value.
 
         Args:
             update: whether gradients reach the parameter; it is a constant when False.
@@ -168,10 +169,10 @@ cdef class _Stored(Expression):
         x.index = constant.index
         return x
 
-    def set_updated(self, updated):
+    def set_updated(self, b):
         """Set whether trainers change this parameter."""
         self.check_open()
-        self.p.updated = bool(updated)
+        self.p.updated = bool(b)
 
     def is_updated(self):
         """Whether trainers change this parameter."""
@@ -207,7 +208,7 @@ cdef class _Stored(Expression):
         _check_key(key)
         write_text_model(fname, [_entry(self, key or self.full_name)], append)
 
-    def populate(self, fname, key):
+    def populate(self, fname, key=""):
         """Read the value from a text model file.
 
         Args:
@@ -215,10 +216,19 @@ cdef class _Stored(Expression):
             key: name of the parameter in the file.
 
         Raises:
+            ValueError: the key is empty.
             ModelFileError: the file has no such parameter, or one of another shape.
         """
         self.check_open()
         _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
+
+    def write_to_textfile(self, fname, key="", append=False):
+        """DyNet's other name of `save`."""
+        self.save(fname, key, append)
+
+    def populate_from_textfile(self, fname, key=""):
+        """DyNet's other name of `populate`."""
+        self.populate(fname, key)
 
     cdef object array(self, const float* v):
         """Numbers of a plane as a new array of the shape that users see."""
@@ -295,14 +305,14 @@ cdef class Parameters(_Stored):
         self.check_open()
         return array_of(self.p.grad, shape_of(&self.p.dim))
 
-    def set_value(self, values):
+    def set_value(self, arr):
         """Set the value from numbers of the same shape.
 
         Raises:
             ValueError: the shapes differ.
         """
         self.check_open()
-        array = _floats_like(values, f"set_value of {self.full_name}", shape_of(&self.p.dim))
+        array = _floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
         copy_floats(array, self.p.value, self.p.size)
 
     def clip_inplace(self, left, right):
@@ -321,6 +331,14 @@ cdef class LookupParameters(_Stored):
         self.check_open()
         return (self.p.rows,) + shape_of(&self.p.dim)
 
+    def expr(self, update=True):
+        """An expression of the current graph with the whole table, rows as the last axis.
+
+        Args:
+            update: whether gradients reach the table; it is a constant when False.
+        """
+        return _Stored.expr(self, update)
+
     def __len__(self):
         self.check_open()
         return self.p.rows
@@ -332,9 +350,9 @@ cdef class LookupParameters(_Stored):
         for i in range(len(self)):
             yield self[i]
 
-    def batch(self, indices, update=True):
-        """The rows of `indices` as a minibatch; see `lookup_batch`."""
-        return lookup_batch(self, indices, update)
+    def batch(self, i, update=True):
+        """The rows of the numbers in `i` as a minibatch; see `lookup_batch`."""
+        return lookup_batch(self, i, update)
 
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
@@ -370,12 +388,12 @@ cdef class LookupParameters(_Stored):
         self.check_open()
         return checked_row(self, row, op) * size_of(&self.p.dim)
 
-    def init_row(self, row, values):
+    def init_row(self, i, row):
         """Set one row.
 
         Args:
-            row: its number.
-            values: numbers of the shape of a row, or as many in a flat list (column-major).
+            i: its number.
+            row: numbers of the shape of a row, or as many in a flat list (column-major).
 
         Raises:
             IndexError: there is no such row.
@@ -383,22 +401,22 @@ cdef class LookupParameters(_Stored):
         """
         self.check_open()
         cdef size_t n = size_of(&self.p.dim)
-        r = checked_row(self, row, "init_row")
+        r = checked_row(self, i, "init_row")
         what = f"init_row of {self.full_name}"
-        array = floats_in(values, what, "the value", 7)
+        array = floats_in(row, what, "the value", 7)
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
         settle(self.p)
         copy_floats(array, self.p.value + <size_t>r * n, n)
 
-    def init_from_array(self, values):
+    def init_from_array(self, arr):
         """Set all rows from an array, the row number first.
 
         Raises:
             ValueError: the shape is wrong.
         """
         self.check_open()
-        array = _floats_like(values, f"init_from_array of {self.full_name}", self.shape())
+        array = _floats_like(arr, f"init_from_array of {self.full_name}", self.shape())
         self.fill(array, self.p.value)
         self.p.factor = 1
 
@@ -415,11 +433,18 @@ cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFF
     return r
 
 
-def lookup(LookupParameters table not None, index, update=True):
+cdef LookupParameters as_table(object table, str op):
+    if not isinstance(table, LookupParameters):
+        raise TypeError(f"{op}: the table must be LookupParameters, not {type(table).__name__}")
+    (<LookupParameters>table).check_open()
+    return table
+
+
+def lookup(p, index=0, update=True):
     """One row of a table.
 
     Args:
-        table: lookup table with rows of shape ``{d...}``.
+        p: lookup table with rows of shape ``{d...}``.
         index: number of the row.
         update: whether the row is trained; it is a constant when False.
 
@@ -429,19 +454,19 @@ def lookup(LookupParameters table not None, index, update=True):
     Raises:
         IndexError: there is no such row.
     """
+    cdef LookupParameters t = as_table(p, "lookup")
     cdef uint32_t r
-    table.check_open()
     if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
-    r = checked_row(table, index, "lookup")
-    return _lookup(table, &r, 1, update)
+    r = checked_row(t, index, "lookup")
+    return _lookup(t, &r, 1, update)
 
 
-def lookup_batch(LookupParameters table not None, indices, update=True):
+def lookup_batch(p, indices, update=True):
     """Rows of a table as a minibatch.
 
     Args:
-        table: lookup table with rows of shape ``{d...}``.
+        p: lookup table with rows of shape ``{d...}``.
         indices: numbers of n rows.
         update: whether the rows are trained; they are constants when False.
 
@@ -452,9 +477,12 @@ def lookup_batch(LookupParameters table not None, indices, update=True):
         IndexError: there is no such row.
         ValueError: the list is empty.
     """
+    cdef LookupParameters t = as_table(p, "lookup_batch")
     cdef uint32_t* rows
-    cdef uint32_t i, n = len(indices)
-    table.check_open()
+    cdef uint32_t i, n
+    if not hasattr(indices, "__len__"):
+        raise TypeError(f"lookup_batch: a list of indices is needed, not {indices!r}")
+    n = len(indices)
     if n == 0:
         raise ValueError("lookup_batch: the list of indices is empty")
     rows = <uint32_t*>malloc(n * sizeof(uint32_t))
@@ -462,8 +490,8 @@ def lookup_batch(LookupParameters table not None, indices, update=True):
         raise MemoryError(f"lookup_batch: {n} indices")
     try:
         for i in range(n):
-            rows[i] = checked_row(table, indices[i], "lookup_batch")
-        return _lookup(table, rows, n, update)
+            rows[i] = checked_row(t, indices[i], "lookup_batch")
+        return _lookup(t, rows, n, update)
     finally:
         free(rows)
 
@@ -499,9 +527,16 @@ def parameter(*parameters):
     return made[0] if len(made) == 1 else made
 
 
-def const_parameter(p):
-    """The expression of a parameter in the current graph as a constant: without gradient."""
-    return _as_expression(p, False, "const_parameter")
+def const_parameter(*parameters):
+    """The expressions of parameters in the current graph as constants: without gradients.
+
+    Returns:
+        An expression, or a tuple of them for several parameters.
+    """
+    if not parameters:
+        raise TypeError("const_parameter: no parameter was given")
+    made = tuple([_as_expression(p, False, "const_parameter") for p in parameters])
+    return made[0] if len(made) == 1 else made
 
 
 cdef _as_expression(p, bint update, str op):
@@ -682,10 +717,9 @@ class ParameterCollection:
         cdef Dim d
         cdef uint32_t rows = 0
         cdef _Stored made
-        if device not in ("", "CPU"):
-            raise RuntimeError(f"Invalid device name: {device}; there is only CPU so far")
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
+        check_device(device, what)
         if isinstance(init, np.ndarray):
             dim = init.shape
         if isinstance(dim, numbers.Real):
@@ -713,7 +747,7 @@ class ParameterCollection:
         copy_floats(values, made.p.value, made.p.size)
         return made
 
-    def set_weight_decay(self, _lambda):
+    def set_weight_decay(self, lam):
         """Let every update of a trainer multiply all values by 1 - lambda, after its step.
 
         It holds for trainers of this very collection, and for all parameters and
@@ -721,13 +755,13 @@ class ParameterCollection:
         sub-collection begins with the lambda of the collection that it is made in.
 
         Args:
-            _lambda: at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
+            lam: lambda, at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
                 another) for none.
 
         Raises:
             ValueError: it is negative or not finite.
         """
-        self._weight_decay = _checked_weight_decay(_lambda)
+        self._weight_decay = _checked_weight_decay(lam)
 
     def get_weight_decay(self):
         """The lambda of `set_weight_decay`."""
@@ -812,6 +846,14 @@ class ParameterCollection:
             [(x.name(), _file_dim(x)) for x in tables], key))
         for i, entry in entries:
             _fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
+
+    def write_to_textfile(self, fname, key="", append=False):
+        """DyNet's other name of `save`."""
+        self.save(fname, key, append)
+
+    def populate_from_textfile(self, fname, key=""):
+        """DyNet's other name of `populate`."""
+        self.populate(fname, key)
 
     def load_param(self, fname, key):
         """Add a parameter read from a text model file.

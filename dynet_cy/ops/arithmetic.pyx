@@ -16,19 +16,20 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.graph cimport (
-    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_SUB, Expression, apply,
-    apply1, apply2, describe_dim, dim_of, set_operator,
+    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, apply,
+    apply1, apply2, describe_dim, dim_of, expression, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
-    DY_BINARY_squared_difference, DY_BINARY_sub, DY_UNARY_negate, DY_UNARY_pow_const,
-    DY_UNARY_reciprocal_scale, DY_UNARY_scale,
-    DY_UNARY_shift, K, dy_kernels,
+    DY_BINARY_squared_difference, DY_BINARY_sub, DY_UNARY_max_const, DY_UNARY_min_const,
+    DY_UNARY_negate, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_scale, DY_UNARY_shift,
+    K, dy_kernels,
 )
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
 from dynet_cy.ops.unary cimport UNARY, apply_unary
 
+from dynet_cy.ops.inputs import constant
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -73,13 +74,13 @@ def cdiv(x, y):
     return apply2(BINARY[DY_BINARY_div], x, y)
 
 
-def colwise_add(Expression x not None, Expression y not None):
+def colwise_add(x, y):
     """Add a vector to every column of a matrix.
 
     Shapes: ``x {m,n}``, ``y {m}`` -> ``{m,n}``.
     """
-    cdef const Dim* a = dim_of(x)
-    cdef const Dim* b = dim_of(y)
+    cdef const Dim* a = dim_of(expression(x, "colwise_add", "x"))
+    cdef const Dim* b = dim_of(expression(y, "colwise_add", "y"))
     if a.nd > 2 or size_of(b) != axis_of(b, 0) or axis_of(a, 0) != axis_of(b, 0):
         raise DimensionError(
             f"colwise_add: x must be a matrix and y a vector of as many rows\n"
@@ -88,20 +89,25 @@ def colwise_add(Expression x not None, Expression y not None):
 
 
 def bmin(x, y):
-    """The smaller of two elements; of equal ones y has the gradient."""
-    return apply2(BINARY[DY_BINARY_min], x, y)
+    """The smaller of two elements; of equal ones y has the gradient.
+
+    y may be a number; then x has the gradient where they are equal.
+    """
+    if isinstance(y, Expression):
+        return apply2(BINARY[DY_BINARY_min], x, y)
+    return apply_unary(DY_UNARY_min_const, x, number(y, "bmin", "y"), 0)
 
 
 def bmax(x, y):
-    """The larger of two elements; of equal ones y has the gradient."""
-    return apply2(BINARY[DY_BINARY_max], x, y)
+    """The larger of two elements; see `bmin`."""
+    if isinstance(y, Expression):
+        return apply2(BINARY[DY_BINARY_max], x, y)
+    return apply_unary(DY_UNARY_max_const, x, number(y, "bmax", "y"), 0)
 
 
 def pow(x, y):
-    """x to the power of y, a number or an expression; shapes broadcast."""
-    if isinstance(y, Expression):
-        return apply2(BINARY[DY_BINARY_pow], x, y)
-    return apply_unary(DY_UNARY_pow_const, x, number(y, "pow", "y"), 0)
+    """x to the power of y: expressions, whose shapes broadcast, or one of them a number."""
+    return power(x, y, "pow")
 
 
 # ---- operators ---------------------------------------------------------------
@@ -160,6 +166,18 @@ cdef object divide(object a, object b):
     return apply_unary(DY_UNARY_reciprocal_scale, b, number(a, "/", "the left side"), 0)
 
 
+cdef object power(object a, object b, str op):
+    if isinstance(b, Expression):
+        if isinstance(a, Expression):
+            return apply2(BINARY[DY_BINARY_pow], a, b)
+        return apply2(BINARY[DY_BINARY_pow], constant(1, number(a, op, "x")), b)
+    return apply_unary(DY_UNARY_pow_const, a, number(b, op, "y"), 0)
+
+
+cdef object raise_to(object a, object b):
+    return power(a, b, "**")
+
+
 cdef object negate(object a, object _):
     return apply1(UNARY[DY_UNARY_negate], a)
 
@@ -168,6 +186,7 @@ set_operator(OPERATOR_ADD, add)
 set_operator(OPERATOR_SUB, subtract)
 set_operator(OPERATOR_MUL, multiply)
 set_operator(OPERATOR_DIV, divide)
+set_operator(OPERATOR_POW, raise_to)
 set_operator(OPERATOR_NEG, negate)
 
 

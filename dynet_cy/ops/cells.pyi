@@ -1,10 +1,12 @@
+from collections.abc import Iterable
+
 from dynet_cy.graph.graph import Expression
 
 def vanilla_lstm_gates(
     x_t: Expression, h_tm1: Expression, Wx: Expression, Wh: Expression, b: Expression, weightnoise_std: float = 0.0
 ) -> Expression: ...
 def vanilla_lstm_gates_concat(
-    x_t: list[Expression],
+    x_t: Iterable[Expression],
     h_tm1: Expression,
     Wx: Expression,
     Wh: Expression,
@@ -22,7 +24,7 @@ def vanilla_lstm_gates_dropout(
     weightnoise_std: float = 0.0,
 ) -> Expression: ...
 def vanilla_lstm_gates_dropout_concat(
-    x_t: list[Expression],
+    x_t: Iterable[Expression],
     h_tm1: Expression,
     Wx: Expression,
     Wh: Expression,

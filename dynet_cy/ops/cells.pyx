@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of, sequence
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
 from dynet_cy.ops.linalg cimport multiply, multiply_backward_a, multiply_backward_b
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
@@ -163,10 +163,10 @@ NOISY_GATES.random = True
 NOISY_GATES.work = gates_work
 
 
-cdef Expression gates(list xs, Expression h, Expression Wx, Expression Wh, Expression b,
-                      float deviation):
+cdef Expression gates(object inputs, object h, object Wx, object Wh, object b, float deviation):
     cdef Extra extra
     cdef list args = [b, Wh, h]
+    cdef list xs = sequence(inputs, b"vanilla_lstm_gates")
     if not xs:
         raise ValueError("vanilla_lstm_gates: the list of inputs is empty")
     if deviation < 0:
@@ -181,8 +181,7 @@ cdef Expression gates(list xs, Expression h, Expression Wx, Expression Wh, Expre
     return apply(NOISY_GATES, args, &extra)
 
 
-def vanilla_lstm_gates(x_t, h_tm1, Wx,
-                       Wh, b, float weightnoise_std=0.0):
+def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """All gates of an LSTM cell: logistic or tanh of Wx x + Wh h + b.
 
     The result holds the gates i, f, o (logistic) and g (tanh), in this order; the
@@ -203,9 +202,7 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx,
     return gates([x_t], h_tm1, Wx, Wh, b, weightnoise_std)
 
 
-def vanilla_lstm_gates_concat(list x_t not None, h_tm1,
-                              Wx, Wh,
-                              b, float weightnoise_std=0.0):
+def vanilla_lstm_gates_concat(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated."""
     return gates(x_t, h_tm1, Wx, Wh, b, weightnoise_std)
 
@@ -245,7 +242,7 @@ cdef void masked_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forward, masked_backward)
 
 
-cdef Expression masked(Expression x, Expression mask, int offset, bint ends):
+cdef Expression masked(object x, object mask, int offset, bint ends):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].i = offset
@@ -253,10 +250,8 @@ cdef Expression masked(Expression x, Expression mask, int offset, bint ends):
     return apply2x(MASKED, x, mask, &extra)
 
 
-def vanilla_lstm_gates_dropout(x_t, h_tm1,
-                               Wx, Wh,
-                               b, dropout_mask_x,
-                               dropout_mask_h, float weightnoise_std=0.0):
+def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
+                               float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of inputs multiplied by dropout masks.
 
     Args:
@@ -267,22 +262,17 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1,
                  masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
 
 
-def vanilla_lstm_gates_dropout_concat(list x_t not None, Expression h_tm1 not None,
-                                      Expression Wx not None, Expression Wh not None,
-                                      Expression b not None, Expression dropout_mask_x not None,
-                                      Expression dropout_mask_h not None,
+def vanilla_lstm_gates_dropout_concat(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
     dropout_mask_x is for all of them."""
+    cdef list inputs = sequence(x_t, b"vanilla_lstm_gates_dropout_concat")
     cdef list xs = []
-    cdef Expression x
     cdef size_t offset = 0
     cdef Py_ssize_t k
-    for k in range(len(x_t)):
-        x = x_t[k]
-        x.enter()
-        xs.append(masked(x, dropout_mask_x, <int>offset, k + 1 == len(x_t)))
-        offset += size_of(dim_of(x))
+    for k in range(len(inputs)):
+        xs.append(masked(inputs[k], dropout_mask_x, <int>offset, k + 1 == len(inputs)))
+        offset += size_of(dim_of(inputs[k]))
     return gates(xs, masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
 
 

@@ -413,3 +413,59 @@ def kmax_pooling(x, int k, int d=1):
     extra.attrs[0].i = k
     extra.attrs[1].i = d
     return apply1x(KMAX, x, &extra)
+
+
+# ---- kmh_ngram: y_ij = sum_k x_i(j+k), k from 0 to n - 1 --------------------------
+
+cdef int kmh_ngram_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t n = s.attrs[0].u
+    if s.x[0].nd > 2:
+        raise DimensionError("x must be a matrix")
+    if n > axis_of(s.x[0], 1):
+        raise DimensionError(f"x has {axis_of(s.x[0], 1)} columns, {n} are needed")
+    y.nd = 2
+    y.d[0] = axis_of(s.x[0], 0)
+    y.d[1] = axis_of(s.x[0], 1) - n + 1
+    return 0
+
+
+cdef void kmh_ngram_forward(const Call* c) noexcept nogil:
+    cdef size_t m = c.y.dim.d[0], size = size_of(&c.y.dim), k
+    cdef uint32_t b
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        for k in range(c.attrs[0].u):
+            K.add(size, element(&c.x[0], b) + k * m, element(&c.y, b))
+
+
+cdef void kmh_ngram_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t m = c.y.dim.d[0], size = size_of(&c.y.dim), k
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        for k in range(c.attrs[0].u):
+            K.add(size, element(&c.dy, b), element(&c.dx, b) + k * m)
+
+
+cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forward,
+                              kmh_ngram_backward)
+
+
+def kmh_ngram(x, Py_ssize_t v):
+    """Sums of v neighbouring columns of a matrix.
+
+    Shapes: ``x {m,n}`` -> ``{m,n-v+1}``.
+
+    Args:
+        x: a matrix.
+        v: how many columns go into each sum.
+
+    Raises:
+        DimensionError: x is not a matrix, or has fewer than v columns.
+        ValueError: v is below 1.
+    """
+    cdef Extra extra
+    if v < 1:
+        raise ValueError(f"kmh_ngram: v must be at least 1, not {v}")
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = <uint32_t>min(v, <Py_ssize_t>0xFFFFFFFF)
+    return apply1x(KMH_NGRAM, x, &extra)

@@ -1,5 +1,7 @@
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
@@ -19,6 +21,17 @@ def inputVector(v: npt.ArrayLike, device: str = "") -> _SettableInput: ...
 def vecInput(dim: int, device: str = "") -> _SettableInput: ...
 def inputTensor(
     arr: npt.ArrayLike, batched: bool = False, device: str = "", reusable_expr: bool = False
+) -> _SettableInput: ...
+def inputTensorTranspose(
+    arr: npt.ArrayLike, dim: _Shape | None = None, batch_size: int = 1, device: str = ""
+) -> _SettableInput: ...
+def sparse_inputTensor(
+    idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]],
+    values: npt.ArrayLike,
+    shape: _Shape,
+    batched: bool = False,
+    defval: _Number = 0,
+    device: str = "",
 ) -> _SettableInput: ...
 def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> _SettableInput: ...
 def matInput(d1: int, d2: int) -> _SettableInput: ...

@@ -5,11 +5,14 @@ import numpy as np
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
-from dynet_cy.graph.graph cimport COMPUTED, Expression, Extra, Graph, forget, leaf, place
-from dynet_cy.graph.graph cimport nodes_of
+from dynet_cy.graph.graph cimport (
+    COMPUTED, Expression, Extra, Graph, forget, leaf, nodes_of, place, shape_of,
+)
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
 from dynet_cy.ops.registry cimport Op, register
+
+from dynet_cy.devices import check_device
 
 
 cdef Op* INPUT = register(b"input", b"", NULL, NULL, NULL)
@@ -133,10 +136,16 @@ def inputVector(v, device=""):
     return from_values(array, "inputVector", False)
 
 
+cdef zeros_of(tuple shape, str op):
+    cdef Dim dim
+    dim_from_shape(shape, &dim, op)
+    return np.zeros([int(n) for n in shape], np.float32)
+
+
 def vecInput(dim, device=""):
     """An input of shape ``{dim}``, zeros until `set` is called."""
     check_device(device, "vecInput")
-    return from_values(np.zeros(int(dim), np.float32), "vecInput", False)
+    return from_values(zeros_of((dim,), "vecInput"), "vecInput", False)
 
 
 def inputTensor(arr, batched=False, device="", reusable_expr=False):
@@ -158,6 +167,75 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     return from_values(arr, "inputTensor", batched)
 
 
+def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
+    """A flat list of numbers as an input of any shape, column by column and then batch by batch.
+
+    Args:
+        arr: the numbers, an array or a list of one axis.
+        dim: shape of one batch element; ``{n}`` for n numbers when omitted.
+        batch_size: number of batch elements.
+        device: only "" and "CPU" so far.
+
+    Raises:
+        ValueError: arr has more or fewer numbers than shape and batch size need, or
+            more than one axis.
+    """
+    cdef Dim size
+    check_device(device, "inputTensorTranspose")
+    array = floats_in(arr, "inputTensorTranspose", "arr", 7)
+    if array.ndim != 1:
+        raise ValueError(f"inputTensorTranspose: arr has {array.ndim} axes, it must have one")
+    dim_with_batch(array.shape if dim is None else dim, batch_size, &size, "inputTensorTranspose")
+    if array.size != total_of(&size):
+        raise ValueError(f"inputTensorTranspose: arr has {array.size} numbers, shape "
+                         f"{shape_of(&size)} with batch size {size.bd} needs {total_of(&size)}")
+    shape = shape_of(&size) + ((size.bd,) if size.bd > 1 else ())
+    return settable(array.reshape(shape, order="F"), &size)
+
+
+def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
+    """An input that has one number nearly everywhere, and others in some places.
+
+    Args:
+        idxs: the places: for each axis, the batch included, a list of as many
+            indices as there are values.  Of equal places the last counts.
+        values: a list of numbers.
+        shape: the shape; its last axis is the batch where `batched`.
+        batched: whether the last axis is the batch.
+        defval: the number everywhere else.
+        device: only "" and "CPU" so far.
+
+    Returns:
+        Expression whose method `set` sets all of its elements.
+
+    Raises:
+        IndexError: an index lies outside its axis.
+        TypeError: indices or values are not lists of numbers.
+        ValueError: there are more or fewer lists than axes, or indices than values.
+    """
+    op = "sparse_inputTensor"
+    check_device(device, op)
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    numbers = floats_in(values, op, "values", 1)
+    if len(idxs) != len(shape):
+        raise ValueError(f"{op}: idxs has {len(idxs)} lists, shape {shape} has {len(shape)} axes")
+    places = []
+    for axis, (given, size) in enumerate(zip(idxs, shape)):
+        indices = np.asarray(given)
+        if indices.size == 0:
+            indices = indices.astype(np.int64)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers")
+        if indices.shape != numbers.shape:
+            raise ValueError(f"{op}: idxs[{axis}] has {indices.size} indices for {numbers.size} values")
+        for i in indices[(indices < 0) | (indices >= size)]:
+            raise IndexError(f"{op}: index {i} is not from 0 to {size - 1} along axis {axis}")
+        places.append(indices)
+    array = np.full([int(n) for n in shape], defval, np.float32)
+    array[tuple(places)] = numbers
+    return from_values(array, op, batched)
+
+
 def inputMatrix(v, d):
     """A flat list of numbers as a matrix, column by column.
 
@@ -175,7 +253,7 @@ def inputMatrix(v, d):
 
 def matInput(d1, d2):
     """An input of shape ``{d1,d2}``, zeros until `set` is called."""
-    return from_values(np.zeros((int(d1), int(d2)), np.float32), "matInput", False)
+    return from_values(zeros_of((d1, d2), "matInput"), "matInput", False)
 
 
 def one_hot(d, idx, device=""):
@@ -207,9 +285,3 @@ def one_hot(d, idx, device=""):
     for b, i in enumerate(places.tolist()):
         v[<size_t>b * dim.d[0] + <size_t>i] = 1
     return x
-
-
-cdef int check_device(str device, str op) except -1:
-    if device not in ("", "CPU"):
-        raise RuntimeError(f"{op}: Invalid device name: {device}; there is only CPU so far")
-    return 0

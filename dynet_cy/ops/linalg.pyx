@@ -107,6 +107,8 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
             raise DimensionError(
                 f"xs[{i - 1}] xs[{i}] has shape {axis_of(&product, 0)} x {axis_of(&product, 1)} "
                 f"but the sum so far has {axis_of(y, 0)} x {axis_of(y, 1)}")
+    if s.n > 1 and axis_of(y, 1) == 1:
+        y.nd = 1                                        # one column is a vector, as in DyNet
     return 0
 
 
@@ -158,6 +160,9 @@ def affine_transform(exprs):
         exprs: the list ``[b, W1, x1, W2, x2, ...]`` with ``b {m}`` or ``{m,n}``,
             ``W {m,k}`` and ``x {k}`` or ``{k,n}``; a vector b is added to every column.
 
+    Returns:
+        ``{m,n}``, or ``{m}`` if n is 1.
+
     Raises:
         DimensionError: the shapes do not fit.
     """
@@ -198,3 +203,26 @@ def dot_product(x, y):
     Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.
     """
     return apply2(DOT_PRODUCT, x, y)
+
+
+# ---- trace_of_product: y = tr(a b') = sum_ij a_ij b_ij --------------------------
+
+cdef int trace_of_product_dim(const Shapes* s, Dim* y) except -1:
+    if s.x[0].nd > 2 or not same_shape(s.x[0], s.x[1]):
+        raise DimensionError("a and b must be matrices of one shape")
+    return dot_product_dim(s, y)
+
+
+cdef Op* TRACE_OF_PRODUCT = register(b"trace_of_product", b"a b", trace_of_product_dim,
+                                     dot_product_forward, dot_product_backward)
+
+
+def trace_of_product(x, y):
+    """Trace of x y', the product of a matrix and the transpose of another.
+
+    Shapes: ``x {m,n}``, ``y {m,n}`` -> ``{1}``.
+
+    Raises:
+        DimensionError: x and y are not matrices of one shape.
+    """
+    return apply2(TRACE_OF_PRODUCT, x, y)

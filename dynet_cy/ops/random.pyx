@@ -32,7 +32,7 @@ cdef inline void draw_mask(const Call* c, uint32_t b, size_t n, float* out) noex
     draw(c, b, <int>DY_RNG_bernoulli, n, keep, 1 / keep if keep > 0 else 0, out)
 
 
-cdef Expression drop(const Op* op, Expression x, double p, int d):
+cdef Expression drop(const Op* op, object x, double p, int d):
     cdef Extra extra
     if not 0 <= p <= 1:
         raise ValueError(f"{op.name.decode()}: p must be a probability, not {p}")
@@ -314,7 +314,12 @@ def random_bernoulli(dim, float p, float scale=1.0, batch_size=1):
         p: the probability.
         scale: the value of those drawn.
         batch_size: number of batch elements.
+
+    Raises:
+        ValueError: p is not from 0 to 1.
     """
+    if not 0 <= p <= 1:
+        raise ValueError(f"random_bernoulli: p must be a probability, not {p}")
     return random_leaf(RANDOM_BERNOULLI, dim, batch_size, p, scale)
 
 

@@ -187,7 +187,7 @@ cdef uint32_t mask_of(object d, object b, str op) except? 0xFFFFFFFF:
     return mask
 
 
-cdef Expression reduced(const Op* op, Expression x, uint32_t mask, int n, int r):
+cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = mask
@@ -504,7 +504,7 @@ def l2_norm(x):
 
 # ---- ops along one axis -------------------------------------------------------
 
-cdef Expression along(const Op* op, Expression x, Py_ssize_t d):
+cdef Expression along(const Op* op, object x, Py_ssize_t d):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7

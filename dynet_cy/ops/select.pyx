@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.graph cimport (
-    Expression, Extra, Graph, apply1x, dim_of, forget, items_of, nodes_of,
+    Expression, Extra, Graph, apply1x, dim_of, expression, forget, items_of, nodes_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at, without
@@ -146,10 +146,11 @@ cdef class _PickedExpression(Expression):
         self.set_items(&item, 1)
 
 
-cdef Expression picked(Expression x, Extra* extra, Py_ssize_t axis):
+cdef Expression picked(object x, Extra* extra, Py_ssize_t axis):
     set_axis(extra, axis)
     extra.item_count = 1
-    return apply1x(PICK if size_of(dim_of(x)) <= SMALL else PICK_SHARED, x, extra)
+    cdef bint small = size_of(dim_of(expression(x, "pick", "e"))) <= SMALL
+    return apply1x(PICK if small else PICK_SHARED, x, extra)
 
 
 cdef _PickedExpression settable(Expression y):
@@ -160,7 +161,7 @@ cdef _PickedExpression settable(Expression y):
     return z
 
 
-cdef Expression picked_at(Expression x, Py_ssize_t index, Py_ssize_t axis):
+cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
     cdef Extra extra
     cdef uint32_t item = word_of(index)
     memset(&extra, 0, sizeof(Extra))
@@ -187,7 +188,7 @@ def pick(e, Py_ssize_t index=0, Py_ssize_t dim=0):
     return settable(picked_at(e, index, dim))
 
 
-def pick_batch(Expression e not None, indices, Py_ssize_t dim=0):
+def pick_batch(e, indices, Py_ssize_t dim=0):
     """`pick` with an index of its own for each batch element.
 
     Args:
@@ -204,7 +205,7 @@ def pick_batch(Expression e not None, indices, Py_ssize_t dim=0):
             is out of range.
     """
     cdef Extra extra
-    cdef const Dim* d = dim_of(e)
+    cdef const Dim* d = dim_of(expression(e, "pick_batch", "e"))
     memset(&extra, 0, sizeof(Extra))
     packed = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
@@ -265,7 +266,7 @@ cdef Op* PICK_RANGE_SHARED = register(b"pick_range_shared", b"x", pick_range_dim
 PICK_RANGE_SHARED.rule[0] = SHARE
 
 
-cdef Expression range_of(Expression x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):
+cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):
     cdef Extra extra
     cdef uint32_t item = word_of(start)
     memset(&extra, 0, sizeof(Extra))
@@ -277,7 +278,7 @@ cdef Expression range_of(Expression x, Py_ssize_t start, Py_ssize_t end, Py_ssiz
     extra.n_items = 1
     extra.item_count = 1
     # Ranges of one argument share it if they are a small part of a great one.
-    if size_of(dim_of(x)) <= SMALL:
+    if size_of(dim_of(expression(x, "pick_range", "x"))) <= SMALL:
         return apply1x(PICK_RANGE, x, &extra)
     return apply1x(PICK_RANGE_SHARED, x, &extra)
 
@@ -334,7 +335,7 @@ PICK_BATCH_ELEMS.batching = ALONE
 PICK_BATCH_ELEMS.alone_because = b"it takes the batch of its argument apart"
 
 
-cdef Expression batch_elem(Expression x, Py_ssize_t index):
+cdef Expression batch_elem(object x, Py_ssize_t index):
     cdef Extra extra
     cdef uint32_t item = word_of(index)
     memset(&extra, 0, sizeof(Extra))
@@ -431,7 +432,7 @@ cdef Op* SELECT_ROWS = register(b"select_rows", b"x", select_dim, select_forward
 cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward, select_backward)
 
 
-cdef Expression selected(const Op* op, Expression x, object indices, uint32_t axis, str name):
+cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, str name):
     cdef Extra extra
     cdef Py_ssize_t n = len(indices)
     cdef Py_ssize_t i
@@ -577,7 +578,7 @@ cdef Expression strided(Expression x, list ranges):
     return apply1x(STRIDED_SELECT, x, &extra)
 
 
-def strided_select(Expression x not None, strides, range_from, range_to):
+def strided_select(x, strides, range_from, range_to):
     """Every so many elements of a range along each axis: numpy's ``x[from:to:stride, ...]``.
 
     Args:
@@ -593,7 +594,7 @@ def strided_select(Expression x not None, strides, range_from, range_to):
         DimensionError: there are more numbers than axes.
         ValueError: a stride is below 1, or a range is not within its axis.
     """
-    cdef const Dim* d = dim_of(x)
+    cdef const Dim* d = dim_of(expression(x, "strided_select", "x"))
     cdef uint32_t nd = d.nd
     sizes = [d.d[i] for i in range(nd)] + [d.bd]
     for what, given in (("strides", strides), ("range_from", range_from), ("range_to", range_to)):

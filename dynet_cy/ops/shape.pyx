@@ -7,11 +7,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, expression
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
 
+from dynet_cy.devices import check_device
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -65,7 +66,7 @@ cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_ba
 RESHAPE.assigns = True
 
 
-cdef Expression reshaped(Expression x, const unsigned int* sizes, unsigned int nd,
+cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
                          unsigned int bd):
     cdef Extra extra
     cdef uint32_t[8] items
@@ -269,16 +270,17 @@ def transpose(x, dims=(1, 0)):
 cdef int concatenate_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, k
     cdef uint32_t d = s.attrs[0].u
+    cdef uint32_t axes = d + 1
     cdef size_t total = 0
     if d >= 7:
         raise DimensionError("d must be from 0 to 6")
-    y.nd = d + 1
     for k in range(s.n):
-        y.nd = max(y.nd, s.x[k].nd)
-    for i in range(y.nd):
+        axes = max(axes, s.x[k].nd)
+    y.nd = max(d + 1, s.x[0].nd)        # as in DyNet: others may only add axes of one element
+    for i in range(axes):
         y.d[i] = axis_of(s.x[0], i)
     for k in range(s.n):
-        for i in range(y.nd):
+        for i in range(axes):
             if i != d and axis_of(s.x[k], i) != y.d[i]:
                 raise DimensionError(
                     f"xs[{k}] has {axis_of(s.x[k], i)} elements along axis {i} but xs[0] has "
@@ -531,3 +533,13 @@ def scale_gradient(x, float lambd=1.0):
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = lambd
     return apply1x(SCALE_GRADIENT, x, &extra)
+
+
+def to_device(e, device_str):
+    """The expression on a device: "CPU", the only one so far.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    check_device(device_str, "to_device")
+    return expression(e, "to_device", "e")

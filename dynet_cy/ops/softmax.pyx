@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, dim_of
+from dynet_cy.graph.graph cimport Extra, apply, apply1x, dim_of, expression
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
@@ -346,7 +346,10 @@ cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
     for i in range(1, s.n):
         if not same_shape(s.x[i], s.x[0]):
             raise DimensionError(f"xs[{i}] differs in shape from xs[0]")
-    return same_dim(s, y)
+    same_dim(s, y)
+    while y.nd > 1 and y.d[y.nd - 1] == 1:      # as in DyNet
+        y.nd -= 1
+    return 0
 
 
 cdef void logsumexp_forward(const Call* c) noexcept nogil:
@@ -591,7 +594,7 @@ def hinge_batch(x, vs, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_dim(Expression x not None, v, int d=0, float m=1.0):
+def hinge_dim(x, v, int d=0, float m=1.0):
     """Hinge loss of every line of a matrix along axis d.
 
     Shapes: ``x {r,c}`` -> ``{c}`` for d=0, ``{r}`` for d=1.
@@ -611,6 +614,5 @@ def hinge_dim(Expression x not None, v, int d=0, float m=1.0):
     extra.attrs[0].f = m
     extra.attrs[1].i = d
     _packed = set_indices(&extra, v, "hinge_dim")
-    x.enter()
-    extra.item_count = axis_of(dim_of(x), 0 if d else 1)
+    extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if d else 1)
     return apply1x(HINGE_DIM, x, &extra)

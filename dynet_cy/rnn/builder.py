@@ -48,6 +48,9 @@ class _RNNBuilder:
         ValueError: a number is less than 1
     """
 
+    spec: tuple[Any, ...]
+    """The arguments of the constructor but for the collection: what `from_spec` needs."""
+
     # For derived classes: the name of the sub-collection, and whether states have cells beside hidden vectors.
     _collection_name: ClassVar[str]
     _has_cells: ClassVar[bool] = False
@@ -61,7 +64,7 @@ class _RNNBuilder:
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
         if not isinstance(model, ParameterCollection):
             raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
-        self.spec: tuple[Any, ...] = (self.layers, self.input_dim, self.hidden_dim)
+        self.spec = (self.layers, self.input_dim, self.hidden_dim)
         self._collection = model.add_subcollection(self._collection_name)
         self._rates: tuple[float, ...] = (0.0,)
         self._dropping = False

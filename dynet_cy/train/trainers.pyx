@@ -94,9 +94,11 @@ cdef void take_off(Param* p, double decay, bint passed) noexcept nogil:
         K.axpy(p.size, <float>-decay, p.value, p.value)
 
 
-cdef double number(value) except? -1:
-    """A number; unlike float() this does not read text."""
-    return value
+cdef double number(object value, str name) except? -1:
+    """A hyper-parameter; text is none, even if it reads like a number."""
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return float(value)
 
 
 UPDATE_EPOCH = (
@@ -155,7 +157,7 @@ class Trainer:
 
     @learning_rate.setter
     def learning_rate(self, value):
-        self._learning_rate = number(value)
+        self._learning_rate = number(value, "learning_rate")
 
     def set_learning_rate(self, value):
         """Set the step size; the same as ``trainer.learning_rate = value``."""
@@ -163,7 +165,7 @@ class Trainer:
 
     def set_clip_threshold(self, thr):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never."""
-        self._clip_threshold = max(number(thr), 0.0)
+        self._clip_threshold = max(number(thr, "thr"), 0.0)
 
     def get_clip_threshold(self):
         """The global norm beyond which gradients are scaled down; 0: never."""
@@ -298,7 +300,7 @@ class Trainer:
             ValueError: beta or update_freq is out of range.
             RuntimeError: the parameters are set to their moving average.
         """
-        beta = number(beta)
+        beta = number(beta, "beta")
         if not 0 <= beta < 1:
             raise ValueError(f"exponential_moving_average: beta must be from 0 to below 1, not {beta}")
         self._start_average(beta, update_freq)
@@ -496,9 +498,9 @@ class CyclicalSGDTrainer(Trainer):
         super().__init__(m, learning_rate_min)
         if not step_size > 0:
             raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
-        self._bounds = number(learning_rate_min), number(learning_rate_max)
-        self._step_size = number(step_size)
-        self._gamma = number(gamma)
+        self._bounds = number(learning_rate_min, "learning_rate_min"), number(learning_rate_max, "learning_rate_max")
+        self._step_size = number(step_size, "step_size")
+        self._gamma = number(gamma, "gamma")
         self._iteration = 0
 
     def _update(self, names):
@@ -524,7 +526,7 @@ class MomentumSGDTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.01, mom=0.9):
         super().__init__(m, learning_rate)
-        self._mom = number(mom)
+        self._mom = number(mom, "mom")
 
     def _hyperparameters(self):
         return {"b1": self._mom}
@@ -544,7 +546,7 @@ class AdagradTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.1, eps=1e-20):
         super().__init__(m, learning_rate)
-        self._eps = number(eps)
+        self._eps = number(eps, "eps")
 
     def _hyperparameters(self):
         return {"eps": self._eps}
@@ -564,8 +566,8 @@ class AdadeltaTrainer(Trainer):
 
     def __init__(self, m, eps=1e-6, rho=0.95):
         super().__init__(m, 1.0)
-        self._eps = number(eps)
-        self._rho = number(rho)
+        self._eps = number(eps, "eps")
+        self._rho = number(rho, "rho")
 
     def _hyperparameters(self):
         return {"eps": self._eps, "b1": self._rho}
@@ -587,8 +589,8 @@ class RMSPropTrainer(Trainer):
 
     def __init__(self, m, learning_rate=0.001, eps=1e-8, rho=0.9):
         super().__init__(m, learning_rate)
-        self._eps = number(eps)
-        self._rho = number(rho)
+        self._eps = number(eps, "eps")
+        self._rho = number(rho, "rho")
 
     def _hyperparameters(self):
         return {"eps": self._eps, "b1": self._rho}
@@ -613,9 +615,9 @@ class AdamTrainer(Trainer):
 
     def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8):
         super().__init__(m, alpha)
-        self._beta_1 = number(beta_1)
-        self._beta_2 = number(beta_2)
-        self._eps = number(eps)
+        self._beta_1 = number(beta_1, "beta_1")
+        self._beta_2 = number(beta_2, "beta_2")
+        self._eps = number(eps, "eps")
 
     def _hyperparameters(self):
         correction = sqrt(1 - self._beta_2 ** self._steps) / (1 - self._beta_1 ** self._steps)

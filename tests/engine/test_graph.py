@@ -646,3 +646,39 @@ def test_empty_tensors(graph) -> None:
 def test_many_renewals_of_a_graph_with_nothing_in_it() -> None:
     for _ in range(1000):
         assert len(dy.renew_cg()) == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "expected"),
+    [
+        ((), 1, 0.0),
+        ((1,), 1, 0.0),
+        ((), 3, [0.0, 1.0, 2.0]),
+        ((1,), 3, [0.0, 1.0, 2.0]),
+        ((3,), 1, [0.0, 1.0, 2.0]),
+        ((2,), 2, [0.0, 1.0, 2.0, 3.0]),
+        ((1, 1), 1, np.array([[0.0]])),
+        ((2, 1), 1, np.array([[0.0], [1.0]])),
+        ((1, 1), 2, np.array([[[0.0, 1.0]]])),
+        ((1, 2), 2, np.array([[[0.0, 2.0], [1.0, 3.0]]])),
+    ],
+)
+def test_type_of_value_follows_the_number_of_axes(shape, size, expected, graph) -> None:
+    x = dy.reshape(dy.inputVector(np.arange(np.prod(shape, dtype=int) * size)), shape, size)
+    for value in (x.value(), dy.values([x])[0]):
+        assert type(value) is type(expected)
+        np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: dy.vecInput("a"), TypeError, "vecInput: shape .* must hold whole numbers"),
+        (lambda: dy.vecInput(-1), ValueError, "vecInput: axis 0 of shape .* is out of range"),
+        (lambda: dy.vecInput(2.5), TypeError, "vecInput: shape .* must hold whole numbers"),
+        (lambda: dy.matInput(2, None), TypeError, "matInput: shape .* must hold whole numbers"),
+    ],
+)
+def test_sizes_of_empty_inputs(make, error, message: str, graph) -> None:
+    with pytest.raises(error, match=message):
+        make()

@@ -208,6 +208,12 @@ def test_row_values(table, graph) -> None:
         table.init_from_array(np.zeros((3, 4)))
 
 
+@pytest.mark.parametrize(("options", "slope"), [({}, 2.0), ({"update": True}, 2.0), ({"update": False}, 0.0)])
+def test_gradients_of_a_whole_table(table, graph, options, slope: float) -> None:
+    dy.sum_elems(table.expr(**options) * 2).backward(full=True)
+    assert (table.grad_as_array() == slope).all()
+
+
 def test_a_whole_table_as_an_expression(table, graph) -> None:
     """Rows come last in it; gradients reach every row."""
     y = dy.dot_product(parameter(table), dy.ones((3, 4)))

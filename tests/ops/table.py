@@ -62,6 +62,10 @@ def affine(xs):
     return y + (b[:, None] if np.ndim(y) == 2 and b.ndim == 1 else b)
 
 
+def huber(x, c):
+    return np.where(np.abs(x) < c, x * x, c * (2 * np.abs(x) - c))
+
+
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
 
 UNARY = [
@@ -99,6 +103,30 @@ UNARY = [
     ),
     unary("silu", lambda x: x * logistic(x)),
     Case("silu-beta", [(5,)], lambda dy, xs: dy.silu(xs[0], beta=2.5), lambda xs: xs[0] * logistic(2.5 * xs[0])),
+    unary("expm1", np.expm1),
+    unary("log1p", np.log1p, -0.8, 3.0),
+    unary("softplus", lambda x: np.log1p(np.exp(x)), -4.0, 4.0),
+    unary("gelu", lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2),
+    unary("huber", lambda x: huber(x, 1.345), -3.0, 3.0),
+    Case("huber-c", [(5,)], lambda dy, xs: dy.huber(xs[0], 0.25), lambda xs: huber(xs[0], 0.25)),
+    Case("clip", [(5, 3)], lambda dy, xs: dy.clip(xs[0], -0.5, 0.25), lambda xs: np.clip(xs[0], -0.5, 0.25)),
+    unary("floor", np.floor, -4.0, 4.0),
+    unary("ceil", np.ceil, -4.0, 4.0),
+    unary("round", lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5), -4.0, 4.0),
+    # What is rounded off is added back, so that the value has the slope that passes straight through.
+    *[
+        Case(
+            f"{name}_straight_through",
+            [(5, 3)],
+            lambda dy, xs, f=name: (
+                getattr(dy, f)(xs[0], "straight_through_gradient") + dy.nobackprop(xs[0] - getattr(dy, f)(xs[0]))
+            ),
+            lambda xs: xs[0],
+            -4.0,
+            4.0,
+        )
+        for name in ("floor", "ceil", "round")
+    ],
     # Every length of a vector loop's rest, and every number of axes.
     *[unary("tanh", np.tanh, shape=(n,), batches=[(1,), (3,)]) for n in (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65)],
     *[unary("square", np.square, shape=(2,) * n) for n in range(8)],
@@ -117,6 +145,12 @@ NUMBERS = [
     number("reciprocal_scale", lambda x: 2 / x, 0.3, 2.0),
     Case("pow_const", [(4,)], lambda dy, xs: dy.pow(xs[0], 2.5), lambda xs: xs[0] ** 2.5, 0.3, 2.0),
     Case("pow_const-whole", [(4,)], lambda dy, xs: dy.pow(xs[0], 3), lambda xs: xs[0] ** 3, -2.0, 2.0),
+    number("pow-operator", lambda x: x**2.5, 0.3, 2.0),
+    number("pow-operator-left", lambda x: 1.5**x),
+    number("pow-operator-numpy", lambda x: np.float32(0.5) ** x),
+    Case("pow-number-first", [(4,)], lambda dy, xs: dy.pow(3, xs[0]), lambda xs: 3 ** xs[0]),
+    Case("min_const", [(5, 3)], lambda dy, xs: dy.bmin(xs[0], 0.25), lambda xs: np.minimum(xs[0], 0.25)),
+    Case("max_const", [(5, 3)], lambda dy, xs: dy.bmax(xs[0], np.int64(0)), lambda xs: np.maximum(xs[0], 0)),
     Case("pow_const-0", [(4,)], lambda dy, xs: dy.pow(xs[0], 0), lambda xs: xs[0] ** 0),
 ]
 
@@ -136,6 +170,7 @@ BINARY = [
     *[binary(f"min-{shapes_id(s)}", s, lambda dy, a, b: dy.bmin(a, b), np.minimum) for s in TWO],
     *[binary(f"max-{shapes_id(s)}", s, lambda dy, a, b: dy.bmax(a, b), np.maximum) for s in TWO],
     *[binary(f"pow-{shapes_id(s)}", s, lambda dy, a, b: dy.pow(a, b), np.power, (0.3, -2.0), (2.0, 2.0)) for s in TWO],
+    binary("pow-operator", [(4, 3), (4, 3)], lambda dy, a, b: a**b, np.power, (0.3, -2.0), (2.0, 2.0)),
     binary("div-operator", [(3, 2), (3, 2)], lambda dy, a, b: a / b, np.divide, 0.4, 2.0),
     binary("mul-operator-scalar-left", [(1,), (3, 2)], lambda dy, a, b: a * b, np.multiply),
     binary("mul-operator-scalar-right", [(3, 2), (1,)], lambda dy, a, b: a * b, np.multiply),
@@ -189,6 +224,15 @@ PRODUCTS = [
         for sizes in [[(1, 1, 1, 1, 3), (1, 1, 1, 3, 1), (1, 3, 1, 1, 1), (1, 1, 3, 1, 1), (3, 1, 1, 1, 1)]]
         for s in [[(4,), (4, 3), (3,), (4, 2), (2,)], [(4,), (4, 3), (3, 2), (4, 5), (5, 2)]]
     ],
+    *[
+        Case(
+            f"trace_of_product-{shapes_id([s])}",
+            [s, s],
+            lambda dy, xs: dy.trace_of_product(*xs),
+            lambda xs: np.trace(np.atleast_2d(xs[0].T).T @ np.atleast_2d(xs[1].T)),
+        )
+        for s in [(3, 3), (4, 2), (5,)]
+    ],
     Case("dot_product", [(5,), (5,)], lambda dy, xs: dy.dot_product(*xs), lambda xs: xs[0] @ xs[1]),
     Case(
         "dot_product-matrices",
@@ -225,6 +269,16 @@ INPUTS = [
     inputs("inputTensor-rows", lambda dy: dy.inputTensor(MATRIX.tolist()), lambda: MATRIX),
     inputs("inputTensor-strided", lambda dy: dy.inputTensor(np.repeat(MATRIX, 2, 0)[::2]), lambda: MATRIX),
     inputs("inputMatrix", lambda dy: dy.inputMatrix(MATRIX.ravel(order="F"), (3, 2)), lambda: MATRIX),
+    inputs(
+        "inputTensorTranspose",
+        lambda dy: dy.inputTensorTranspose(MATRIX.ravel(order="F"), (3, 2)),
+        lambda: MATRIX,
+    ),
+    inputs(
+        "sparse_inputTensor",
+        lambda dy: dy.sparse_inputTensor(([0, 2], [1, 0]), [0.5, 2], (3, 2), defval=-1),
+        lambda: np.array([[-1, 0.5], [-1, -1], [2, -1]]),
+    ),
     inputs("matInput", lambda dy: dy.matInput(3, 2), lambda: np.zeros((3, 2))),
 ]
 INPUTS[2] = Case(

@@ -70,3 +70,11 @@ def test_gradient_has_the_mask_of_forward(name: str) -> None:
     y = RANDOM[name](dy, p * 1.0)
     dy.sum_elems(y).backward()
     np.testing.assert_array_equal(p.grad_as_array(), y.npvalue())
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("name", ["dropout", "dropout_batch", "block_dropout", "random_bernoulli"])
+def test_probabilities_are_checked(name: str, p: float, graph) -> None:
+    x = 3 if name == "random_bernoulli" else dy.ones(3)
+    with pytest.raises(ValueError, match=f"{name}: p must be a probability"):
+        getattr(dy, name)(x, p)

@@ -174,3 +174,16 @@ def test_bad_gradient_changes_nothing(bad: float) -> None:
     for have, want in zip([pair.w.as_array(), pair.b.as_array(), pair.e.as_array()], before):
         np.testing.assert_array_equal(have, want)
     assert pair.b.grad_as_array() == pytest.approx(np.full(4, bad), nan_ok=True)
+
+
+@pytest.mark.parametrize(("name", "arguments"), [c for c in CASES if c[1]])
+def test_hyper_parameters_are_numbers(name: str, arguments: dict[str, float]) -> None:
+    model = dy.ParameterCollection()
+    for argument, value in arguments.items():
+        for bad in (str(value), None):
+            with pytest.raises(TypeError):
+                getattr(dy, name)(model, **{argument: bad})
+    trainer = getattr(dy, name)(model)
+    for setter in (trainer.set_learning_rate, trainer.set_clip_threshold):
+        with pytest.raises(TypeError):
+            setter("0.1")

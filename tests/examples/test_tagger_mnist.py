@@ -1,44 +1,21 @@
-"""Each example runs at a small size as its user would run it: as a program of its own."""
+"""The tagger and the digits, at a small size, each run as its user would run it: as a program of its own."""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
 import json
-import os
 import random
 import re
-import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-ENGINE = os.environ.get("EXAMPLES_ENGINE", "dynet_cy")  # dynet: to check the examples against DyNet itself
+from programs import run
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
-
-
-def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "") -> subprocess.CompletedProcess[str]:
-    """Run an example; `prelude` is Python to run in the same process before."""
-    start = f"import runpy, sys; {prelude}; runpy.run_path(sys.argv[0], run_name='__main__')"
-    path = EXAMPLES / script
-    code = f"import sys; sys.argv = sys.argv[1:]; sys.path.insert(0, {str(EXAMPLES)!r}); {start}"
-    command = [sys.executable, "-c", code, str(path)] if prelude else [sys.executable, str(path)]
-    return subprocess.run(
-        [*command, *map(str, args), "--engine", ENGINE],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-        timeout=300,
-    )
 
 
 # -- tagger --------------------------------------------------------------------------------------
@@ -233,26 +210,6 @@ def test_tagger_default_treebank(tmp_path: Path) -> None:
 
 
 # -- mnist ---------------------------------------------------------------------------------------
-
-
-def write_idx(path: Path, shape: tuple[int, ...], values: bytes) -> None:
-    data = bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-
-
-@pytest.fixture
-def digits(tmp_path: Path) -> Path:
-    """Make digits of 12x8 pixels: digit d lights up row d.  The training files are gzipped, the others plain."""
-    rng = random.Random(3)
-    for part, ending, count in [("train", ".gz", 200), ("t10k", "", 40)]:
-        labels = bytes(i % 10 for i in range(count))
-        pixels = bytearray()
-        for label in labels:
-            for row in range(12):
-                pixels += bytes(rng.randrange(180, 256) if row == label else rng.randrange(60) for _ in range(8))
-        write_idx(tmp_path / f"{part}-images-idx3-ubyte{ending}", (count, 12, 8), bytes(pixels))
-        write_idx(tmp_path / f"{part}-labels-idx1-ubyte{ending}", (count,), labels)
-    return tmp_path
 
 
 def accuracies_in(done: subprocess.CompletedProcess[str]) -> list[float]:

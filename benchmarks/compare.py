@@ -1,0 +1,185 @@
+"""Speed of dynet_cy beside DyNet and PyTorch, on programs as people write them.
+
+    python benchmarks/compare.py                                            # dynet_cy alone
+    python benchmarks/compare.py --dynet PYTHON --torch PYTHON --goals      # beside the others
+
+Every form of a program (see `workloads/common.py`) runs in each library in a
+process of its own, on one thread.  The processes take turns, a round each, and
+medians of their CPU time are taken.  All must have the same losses to 1e-4 in
+every round, or the comparison fails.  The peak is what a large float32 product
+reaches in turns with them, and a program's share of it counts its matrix
+products only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import report
+import workloads
+from worker import GEMM
+
+WORKER = Path(__file__).with_name("worker.py")
+TOLERANCE = 1e-4
+
+
+class Child:
+    """A worker."""
+
+    def __init__(self, python: str, library: str, form: str = "", workload: str = "") -> None:
+        self.name = f"{library} {form} {workload}".strip()
+        self.rounds: list[dict[str, float]] = []
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [python, str(WORKER), library, form, workload],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        )
+
+    def round(self) -> dict[str, float]:
+        """Have one round done.
+
+        Raises:
+            RuntimeError: the worker failed; the message has what it wrote.
+        """
+        assert self.process.stdin and self.process.stdout  # noqa: PT018
+        answer = ""
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        if not answer:
+            status = self.process.wait()
+            self.errors.seek(0)
+            raise RuntimeError(f"{self.name}: exit status {status}\n{self.errors.read()}")
+        self.rounds.append(json.loads(answer))
+        return self.rounds[-1]
+
+    @property
+    def seconds(self) -> float:
+        """Median without the first round, which warms up."""
+        return statistics.median(r["seconds"] for r in self.rounds[1:])
+
+    def close(self) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+def same_losses(children: list[Child]) -> None:
+    """Compare the losses of the last round.
+
+    Raises:
+        RuntimeError: they differ.
+    """
+    losses = [child.rounds[-1]["loss"] for child in children]
+    scale = max(1.0, abs(losses[0]))
+    if not all(abs(loss - losses[0]) <= TOLERANCE * scale for loss in losses):  # nan fails too
+        lines = [f"{child.name}: {loss}" for child, loss in zip(children, losses)]
+        raise RuntimeError(f"losses differ in round {len(children[0].rounds)}:\n" + "\n".join(lines))
+
+
+def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
+    """Run a workload in all its forms."""
+    workload = workloads.load(name)
+    gemm = Child(sys.executable, "gemm")
+    children: dict[tuple[str, str], Child] = {}
+    try:
+        for library, python in pythons.items():
+            for form in workload.torch_forms if library == "torch" else workload.dynet_forms:
+                children[library, form] = Child(python, library, form, name)
+        for _ in range(rounds + 1):
+            for child in (gemm, *children.values()):
+                child.round()
+            same_losses(list(children.values()))
+    finally:
+        for child in (gemm, *children.values()):
+            child.close()
+    peak = 2 * GEMM**3 / gemm.seconds
+    forms = [
+        {
+            "library": library,
+            "form": form,
+            "seconds": [r["seconds"] for r in child.rounds[1:]],
+            "median": child.seconds,
+            "result": workload.result(child.seconds),
+            "share_of_peak": workload.flops / child.seconds / peak,
+            "memory": child.rounds[-1]["memory"],
+        }
+        for (library, form), child in children.items()
+    ]
+    return {
+        "workload": name,
+        "title": workload.title,
+        "unit": workload.unit,
+        "peak": peak,
+        "forms": forms,
+        "goals": [goal._asdict() for goal in workload.goals],
+    }
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--workloads", nargs="+", metavar="NAME", default=workloads.NAMES, help=f"of {', '.join(workloads.NAMES)}")
+    add("--rounds", type=int, default=7, help="that count; one more goes before them")
+    add("--dynet", metavar="PYTHON", help="an interpreter that has DyNet (dyNET38)")
+    add("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
+    add("--goals", action="store_true", help="compare with the goals too")
+    add("--json", type=Path, metavar="FILE", help="write all that was measured")
+    add("--plot", type=Path, metavar="FILE", help="draw it (needs matplotlib)")
+    args = parser.parse_args()
+    unknown = set(args.workloads) - set(workloads.NAMES)
+    if unknown or args.rounds < 1:
+        parser.error(f"no workload {', '.join(sorted(unknown))}" if unknown else "--rounds must be at least 1")
+    pythons = {"dynet_cy": sys.executable, "dynet": args.dynet, "torch": args.torch}
+    pythons = {library: python for library, python in pythons.items() if python}
+    measured = []
+    for name in args.workloads:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            measured.append(measure(name, pythons, args.rounds))
+        except RuntimeError as error:
+            sys.exit(f"{name}: {error}")
+        result = {
+            "date": datetime.date.today().isoformat(),
+            "processor": processor(),
+            "rounds": args.rounds,
+            "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE"),
+            "workloads": measured,
+        }
+        if args.json:  # after each workload, so that nothing is lost
+            args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(report.table(result, args.goals))
+    if args.plot:
+        report.plot(result, args.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Tables and a plot of what `compare.py` measured.
+
+python benchmarks/report.py FILE.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = {"dynet_cy": "dynet_cy", "dynet": "DyNet", "torch": "PyTorch"}
+PEERS = ("dynet", "torch")
+Form = dict[str, Any]
+
+
+def fastest(workload: dict[str, Any], *libraries: str, form: str = "") -> Form | None:
+    """The fastest form of some libraries, or their form of that name; None if there is none."""
+    chosen = [f for f in workload["forms"] if f["library"] in libraries and form in ("", f["form"])]
+    return min(chosen, key=lambda f: f["median"], default=None)
+
+
+def ratio(slow: Form | None, fast: Form | None) -> float | None:
+    return slow["median"] / fast["median"] if slow and fast else None
+
+
+def reached(workload: dict[str, Any], goal: dict[str, Any]) -> float | None:
+    """The ratio that a goal is about, None if there is nothing to compare with."""
+    own = fastest(workload, "dynet_cy", form=goal["form"])
+    if goal["over"] == "peak":
+        return own["share_of_peak"] if own else None
+    if goal["over"] == "peers":
+        return ratio(fastest(workload, *PEERS), own)
+    return ratio(fastest(workload, "dynet_cy", form=goal["over"]), own)
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """To some significant digits, without exponents."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
+
+
+def share(form: Form) -> str:
+    return f"{form['share_of_peak']:.0%}".replace("%", " %") if form["share_of_peak"] else ""
+
+
+def cell(form: Form | None) -> str:
+    """A result, the form that had it, and its share of the peak."""
+    if not form:
+        return ""
+    return f"{number(form['result'])} ({', '.join(filter(None, [form['form'], share(form)]))})"
+
+
+def markdown(heads: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def table(result: dict[str, Any], goals: bool = False) -> str:
+    """Markdown: the best form of each library, with the goals if asked for; then all forms."""
+    heads = ["workload", "unit", *LIBRARIES.values(), "to DyNet", "to PyTorch", "plain / autobatch"]
+    best, every = [], []
+    for workload in result["workloads"]:
+        own, *peers = (fastest(workload, library) for library in LIBRARIES)
+        batching = ratio(fastest(workload, "dynet_cy", form="plain"), fastest(workload, "dynet_cy", form="autobatch"))
+        ratios = [number(r) for r in (*(ratio(peer, own) for peer in peers), batching)]
+        row = [workload["title"], workload["unit"], *map(cell, (own, *peers)), *ratios]
+        if goals:
+            row += ["; ".join(g["text"] for g in workload["goals"]), "; ".join(verdicts(workload))]
+        best.append(row)
+        for form in workload["forms"]:
+            spread = max(form["seconds"]) / min(form["seconds"])
+            memory = f"{form['memory'] / 2**20:.0f}"
+            names = [workload["workload"], LIBRARIES[form["library"]], form["form"]]
+            every.append([*names, f"{number(form['result'])} {workload['unit']}", share(form), memory, number(spread)])
+    peak = statistics.median(w["peak"] for w in result["workloads"]) / 1e9
+    text = f"{result['date']}, {result['processor']}, {result['rounds']} rounds, peak {peak:.0f} GFLOP/s\n\n"
+    text += markdown(heads + ["goal", "reached"] * goals, best) + "\n\n"
+    return text + markdown(["workload", "library", "form", "result", "of peak", "MiB", "slowest / fastest"], every)
+
+
+def verdicts(workload: dict[str, Any]) -> list[str]:
+    """For each goal the ratio reached, and whether it is enough."""
+    texts = []
+    for goal in workload["goals"]:
+        now = reached(workload, goal)
+        verdict = "not measured" if now is None else number(now) if now >= goal["least"] else f"**{number(now)}**"
+        texts.append(f"{verdict} of {number(goal['least'])}")
+    return texts
+
+
+# -- plot ----------------------------------------------------------------------------------------
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Draw the speed of the best form of each library, in multiples of the best other library's."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    measured = result["workloads"][::-1]
+    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.7 * len(measured)), layout="constrained")
+    height = 0.8 / len(LIBRARIES)
+    for i, (library, name) in enumerate(LIBRARIES.items()):
+        speeds = []
+        for workload in measured:
+            unit = fastest(workload, *PEERS) or fastest(workload, "dynet_cy")
+            speeds.append(ratio(unit, fastest(workload, library)) or 0)
+        if any(speeds):
+            places = [row - i * height for row in range(len(measured))]
+            bars = axes.barh(places, speeds, height, label=name)
+            axes.bar_label(bars, [f" {s:.2f}" if s else "" for s in speeds], fontsize="small")
+    axes.set_yticks([row - height for row in range(len(measured))], [w["workload"] for w in measured])
+    axes.axvline(1, color="black", linewidth=0.5)
+    axes.set_xlabel("speed, the best of DyNet and PyTorch being 1")
+    axes.set_title(f"{result['processor']}, one thread, {result['date']}", fontsize="medium")
+    axes.legend()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path, help="what `compare.py --json` wrote")
+    parser.add_argument("--goals", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    result = json.loads(args.file.read_text(encoding="utf-8"))
+    print(table(result, args.goals))
+    if args.plot:
+        plot(result, args.plot)
+
+
+if __name__ == "__main__":
+    main()

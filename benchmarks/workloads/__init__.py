@@ -1,0 +1,28 @@
+"""Programs to measure: one file each, the same source for DyNet and dynet_cy, and two forms for PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+
+from workloads.common import Workload
+
+# In the order of the table.
+NAMES = [
+    "chain",
+    "mlp",
+    "tagger",
+    "tagger_letters",
+    "tree_lstm",
+    "parser",
+    "language_model",
+    "seq2seq",
+    "mnist_cnn",
+    "latency",
+]
+
+
+def load(name: str, tiny: bool = False) -> Workload:
+    """Make a workload, at its full size or at a tiny one for tests."""
+    if name not in NAMES:
+        raise ValueError(f"no workload {name!r}: there are {', '.join(NAMES)}")
+    return importlib.import_module(f"workloads.{name}").WORKLOAD(tiny)

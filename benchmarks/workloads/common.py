@@ -1,0 +1,214 @@
+"""What workloads have in common: their declaration, made-up data, and the same numbers for all libraries."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+# Loss of one update in one of the library's forms: an expression, or a tensor.
+Loss = Callable[[str], Any]
+
+
+class Goal(NamedTuple):
+    """What is to be reached.
+
+    Attributes:
+        text: as the table says it.
+        least: the ratio to reach or pass.
+        over: what it is a ratio to: "peers" (the best form of the best of the
+            other libraries), "peak" (of a large product), or a form of dynet_cy.
+        form: the form of dynet_cy that is to reach it; "" for its best.
+    """
+
+    text: str
+    least: float
+    over: str = "peers"
+    form: str = ""
+
+
+class Workload:
+    """A program, its sizes and its data.
+
+    A subclass sets the attributes below, fills `data` in `prepare`, and defines
+    the program twice: `dynet` and `torch`.  Each makes its parameters and
+    returns a function from the name of a form to the loss of one update.
+
+    Forms for DyNet and dynet_cy: "plain" and "autobatch" run the same code, for
+    one example at a time, without and with automatic batching; "minibatch",
+    where it is natural, is batched by hand.  Forms for PyTorch: "eager", for
+    one example at a time, and "batched", in the customary batched or padded
+    form.
+    """
+
+    title: str
+    unit: str  # of the result: what `items` counts, by the second; or a time, see `per_item`
+    per_item = 0.0  # a time for each item is given, this many to the second, rather than items by the second
+    mode = "train"  # "train" is forward, backward and update; "backward" has no update; "forward" is forward alone
+    dynet_forms: tuple[str, ...] = ("plain", "autobatch")
+    torch_forms: tuple[str, ...] = ("eager", "batched")
+    goals: tuple[Goal, ...] = ()
+    sizes: dict[str, int]  # become attributes
+    tiny: dict[str, int]  # sizes for tests
+    learning_rate = 0.1
+    repeat = 1  # updates in a round: many of small ones, so that it lasts
+
+    def __init__(self, tiny: bool = False) -> None:
+        self.rng = np.random.RandomState(1)
+        vars(self).update(self.sizes, **(self.tiny if tiny else {}))
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make up the data."""
+        raise NotImplementedError
+
+    @property
+    def items(self) -> int:
+        """How many items, as in `unit`, an update has."""
+        raise NotImplementedError
+
+    def multiplications(self) -> float:
+        """Multiplications of the matrix products in the forward pass of an update."""
+        raise NotImplementedError
+
+    def result(self, seconds: float) -> float:
+        """What an update that takes so long means, in `unit`."""
+        return self.per_item * seconds / self.items if self.per_item else self.items / seconds
+
+    def multiplications_of_data(self) -> float:
+        """Those of them that multiply data, which need no gradient."""
+        return 0
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of the products of an update: backward has two products for each of forward."""
+        if self.mode == "forward":
+            return 2 * self.multiplications()
+        return 2 * (3 * self.multiplications() - self.multiplications_of_data())
+
+    def dynet(self, dy: Any, pc: Any) -> Loss:
+        """The program for DyNet and dynet_cy."""
+        raise NotImplementedError
+
+    def torch(self, torch: Any, weights: TorchWeights) -> Loss:
+        """The program for PyTorch."""
+        raise NotImplementedError
+
+    # -- data ------------------------------------------------------------------------------------
+
+    def lengths(self, count: int, mean: float, longest: int) -> list[int]:
+        """Lengths as sentences have them: a gamma distribution, most below the mean and some far above."""
+        drawn = self.rng.gamma(3, mean / 3, count)
+        return [int(n) for n in np.clip(np.round(drawn), 2, longest)]
+
+    def words(self, count: int, vocabulary: int) -> list[int]:
+        """Words by Zipf's law, the most frequent one first."""
+        shares = np.cumsum(1 / np.arange(3, vocabulary + 3))
+        return [int(w) for w in np.searchsorted(shares, self.rng.uniform(0, shares[-1], count))]
+
+    def sentences(self, count: int, mean: float, longest: int, vocabulary: int) -> list[list[int]]:
+        return [self.words(n, vocabulary) for n in self.lengths(count, mean, longest)]
+
+
+# -- parameters ----------------------------------------------------------------------------------
+
+
+class Weights:
+    """Initial values, in the order in which a program makes its parameters; tables have an order of their own."""
+
+    def __init__(self) -> None:
+        self._parameters = np.random.RandomState(2)
+        self._tables = np.random.RandomState(3)
+
+    def array(self, *shape: int) -> np.ndarray:
+        return _uniform(self._parameters, shape)
+
+    def rows(self, *shape: int) -> np.ndarray:
+        return _uniform(self._tables, shape)
+
+    def fill(self, pc: Any) -> None:
+        """Set all parameters of a collection of DyNet or dynet_cy."""
+        for parameter in pc.parameters_list():
+            parameter.set_value(self.array(*parameter.shape()))
+        for table in pc.lookup_parameters_list():
+            table.init_from_array(self.rows(*table.shape()))
+
+
+def _uniform(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
+    """Uniform numbers, the smaller the more of them are added up in a product."""
+    fan_in = int(np.prod(shape[:-1])) if len(shape) > 2 else shape[-1]
+    bound = fan_in**-0.5
+    return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+
+class TorchWeights:
+    """Parameters for PyTorch with the numbers that `Weights.fill` writes into a collection, in the same order."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.weights = Weights()
+        self.made: list[Any] = []  # what is trained
+
+    def _train(self, array: np.ndarray) -> Any:
+        parameter = self.torch.nn.Parameter(self.torch.from_numpy(np.ascontiguousarray(array)))
+        self.made.append(parameter)
+        return parameter
+
+    def parameter(self, *shape: int) -> Any:
+        return self._train(self.weights.array(*shape))
+
+    def filters(self, rows: int, columns: int, inputs: int, outputs: int) -> Any:
+        """Filters of a convolution: outputs, inputs, columns, rows, as images are columns by rows here."""
+        return self._train(self.weights.array(rows, columns, inputs, outputs).T)
+
+    def linear(self, outputs: int, inputs: int) -> Callable[[Any], Any]:
+        W, b = self.parameter(outputs, inputs), self.parameter(outputs)
+        return lambda x: self.torch.nn.functional.linear(x, W, b)
+
+    def table(self, rows: int, size: int) -> Callable[[Any], Any]:
+        """A lookup table with sparse gradients, as DyNet has them."""
+        table = self._train(self.weights.rows(rows, size))
+        return lambda x: self.torch.nn.functional.embedding(x, table, sparse=True)
+
+    def _gates(self, module: Any, suffix: str) -> None:
+        """Weights of one cell: Wx, Wh and b with gates i, f, o, g in DyNet, which adds 1 to the bias of f."""
+        hidden = module.hidden_size
+        i, f, o, g = np.arange(4 * hidden).reshape(4, hidden)
+        order = np.concatenate([i, f, g, o])  # PyTorch's
+        for name in ("weight_ih", "weight_hh", "bias_ih"):
+            old = getattr(module, name + suffix)
+            array = self.weights.array(*old.shape)[order]
+            if name == "bias_ih":
+                array[hidden : 2 * hidden] += 1
+            setattr(module, name + suffix, self._train(array))
+        bias = getattr(module, "bias_hh" + suffix)  # DyNet has one bias
+        bias.requires_grad = False
+        bias.zero_()
+
+    def lstm(self, layers: int, inputs: int, hidden: int, bidirectional: bool = False) -> Any:
+        """The counterpart of `BiRNNBuilder(layers, inputs, 2 * hidden, pc, LSTMBuilder)`, or of an LSTMBuilder."""
+        module = self.torch.nn.LSTM(inputs, hidden, layers, batch_first=True, bidirectional=bidirectional)
+        with self.torch.no_grad():
+            for layer in range(layers):
+                for suffix in ("", "_reverse")[: 1 + bidirectional]:
+                    self._gates(module, f"_l{layer}{suffix}")
+        return module
+
+    def lstm_cell(self, inputs: int, hidden: int) -> Any:
+        module = self.torch.nn.LSTMCell(inputs, hidden)
+        with self.torch.no_grad():
+            self._gates(module, "")
+        return module
+
+
+# -- sizes ---------------------------------------------------------------------------------------
+
+
+def lstm_multiplications(steps: int, inputs: int, hidden: int) -> int:
+    return steps * 4 * hidden * (inputs + hidden)
+
+
+def bilstm_multiplications(steps: int, layers: int, inputs: int, hidden: int) -> int:
+    """`hidden` is that of each direction."""
+    first = 2 * lstm_multiplications(steps, inputs, hidden)
+    return first + (layers - 1) * 2 * lstm_multiplications(steps, 2 * hidden, hidden)

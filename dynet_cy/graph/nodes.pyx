@@ -1,0 +1,80 @@
+"""What a graph consists of, for those who want to look at it."""
+
+from typing import NamedTuple
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.graph cimport (
+    COMPUTED, SHARED, ComputationGraph, Expression, Graph, Node, args_of, nodes_of, shape_of,
+    state_of,
+)
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport op_at
+
+from dynet_cy.memory.storage import parameter_names
+
+
+class GraphNode(NamedTuple):
+    """A node of a graph.
+
+    Attributes:
+        number: its place in the order of making, from 0.
+        op: the name of its operation.
+        args: the numbers of the nodes that are its arguments.
+        shape: of its value, without the batch.
+        batch_size: number of batch elements.
+        parameter: the name of the parameter, where it is one, else None.
+        computed: whether it has a value.
+    """
+
+    number: int
+    op: str
+    args: tuple
+    shape: tuple
+    batch_size: int
+    parameter: object
+    computed: bool
+
+
+def nodes(ComputationGraph graph not None):
+    """All nodes of a graph, in the order of making, as a list of GraphNode."""
+    cdef Graph* g = &graph.g
+    cdef Node* x
+    cdef uint32_t i, k
+    found = []
+    for i in range(g.n_nodes):
+        x = nodes_of(g) + i
+        args = tuple([args_of(g, x)[k] for k in range(x.nargs)])
+        name = None
+        if state_of(g)[i] & SHARED:
+            name = parameter_names.get((<Param*>x.object).id, "?")
+        found.append(GraphNode(
+            i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name,
+            bool(state_of(g)[i] & COMPUTED)))
+    return found
+
+
+def expression(ComputationGraph graph not None, uint32_t number):
+    """The expression of a node.
+
+    Raises:
+        IndexError: the graph has no such node.
+    """
+    cdef Expression x
+    if number >= graph.g.n_nodes:
+        raise IndexError(f"expression: the graph has {graph.g.n_nodes} nodes, and none with number {number}")
+    x = Expression.__new__(Expression)
+    x.version = graph.g.version
+    x.slot = graph.g.slot
+    x.index = number
+    return x
+
+
+def number(Expression x not None):
+    """The number of an expression's node in its graph; see `GraphNode`.
+
+    Raises:
+        StaleExpressionError: the expression's graph was renewed.
+    """
+    x.graph()
+    return x.index

@@ -1,0 +1,3 @@
+from dynet_cy.graph.graph import Expression
+
+def constrained_softmax(x: Expression, y: Expression) -> Expression: ...

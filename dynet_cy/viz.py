@@ -1,0 +1,20 @@
+"""DyNet's module `dynet_viz`: a graph is drawn rather than computed.
+
+DyNet's is a second implementation that only keeps track of shapes. This one is dynet_cy itself with its graphs, in
+which nothing is computed either until a value is asked for: build the network, then call `print_graphviz`::
+
+    import dynet_cy.viz as dy
+
+    W = dy.ParameterCollection().add_parameters((2, 3))
+    y = dy.tanh(W * dy.inputVector([1, 2, 3]))
+    dy.print_graphviz(expression_names={y: "y"})
+
+prints a drawing in the language of Graphviz: ``python program.py | dot -Tpdf > graph.pdf``. Values are there too, where
+DyNet's has None. Every name of dynet_cy is here.
+"""
+
+import dynet_cy as _dynet_cy
+from dynet_cy import *  # noqa: F403 - its __all__ is the list
+from dynet_cy.graph.show import dot
+
+__all__ = [*_dynet_cy.__all__, "dot"]

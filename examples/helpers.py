@@ -1,0 +1,74 @@
+"""What the examples share: their options, the choice of the engine, batches, saving a model in one step."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", choices=["dynet_cy", "dynet"], default="dynet_cy", help="dynet: to compare")
+
+
+def import_engine(args: argparse.Namespace, autobatch: bool) -> ModuleType:
+    """Import the engine, to be named dy: its options must be set before.  `--engine dynet` is there to compare."""
+    if args.engine == "dynet":
+        import dynet_config
+
+        dynet_config.set(autobatch=int(autobatch), random_seed=args.seed)
+        import dynet as dy
+    else:
+        import dynet_cy as dy
+        import dynet_cy.config
+
+        dynet_cy.config.set(autobatch=int(autobatch), random_seed=args.seed)
+    return dy
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def save_model(folder: Path, spec: dict, pc) -> None:
+    """Replace the model in a single step, so that whoever loads it finds the old one or the new one, whole.
+
+    The weights go into a file named after their checksum, beside the old ones.  `model.json` holds the
+    spec (all that is needed to build the network again) and names the weights: the moment it is replaced,
+    the new model counts.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / "weights.tmp"
+    pc.save(str(temporary))
+    checksum = hashlib.sha256(temporary.read_bytes()).hexdigest()
+    weights = folder / f"weights-{checksum[:16]}.txt"
+    os.replace(temporary, weights)
+
+    temporary = folder / "model.json.tmp"
+    text = json.dumps({"weights": weights.name, "sha256": checksum, **spec}, ensure_ascii=False)
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, folder / "model.json")
+
+    for old in folder.glob("weights-*.txt"):
+        if old != weights:
+            old.unlink()
+
+
+def load_spec(folder: Path) -> tuple[dict, str]:
+    """Return the spec of a saved model and the name of the file with its weights, whose checksum is right."""
+    spec = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    weights = folder / spec.pop("weights")
+    if hashlib.sha256(weights.read_bytes()).hexdigest() != spec.pop("sha256"):
+        raise ValueError(f"{weights}: damaged: its checksum is not the one in model.json")
+    return spec, str(weights)

@@ -1,0 +1,173 @@
+"""Policy gradients: learns to balance a pole by REINFORCE with a baseline (Williams 1992).
+
+    python reinforce.py                        # CartPole-v1
+    python reinforce.py --env Acrobot-v1
+
+A small network gives the probabilities of the actions; the action is drawn from them.  The graph that played an
+episode is also the one that learns from it: it grows with every step, values are asked for midway, and at the end
+the log probabilities of the actions taken are weighed by the returns that followed, less what was expected.
+Some episodes are played side by side, and the engine runs their networks as one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+from environments import make_environment, mean_return
+from helpers import add_engine_options, import_engine, load_spec, save_model
+from tqdm import tqdm
+
+
+class Network:
+    """Gives the log probabilities of the actions, and the return to expect."""
+
+    def __init__(self, spec: dict) -> None:
+        self.spec = spec
+        self.pc = pc = dy.ParameterCollection()
+        inputs, hidden, actions = spec["observation"], spec["hidden"], spec["actions"]
+        self.W = pc.add_parameters((hidden, inputs))
+        self.b = pc.add_parameters(hidden, init=0)
+        self.W_policy = pc.add_parameters((actions, hidden))
+        self.b_policy = pc.add_parameters(actions, init=0)
+        self.W_value = pc.add_parameters((hidden, inputs))
+        self.b_value = pc.add_parameters(hidden, init=0)
+        self.v = pc.add_parameters((1, hidden))
+
+    def policy(self, observation: np.ndarray) -> dy.Expression:
+        h = dy.tanh(dy.affine_transform([self.b, self.W, dy.inputVector(observation)]))
+        return dy.log_softmax(dy.affine_transform([self.b_policy, self.W_policy, h]))
+
+    def value(self, observation: np.ndarray) -> dy.Expression:
+        h = dy.tanh(dy.affine_transform([self.b_value, self.W_value, dy.inputVector(observation)]))
+        return self.v * h
+
+    def best_action(self, observation: np.ndarray) -> int:
+        dy.renew_cg()
+        return int(self.policy(observation).npvalue().argmax())
+
+
+class Episode:
+    """An episode under way."""
+
+    def __init__(self, environment, seed: int) -> None:
+        self.environment = environment
+        self.observation, _ = environment.reset(seed=seed)
+        self.log_probabilities: list[dy.Expression] = []  # of the actions taken
+        self.values: list[dy.Expression] = []
+        self.rewards: list[float] = []
+        self.over = False
+
+    def step(self, scores: dy.Expression, value: dy.Expression, rng: np.random.Generator) -> None:
+        """Draw an action and take it."""
+        probabilities = np.exp(scores.npvalue().astype(np.float64))
+        action = int(rng.choice(len(probabilities), p=probabilities / probabilities.sum()))
+        self.observation, reward, terminated, truncated, _ = self.environment.step(action)
+        self.log_probabilities.append(dy.pick(scores, action))
+        self.values.append(value)
+        self.rewards.append(float(reward))
+        self.over = terminated or truncated
+
+    def returns(self, discount: float) -> list[float]:
+        """Return for each step the discounted sum of the rewards from it on."""
+        found: list[float] = []
+        for reward in reversed(self.rewards):
+            found.append(reward + discount * (found[-1] if found else 0.0))
+        return found[::-1]
+
+
+def play(network: Network, environments: list, seed: int, rng: np.random.Generator) -> list[Episode]:
+    """Play an episode in each environment, in step, in one graph."""
+    dy.renew_cg()
+    episodes = [Episode(environment, seed + i) for i, environment in enumerate(environments)]
+    while under_way := [episode for episode in episodes if not episode.over]:
+        scores = [network.policy(episode.observation) for episode in under_way]
+        values = [network.value(episode.observation) for episode in under_way]
+        dy.forward(scores)
+        for episode, s, v in zip(under_way, scores, values):
+            episode.step(s, v, rng)
+    return episodes
+
+
+def loss(episodes: list[Episode], discount: float) -> dy.Expression:
+    """Return the mean over all steps: minus log probability times advantage, and the error of the value."""
+    returns = np.array([r for episode in episodes for r in episode.returns(discount)])
+    values = [value for episode in episodes for value in episode.values]
+    log_probabilities = [p for episode in episodes for p in episode.log_probabilities]
+    scale = (1 - discount**100) / (1 - discount) if discount < 1 else 100  # values are learned as parts of this
+    targets = returns / scale
+    dy.forward(values)
+    advantages = targets - np.array([value.scalar_value() for value in values])
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    gains = [p * float(a) for p, a in zip(log_probabilities, advantages)]
+    errors = [dy.square(value - float(target)) for value, target in zip(values, targets)]
+    return (dy.esum(errors) - dy.esum(gains)) / len(values)
+
+
+def train(network: Network, environments: list, args: argparse.Namespace) -> None:
+    trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
+    rng = np.random.default_rng(args.seed)
+    recent: deque[float] = deque(maxlen=100)
+    steps, start, shown = 0, time.perf_counter(), 0
+    with tqdm(total=args.episodes, unit="episode", leave=False, disable=None) as bar:
+        for played in range(0, args.episodes, len(environments)):
+            episodes = play(network, environments[: args.episodes - played], args.seed + played, rng)
+            error = loss(episodes, args.discount)
+            error.forward()
+            error.backward()
+            trainer.update()
+            recent.extend(sum(episode.rewards) for episode in episodes)
+            steps += sum(len(episode.rewards) for episode in episodes)
+            bar.set_postfix(mean=f"{np.mean(recent):.1f}", refresh=False)
+            bar.update(len(episodes))
+            now = played + len(episodes)
+            if now // args.report > shown or now == args.episodes:
+                shown = now // args.report
+                seconds = time.perf_counter() - start
+                print(
+                    f"episode {now}: mean return of the last {len(recent)} {np.mean(recent):.1f}, "
+                    f"{steps} steps, {seconds:.1f} s, {steps / seconds:.0f} steps/s",
+                    flush=True,
+                )
+
+
+def main() -> None:
+    global dy
+    parser = argparse.ArgumentParser(
+        description="Learn to act by REINFORCE.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
+    parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/reinforce"))
+    parser.add_argument("--episodes", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=8, help="episodes played side by side, for each update")
+    parser.add_argument("--report", type=int, default=100, help="episodes between two reports")
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--discount", type=float, default=0.99)
+    parser.add_argument("--learning-rate", type=float, default=0.01)
+    add_engine_options(parser)
+    args = parser.parse_args()
+    try:
+        environments = [make_environment(args.env) for _ in range(args.batch)]
+        dy = import_engine(args, autobatch=True)
+        observation = environments[0].observation_space.shape[0]
+        actions = int(environments[0].action_space.n)
+        network = Network({"observation": observation, "actions": actions, "hidden": args.hidden})
+        train(network, environments, args)
+        save_model(args.model, network.spec, network.pc)
+        spec, weights = load_spec(args.model)
+        network = Network(spec)
+        network.pc.populate(weights)
+        found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
+        print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"reinforce.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("reinforce.py: interrupted")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""A language model: an LSTM that predicts each word, or letter, from those before it.
+
+    python rnnlm.py                                            # words of two Turkish treebanks
+    python rnnlm.py --unit letter                              # their letters
+    python rnnlm.py --train train.txt.gz --dev dev.txt.gz      # text, a sentence a line
+    python rnnlm.py --batching manual                          # the same network on minibatch tensors
+
+`--batching auto` writes the loss of one sentence and leaves it to the engine to run the sentences of a
+minibatch together.  `--batching manual` does by hand what that saves: it pads the sentences to one length, looks
+up a column of words at a time, and masks the losses of the padding.  Both give the same numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import math
+import random
+import sys
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+
+from conllu import default_treebanks, read_conllu
+from helpers import add_engine_options, batches, import_engine, load_spec, save_model
+from tqdm import tqdm
+
+END, UNKNOWN = 0, 1  # the ids of the end of a sentence (also its beginning), and of all rare words
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def read_text(path: Path) -> list[list[str]]:
+    """Return the words of each line that is not empty, of plain text or gzipped."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            sentences = [words for words in map(str.split, lines) if words]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from error
+    if not sentences:
+        raise ValueError(f"{path}: no words")
+    return sentences
+
+
+def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the sentences to train on and those to measure with: without --dev, every tenth."""
+    if args.train:
+        training = read_text(args.train)
+    else:
+        training = [words for path in default_treebanks() for words, _ in read_conllu(path)]
+    if args.dev:
+        dev = read_text(args.dev)
+    else:
+        dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
+        if not training:
+            raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
+    training, dev = training[: args.limit], dev[: args.limit]
+    if args.unit == "letter":
+        training, dev = ([list(" ".join(words)) for words in sentences] for sentences in (training, dev))
+    return training, dev
+
+
+# -- the network ---------------------------------------------------------------------------------
+
+
+class LanguageModel:
+    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+
+    def __init__(self, spec: dict) -> None:
+        self.spec = spec
+        self.ids = {token: i for i, token in enumerate(spec["vocabulary"], start=2)}
+        self.pc = pc = dy.ParameterCollection()
+        size = len(self.ids) + 2
+        self.vectors = pc.add_lookup_parameters((size, spec["dim"]))
+        self.lstm = dy.LSTMBuilder(spec["layers"], spec["dim"], spec["hidden"], pc)
+        self.W = pc.add_parameters((size, spec["hidden"]))
+        self.b = pc.add_parameters(size, init=0)
+
+    def encode(self, sentence: list[str]) -> list[int]:
+        """Return the ids of a sentence, with the end."""
+        return [self.ids.get(token, UNKNOWN) for token in sentence] + [END]
+
+    def start(self, training: bool):
+        """Return the state of the LSTM before the first input."""
+        self.lstm.set_dropout(self.spec["dropout"] if training else 0)
+        return self.lstm.initial_state()
+
+    def scores(self, output: dy.Expression) -> dy.Expression:
+        """Return the scores of all tokens to come next, for an output of the LSTM."""
+        return dy.affine_transform([self.b, self.W, output])
+
+    def loss_auto(self, sentences: list[list[int]], training: bool) -> dy.Expression:
+        """Return the loss summed over all tokens: written for one sentence after the other."""
+        losses = []
+        start = self.start(training)
+        for sentence in sentences:
+            inputs = [self.vectors[token] for token in [END, *sentence[:-1]]]
+            for output, token in zip(start.transduce(inputs), sentence):
+                losses.append(dy.pickneglogsoftmax(self.scores(output), token))
+        return dy.esum(losses)
+
+    def loss_manual(self, sentences: list[list[int]], training: bool) -> dy.Expression:
+        """Return the same, written for the whole minibatch, token by token."""
+        length = max(map(len, sentences))
+        padded = [sentence + [END] * (length - len(sentence)) for sentence in sentences]
+        columns = [list(column) for column in zip(*padded)]
+        inputs = [dy.lookup_batch(self.vectors, column) for column in [[END] * len(sentences), *columns[:-1]]]
+        losses = []
+        for i, (output, column) in enumerate(zip(self.start(training).transduce(inputs), columns)):
+            loss = dy.pickneglogsoftmax_batch(self.scores(output), column)
+            mask = [float(i < len(sentence)) for sentence in sentences]
+            if not all(mask):
+                loss = loss * dy.reshape(dy.inputVector(mask), (1,), batch_size=len(mask))
+            losses.append(loss)
+        return dy.sum_batches(dy.esum(losses))
+
+    def sample(self, rng: random.Random, longest: int = 60) -> list[str]:
+        """Draw a sentence: each token is drawn from the distribution that the network gives, and is its next input."""
+        dy.renew_cg()
+        tokens: list[str] = []
+        state, token = self.start(training=False), END
+        while len(tokens) < longest:
+            state = state.add_input(self.vectors[token])
+            probabilities = dy.softmax(self.scores(state.output())).vec_value()
+            probabilities[UNKNOWN] = 0
+            token = rng.choices(range(len(probabilities)), probabilities)[0]
+            if token == END:
+                break
+            tokens.append(self.spec["vocabulary"][token - 2])
+        return tokens
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def minibatches(sentences: list[list[int]], size: int, rng: random.Random | None = None) -> list[list[list[int]]]:
+    """Put sentences of like length together, which spares the manual way padding; shuffle all that may be."""
+    shuffled = rng.sample(sentences, len(sentences)) if rng else sentences
+    found = list(batches(sorted(shuffled, key=len), size))
+    if rng:
+        rng.shuffle(found)
+    return found
+
+
+def perplexity(model: LanguageModel, sentences: list[list[int]], args: argparse.Namespace) -> float:
+    """Return e to the mean loss of all tokens, ends of sentences and unknown words included."""
+    loss_of = model.loss_auto if args.batching == "auto" else model.loss_manual
+    total = 0.0
+    for batch in minibatches(sentences, args.batch):
+        dy.renew_cg()
+        total += loss_of(batch, training=False).scalar_value()
+    return math.exp(total / sum(map(len, sentences)))
+
+
+def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]], args: argparse.Namespace) -> None:
+    """Train for all epochs; halve the learning rate after an epoch that is not better, save after one that is."""
+    trainer = dy.AdamTrainer(model.pc, alpha=args.learning_rate)
+    trainer.set_clip_threshold(5.0)
+    loss_of = model.loss_auto if args.batching == "auto" else model.loss_manual
+    rng = random.Random(args.seed)
+    total = sum(map(len, training))
+    best = math.inf
+    for epoch in range(1, args.epochs + 1):
+        summed, start = 0.0, time.perf_counter()
+        with tqdm(total=total, desc=f"epoch {epoch}", unit=args.unit, leave=False, disable=None) as bar:
+            for batch in minibatches(training, args.batch, rng):
+                count = sum(map(len, batch))
+                dy.renew_cg()
+                loss = loss_of(batch, training=True) / count
+                value = loss.scalar_value()
+                loss.backward()
+                trainer.update()
+                summed += value * count
+                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                bar.update(count)
+        seconds = time.perf_counter() - start
+        found = perplexity(model, dev, args)
+        print(
+            f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} {args.unit}s/s, "
+            f"dev perplexity {found:.2f}",
+            flush=True,
+        )
+        if found < best:
+            best = found
+            save_model(args.model, model.spec, model.pc)
+        else:
+            trainer.learning_rate /= 2
+    print(f"best dev perplexity {best:.2f}, model saved in {args.model}")
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Train a language model.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    add = parser.add_argument
+    add("--train", type=Path, metavar="FILE", help="text, a sentence a line, plain or .gz; else turkish-treebanks")
+    add("--dev", type=Path, metavar="FILE", help="text; else every tenth sentence of the training text")
+    add("--limit", type=int, metavar="N", help="use the first N sentences of each only")
+    add("--unit", choices=["word", "letter"], default="word", help="what to predict")
+    add("--batching", choices=["auto", "manual"], default="auto")
+    add("--model", type=Path, metavar="DIR", default=Path("runs/rnnlm"))
+    add("--rare", type=int, default=1, help="words that occur this often or less are unknown words")
+    add("--epochs", type=int, default=8)
+    add("--batch", type=int, default=32, help="sentences in a minibatch")
+    add("--dim", type=int, default=128, help="of the vectors looked up")
+    add("--hidden", type=int, default=256)
+    add("--layers", type=int, default=1)
+    add("--dropout", type=float, default=0.3)
+    add("--learning-rate", type=float, default=0.002)
+    add("--samples", type=int, default=3, help="sentences to draw from the model at the end")
+    add_engine_options(parser)
+    return parser.parse_args()
+
+
+def main() -> None:
+    global dy
+    args = parse()
+    try:
+        training, dev = read_sentences(args)
+        dy = import_engine(args, args.batching == "auto")
+        counts = Counter(token for sentence in training for token in sentence)
+        spec = {"vocabulary": [token for token, count in counts.items() if count > args.rare]}
+        spec.update({name: getattr(args, name) for name in ("unit", "dim", "hidden", "layers", "dropout")})
+        model = LanguageModel(spec)
+        unknown = sum(token not in model.ids for sentence in dev for token in sentence) / sum(map(len, dev))
+        print(
+            f"{args.batching} batching: {len(training)} training and {len(dev)} dev sentences, "
+            f"{len(model.ids)} {args.unit}s in the vocabulary, {unknown:.1%} of dev unknown"
+        )
+        train(model, [model.encode(s) for s in training], [model.encode(s) for s in dev], args)
+        spec, weights = load_spec(args.model)
+        model = LanguageModel(spec)
+        model.pc.populate(weights)
+        rng = random.Random(args.seed)
+        for _ in range(args.samples):
+            print("sample:", (" " if args.unit == "word" else "").join(model.sample(rng)))
+    except (OSError, ValueError) as error:
+        sys.exit(f"rnnlm.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("rnnlm.py: interrupted")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The other examples, at a small size, each run as its user would run it."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from programs import numbers, output, run
+
+pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+
+
+def test_xor(tmp_path: Path) -> None:
+    text = output("xor.py", cwd=tmp_path)
+    outputs = numbers(r"^\d xor \d = ([\d.]+) ", text)
+    assert [round(x) for x in outputs] == [0, 1, 1, 0]
+    assert numbers(r"^step 2000: mean loss ([\d.]+)$", text)[0] < 0.1
+
+
+# -- rnnlm ---------------------------------------------------------------------------------------
+
+DRY = ["--dropout", 0, "--samples", 0]
+SMALL_LM = ["--dim", 16, "--hidden", 32, "--batch", 8, "--learning-rate", 0.02]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of a small grammar, whose verbs agree with their subjects some words before."""
+    rng = random.Random(1)
+    lines = []
+    for _ in range(160):
+        ending = rng.choice(["", "s"])
+        lines.append(f"the {'old ' * rng.randrange(4)}dog{ending} bark{'' if ending else 's'}")
+    path = tmp_path_factory.mktemp("text") / "text.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path
+
+
+@pytest.mark.parametrize("unit", ["word", "letter"])
+def test_rnnlm(text: Path, tmp_path: Path, unit: str) -> None:
+    found = output(
+        "rnnlm.py", "--train", text, "--unit", unit, "--epochs", 4, "--dropout", 0.1, *SMALL_LM, cwd=tmp_path
+    )
+    perplexities = numbers(r"^epoch \d: .*, \d+ \w+/s, dev perplexity ([\d.]+)$", found)
+    assert len(perplexities) == 4
+    # The entropy of a sentence is that of 2 endings and 4 numbers of "old": 8 ** (1 / 5.5 words).
+    assert perplexities[-1] < (1.8 if unit == "word" else 1.4)
+    samples = re.findall(r"^sample: (.*)$", found, re.M)
+    assert len(samples) == 3
+    if unit == "word":
+        assert all(re.fullmatch(r"the( old){0,5} dogs? barks?", sample) for sample in samples)
+
+
+def test_rnnlm_ways_to_batch_agree(text: Path, tmp_path: Path) -> None:
+    found = {}
+    for batching in ("auto", "manual"):
+        args = ["--train", text, "--dev", text, "--limit", 100, "--epochs", 2, *SMALL_LM, *DRY]
+        printed = output("rnnlm.py", *args, "--batching", batching, cwd=tmp_path)
+        found[batching] = numbers(r"(?:loss|dev perplexity) ([\d.]+)", printed)
+    assert len(found["auto"]) == 5  # two of each epoch, and the best
+    assert found["auto"] == pytest.approx(found["manual"], rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "no words"), (b"\xff\n", "not UTF-8"), (b"one\n", "one sentence only")],
+)
+def test_rnnlm_bad_text(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    done = run("rnnlm.py", "--train", path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"rnnlm.py: {path}: ")
+    assert message in done.stderr
+
+
+# -- seq2seq -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def inflector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a language of three letters: the plural doubles the first letter, the past ends with -d."""
+    folder = tmp_path_factory.mktemp("inflector")
+    rng = random.Random(1)
+    lines = []
+    for _ in range(400):
+        lemma = "".join(rng.choices("abc", k=rng.randint(1, 4)))
+        form, tags = rng.choice([(lemma[0] + lemma, "N;PL"), (lemma + "d", "V;PST")])
+        lines.append(f"{lemma}\t{form}\t{tags}\n")
+    (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
+    sizes = ["--dim", 16, "--hidden", 24, "--attention", 16, "--epochs", 8, "--dropout", 0, "--learning-rate", 0.02]
+    found = output("seq2seq.py", "--train", "train.tsv", "--model", "model", *sizes, cwd=folder)
+    assert "360 training and 40 dev pairs" in found
+    assert max(numbers(r"^epoch \d: .*dev accuracy ([\d.]+)%$", found)) > 80
+    assert numbers(r"^best model, beam of 5: dev accuracy ([\d.]+)%", found)[0] > 80
+    return folder
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_seq2seq_inflects(inflector: Path, beam: int) -> None:
+    args = ["inflect", "--model", "model", "--beam", beam]
+    done = run("seq2seq.py", *args, cwd=inflector, stdin="abc N;PL\nbca V;PST\ncab N;PL\n")
+    assert done.returncode == 0, done.stderr
+    right = [a == b for a, b in zip(done.stdout.split(), ["aabc", "bcad", "ccab"])]
+    assert sum(right) >= 2
+    assert len(right) == 3
+
+
+def test_seq2seq_bad_files(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("think\tthought\tV;PST\nthink\tthought\n", encoding="utf-8")
+    done = run("seq2seq.py", "--train", path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"seq2seq.py: {path}, line 2: expected lemma, form and tags")
+
+
+def test_seq2seq_on_lemminflect(tmp_path: Path) -> None:
+    try:
+        metadata.distribution("lemminflect")
+    except metadata.PackageNotFoundError:
+        pytest.skip("lemminflect is not there")
+    found = output("seq2seq.py", "--pairs", 300, "--epochs", 1, "--beam", 2, cwd=tmp_path)
+    assert "300 training and 30 dev pairs" in found
+    assert found.count(" -> ") == 5
+
+
+# -- vae and early_exit --------------------------------------------------------------------------
+
+
+def test_vae(digits: Path) -> None:
+    args = [
+        "--data",
+        ".",
+        "--epochs",
+        40,
+        "--batch",
+        16,
+        "--hidden",
+        32,
+        "--code",
+        4,
+        "--learning-rate",
+        0.01,
+        "--draw",
+        3,
+    ]
+    found = output("vae.py", *args, cwd=digits)
+    elbos = numbers(r"^epoch \d+: .*test ELBO ([-\d.]+) ", found)
+    assert len(elbos) == 40
+    # In the fixture 88 pixels are about 0.12 and 8 about 0.85: 35 nats, and 2.3 for the digit.  Without a code: 47.
+    assert elbos[0] < -46
+    assert -42 < elbos[-1] < -36
+    parts = re.findall(r"test ELBO ([-\d.]+) \(pixels ([\d.]+), KL ([\d.]+)\)", found)
+    assert all(float(a) == pytest.approx(-float(b) - float(c), abs=0.02) for a, b, c in parts)
+    assert float(parts[-1][2]) > 1  # the code says something about the image
+    drawn = found.splitlines()[-12:]
+    assert {len(line) for line in drawn} == {3 * 2 * 8 + 2 * 2}
+
+
+def test_early_exit(digits: Path) -> None:
+    args = ["--data", ".", "--epochs", 8, "--layers", 4, "--hidden", 32, "--learning-rate", 0.01]
+    found = output("early_exit.py", *args, cwd=digits)
+    pattern = r"^threshold ([\d.]+): ([\d.]+) layers an image, accuracy ([\d.]+)%, left after each layer: ([\d ]+)$"
+    rows = re.findall(pattern, found, re.M)
+    depths = [float(depth) for _, depth, _, _ in rows]
+    assert len(rows) == 7
+    assert depths == sorted(depths)
+    assert depths[0] < 2
+    assert depths[-1] == 4
+    assert all(sum(map(int, counts.split())) == 40 for *_, counts in rows)
+    assert float(rows[3][2]) > 90
+
+
+def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
+    args = ["--data", ".", "--epochs", 2, "--layers", 3, "--hidden", 16]
+    found = [
+        numbers(r"(?:loss|accuracy) ([\d.]+)", output("early_exit.py", *args, *more, cwd=digits))
+        for more in ([], ["--no-autobatch"])
+    ]
+    assert len(found[0]) == 2 * 2 + 7
+    assert found[0] == pytest.approx(found[1], rel=1e-2)

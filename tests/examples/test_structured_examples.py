@@ -1,0 +1,385 @@
+"""The parsers, the recognizer of names and the Tree-LSTM, at a small size, each run as its user would run it.
+
+What they compute by algorithms of their own is compared here with trying all possibilities.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import random
+import re
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from programs import EXAMPLES, numbers, output, run
+
+import dynet_cy as dy
+
+pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+
+DRY = ["--dropout", 0, "--word-dropout", 0]
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch):
+    """Import a module of the examples, to call its functions."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def load(name: str) -> ModuleType:
+        module = importlib.import_module(name)
+        monkeypatch.setattr(module, "dy", dy, raising=False)
+        return module
+
+    return load
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+NOUNS, VERBS = ["dog", "cat", "bird", "çiçek"], ["sees", "likes", "finds"]
+ENGLISH = [("DET", 2, "det"), ("NOUN", 3, "nsubj"), ("VERB", 0, "root"), ("DET", 5, "det"), ("NOUN", 3, "obj")]
+CROSSING = "1\ta\t_\tDET\t_\t_\t3\tdet\t_\t_\n2\tb\t_\tNOUN\t_\t_\t4\tobj\t_\t_\n" + (
+    "3\tc\t_\tNOUN\t_\t_\t0\troot\t_\t_\n4\td\t_\tVERB\t_\t_\t3\tacl\t_\t_\n\n"
+)
+
+
+def write_treebank(path: Path, count: int, seed: int) -> Path:
+    """Write sentences such as `every dog sees Alice Smith`, and before them one whose arcs cross."""
+    rng, lines = random.Random(seed), [CROSSING]
+    for _ in range(count):
+        words = [*rng.choices(["the", "a", "every"]), *rng.choices(NOUNS), *rng.choices(VERBS)]
+        columns = ENGLISH
+        if rng.random() < 0.5:
+            words += [*rng.choices(["the", "a"]), *rng.choices(NOUNS)]
+        else:
+            words += [*rng.choices(["Alice", "Bob"]), *rng.choices(["Smith", "Jones"])]
+            columns = [*ENGLISH[:3], ("PROPN", 3, "obj"), ("PROPN", 4, "flat")]
+        for i, (word, (tag, head, relation)) in enumerate(zip(words, columns), start=1):
+            lines.append(f"{i}\t{word}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_\n")
+        lines.append("\n")
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    folder = tmp_path_factory.mktemp("treebank")
+    files = (write_treebank(folder / f"{name}.conllu", n, n) for name, n in [("train", 80), ("dev", 15)])
+    return [argument for pair in zip(["--train", "--dev"], files) for argument in pair]
+
+
+SMALL: dict[str, list[object]] = {
+    "graph_parser.py": ["--hidden", 16, "--layers", 1, "--arc-dim", 16, "--label-dim", 16],
+    "transition_parser.py": ["--hidden", 16, "--layers", 1, "--mlp-dim", 24],
+    "stack_lstm_parser.py": ["--hidden", 20, "--tree-dim", 20, "--action-dim", 8],
+    "ner.py": ["--hidden", 16, "--letter-dim", 8, "--letter-hidden", 8],
+    "tree_lstm.py": ["--hidden", 24],
+}
+LEARN = ["--word-dim", 16, "--batch", 8, "--learning-rate", 0.02, "--dropout", 0.1]
+PARSERS = [name for name in SMALL if "parser" in name]
+
+
+# -- parsers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", PARSERS)
+def test_parser_learns_and_parses(script: str, treebank: list[object], tmp_path: Path) -> None:
+    text = output(script, *treebank, "--epochs", 6, "--tag-dim", 8, *LEARN, *SMALL[script], cwd=tmp_path)
+    left_out = 0 if script == "graph_parser.py" else 1
+    assert f"{81 - left_out} training and 16 dev sentences ({left_out} more cannot be learnt from)" in text
+    scores = numbers(r"^epoch \d: loss [\d.]+, .* words/s, dev UAS [\d.]+%, LAS ([\d.]+)%$", text)
+    assert max(scores) > 90  # of the 79 words of dev, the 4 of the sentence whose arcs cross may be wrong
+
+    model = tmp_path / "runs" / script[:-3]
+    assert (model / "model.json").exists()
+    wanted = write_treebank(tmp_path / "text.conllu", 2, 5).read_text(encoding="utf-8").split("\n\n", 1)[1]
+    (tmp_path / "text.conllu").write_text(re.sub(r"\d+\t\w+\t_\t_$", "_\t_\t_\t_", wanted, flags=re.M), "utf-8")
+    assert output(script, "parse", "--model", model, tmp_path / "text.conllu", cwd=tmp_path) == wanted
+
+
+def test_parser_wrong_trees(example, tmp_path: Path) -> None:
+    good = "1\tdog\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tbarks\t_\tVERB\t_\t_\t0\troot\t_\t_\n"
+    for change, message in [
+        (("\t0\troot", "\t1\troot"), "line 3: the sentence that ends here has not one root, or a cycle"),
+        (("\t2\tnsubj", "\t0\tnsubj"), "line 3: the sentence that ends here has not one root, or a cycle"),
+        (("\t2\tnsubj", "\t3\tnsubj"), "line 3: in the sentence that ends here, no word '3', a HEAD"),
+        (("\t2\tnsubj", "\t-1\tnsubj"), "line 3: in the sentence that ends here, no word '-1', a HEAD"),
+        (("nsubj", "_"), "line 1: no DEPREL for the word 'dog'"),
+    ]:
+        (tmp_path / "bad.conllu").write_text(good.replace(*change) + "\n")
+        with pytest.raises(ValueError, match=re.escape(f"bad.conllu, {message}")):
+            example("conllu").read_trees(tmp_path / "bad.conllu")
+
+
+def test_parser_without_a_tree_to_learn_from(tmp_path: Path) -> None:
+    (tmp_path / "crossing.conllu").write_text(CROSSING * 2)
+    done = run("transition_parser.py", "--train", tmp_path / "crossing.conllu", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no sentence that can be learnt from" in done.stderr
+
+
+def all_trees(example, words: int) -> list[tuple[int, ...]]:
+    is_tree = example("conllu").is_tree
+    return [heads for heads in itertools.product(range(words + 1), repeat=words) if is_tree(list(heads))]
+
+
+def test_best_tree(example) -> None:
+    rng = np.random.default_rng(1)
+    best_tree = example("graph_parser").best_tree
+    for words in (1, 2, 3, 4, 5):
+        trees = all_trees(example, words)
+        for _ in range(30):
+            scores = rng.normal(size=(words + 1, words))
+            best = max(trees, key=lambda heads: sum(scores[head, j] for j, head in enumerate(heads)))
+            assert best_tree(scores) == list(best)
+        assert example("conllu").is_tree(best_tree(np.zeros((words + 1, words))))
+
+
+def crosses(heads: tuple[int, ...]) -> bool:
+    arcs = [tuple(sorted(arc)) for arc in enumerate(heads, start=1)]
+    return any(a < c < b < d for a, b in arcs for c, d in arcs)
+
+
+def test_the_oracle_makes_all_trees_without_crossing_arcs(example) -> None:
+    arc_standard, conllu = example("arc_standard"), example("conllu")
+    for words in (1, 2, 3, 4, 5):
+        for heads in all_trees(example, words):
+            tree = conllu.Tree(["w"] * words, ["t"] * words, list(heads), [f"r{i}" for i in range(words)])
+            actions = arc_standard.oracle(tree)
+            assert (actions is None) == crosses(heads)
+            if actions is not None:
+                now = arc_standard.Configuration(words)
+                for action in actions:
+                    assert action[0] in now.allowed()
+                    now.apply(action)
+                assert now.over()
+                assert len(actions) == 2 * words
+                assert (now.heads[1:], now.relations[1:]) == (tree.heads, tree.relations)
+
+
+def test_all_ways_of_allowed_actions_end_in_a_tree(example) -> None:
+    arc_standard, conllu = example("arc_standard"), example("conllu")
+    rng = random.Random(2)
+    for _ in range(200):
+        now = arc_standard.Configuration(rng.randrange(1, 8))
+        while not now.over():
+            now.apply((rng.choice(sorted(now.allowed())), "r"))
+        assert conllu.is_tree(now.heads[1:])
+
+
+def test_stack_lstm_follows_the_stack(example, graph) -> None:
+    """After each action the states are those of LSTMs that read what there is on the stack and in the buffer."""
+    arc_standard, parser = example("arc_standard"), example("stack_lstm_parser")
+    sizes = {"word_dim": 4, "tag_dim": 2, "action_dim": 3, "tree_dim": 5, "hidden": 6, "seed": 1}
+    net = parser.build(dy, {"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r"], **sizes})
+    state = parser.State(net, ["a", "b", "c"], ["T"] * 3)
+    words, left, right = list(state.words), ("left", "r"), ("right", "r")
+    trees, taken = [net.root], [net.begin]
+    for action in [arc_standard.SHIFT, arc_standard.SHIFT, left, arc_standard.SHIFT, right, right]:
+        if action == arc_standard.SHIFT:
+            trees.append(words.pop(0))
+        else:
+            top, below = trees.pop(), trees.pop()
+            head, child = (top, below) if action == left else (below, top)
+            arc = net.arc * net.arc_vectors[net.ids[action]]
+            trees.append(dy.tanh(net.head * head + net.child * child + arc + net.compose_bias))
+        taken.append(net.action_vectors[net.ids[action]])
+        state.take(action)
+        for found, builder, inputs in [
+            (state.stack, net.stack, trees),
+            (state.buffer, net.buffer, [net.end, *words[::-1]]),
+            (state.history, net.history, taken),
+        ]:
+            wanted = builder.initial_state().transduce(inputs)[-1]
+            np.testing.assert_allclose(found.output().npvalue(), wanted.npvalue(), rtol=1e-4, atol=1e-6)
+    assert state.configuration.heads[1:] == [2, 0, 2]
+    assert not state.configuration.allowed()
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def test_ner_on_the_names_of_a_treebank(treebank: list[object], tmp_path: Path) -> None:
+    text = output("ner.py", *treebank, "--epochs", 5, *LEARN, *SMALL["ner.py"], cwd=tmp_path)
+    assert "tags B-NAME I-NAME O" in text
+    scores = numbers(r"^epoch \d: .* words/s, dev precision [\d.]+%, recall [\d.]+%, F1 ([\d.]+)%$", text)
+    assert max(scores) > 90
+    (tmp_path / "text").write_text("the dog likes Bob Jones\n\n", encoding="utf-8")
+    tagged = output("ner.py", "tag", "--model", tmp_path / "runs" / "ner", tmp_path / "text", cwd=tmp_path)
+    assert tagged == "the/O dog/O likes/O Bob/B-NAME Jones/I-NAME\n\n"
+
+
+def test_ner_reads_columns_and_lines(example, tmp_path: Path) -> None:
+    ner = example("ner")
+    (tmp_path / "a.conll").write_text(
+        "-DOCSTART- -X- O\n\nBob NNP I-PER\nsees VBZ O\nMad NNP I-PER\nMax NNP B-PER\n\n"
+        "Paris NNP I-LOC\nBob NNP I-PER\n"
+    )
+    (tmp_path / "a.txt").write_text("Bob|I-PER sees|O Mad|I-PER Max|B-PER\nParis|I-LOC Bob|I-PER\n")
+    wanted = [
+        (["Bob", "sees", "Mad", "Max"], ["B-PER", "O", "B-PER", "B-PER"]),
+        (["Paris", "Bob"], ["B-LOC", "B-PER"]),
+    ]
+    assert ner.read_tagged(tmp_path / "a.conll") == wanted
+    assert ner.read_tagged(tmp_path / "a.txt") == wanted
+    assert ner.entities(["B-A", "I-A", "I-B", "O", "I-A", "B-A"]) == {
+        (0, 2, "A"),
+        (2, 3, "B"),
+        (4, 5, "A"),
+        (5, 6, "A"),
+    }
+
+
+def test_ner_bad_files(example, tmp_path: Path) -> None:
+    for name, content, message in [
+        ("a.txt", "Bob|I-PER\nsees\n", ", line 2: no tag, that is O, B-... or I-..., at 'sees'"),
+        ("a.txt", "a|b|NOUN\n", ", line 1: no tag, that is O, B-... or I-..., at 'a|b'"),
+        ("a.conll", "Bob I-PER\nsees\n", ", line 2: no tag, that is O, B-... or I-..., at 'sees'"),
+        ("a.conll", "\n\n", ": no sentence in 2 lines"),
+    ]:
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=re.escape(name + message)):
+            example("ner").read_tagged(tmp_path / name)
+
+
+def test_crf(example, graph, rng: np.random.Generator) -> None:
+    """The sum over all sequences, the score of one, and the best one, by trying all."""
+    example("tagger")
+    ner = example("ner")
+    sizes = {
+        "word_dim": 4,
+        "letter_dim": 2,
+        "letter_hidden": 2,
+        "hidden": 3,
+        "dropout": 0,
+        "word_dropout": 0,
+        "seed": 1,
+    }
+    network = ner.Recognizer({"words": {}, "frequent": {}, "letters": {}, "tags": ["A", "B", "O"], **sizes})
+    chain = network.transitions, network.first, network.last
+    for parameter in chain:
+        parameter.set_value(rng.normal(size=parameter.shape()))
+    transitions, first, last = (parameter.npvalue() for parameter in chain)
+    for length in (1, 2, 4):
+        values = rng.normal(size=(length, 3)).astype(np.float32)
+        words = [dy.inputVector(word) for word in values]
+        scores = {}
+        for tags in itertools.product(range(3), repeat=length):
+            pairs = sum(transitions[pair] for pair in zip(tags, tags[1:]))
+            scores[tags] = first[tags[0]] + last[tags[-1]] + pairs + values[range(length), tags].sum()
+        total = np.log(np.exp(np.array(list(scores.values()), np.float64)).sum())
+        assert network.log_sum(words).value() == pytest.approx(total, rel=1e-5)
+        assert tuple(ner.viterbi(values, transitions, first, last)) == max(scores, key=scores.get)
+        for tags in ((0,) * length, max(scores, key=scores.get)):
+            assert network.score(words, list(tags)).value() == pytest.approx(scores[tags], rel=1e-5, abs=1e-5)
+
+
+# -- sentiment -----------------------------------------------------------------------------------
+
+
+def test_tree_lstm(tmp_path: Path) -> None:
+    args = ["--limit", 400, "--epochs", 6, *LEARN, *SMALL["tree_lstm.py"]]
+    text = output("tree_lstm.py", *args, cwd=tmp_path)
+    assert "360 training and 40 dev trees" in text
+    scores = numbers(r"^epoch \d: .* nodes/s, dev accuracy [\d.]+% at the roots, ([\d.]+)% at all nodes$", text)
+    assert max(scores) > 95
+    (tmp_path / "trees").write_text("(0 (0 this) (0 (0 is) (0 (0 very) (0 superb))))\n")
+    labelled = output("tree_lstm.py", "label", "--model", tmp_path / "runs" / "tree_lstm", "trees", cwd=tmp_path)
+    assert labelled.endswith("(4 (2 very) (4 superb))))\n")
+
+
+def test_tree_lstm_cells(example, graph, rng: np.random.Generator) -> None:
+    """The scores of a tree of three words, beside the formulas of Tai et al."""
+    tree_lstm, dim = example("tree_lstm"), 3
+    sizes = {"word_dim": 4, "hidden": dim, "dropout": 0, "word_dropout": 0, "seed": 1}
+    net = tree_lstm.Sentiment({"words": {"a": 1, "b": 1}, **sizes})
+    for bias in (net.leaf_bias, net.bias, net.label_bias):
+        bias.set_value(rng.normal(size=bias.shape()))
+    leaf, left, right, label = (W.npvalue() for W in (net.leaf, net.left, net.right, net.label))
+    leaf_bias, bias, label_bias = (b.npvalue() for b in (net.leaf_bias, net.bias, net.label_bias))
+    vectors = {
+        "a": net.word_vectors[1].npvalue(),
+        "b": net.word_vectors[2].npvalue(),
+        "?": net.word_vectors[0].npvalue(),
+    }
+
+    def gate(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    def word(name: str) -> tuple[np.ndarray, np.ndarray]:
+        i, o, u = np.split(leaf @ vectors[name] + leaf_bias, 3)
+        cell = gate(i) * np.tanh(u)
+        return gate(o) * np.tanh(cell), cell
+
+    def pair(one: tuple, two: tuple) -> tuple[np.ndarray, np.ndarray]:
+        i, o, f_left, f_right, u = np.split(left @ one[0] + right @ two[0] + bias, 5)
+        cell = gate(i) * np.tanh(u) + gate(f_left) * one[1] + gate(f_right) * two[1]
+        return gate(o) * np.tanh(cell), cell
+
+    inner = pair(word("b"), word("?"))
+    states = [word("a"), word("b"), word("?"), inner, pair(word("a"), inner)]
+    tree = tree_lstm.tree_of(list("(0(1A)(2(3b)(4c)))"))
+    assert [node.label for node in tree.nodes()] == [1, 3, 4, 2, 0]  # the order of the scores
+    for scores, (state, _) in zip(net.scores(tree), states):
+        np.testing.assert_allclose(scores.npvalue(), label @ state + label_bias, rtol=1e-4, atol=1e-6)
+
+
+def test_tree_lstm_bad_trees(example, tmp_path: Path) -> None:
+    tree_lstm = example("tree_lstm")
+    good = "(3 (2 a) (4 (3 very) (3 good\u00a0one)))"
+    path = tmp_path / "trees.txt"
+    path.write_text(good + "\n\n" + good, encoding="utf-8")
+    assert [str(tree) for tree in tree_lstm.read_trees(path)] == [good] * 2
+    for bad, message in [
+        ("(3 (2 a) (4 b)", "not one tree with all brackets closed"),
+        ("(3 (2 a) (4 b)))", "a bracket is closed that was not opened"),
+        ("(3 a) (3 b)", "not one tree with all brackets closed"),
+        ("word", "not one tree with all brackets closed"),
+        ("(5 a)", "a node begins with '5', not with a label from 0 to 4"),
+        ("()", "a node begins with '', not with a label from 0 to 4"),
+        ("((2 a) 3)", "a node begins with '(2 a)', not with a label"),
+        ("(3)", "a node of 0 parts"),
+        ("(3 a (2 b))", "a node of 2 parts"),
+        ("(3 (2 a) (2 b) (2 c))", "a node of 3 parts"),
+        ("(3 (2 a))", "a node of 1 parts"),
+    ]:
+        path.write_text(good + "\n" + bad + "\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=re.escape(f"trees.txt, line 2: {message}")):
+            tree_lstm.read_trees(path)
+
+
+# -- all -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", SMALL)
+def test_agrees_without_autobatch(script: str, treebank: list[object], tmp_path: Path) -> None:
+    data = [] if script == "tree_lstm.py" else treebank
+    args = [*data, "--limit", 25, "--epochs", 2, *LEARN, *DRY, *SMALL[script]]
+    losses = [
+        numbers(r"loss ([\d.]+)", output(script, *args, *more, cwd=tmp_path)) for more in ([], ["--no-autobatch"])
+    ]
+    assert len(losses[0]) == 2
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+@pytest.mark.parametrize("script", SMALL)
+def test_default_data(script: str, tmp_path: Path) -> None:
+    if script != "tree_lstm.py":
+        try:
+            metadata.distribution("turkish-treebanks")
+        except metadata.PackageNotFoundError:
+            pytest.skip("turkish-treebanks is not there")
+    text = output(script, "--limit", 30, "--epochs", 1, *SMALL[script], cwd=tmp_path)
+    assert re.search(r"^epoch 1: loss \d", text, re.M)
+    assert (tmp_path / "runs" / script[:-3] / "model.json").exists()
+
+
+@pytest.mark.parametrize("script", ["graph_parser.py", "stack_lstm_parser.py", "tree_lstm.py"])
+def test_same_seed_same_training(script: str, treebank: list[object], tmp_path: Path) -> None:
+    data = [] if script == "tree_lstm.py" else treebank
+    args = [*data, "--limit", 20, "--epochs", 1, *SMALL[script]]
+    first, second = (re.search(r"loss ([\d.]+)", output(script, *args, cwd=tmp_path)) for _ in range(2))
+    assert first[0] == second[0]

@@ -1,0 +1,160 @@
+"""Ops where their arguments end to make sense: singular matrices, bounds, modes, places outside."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.ops.registry import DimensionError
+
+SINGULAR = [np.zeros((1, 1)), np.ones((2, 2)), np.zeros((3, 3)), [[1, 0, 2], [0, 0, 0], [3, 0, 4]]]
+
+
+@pytest.mark.parametrize("matrix", SINGULAR, ids=["1", "2", "zeros", "zero-row"])
+def test_singular_matrix(matrix, graph) -> None:
+    x = dy.inputTensor(matrix)
+    assert np.isnan(dy.inverse(x).npvalue()).all()
+    y = dy.logdet(x)
+    assert y.value() == -math.inf
+    y.backward(full=True)
+    assert np.isnan(x.gradient()).all()
+
+
+def test_singular_beside_regular(graph) -> None:
+    """In a batch one singular matrix spoils nothing but its own element."""
+    batch = np.stack([2 * np.eye(2), np.ones((2, 2)), [[0, 1], [1, 0]]], axis=-1)
+    x = dy.inputTensor(batch, batched=True)
+    y = dy.inverse(x).npvalue()
+    np.testing.assert_array_equal(y[..., 0], np.eye(2) / 2)
+    assert np.isnan(y[..., 1]).all()
+    np.testing.assert_array_equal(y[..., 2], [[0, 1], [1, 0]])
+    logs = dy.logdet(x).value()
+    assert logs[0] == pytest.approx(math.log(4))
+    assert logs[1] == -math.inf
+    assert math.isnan(logs[2])  # the determinant is -1
+
+
+def test_inverse_of_nothing(graph) -> None:
+    x = dy.zeros((0, 0))
+    assert dy.inverse(x).npvalue().shape == (0, 0)
+    assert dy.logdet(x).value() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, v: dy.inverse(m), "inverse: x must be a square matrix\n    x  {2,3}  input"),
+        (lambda m, v: dy.inverse(v), "inverse: x must be a square matrix"),
+        (lambda m, v: dy.logdet(m), "logdet: x must be a square matrix"),
+        (lambda m, v: dy.trace_of_product(m, v), "trace_of_product: a and b must be matrices of one shape"),
+        (lambda m, v: dy.circ_conv(m, m), "circ_conv: u and v must be vectors"),
+        (lambda m, v: dy.circ_corr(v, dy.zeros(3)), "circ_corr: u has 2 elements but v has 3"),
+        (lambda m, v: dy.contract3d_1d(m, v), "contract3d_1d: x has 1 elements along axis 2 but y has 2"),
+        (lambda m, v: dy.contract3d_1d(dy.zeros((1, 2, 3, 4)), v), "contract3d_1d: x must have three axes"),
+        (lambda m, v: dy.contract3d_1d(m, m), "contract3d_1d: y must be a vector"),
+        (
+            lambda m, v: dy.contract3d_1d_bias(dy.zeros((2, 3, 2)), v, v),
+            "contract3d_1d_bias: b must be a matrix of 2 x 3",
+        ),
+        (
+            lambda m, v: dy.contract3d_1d_1d(dy.zeros((2, 3, 2)), v, v),
+            "contract3d_1d_1d: x {i,j,k}, y {k}, z {j} are needed\n    x  {2,3,2}\n    y  {2}\n    z  {2}",
+        ),
+        (
+            lambda m, v: dy.contract3d_1d_1d_bias(dy.zeros((2, 3, 2)), v, dy.zeros(3), m),
+            "contract3d_1d_1d_bias: x {i,j,k}, y {k}, z {j}, b {i} are needed",
+        ),
+        (lambda m, v: dy.constrained_softmax(m, m), "constrained_softmax: x and y must be vectors"),
+        (lambda m, v: dy.constrained_softmax(v, dy.zeros(3)), "constrained_softmax: x has 2 elements but y has 3"),
+        (lambda m, v: dy.kmh_ngram(m, 4), "kmh_ngram: x has 3 columns, 4 are needed"),
+        (lambda m, v: dy.kmh_ngram(v, 2), "kmh_ngram: x has 1 columns, 2 are needed"),
+        (lambda m, v: dy.kmh_ngram(dy.zeros((2, 2, 2)), 1), "kmh_ngram: x must be a matrix"),
+    ],
+)
+def test_shapes(call, message: str, graph) -> None:
+    with pytest.raises(DimensionError) as raised:
+        call(dy.zeros((2, 3)), dy.zeros(2))
+    assert str(raised.value).startswith(message)
+
+
+def test_numbers_out_of_range(graph) -> None:
+    x = dy.zeros((2, 3))
+    with pytest.raises(ValueError, match="kmh_ngram: v must be at least 1, not 0"):
+        dy.kmh_ngram(x, 0)
+    with pytest.raises(ValueError, match="clip: low must not be greater than high"):
+        dy.clip(x, 1, 0)
+    with pytest.raises(ValueError, match="huber: c must be positive"):
+        dy.huber(x, 0)
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "round"])
+def test_rounding(name: str, graph) -> None:
+    x = dy.inputVector([-1.5, -0.5, 0.5, 1.5, 2.5, 2.4, -2.6])
+    function = getattr(dy, name)
+    desired = {
+        "floor": [-2, -1, 0, 1, 2, 2, -3],
+        "ceil": [-1, 0, 1, 2, 3, 3, -2],
+        "round": [-2, -1, 1, 2, 3, 2, -3],
+    }[name]
+    for mode, slope in [("zero_gradient", 0), ("straight_through_gradient", 1)]:
+        y = function(x, gradient_mode=mode)
+        assert y.value() == desired
+        dy.sum_elems(y).backward(full=True)
+        assert x.gradient().tolist() == [slope] * 7
+    with pytest.raises(ValueError, match=f"^{name}: gradient_mode must be"):
+        function(x, "other")
+
+
+def test_bounds_of_constrained_softmax(graph) -> None:
+    def p(x, u):
+        return dy.constrained_softmax(dy.inputVector(x), dy.inputVector(u)).value()
+
+    assert p([1, 2, 3], [0.1, 0.6, 0.5]) == pytest.approx([0.1, 0.4, 0.5])
+    assert p([1, 2, 3], [0, 0.6, 0.5]) == pytest.approx([0, 0.5, 0.5])
+    assert p([3, 2, 1], [0.1, 0.1, 0.1]) == pytest.approx([0.1, 0.1, 0.1])  # they leave nothing to sum to 1
+    assert p([200, 0, 0], [0.5, 1, 1]) == pytest.approx([0.5, 0.25, 0.25])  # no overflow, no 0 / 0
+
+
+def test_sparse_input(graph) -> None:
+    def make(idxs, values, shape, **more):
+        return dy.sparse_inputTensor(idxs, values, shape, **more)
+
+    x = make(([0, 1], [1, 2]), [5, 6], (2, 3))
+    assert x.npvalue().tolist() == [[0, 5, 0], [0, 0, 6]]
+    x.set(np.ones((2, 3)))
+    assert x.npvalue().tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert make((np.array([0, 0]), [1, 1]), np.array([5, 6]), (2, 3)).npvalue()[0, 1] == 6
+    assert make(([0, 1], [1, 2]), [5, 6], (2, 3), batched=True).dim() == ((2,), 3)
+    assert make([[], []], [], (2, 3), defval=-1).npvalue().tolist() == [[-1] * 3] * 2
+    for error, match, arguments in [
+        (IndexError, "index 3 is not from 0 to 2 along axis 1", (([0, 1], [1, 3]), [5, 6], (2, 3))),
+        (IndexError, "index -1 is not from 0 to 2 along axis 1", (([0, 1], [1, -1]), [5, 6], (2, 3))),
+        (ValueError, "idxs has 1 lists, shape .2, 3. has 2 axes", (([0, 1],), [5, 6], (2, 3))),
+        (ValueError, r"idxs\[0\] has 2 indices for 1 values", (([0, 1], [1, 2]), [5], (2, 3))),
+        (TypeError, r"idxs\[1\] must be a list of whole numbers", (([0, 1], [1.5, 2]), [5, 6], (2, 3))),
+    ]:
+        with pytest.raises(error, match=f"sparse_inputTensor: {match}"):
+            make(*arguments)
+
+
+def test_transposed_input(graph) -> None:
+    x = dy.inputTensorTranspose(np.arange(12.0), (2, 3), batch_size=2)
+    assert x.dim() == ((2, 3), 2)
+    np.testing.assert_array_equal(x.npvalue(), np.arange(12).reshape((2, 3, 2), order="F"))
+    assert dy.inputTensorTranspose([1, 2, 3]).value() == [1, 2, 3]
+    x.set(np.arange(12.0).reshape((2, 3, 2), order="F") + 1)
+    assert x.vec_value() == list(range(1, 13))
+    with pytest.raises(ValueError, match=r"inputTensorTranspose: arr has 6 numbers, shape \(2, 3\) with batch size 2"):
+        dy.inputTensorTranspose(np.arange(6), (2, 3), 2)
+    with pytest.raises(ValueError, match="inputTensorTranspose: arr has 2 axes"):
+        dy.inputTensorTranspose(np.ones((2, 3)))
+
+
+def test_devices(graph) -> None:
+    x = dy.zeros(2)
+    assert dy.to_device(x, "CPU").value() == [0, 0]
+    with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU:0"):
+        dy.to_device(x, "GPU:0")

@@ -1,0 +1,168 @@
+"""Where dynet_cy differs on purpose: which rows of the table, how, and the line of docs/differences.md on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+REFUSES = "refuses"  # DyNet raises
+VALUE = frozenset({"value", "gradient"})
+GRADIENT = frozenset({"gradient"})  # of any argument
+SHAPE = frozenset({"dim", "type", "value", "gradient"})
+
+# Batch sizes of the arguments that a difference is about.
+Where = Callable[[Sequence[int]], bool]
+
+
+def ever(sizes: Sequence[int]) -> bool:
+    return True
+
+
+def batched(sizes: Sequence[int]) -> bool:
+    return max(sizes, default=1) > 1
+
+
+def alone(sizes: Sequence[int]) -> bool:
+    return not batched(sizes)
+
+
+def mixed(sizes: Sequence[int]) -> bool:
+    """Some arguments have a batch."""
+    return len(set(sizes)) > 1
+
+
+def throughout(sizes: Sequence[int]) -> bool:
+    """All arguments have a batch."""
+    return min(sizes, default=1) > 1
+
+
+def second_alone(sizes: Sequence[int]) -> bool:
+    """The second of two arguments has a batch and the first has none."""
+    return sizes[0] < sizes[1]
+
+
+def on(*arguments: int) -> Where:
+    """One of these arguments has a batch."""
+    return lambda sizes: any(sizes[k] > 1 for k in arguments)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows that differ.
+
+    Attributes:
+        document: first cell of the line in docs/differences.md.
+        rows: ids, with * and ?.
+        kinds: REFUSES, or what of a result may differ: dim, type, value, gradient, or gradient of an argument.
+        where: batch sizes with which they differ.
+        only_as_written: not when all arguments are given by name, ours where there is a default.
+    """
+
+    document: str
+    rows: tuple[str, ...]
+    kinds: frozenset[str]
+    where: Where
+    only_as_written: bool = False
+
+    def covers(self, row: str, sizes: Sequence[int], named: bool) -> bool:
+        if named and self.only_as_written:
+            return False
+        return any(fnmatchcase(row, pattern) for pattern in self.rows) and self.where(sizes)
+
+
+def gradient_of(*arguments: int) -> frozenset[str]:
+    return frozenset(f"gradient {k}" for k in arguments)
+
+
+def unmeant(found: set[str], meant: set[str]) -> set[str]:
+    """The differences found that are not meant."""
+    return {f for f in found if f not in meant and not (f.startswith("gradient ") and "gradient" in meant)}
+
+
+def refused(document: str, *rows: str, where: Where = ever, only_as_written: bool = False) -> Difference:
+    return Difference(document, rows, frozenset([REFUSES]), where, only_as_written)
+
+
+def wrong(document: str, *rows: str, kinds: frozenset[str], where: Where = ever) -> Difference:
+    return Difference(document, rows, kinds, where)
+
+
+SHAPES = ("4x3-4", "4-4x3", "4x3-1x3", "4x1-1x3", "1-4x3", "4x3-1", "2x3x4-2x1x4", "1x3-2x1x4", "scalar-3", "17x5-17")
+SHAPES += ("17x5-1x5",)
+
+TRUE = "`min`, `max`, `binary_log_loss`, `poisson_loss`, masks of LSTM gates"
+B_DIMS = ("mean_dim-[0-9]*", "std_dim-[0-9]*", "moment_dim-[0-9]*")
+
+DIFFERENCES = [
+    refused("operators", "shift-left", "scale-left", "scale-numpy", "negate-shift", "reciprocal_scale"),
+    refused("operators", "div-operator", "mul-operator-scalar-*"),
+    refused("operators", "flip_gradient", "scale_gradient-3"),  # 2 * e, to make up for the gradient
+    refused("indices", "index-numpy", "index-slice-end", "index-slice-back", "index-steps", "index-numbers"),
+    refused("indices", "index-column", "index-mixed", "index-ellipsis"),
+    refused("`softsign`", "softsign"),
+    wrong("`silu`", "silu-beta", kinds=gradient_of(0)),
+    refused("`pow`", "pow_const*", *[f"pow-{s}" for s in SHAPES if s != "4x3-1"], "pow-4x3-4x3"),
+    refused("`pow`", "pow-4x3-1", where=on(1)),
+    refused("`cdiv`", "div-4x1-1x3", "div-1-4x3", "div-1x3-2x1x4"),
+    refused("`cdiv`", *[f"div-{s}" for s in ("4x3-4x3", *SHAPES)], where=second_alone),
+    wrong("`cdiv`", "div-4-4x3", "div-scalar-3", kinds=VALUE, where=lambda sizes: not second_alone(sizes)),
+    refused("`bmin`, `bmax`, `emax`", *[f"{op}-{s}" for op in ("min", "max") for s in SHAPES]),
+    refused("`bmin`, `bmax`, `emax`", "min-4x3-4x3", "max-4x3-4x3", "emax-*", where=mixed),
+    wrong("`average`", "average-*", kinds=GRADIENT, where=mixed),
+    refused("`affine_transform`", "affine_transform-4-4x3-3x2", where=on(0)),
+    refused("`affine_transform`", "affine_transform-terms-4-4x3-3x2-4x5-5x2", where=on(0)),
+    refused("`dot_product`", "dot_product-shapes"),
+    refused("`inputMatrix`, `matInput`", "input-inputMatrix", "input-matInput"),
+    refused("reductions", "mean_elems-", "mean_elems-2x3x4", "mean_elems-1x3x1x2", "mean_elems-2x2x2x2x2x2x2"),
+    refused("reductions", "std_elems-2x3x4", "std_elems-1x3x1x2", "std_elems-2x2x2x2x2x2x2"),
+    refused("reductions", "*_dim*-2x3x4-2x1x0", "*_dim*-2x3x2x2-1x3"),
+    refused("`b` of `mean_dim`, `std_dim`, `moment_dim`", *B_DIMS, only_as_written=True),
+    refused("lists and tuples", "sum_dim-number", "reshape-number", "reshape-list"),
+    refused("three axes and more", "logsumexp_dim-2x3x4-*", "softmax-3x4x2-*", "select_cols-3"),
+    refused("three axes and more", "layer_norm-3x2x2-3x2"),
+    wrong("`logsumexp_dim`", "logsumexp_dim-4x3-1", "logsumexp_dim-17x9-1", kinds=VALUE),
+    wrong("batches in `fold_rows`, `filter1d_narrow`", "fold_rows*", kinds=SHAPE, where=throughout),
+    wrong(
+        "batches in `fold_rows`, `filter1d_narrow`",
+        "filter1d_narrow*",
+        kinds=SHAPE,
+        where=batched,
+    ),
+    wrong("`restrict` of `log_softmax`", "restricted_log_softmax", kinds=VALUE, where=alone),
+    refused(
+        "batches in many ops", "restricted_log_softmax", "pickneglogsoftmax", "pickneglogsoftmax-one", where=throughout
+    ),
+    refused("batches in many ops", "sparsemax", "hinge", "hinge-margin", "hinge_dim-batch", where=throughout),
+    refused("batches in many ops", "block_dropout-0", "poisson_loss-*", where=throughout),
+    refused("batches in many ops", "l1_distance", "huber_distance*", "binary_log_loss", "weight_norm", where=batched),
+    refused("batches in many ops", "pairwise_rank_loss", "vanilla_lstm_c", "vanilla_lstm_h", where=mixed),
+    refused("`sparsemax`", "sparsemax-matrix"),
+    refused("`hinge_dim`", "hinge_dim-rows"),
+    # Weights or a bias with a batch; an x without one beside others that have it.
+    wrong("batches in LSTM gates", "vanilla_lstm_gates", kinds=SHAPE, where=on(2, 4)),
+    wrong("batches in LSTM gates", "vanilla_lstm_gates-concat", kinds=VALUE, where=on(5)),
+    refused("batches in LSTM gates", "vanilla_lstm_gates-concat", where=lambda sizes: len(set(sizes[:3])) > 1),
+    wrong("batches in LSTM gates", "vanilla_lstm_gates-dropout", kinds=VALUE, where=on(2, 3, 4)),
+    wrong("batches in LSTM gates", "vanilla_lstm_gates-dropout-concat", kinds=VALUE, where=on(3, 4, 5)),
+    refused("batches in LSTM gates", "vanilla_lstm_gates-dropout-concat", where=lambda sizes: len(set(sizes[:3])) > 1),
+    wrong("`dropout(x, 1)`", "dropout-1", kinds=VALUE),
+    refused("`random_gumbel`", "random_gumbel-0"),
+    wrong("`weightnoise_std`", "vanilla_lstm_gates-weightnoise", kinds=VALUE),
+    wrong("filters of `conv2d`", "conv2d*", kinds=SHAPE, where=lambda sizes: any(n > 1 for n in sizes[1:])),
+    wrong(TRUE, "binary_log_loss", kinds=gradient_of(1), where=alone),
+    wrong(TRUE, "poisson_loss-*", kinds=gradient_of(0), where=alone),
+    wrong(TRUE, "vanilla_lstm_gates-dropout", kinds=gradient_of(5, 6)),
+    wrong(TRUE, "vanilla_lstm_gates-dropout", kinds=gradient_of(1), where=lambda sizes: sizes[0] != sizes[1]),
+    wrong(TRUE, "vanilla_lstm_gates-dropout-concat", kinds=gradient_of(6, 7), where=lambda s: len(set(s[:3])) == 1),
+]
+
+# Differences that test_differences_peer.py, and for autobatching test_compositions_peer.py, look at one by one.
+ONE_BY_ONE = (
+    "a deleted collection",
+    "`as_array` of gradients and values",
+    "parameter values in a graph",
+    "`backward` of a batch",
+    "`tensor_value`",
+    "autobatching of `elu` and `selu`",
+)

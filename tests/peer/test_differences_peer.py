@@ -1,0 +1,95 @@
+"""The page of differences is true and complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import Library, both
+from purpose import DIFFERENCES, ONE_BY_ONE
+from test_errors_peer import OTHERWISE
+
+pytestmark = pytest.mark.peer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "differences.md"
+
+
+def first_cells(text: str) -> list[str]:
+    cells = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
+    return [c for c in cells if c != "what" and not re.fullmatch("-+", c)]
+
+
+def known() -> set[str]:
+    return {*(d.document for d in DIFFERENCES), *(line for _, line in OTHERWISE.values()), *ONE_BY_ONE}
+
+
+def test_what_the_tests_know_is_on_the_page() -> None:
+    assert known() <= set(first_cells(PAGE.read_text()))
+
+
+def test_what_the_page_says_of_ops_and_errors_is_tested() -> None:
+    first, *sections = PAGE.read_text().split("\n## ")
+    assert [s.splitlines()[0] for s in sections] == ["Ops", "Errors"]
+    cells = first_cells("\n".join(sections))
+    assert set(cells) - known() == set()
+    assert len(set(cells)) == len(cells)
+
+
+def with_parameter(dy: Library) -> tuple[Any, Any]:
+    model = dy.ParameterCollection()
+    dy.renew_cg()
+    return model, model.add_parameters((2, 3), init=np.arange(6.0).reshape(2, 3))
+
+
+def test_backward_of_a_batch() -> None:
+    theirs, ours = both()
+    for library in (theirs, ours):
+        model, p = with_parameter(library)
+        x = library.inputTensor(np.ones((3, 4)), batched=True)
+        losses = library.sum_elems(p * x)
+        losses.forward()
+        if library is theirs:
+            with pytest.raises(ValueError, match="scalar nodes"):
+                losses.backward()
+        else:
+            losses.backward()
+            np.testing.assert_array_equal(p.grad_as_array(), np.full((2, 3), 4.0))
+        assert model.parameter_count() == 6
+
+
+def test_types_of_arrays() -> None:
+    for library, dtype in zip(both(), (np.float64, np.float32)):
+        model, p = with_parameter(library)
+        loss = library.sum_elems(p)
+        loss.forward()
+        loss.backward(full=True)
+        assert p.as_array().dtype == p.grad_as_array().dtype == p.npvalue().dtype == loss.gradient().dtype == dtype
+        assert model.name() == "/"
+
+
+def test_tensor_value() -> None:
+    for library, name in zip(both(), ("Tensor", "ndarray")):
+        _model, p = with_parameter(library)
+        assert type(p.tensor_value()).__name__ == name
+
+
+def test_parameter_values_in_a_graph() -> None:
+    for library, expected in zip(both(), (1.0, 7.0)):
+        _model, p = with_parameter(library)
+        assert p.npvalue()[0, 1] == 1
+        p.set_value(np.full((2, 3), 7.0))
+        assert p.npvalue()[0, 1] == expected
+
+
+def test_deleted_collection() -> None:
+    for library, holds in zip(both(), (True, False)):
+        model, p = with_parameter(library)
+        del model
+        if holds:
+            assert (p * 2).npvalue()[0, 1] == 2
+        else:
+            with pytest.raises(ReferenceError):
+                p * 2

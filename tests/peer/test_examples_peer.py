@@ -1,0 +1,96 @@
+"""Networks of the examples learn alike: from the same weights, the losses of each update are those of DyNet."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import dynet_cy
+
+dynet = pytest.importorskip("dynet")
+
+pytestmark = pytest.mark.peer
+
+DRY = {"dropout": 0.0, "word_dropout": 0.0, "seed": 1}
+
+
+def sentences(conllu: ModuleType, count: int) -> list:
+    """Make up sentences of different lengths with trees whose arcs do not cross: each word hangs from the next one."""
+    rng = random.Random(1)
+    trees = []
+    for _ in range(count):
+        n = rng.randrange(1, 7)
+        words = [rng.choice("abcdef") for _ in range(n)]
+        trees.append(conllu.Tree(words, [w.upper() for w in words], [*range(2, n + 1), 0], [f"r{w}" for w in words]))
+    return trees
+
+
+def parser(module: ModuleType, engine: ModuleType):
+    conllu = importlib.import_module("conllu")
+    sizes = {size: min(value, 12) for size, value in module.SIZES.items()}
+    vocabularies = {
+        "words": dict.fromkeys("abcde", 1),
+        "tags": dict.fromkeys("ABCDE", 1),
+        "relations": [f"r{w}" for w in "abcdef"],
+    }
+    return module.build(engine, {**sizes, **vocabularies, **DRY}), sentences(conllu, 24)
+
+
+def recognizer(module: ModuleType, engine: ModuleType):
+    spec = {
+        "words": {"a": 1, "b": 1},
+        "frequent": {"a": 1},
+        "letters": dict.fromkeys("abc", 1),
+        "tags": ["O", "B", "I"],
+    }
+    sizes = {"word_dim": 8, "letter_dim": 4, "letter_hidden": 5, "hidden": 7}
+    rng = random.Random(2)
+    items = [[(rng.choice(["a", "b", "ab", "cab"]), rng.choice("OBI")) for _ in range(n % 6 + 1)] for n in range(24)]
+    module.tagger.dy = engine
+    return module.Recognizer({**spec, **sizes, **DRY}), [tuple(map(list, zip(*item))) for item in items]
+
+
+def sentiment(module: ModuleType, engine: ModuleType):
+    rng = random.Random(3)
+    trees = [module.made_up_tree(rng) for _ in range(24)]
+    return module.Sentiment({"words": {"film": 1, "good": 1}, "word_dim": 8, "hidden": 7, **DRY}), trees
+
+
+MAKERS = {
+    "graph_parser": parser,
+    "transition_parser": parser,
+    "stack_lstm_parser": parser,
+    "ner": recognizer,
+    "tree_lstm": sentiment,
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_losses(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    module = importlib.import_module(name)
+    losses: dict[str, list[float]] = {}
+    for engine in (dynet, dynet_cy):
+        monkeypatch.setattr(module, "dy", engine, raising=False)
+        network, items = MAKERS[name](module, engine)
+        weights = str(tmp_path / "weights")
+        if engine is dynet:
+            network.pc.save(weights)
+        else:
+            network.pc.populate(weights)
+        trainer = engine.AdamTrainer(network.pc, 0.01)
+        found = losses[engine.__name__] = []
+        for start in [0, 8, 16] * 4:
+            engine.renew_cg()
+            loss = network.loss(items[start : start + 8])
+            found.append(loss.value())
+            loss.backward()
+            trainer.update()
+    assert losses["dynet"][-1] < losses["dynet"][0]
+    np.testing.assert_allclose(losses["dynet_cy"], losses["dynet"], rtol=2e-3)

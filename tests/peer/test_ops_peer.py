@@ -1,0 +1,168 @@
+"""Every row of the table of ops, in DyNet and here: shape, value in all its forms, gradients, updated parameters."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from extra_cases import CASES, Case
+from libraries import (
+    GRADIENT_TOL,
+    VALUE_TOL,
+    Library,
+    argument,
+    both,
+    counts,
+    differences,
+    evaluate,
+    loss_of,
+    public_functions,
+    same_numbers,
+)
+from purpose import DIFFERENCES, REFUSES, unmeant
+
+pytestmark = pytest.mark.peer
+
+# Which functions the tests of these files compare, besides those of the rows.
+ELSEWHERE = {
+    "cg": "test_graph_peer.py",
+    "cg_checkpoint": "test_graph_peer.py",
+    "cg_revert": "test_graph_peer.py",
+    "cg_version": "test_graph_peer.py",
+    "const_parameter": "test_model_peer.py",
+    "forward": "test_graph_peer.py",
+    "lookup": "test_model_peer.py",
+    "lookup_batch": "test_model_peer.py",
+    "npvalues": "test_graph_peer.py",
+    "parameter": "test_model_peer.py",
+    "renew_cg": "test_graph_peer.py",
+    "reset_random_seed": "test_random_peer.py",
+    "values": "test_graph_peer.py",
+}
+# Functions with draws that no setting makes certain in both libraries.
+RANDOM_ONLY = {"random_gumbel": "test_random_peer.py"}
+
+# Functions that DyNet has and nobody can call: they raise a DeprecationWarning whatever the filters say.
+DEAD = {"inputMatrix", "matInput"}
+
+
+def purpose(case: Case, sizes, named: bool) -> set[str]:
+    """The kinds of differences that are meant."""
+    return set().union(*(d.kinds for d in DIFFERENCES if d.covers(case.id, sizes, named)))
+
+
+def outcome(case: Case, sizes, named: bool) -> set[str]:
+    """How DyNet's result differs from ours; ours must exist."""
+    samples = case.sample(np.random.default_rng(7), sizes)
+    theirs, ours = both(named)
+    mine = evaluate(ours, case.build, samples)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            other = evaluate(theirs, case.build, samples)
+    except Exception:
+        return {REFUSES}
+    return differences(other, mine, max(VALUE_TOL, case.tol / 2))
+
+
+def check(case: Case, named: bool) -> None:
+    for sizes in case.batch_sizes():
+        meant = purpose(case, sizes, named)
+        found = outcome(case, sizes, named)
+        where = f"{case.id} with batch sizes {sizes}"
+        assert not unmeant(found, meant), f"{where}: {sorted(unmeant(found, meant))} differ"
+        if REFUSES in meant:
+            assert found == {REFUSES}, f"{where}: DyNet does take it"
+        elif meant:
+            assert found, f"{where}: no difference any more: mend purpose.py and docs/differences.md"
+        counts[
+            "of both, different on purpose"
+            if meant
+            else "the same by keyword"
+            if named
+            else "rows and batch sizes compared"
+        ] += 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_as_written(case: Case) -> None:
+    check(case, named=False)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_by_keyword(case: Case) -> None:
+    """All arguments by our names, and our defaults written out."""
+    check(case, named=True)
+
+
+def updated(library: Library, case: Case, samples) -> list[np.ndarray]:
+    """Parameters in the place of the arguments, after two updates."""
+    collection = library.ParameterCollection()
+    trainer = library.SimpleSGDTrainer(collection, 0.005)
+    ps = [collection.parameters_from_numpy(x) for x in samples]
+    for _ in range(2):
+        library.renew_cg()
+        library.kept.clear()
+        loss = loss_of(library, case.build(library, ps))
+        loss.forward()
+        loss.backward()
+        trainer.update()
+    return [p.as_array() for p in ps]
+
+
+def updatable(case: Case) -> bool:
+    ones = (1,) * len(case.shapes)
+    return bool(case.shapes) and () not in case.shapes and ones in case.batch_sizes() and not purpose(case, ones, False)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if updatable(c)], ids=lambda c: c.id)
+def test_updated_parameters(case: Case) -> None:
+    samples = [x[..., 0] for x in case.sample(np.random.default_rng(8), [1] * len(case.shapes))]
+    theirs, ours = both()
+    for a, b in zip(updated(theirs, case, samples), updated(ours, case, samples)):
+        assert a.shape == b.shape
+        assert same_numbers(a, b, max(GRADIENT_TOL, case.tol))
+
+
+def functions_of(case: Case, sizes) -> set[str]:
+    library = both()[1]
+    library.renew_cg()
+    xs = [argument(library, x) for x in case.sample(np.random.default_rng(0), sizes)]
+    library.called.clear()
+    case.build(library, xs)
+    return library.called
+
+
+def compared_functions() -> set[str]:
+    """Functions in rows that have the same values in both libraries, as they are written or by keyword."""
+    found: set[str] = set()
+    for case in CASES:
+        ways = [(s, purpose(case, s, named)) for s in case.batch_sizes() for named in (False, True)]
+        sizes = [s for s, meant in ways if not meant & {REFUSES, "value", "dim"}]
+        if sizes:
+            found |= functions_of(case, sizes[0])
+    return found
+
+
+def test_every_function_is_compared() -> None:
+    compared = compared_functions()
+    public = set(public_functions())
+    for name, file in {**ELSEWHERE, **RANDOM_ONLY}.items():
+        text = (Path(__file__).parent / file).read_text()
+        assert f".{name}(" in text or f'"{name}"' in text, f"{file} does not compare {name}"
+    assert sorted(public - compared - set(ELSEWHERE) - set(RANDOM_ONLY)) == sorted(DEAD)
+    assert sorted(set(ELSEWHERE) & compared) == [], "in rows already"
+    counts["functions of both libraries"] = len(public)
+    counts["functions compared by rows"] = len(public & compared)
+    counts["functions not compared, as DyNet's cannot be called"] = len(DEAD)
+    counts["functions compared elsewhere"] = len(ELSEWHERE) + len(RANDOM_ONLY)
+
+
+def test_every_difference_is_met() -> None:
+    for d in DIFFERENCES:
+        for pattern in d.rows:
+            one = type(d)(d.document, (pattern,), d.kinds, d.where, d.only_as_written)
+            used = any(one.covers(case.id, sizes, False) for case in CASES for sizes in case.batch_sizes())
+            assert used, f"{pattern} of {d.document} is no row"
