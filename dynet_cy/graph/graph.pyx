@@ -1073,3 +1073,31 @@ def set_seed(seed):
             graphs[slot].draws = 0
             graphs[slot].stream = <uint64_t>graphs[slot].stream_number << 32
             streams = max(streams, graphs[slot].stream_number + 1)
+
+
+def random_state():
+    """Where all random streams are, as plain data for `set_random_state`."""
+    cdef uint32_t slot
+    renewals = {}
+    for slot in range(n_slots):
+        if graphs[slot] != NULL:
+            renewals[graphs[slot].stream_number] = graphs[slot].n_renewals
+    return {"seed": draws.seed(), "host": draws.host_position(), "streams": streams,
+            "renewals": sorted(renewals.items())}
+
+
+def set_random_state(state):
+    """Let all random streams go on as they would have where `random_state` was called.
+
+    Graphs that are there now are told from each other by the order in which they
+    were made.  It holds from the next renewal on.
+    """
+    global streams
+    cdef uint32_t slot
+    set_seed(state["seed"])
+    draws.set_host_position(state["host"])
+    streams = max(streams, <uint32_t>state["streams"])
+    renewals = {number: count for number, count in state["renewals"]}
+    for slot in range(n_slots):
+        if graphs[slot] != NULL:
+            graphs[slot].n_renewals = renewals.get(graphs[slot].stream_number, 0)

@@ -129,10 +129,13 @@ cdef class Storage:
             raise MemoryError(f"an entry for parameter {name}")
         p.dim = dim[0]
         p.rows = rows
+        p.number = self.n_entries
         p.offset = self.top
         p.size = size
         p.lock = &self.lock
         p.updated = 1
+        p.factor = 1
+        p.in_place = rows == 0
         if free_ids:
             p.id = free_ids.pop()
         else:
