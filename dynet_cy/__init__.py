@@ -14,6 +14,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy._version import __version__
+from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.graph import (
@@ -66,6 +67,8 @@ from dynet_cy.rnn import (
     StackedRNNState,
     VanillaLSTMBuilder,
 )
+from dynet_cy.saving import load, load_generator, save
+from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -126,6 +129,13 @@ __all__ = [
     "lookup",
     "lookup_batch",
     "parameter",
+    # files
+    "ModelFileError",
+    "load",
+    "load_generator",
+    "load_safetensors",
+    "save",
+    "save_safetensors",
     # ops
     "DimensionError",
     # recurrent networks

@@ -75,7 +75,7 @@ def set(
             2 by depth.  Holds for graphs from their next renewal on; the
             current graph is renewed if it has no node.
         profiling: 0; measuring the time of operations is not done yet.
-        weight_decay: of collections that are made from now on, from 0 to 1.
+        weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
         shared_parameters: 0; training in several processes is not done yet.
         requested_gpus: 0; there is no GPU so far.
         gpu_mask: numbers of GPUs, none so far; an empty list, or one of zeros.
@@ -100,20 +100,7 @@ def set(
     if autobatch is not None:
         _graph.set_autobatching(autobatch)
     if weight_decay is not None:
-        _set_weight_decay(weight_decay)
-
-
-def _set_weight_decay(weight_decay: float) -> None:
-    hook = getattr(_parameters, "set_default_weight_decay", None)
-    if hook is not None:
-        hook(weight_decay)
-    elif weight_decay:
-        raise NotImplementedError(f"dynet_cy.config: weight_decay={weight_decay!r} is not done yet")
-
-
-def _weight_decay() -> float:
-    hook = getattr(_parameters, "get_default_weight_decay", None)
-    return 0.0 if hook is None else float(hook())
+        _parameters.set_default_weight_decay(weight_decay)
 
 
 def _no_gpu(what: str) -> None:
@@ -128,7 +115,7 @@ def get() -> dict[str, Any]:
         "seed": _draws.seed(),
         "autobatch": _graph.autobatching(),
         "profiling": 0,
-        "weight_decay": _weight_decay(),
+        "weight_decay": _parameters.get_default_weight_decay(),
         "shared_params": 0,
         "requested_gpus": 0,
         "gpu_mask": [],
@@ -275,7 +262,7 @@ class DynetParams:
         self._settings["profiling"] = int(profiling)
 
     def set_weight_decay(self, weight_decay: float) -> None:
-        """Set the weight decay of collections that are made after `init`, from 0 to 1."""
+        """Set the weight decay of collections that are made after `init`, at least 0."""
         self._settings["weight_decay"] = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:

@@ -44,6 +44,7 @@ __all__ = [
     "populate_entries",
     "read_text_model",
     "replacing",
+    "replacing_path",
     "write_text_model",
 ]
 
@@ -402,12 +403,49 @@ def populate_entries(
 
 
 @contextlib.contextmanager
+def replacing_path(path: Path) -> Iterator[str]:
+    """The name of a new file that takes the place of `path` when the block ends without an exception.
+
+    The block writes it. It lies beside `path`, is forced to disk and then renamed, so that `path` is at any time the
+    whole old file or the whole new one. Permissions of an old file are kept, and a symbolic link keeps pointing to the
+    file.
+
+    Raises:
+        OSError: `path` is there and is not a regular file.
+    """
+    target = os.path.realpath(os.fsdecode(path))
+    try:
+        mode: int | None = os.stat(target).st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is not None and not stat.S_ISREG(mode):
+        raise OSError(f"not a regular file: {os.fsdecode(path)}")
+    folder, base = os.path.split(target)
+    temporary = os.path.join(folder, f".{base[:100]}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb+") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
 def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
     """A binary file for writing that takes the place of `path` when the block ends without an exception.
 
-    It is written beside `path`, forced to disk and then renamed, so that `path` is at any time the whole old file or
-    the whole new one. Permissions of an old file are kept, and a symbolic link keeps pointing to the file. What is not
-    a regular file (a pipe, a device) is written directly.
+    See `replacing_path`. What is not a regular file (a pipe, a device) is written directly.
 
     Args:
         path: the file.
@@ -421,32 +459,15 @@ def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
         with open(path, "ab" if append else "wb") as file:
             yield file
         return
-    target = os.path.realpath(os.fsdecode(path))
-    folder, base = os.path.split(target)
-    temporary = os.path.join(folder, f".{base[:100]}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            if old is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
-                if append:
-                    with open(target, "rb") as source:
-                        shutil.copyfileobj(source, file, _BLOCK)
-                        if source.tell() and (source.seek(-1, os.SEEK_END), source.read())[1] != b"\n":
-                            file.write(b"\n")
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    with contextlib.suppress(OSError):  # some file systems cannot sync a folder
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with replacing_path(path) as temporary, open(temporary, "xb") as file:
+        if old is not None:
+            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
+            if append:
+                with open(path, "rb") as source:
+                    shutil.copyfileobj(source, file, _BLOCK)
+                    if source.tell() and (source.seek(-1, os.SEEK_END), source.read())[1] != b"\n":
+                        file.write(b"\n")
+        yield file
 
 
 def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | Any], append: bool = False) -> None:

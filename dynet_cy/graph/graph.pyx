@@ -139,10 +139,10 @@ cdef class Expression:
         compute(self, recalculate)
 
     def npvalue(self, recalculate=False):
-        """The value as a new float32 array; the batch, if any, is the last axis."""
+        """The value as a new float64 array; the batch, if any, is the last axis."""
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
-        return array_of(value_of(x), full_shape(&x.dim))
+        return doubles_of(value_of(x), full_shape(&x.dim))
 
     def tensor_value(self, recalculate=False):
         """The value as `npvalue` gives it."""
@@ -156,7 +156,7 @@ cdef class Expression:
         cdef Node* x = nodes_of(g) + self.index
         cdef size_t n = total_of(&x.dim)
         if x.dim.nd > 1:
-            return array_of(value_of(x), full_shape(&x.dim))
+            return doubles_of(value_of(x), full_shape(&x.dim))
         return value_of(x)[0] if n == 1 else list_of(value_of(x), n)
 
     def vec_value(self, recalculate=False):
@@ -217,13 +217,13 @@ cdef class Expression:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
         if state & SHARED and state & TRAINABLE:
-            return array_of((<Param*>x.object).grad, full_shape(&x.dim))
+            return doubles_of((<Param*>x.object).grad, full_shape(&x.dim))
         if state & LIVE:
-            return array_of(gradient_at(g, x.val), full_shape(&x.dim))
+            return doubles_of(gradient_at(g, x.val), full_shape(&x.dim))
         if not state & NEEDS_GRAD:
             raise RuntimeError(
                 "gradient: no parameter lies behind this expression; use backward(full=True)")
-        return np.zeros(full_shape(&x.dim), np.float32, "F")    # perhaps it has no value even
+        return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
@@ -404,6 +404,11 @@ cdef tuple full_shape(const Dim* d):
     """The shape with the batch, if any, as its last axis."""
     shape = bridge_shape_of(d)
     return shape + (d.bd,) if d.bd > 1 else shape
+
+
+cdef object doubles_of(const float* v, tuple shape):
+    """New array with a copy of the floats at v; float64, as sums and logs outside expect of numpy."""
+    return array_of(v, shape).astype(np.float64)
 
 
 cdef tuple shape_of(const Dim* d):
@@ -1068,3 +1073,31 @@ def set_seed(seed):
             graphs[slot].draws = 0
             graphs[slot].stream = <uint64_t>graphs[slot].stream_number << 32
             streams = max(streams, graphs[slot].stream_number + 1)
+
+
+def random_state():
+    """Where all random streams are, as plain data for `set_random_state`."""
+    cdef uint32_t slot
+    renewals = {}
+    for slot in range(n_slots):
+        if graphs[slot] != NULL:
+            renewals[graphs[slot].stream_number] = graphs[slot].n_renewals
+    return {"seed": draws.seed(), "host": draws.host_position(), "streams": streams,
+            "renewals": sorted(renewals.items())}
+
+
+def set_random_state(state):
+    """Let all random streams go on as they would have where `random_state` was called.
+
+    Graphs that are there now are told from each other by the order in which they
+    were made.  It holds from the next renewal on.
+    """
+    global streams
+    cdef uint32_t slot
+    set_seed(state["seed"])
+    draws.set_host_position(state["host"])
+    streams = max(streams, <uint32_t>state["streams"])
+    renewals = {number: count for number, count in state["renewals"]}
+    for slot in range(n_slots):
+        if graphs[slot] != NULL:
+            graphs[slot].n_renewals = renewals.get(graphs[slot].stream_number, 0)

@@ -47,6 +47,17 @@ def set_seed(value):
     host_draws = 0
 
 
+def host_position():
+    """How many draws the stream of initial values has had."""
+    return host_draws
+
+
+def set_host_position(value):
+    """Let the stream of initial values go on after that many draws."""
+    global host_draws
+    host_draws = value
+
+
 class HostRandom:
     """Numbers from the stream of initial values."""
 

@@ -30,16 +30,19 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Dim dim
         uint32_t rows
         uint32_t id
+        uint32_t number
         size_t offset
         size_t size
         float* value
         float* grad
         Pack pack
+        double factor
         pthread_mutex_t* lock
         uint8_t* is_touched
         uint32_t* touched
         uint32_t n_touched
         uint8_t updated
+        uint8_t in_place
         uint8_t has_gradient
 
     void value_changed "dy_value_changed"(Param* p)
@@ -68,6 +71,7 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef public bint closed         # its collection has been deleted
+    cdef public object owner        # weak reference to the root collection
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef int rebase(self) except -1

@@ -10,6 +10,7 @@ class Plane: ...
 @final
 class Storage:
     closed: bool
+    owner: object
     @property
     def values(self) -> Plane: ...
     @property

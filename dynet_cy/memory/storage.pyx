@@ -135,6 +135,7 @@ cdef class Storage:
             raise MemoryError(f"an entry for parameter {name}")
         p.dim = dim[0]
         p.rows = rows
+        p.number = self.n_entries
         p.offset = self.top
         p.size = size
         p.lock = &self.lock
@@ -142,6 +143,8 @@ cdef class Storage:
         p.pack.arena = &self.panels
         p.pack.lock = &self.pack_lock
         p.updated = 1
+        p.factor = 1
+        p.in_place = rows == 0
         if free_ids:
             p.id = free_ids.pop()
         else:

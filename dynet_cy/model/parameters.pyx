@@ -2,6 +2,7 @@
 
 import numbers
 import os
+import weakref
 
 import numpy as np
 
@@ -35,7 +36,10 @@ cdef void lookup_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+        if p.factor == 1:
+            memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+        else:
+            K.scale(n, <float>p.factor, p.value + c.items[b] * n, c.y.v + b * n)
 
 
 cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -53,6 +57,53 @@ PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storag
 
 cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
 
+
+# ---- weight decay ------------------------------------------------------------
+
+# Trainers multiply all values by 1 - lambda, update after update.  For parameters they do so in the
+# pass that they make anyway.  Of a table they visit a few rows only, so it has a factor instead,
+# which is multiplied into what is read.
+
+cdef void settle(Param* p) noexcept nogil:
+    """Multiply the factor of a table into its numbers."""
+    if p.factor != 1:
+        K.scale(p.size, <float>p.factor, p.value, p.value)
+        p.factor = 1
+        value_changed(p)
+
+
+cdef object shown(Param* p, tuple shape, size_t start=0):
+    """The value, from a place on, as a new array."""
+    array = array_of(p.value + start, shape)
+    if p.factor != 1:
+        array *= np.float32(p.factor)
+    return array
+
+
+cdef double default_weight_decay = 0
+# Shares less than this are collected: taken off one by one, much of them would be lost in rounding.
+cdef double LEAST_DECAY = 2.0 ** -20
+
+
+def _checked_weight_decay(value):
+    cdef double decay = value
+    if not (isfinite(decay) and decay >= 0):
+        raise ValueError(f"weight decay must be a number of at least 0, not {value!r}")
+    return decay
+
+
+def set_default_weight_decay(value):
+    """Set the weight decay of root collections that are made from now on."""
+    global default_weight_decay
+    default_weight_decay = _checked_weight_decay(value)
+
+
+def get_default_weight_decay():
+    """The weight decay of new root collections."""
+    return default_weight_decay
+
+
+# ---- parameters --------------------------------------------------------------
 
 cdef class _Stored(Expression):
     """What parameters and lookup tables share: an entry of a storage."""
@@ -81,6 +132,8 @@ cdef class _Stored(Expression):
             extra.object = self.p
             extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
             dim = dim_with_rows(&self.p.dim, self.p.rows)
+            settle(self.p)
+            self.p.in_place = 1
             index = leaf_index(PARAMETER_LEAF, &dim, &extra)
             graph.leaves[key] = index
             graph.keep.add(self.storage)
@@ -132,6 +185,7 @@ cdef class _Stored(Expression):
         self.check_open()
         memset(self.p.value, 0, self.p.size * sizeof(float))
         value_changed(self.p)
+        self.p.factor = 1
 
     def scale(self, s):
         """Multiply the value by s."""
@@ -148,7 +202,8 @@ cdef class _Stored(Expression):
         """Write this parameter to a text model file.
 
         Args:
-            fname: name of the file; it is replaced whole or not at all.
+            fname: name of the file; it is replaced whole or not at all.  Or a binary file
+                that is open for writing.
             key: name in the file; the full name when empty.
             append: add to the file instead.
         """
@@ -156,7 +211,7 @@ cdef class _Stored(Expression):
         _check_key(key)
         write_text_model(fname, [_entry(self, key or self.full_name)], append)
 
-    def populate(self, fname, key):
+    def populate(self, fname, key=""):
         """Read the value from a text model file.
 
         Args:
@@ -164,10 +219,35 @@ cdef class _Stored(Expression):
             key: name of the parameter in the file.
 
         Raises:
+            ValueError: the key is empty.
             ModelFileError: the file has no such parameter, or one of another shape.
         """
         self.check_open()
         _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
+
+    def write_to_textfile(self, fname, key="", append=False):
+        """DyNet's other name of `save`."""
+        self.save(fname, key, append)
+
+    def populate_from_textfile(self, fname, key=""):
+        """DyNet's other name of `populate`."""
+        self.populate(fname, key)
+
+    cdef object array(self, const float* v):
+        """Numbers of a plane as a new array of the shape that users see."""
+        array = array_of(v, _file_dim(self))
+        return np.moveaxis(array, -1, 0) if self.p.rows else array
+
+    cdef int fill(self, object array, float* v) except -1:
+        """The way back."""
+        if self.p.rows:
+            array = np.moveaxis(array, 0, -1)
+        copy_floats(np.asfortranarray(array, np.float32), v, self.p.size)
+        return 0
+
+    def __reduce__(self):
+        self.check_open()
+        return _restored_member, (self.storage.owner(), self.p.number)
 
     def __repr__(self):
         if self.storage is None:
@@ -281,24 +361,24 @@ cdef class LookupParameters(_Stored):
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
         self.check_open()
-        return self.rows_first(self.p.value)
+        array = self.array(self.p.value)
+        if self.p.factor != 1:
+            array *= np.float32(self.p.factor)
+        return array
 
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array."""
         self.check_open()
-        return self.rows_first(self.p.grad)
-
-    cdef object rows_first(self, const float* v):
-        array = array_of(v, shape_of(&self.p.dim) + (self.p.rows,))
-        return np.asfortranarray(np.moveaxis(array, -1, 0))
+        return self.array(self.p.grad)
 
     def row_as_array(self, row):
         """One row as a new float32 array."""
-        return self.row(self.p.value, row)
+        return shown(self.p, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
 
     def row_grad_as_array(self, row):
         """The gradient of one row since the last update, as a new float32 array."""
-        return self.row(self.p.grad, row)
+        start = self.start_of(row, "row_grad_as_array")
+        return array_of(self.p.grad + <size_t>start, shape_of(&self.p.dim))
 
     def rows_as_array(self, rows):
         """Some rows as a new float32 array, the row number first."""
@@ -308,10 +388,9 @@ cdef class LookupParameters(_Stored):
         """Gradients of some rows as a new float32 array, the row number first."""
         return np.stack([self.row_grad_as_array(r) for r in rows])
 
-    cdef object row(self, const float* v, object row):
+    cdef size_t start_of(self, object row, str op) except? 0xFFFFFFFF:
         self.check_open()
-        cdef uint32_t r = checked_row(self, row, "row_as_array")
-        return array_of(v + r * size_of(&self.p.dim), shape_of(&self.p.dim))
+        return checked_row(self, row, op) * size_of(&self.p.dim)
 
     def init_row(self, i, row):
         """Set one row.
@@ -331,6 +410,7 @@ cdef class LookupParameters(_Stored):
         array = floats_in(row, what, "the value", 7)
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
+        settle(self.p)
         copy_floats(array, self.p.value + <size_t>r * n, n)
         value_changed(self.p)
 
@@ -342,7 +422,8 @@ cdef class LookupParameters(_Stored):
         """
         self.check_open()
         array = _floats_like(arr, f"init_from_array of {self.full_name}", self.shape())
-        copy_floats(np.asfortranarray(np.moveaxis(array, 0, -1)), self.p.value, self.p.size)
+        self.fill(array, self.p.value)
+        self.p.factor = 1
         value_changed(self.p)
 
 
@@ -444,11 +525,12 @@ def parameter(*parameters):
     Parameters are expressions themselves, so there is no need to call this.
 
     Returns:
-        An expression, or a tuple of them for several parameters.
+        An expression, or a tuple of them for several parameters; a list for a list.
     """
-    if not parameters:
-        raise TypeError("parameter: no parameter was given")
-    made = tuple(_as_expression(p, True, "parameter") for p in parameters)
+    if len(parameters) == 1 and isinstance(parameters[0], (list, tuple)):
+        made = [_as_expression(p, True, "parameter") for p in parameters[0]]
+        return made if isinstance(parameters[0], list) else tuple(made)
+    made = tuple([_as_expression(p, True, "parameter") for p in parameters])
     return made[0] if len(made) == 1 else made
 
 
@@ -480,7 +562,7 @@ def _check_key(key):
 cdef tuple _entry(_Stored x, str name):
     """The parameter as an entry of a text model file."""
     kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
-    values = array_of(x.p.value, (x.p.size,))
+    values = shown(x.p, (x.p.size,))
     grads = array_of(x.p.grad, (x.p.size,)) if x.p.has_gradient else None
     return kind, name, _file_dim(x), values, grads
 
@@ -492,10 +574,44 @@ cdef int _fill_entry(_Stored x, entry, fname) except -1:
             os.fspath(fname), parameter=x.full_name)
     copy_floats(np.ascontiguousarray(entry.values, np.float32), x.p.value, x.p.size)
     value_changed(x.p)
+    x.p.factor = 1
     if entry.grads is not None:
         copy_floats(np.ascontiguousarray(entry.grads, np.float32), x.p.grad, x.p.size)
         _add_gradient_flag(x)
     return 0
+
+
+def fill_entries(collection, entries, fname):
+    """Fill a collection from entries of a text model file, matched by kind and position.
+
+    Raises:
+        ModelMismatchError: the entries are other ones; nothing is changed then.
+    """
+    left = {PARAMETER: collection.parameters_list(), LOOKUP: collection.lookup_parameters_list()}
+    matched = []
+    for entry in entries:
+        if not left[entry.kind] or entry.dim != _file_dim(left[entry.kind][0]):
+            raise ModelMismatchError(
+                f"has dimensions {entry.dim}; "
+                + (f"{_file_dim(left[entry.kind][0])} are needed for {left[entry.kind][0].name()}"
+                   if left[entry.kind] else f"no {entry.kind} is left to be filled"),
+                os.fspath(fname), parameter=entry.name)
+        matched.append((left[entry.kind].pop(0), entry))
+    for x, entry in matched:
+        _fill_entry(x, entry, fname)
+
+
+def add_entry(collection, entry):
+    """Add an entry of a text model file to a collection."""
+    cdef _Stored x
+    values = entry.values.reshape(entry.dim, order="F")
+    name = entry.name.rpartition("/")[2].partition("_")[0]
+    if entry.kind == LOOKUP:
+        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), name)
+    else:
+        x = collection.parameters_from_numpy(values, name)
+    _fill_entry(x, entry, "")
+    return x
 
 
 def _find(fname, key, lookup):
@@ -523,6 +639,9 @@ class ParameterCollection:
         self._all = []
         self._taken = {}
         self._taken_below = {}
+        self._weight_decay = default_weight_decay
+        self._decay_due = 0.0
+        self._storage.owner = weakref.ref(self)
 
     def __del__(self):
         # Sub-collections hold their root, so this is the end of all of them.
@@ -551,6 +670,8 @@ class ParameterCollection:
         below._storage = self._storage
         below._taken = {}
         below._taken_below = {}
+        below._weight_decay = self._weight_decay
+        below._decay_due = 0.0
         return below
 
     def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
@@ -602,8 +723,8 @@ class ParameterCollection:
 
     def _add(self, cls, dim, init, name, device, scale, mean, std):
         cdef Dim d
-        cdef Param* p
         cdef uint32_t rows = 0
+        cdef _Stored made
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
         check_device(device, what)
@@ -630,11 +751,48 @@ class ParameterCollection:
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._name + _free_name(name, self._taken, "Parameter")
-        p = (<Storage>self._storage).add(&d, rows, name)
-        copy_floats(values, p.value, p.size)
-        made = _stored(cls, self._storage, p, name)
-        self._all.append(made)
+        made = _new_entry(self._storage, self._all, cls, &d, rows, name)
+        copy_floats(values, made.p.value, made.p.size)
         return made
+
+    def set_weight_decay(self, lam):
+        """Let every update of a trainer multiply all values by 1 - lambda, after its step.
+
+        It holds for trainers of this very collection, and for all parameters and
+        all rows of all tables below it, also those that are not updated.  A
+        sub-collection begins with the lambda of the collection that it is made in.
+
+        Args:
+            lam: lambda, at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
+                another) for none.
+
+        Raises:
+            ValueError: it is negative or not finite.
+        """
+        self._weight_decay = _checked_weight_decay(lam)
+
+    def get_weight_decay(self):
+        """The lambda of `set_weight_decay`."""
+        return self._weight_decay
+
+    # DyNet's other names.
+    set_weight_decay_lambda = set_weight_decay
+    get_weight_decay_lambda = get_weight_decay
+
+    def _decay_state(self):
+        """Lambda, and the share that is due but not taken off yet."""
+        return self._weight_decay, self._decay_due
+
+    def _set_decay_state(self, state):
+        """Put back what `_decay_state` has returned."""
+        self._weight_decay, self._decay_due = state
+
+    def _take_decay(self):
+        """The share that an update is to take off all values, for a trainer of this collection."""
+        due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
+        taken = 0.0 if due < LEAST_DECAY else due
+        self._decay_due = due - taken
+        return taken
 
     def parameters_list(self):
         """All Parameters of this collection and those below it, in the order of adding."""
@@ -658,7 +816,7 @@ class ParameterCollection:
         old one.
 
         Args:
-            fname: name of the file.
+            fname: name of the file, or a binary file that is open for writing.
             name: takes the place of this collection's name in the file; begins with "/".
             append: add to the file instead.
 
@@ -697,25 +855,46 @@ class ParameterCollection:
         for i, entry in entries:
             _fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 
+    def write_to_textfile(self, fname, key="", append=False):
+        """DyNet's other name of `save`."""
+        self.save(fname, key, append)
+
+    def populate_from_textfile(self, fname, key=""):
+        """DyNet's other name of `populate`."""
+        self.populate(fname, key)
+
     def load_param(self, fname, key):
         """Add a parameter read from a text model file.
 
         Args:
             fname: name of the file.
-            key: name of the parameter in the file; it keeps its last part.
+            key: name of the parameter in the file; it keeps its last part, but for
+                the number after it.
         """
-        entry = _find(fname, key, False)
-        values = entry.values.reshape(entry.dim, order="F")
-        return self.parameters_from_numpy(values)
+        return add_entry(self, _find(fname, key, False))
 
     def load_lookup_param(self, fname, key):
         """Add a lookup table read from a text model file; see `load_param`."""
-        entry = _find(fname, key, True)
-        values = entry.values.reshape(entry.dim, order="F")
-        return self.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0))
+        return add_entry(self, _find(fname, key, True))
+
+    def __reduce__(self):
+        own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
+        if self._root is not None:
+            return _restored_below, (type(self), self._root, self._name, self._taken,
+                                     self._taken_below, self._weight_decay, self._decay_due), own or None
+        entries = [_entry_state(x) for x in self._all]
+        return _restored_root, (type(self), entries, dict(self._taken), dict(self._taken_below),
+                                self._weight_decay, self._decay_due), own or None
 
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self._below())}>"
+
+
+cdef _Stored _new_entry(Storage storage, list all_, cls, const Dim* d, uint32_t rows, str name):
+    """A new parameter or table of zeros."""
+    made = _stored(cls, storage, storage.add(d, rows, name), name)
+    all_.append(made)
+    return made
 
 
 def _free_name(name, taken, what):
@@ -727,3 +906,112 @@ def _free_name(name, taken, what):
     taken[name] = n + 1
     # The first of a name has it plain, but a name of nothing is always numbered.
     return f"{name}_{n}" if n or not name else name
+
+
+# ---- pickling ----------------------------------------------------------------
+#
+# A root collection pickles as all that it owns; whatever belongs to it (sub-collections, parameters)
+# as the root and a place in it.  So what is pickled together stays together.
+
+# What these make anew; other attributes are those of derived classes.
+_RESTORED = {"_name", "_root", "_storage", "_all", "_taken", "_taken_below", "_weight_decay", "_decay_due"}
+
+
+def _restored_root(cls, entries, taken, taken_below, weight_decay, decay_due):
+    """A root collection from its pickle."""
+    root = cls.__new__(cls)
+    ParameterCollection.__init__(root)
+    root._taken = taken
+    root._taken_below = taken_below
+    root._weight_decay = weight_decay
+    root._decay_due = decay_due
+    for entry in entries:
+        _add_restored(root, *entry)
+    return root
+
+
+def _restored_below(cls, root, name, taken, taken_below, weight_decay, decay_due):
+    """A sub-collection from its pickle."""
+    below = cls.__new__(cls)
+    below._name = name
+    below._root = root
+    below._all = root._all
+    below._storage = root._storage
+    below._taken = taken
+    below._taken_below = taken_below
+    below._weight_decay = weight_decay
+    below._decay_due = decay_due
+    return below
+
+
+def _restored_member(root, number):
+    """A parameter or table from its pickle.  It keeps the root, of which nobody else may know."""
+    cdef _Stored x = root._all[number]
+    made = _stored(type(x), x.storage, x.p, x.full_name)
+    made.keeps = root
+    return made
+
+
+def _entry_state(_Stored x):
+    """Name, kind, value, gradient and settings of a parameter, for its pickle."""
+    return (x.name(), isinstance(x, LookupParameters), settled_array(x), gradient_state(x),
+            bool(x.p.updated))
+
+
+def settled_array(_Stored x not None):
+    """The value as an array; the factor of a table is multiplied into it first, so that the table and
+    its copy go on alike to the last bit."""
+    x.check_open()
+    settle(x.p)
+    return x.array(x.p.value)
+
+
+def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated):
+    """Add a parameter to a root collection from its pickle."""
+    cdef Dim d
+    cdef _Stored made
+    shape = value.shape
+    dim_from_shape(shape[1:] if is_lookup else shape, &d, name)
+    made = _new_entry(root._storage, root._all, LookupParameters if is_lookup else Parameters, &d,
+                      shape[0] if is_lookup else 0, name)
+    made.fill(value, made.p.value)
+    made.p.updated = updated
+    set_gradient_state(made, gradient)
+
+
+def gradient_state(_Stored x not None):
+    """What has been added up since the last update.
+
+    Returns:
+        None if there is nothing, the gradient of a parameter, or (rows, gradients of these
+        rows) of a table.
+    """
+    cdef uint32_t i
+    if not x.p.has_gradient:
+        return None
+    if not x.p.rows:
+        return x.grad_as_array()
+    rows = np.array([x.p.touched[i] for i in range(x.p.n_touched)], np.uint32)
+    return rows, x.array(x.p.grad)[rows]
+
+
+def set_gradient_state(_Stored x not None, state):
+    """Put back what `gradient_state` has returned, in place of the gradient that is there."""
+    cdef uint32_t r
+    if x.p.has_gradient:
+        memset(x.p.grad, 0, x.p.size * sizeof(float))
+    while x.p.n_touched:
+        x.p.n_touched -= 1
+        x.p.is_touched[x.p.touched[x.p.n_touched]] = 0
+    x.p.has_gradient = state is not None
+    if state is None:
+        return
+    if not x.p.rows:
+        x.fill(state, x.p.grad)
+        return
+    rows, gradients = state
+    whole = np.zeros((<LookupParameters>x).shape(), np.float32)
+    whole[rows] = gradients
+    x.fill(whole, x.p.grad)
+    for r in rows:
+        touch(x.p, r)

@@ -108,7 +108,6 @@ from dynet_cy.ops.shape import (
     nobackprop,
     reshape,
     scale_gradient,
-    to_device,
     transpose,
 )
 from dynet_cy.ops.softmax import (
@@ -270,7 +269,6 @@ __all__ = [
     "nobackprop",
     "reshape",
     "scale_gradient",
-    "to_device",
     "transpose",
     # select
     "pick",

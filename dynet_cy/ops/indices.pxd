@@ -7,4 +7,5 @@ from dynet_cy.ops.registry cimport Shapes
 
 cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1
 cdef bytes set_indices(Extra* extra, object values, str op)
+cdef bint is_list(object values)
 cdef int check_count(const Shapes* s, uint32_t item_count) except -1

@@ -63,6 +63,11 @@ cdef bytes set_indices(Extra* extra, object values, str op):
     return packed
 
 
+cdef bint is_list(object values):
+    """Whether there are several numbers rather than one."""
+    return isinstance(values, (list, tuple)) or getattr(values, "ndim", 0) > 0
+
+
 cdef int check_count(const Shapes* s, uint32_t item_count) except -1:
     """There must be `item_count` indices, or as many for each batch element."""
     if s.n_items != item_count and s.n_items != item_count * s.bd:

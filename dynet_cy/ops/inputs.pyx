@@ -1,5 +1,7 @@
 """Inputs and constants: leaves whose values come from Python."""
 
+import numbers
+
 import numpy as np
 
 from libc.string cimport memset
@@ -112,7 +114,7 @@ cdef _SettableInput from_values(object values, str op, bint batched):
     if batched:
         if not shape:
             raise ValueError(f"{op}: a single number has no batch axis")
-        dim_with_batch(shape[:-1], shape[-1], &dim, op)
+        dim_with_batch(shape[:-1] or (1,), shape[-1], &dim, op)
     else:
         dim_with_batch(shape, 1, &dim, op)
     return settable(array, &dim)
@@ -152,7 +154,7 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     """An array as an input.
 
     Args:
-        arr: numbers: an array, or nested lists.
+        arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
         batched: whether the last axis is the batch.
         device: only "" and "CPU" so far.
         reusable_expr: accepted for DyNet's sake: `set` is always there.
@@ -164,6 +166,12 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
         TypeError, ValueError: arr does not hold numbers, or has too many axes.
     """
     check_device(device, "inputTensor")
+    if isinstance(arr, (list, tuple)) and arr and all([isinstance(x, np.ndarray) for x in arr]):
+        shapes = {x.shape for x in arr}
+        if len(shapes) > 1:
+            raise ValueError(f"inputTensor: the arrays of a batch differ in shape: {sorted(shapes)}")
+        arr = np.stack(arr, axis=-1)
+        batched = True
     return from_values(arr, "inputTensor", batched)
 
 
@@ -216,7 +224,7 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
     op = "sparse_inputTensor"
     check_device(device, op)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    numbers = floats_in(values, op, "values", 1)
+    floats = floats_in(values, op, "values", 1)
     if len(idxs) != len(shape):
         raise ValueError(f"{op}: idxs has {len(idxs)} lists, shape {shape} has {len(shape)} axes")
     places = []
@@ -226,13 +234,13 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
             raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers")
-        if indices.shape != numbers.shape:
-            raise ValueError(f"{op}: idxs[{axis}] has {indices.size} indices for {numbers.size} values")
+        if indices.shape != floats.shape:
+            raise ValueError(f"{op}: idxs[{axis}] has {indices.size} indices for {floats.size} values")
         for i in indices[(indices < 0) | (indices >= size)]:
             raise IndexError(f"{op}: index {i} is not from 0 to {size - 1} along axis {axis}")
         places.append(indices)
     array = np.full([int(n) for n in shape], defval, np.float32)
-    array[tuple(places)] = numbers
+    array[tuple(places)] = floats
     return from_values(array, op, batched)
 
 
@@ -276,6 +284,8 @@ def one_hot(d, idx, device=""):
     places = np.atleast_1d(idx)
     if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
         raise TypeError(f"one_hot: idx must be a number or a list of them, not {idx!r}")
+    if not isinstance(d, numbers.Real):
+        raise TypeError(f"one_hot: d must be a number, not {d!r}")
     dim_with_batch(d, len(places), &dim, "one_hot")
     for i in places.tolist():
         if i < 0 or i >= d:

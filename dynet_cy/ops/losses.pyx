@@ -1,18 +1,25 @@
 """Distances and losses between two expressions."""
 
+import numbers
+
+import numpy as np
+
 from libc.math cimport exp, lgamma
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
-from dynet_cy.graph.graph cimport Extra, apply1x, apply2, apply2x
+from dynet_cy.graph.graph cimport (
+    Expression, Extra, apply1x, apply2, apply2x, describe_dim, dim_of, expression, shape_of,
+)
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
     DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,
 )
-from dynet_cy.ops.indices cimport check_count, set_index, set_indices
+from dynet_cy.ops.indices cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
 
+from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -109,13 +116,38 @@ def l1_distance(x, y):
     return apply2(L1_DISTANCE, x, y)
 
 
+cdef object labels_like(Expression x, object labels):
+    """Numbers given for an expression of the shape of x, as an input."""
+    cdef const Dim* d = dim_of(x)
+    shape = shape_of(d)
+    array = np.asarray(labels)
+    if array.ndim == 0:
+        return constant(shape, array.item())
+    if array.shape == (d.bd,) and d.bd > 1 and size_of(d) == 1:
+        return inputTensor(array.reshape((*shape, d.bd)), batched=True)
+    if array.shape == (*shape, d.bd):
+        return inputTensor(array, batched=True)
+    if array.shape != shape:
+        raise DimensionError(
+            f"binary_log_loss: the labels have shape {array.shape}\n    x  {describe_dim(d)}")
+    return inputTensor(np.asarray(array))
+
+
 def binary_log_loss(x, y):
     """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
 
     Args:
         x: predicted probabilities.
-        y: true ones, of the same shape.
+        y: true ones: an expression of the same shape, or labels: one number for all
+            elements, an array of the shape of x (its last axis the batch), or a list of one
+            number for each element or, where elements are scalars, each batch element.
+
+    Raises:
+        DimensionError: y has another shape.
+        TypeError: y is neither an expression nor numbers.
     """
+    if not isinstance(y, (Expression, str)) and (is_list(y) or isinstance(y, numbers.Real)):
+        y = labels_like(expression(x, "binary_log_loss", "x"), y)
     return apply2(BINARY_LOG_LOSS, x, y)
 
 
@@ -266,7 +298,7 @@ def poisson_loss(log_lambda, x):
     cdef Extra extra
     cdef uint32_t count
     memset(&extra, 0, sizeof(Extra))
-    if isinstance(x, (list, tuple)):
+    if is_list(x):
         _packed = set_indices(&extra, x, "poisson_loss")
     else:
         set_index(&extra, &count, x, "poisson_loss")

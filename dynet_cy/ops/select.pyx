@@ -627,13 +627,18 @@ cdef Py_ssize_t wrapped(Py_ssize_t index, uint32_t n, uint32_t axis) except -1:
     return index if index >= 0 else index + n
 
 
+cdef bint is_number(object key):
+    """Whether an index is one whole number; arrays have `__index__` whatever they hold."""
+    return hasattr(key, "__index__") and not getattr(key, "ndim", 0)
+
+
 def _getitem(Expression e not None, index):
     """What e[index] stands for: numbers, slices, ``...``, and tuples of them."""
     cdef const Dim* d = dim_of(e)
     cdef uint32_t nd = d.nd
     cdef uint32_t i
     cdef Py_ssize_t start, stop, step, count
-    if type(index) is int or hasattr(index, "__index__"):
+    if type(index) is int or is_number(index):
         if nd == 0:
             raise IndexError("an expression of shape {} has no elements to pick")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
@@ -655,7 +660,7 @@ def _getitem(Expression e not None, index):
             if key.step is not None and key.step == 0:
                 raise ValueError("the step of a slice must not be 0")
             ranges.append(range(*key.indices(size)))
-        elif hasattr(key, "__index__"):
+        elif is_number(key):
             start = wrapped(key, size, i)
             ranges.append(range(start, start + 1))
             if i < nd:

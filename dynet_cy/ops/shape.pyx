@@ -1,13 +1,15 @@
 # cython: cdivision=True
 """Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
 
+import numbers
+
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, expression
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
@@ -83,6 +85,13 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
     return apply1x(RESHAPE, x, &extra)
 
 
+cdef Py_ssize_t whole(object n) except? -1:
+    """A whole number, which may be a float as from a division."""
+    if not isinstance(n, numbers.Real) or n != n // 1:
+        raise TypeError(f"reshape: a shape holds whole numbers, not {n!r}")
+    return int(n)
+
+
 def reshape(x, d, batch_size=1):
     """The same elements, column by column, in another shape.
 
@@ -99,14 +108,14 @@ def reshape(x, d, batch_size=1):
     cdef unsigned int n = 0
     cdef Py_ssize_t size
     for axis in (d if isinstance(d, (tuple, list)) else (d,)):
-        size = axis
+        size = whole(axis)
         if n == 7:
             raise DimensionError(f"reshape: shape {d} has more than 7 axes")
         if size < 0 or size > 0xFFFFFFFF:
             raise DimensionError(f"reshape: axis {n} of shape {d} is out of range")
         sizes[n] = <unsigned int>size
         n += 1
-    size = batch_size
+    size = whole(batch_size)
     if size < 1 or size > 0xFFFFFFFF:
         raise DimensionError(f"reshape: batch_size must be at least 1, not {batch_size}")
     return reshaped(x, sizes, n, <unsigned int>size)
@@ -533,15 +542,3 @@ def scale_gradient(x, float lambd=1.0):
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = lambd
     return apply1x(SCALE_GRADIENT, x, &extra)
-
-
-def to_device(e, device_str):
-    """The expression on a device: "CPU", the only one so far.
-
-    Raises:
-        RuntimeError: there is no such device.
-    """
-    cdef Expression x = expression(e, "to_device", "e")
-    check_device(device_str, "to_device")
-    x.enter()
-    return x

@@ -12,7 +12,7 @@ from dynet_cy.graph.graph cimport Extra, apply, apply1x, dim_of, expression
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
-from dynet_cy.ops.indices cimport check_count, set_index, set_indices
+from dynet_cy.ops.indices cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -310,13 +310,16 @@ def pickneglogsoftmax(x, v):
 
     Args:
         x: scores.
-        v: index of the true class, the same for every batch element.
+        v: index of the true class, the same for every batch element; or a list, as
+            `pickneglogsoftmax_batch` takes it.
 
     Raises:
         IndexError: there is no element v.
     """
     cdef Extra extra
     cdef uint32_t index
+    if is_list(v):
+        return pickneglogsoftmax_batch(x, v)
     memset(&extra, 0, sizeof(Extra))
     set_index(&extra, &index, v, "pickneglogsoftmax")
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
@@ -564,7 +567,8 @@ def hinge(x, v, float m=1.0):
 
     Args:
         x: scores.
-        v: index of the true class, the same for every batch element.
+        v: index of the true class, the same for every batch element; or a list, as
+            `hinge_batch` takes it.
         m: the margin.
 
     Raises:
@@ -572,6 +576,8 @@ def hinge(x, v, float m=1.0):
     """
     cdef Extra extra
     cdef uint32_t index
+    if is_list(v):
+        return hinge_batch(x, v, m)
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
     set_index(&extra, &index, v, "hinge")
@@ -602,7 +608,7 @@ def hinge_dim(x, v, int d=0, float m=1.0):
     Args:
         x: scores.
         v: list of the true index in each line; the same list for every batch
-            element, or the lists of all batch elements one after the other.
+            element, or the lists of all batch elements, in a list or one after the other.
         d: the axis that the classes lie along.
         m: the margin.
 
@@ -613,6 +619,8 @@ def hinge_dim(x, v, int d=0, float m=1.0):
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
     extra.attrs[1].i = d
+    if is_list(v) and len(v) and is_list(v[0]):
+        v = [k for line in v for k in line]
     _packed = set_indices(&extra, v, "hinge_dim")
     extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if d else 1)
     return apply1x(HINGE_DIM, x, &extra)

@@ -8,9 +8,9 @@ which lies in planes of the parameters' storage.
 import sys
 
 from libc.math cimport isfinite, sqrt
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport (
@@ -20,7 +20,7 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, lock_storage, unlock_storage, value_changed,
 )
-from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.model.parameters cimport _Stored, settle
 
 from dynet_cy.model.parameters import ParameterCollection
 
@@ -28,6 +28,12 @@ from dynet_cy.model.parameters import ParameterCollection
 # Most state floats per parameter of any rule.
 cdef enum:
     MOST_STATES = 3
+
+# Parameters are updated in parts that stay in the cache from one loop to the next.
+cdef size_t PART = 1 << 13
+
+# A table whose factor is less than this is multiplied by it.
+cdef double LEAST_FACTOR = 0.25
 
 
 cdef double squared_norm(Param* p) noexcept nogil:
@@ -44,29 +50,50 @@ cdef double squared_norm(Param* p) noexcept nogil:
     return total
 
 
-cdef void step(Param* p, int rule, const dy_optim* h, float** states, bint sparse) noexcept nogil:
+cdef void step(Param* p, int rule, const dy_optim* shared, float** states, bint sparse,
+               double decay) noexcept nogil:
     """Apply the rule to one parameter, or to the rows of a table; then its gradient is zero."""
-    cdef float* s[MOST_STATES]
+    cdef dy_optim h = shared[0]
     cdef size_t n = size_of(&p.dim), at
     cdef uint32_t i
-    cdef int k
+    h.step_scale = <float>(1 / p.factor)
     if p.rows and sparse:
         for i in range(p.n_touched):
-            at = p.touched[i] * n
-            for k in range(MOST_STATES):
-                s[k] = states[k] + p.offset + at if states[k] != NULL else NULL
-            K.optim[rule](n, h, p.grad + at, p.value + at, s[0], s[1], s[2])
-            memset(p.grad + at, 0, n * sizeof(float))
+            step_part(p, rule, &h, states, p.touched[i] * n, n)
     else:
-        for k in range(MOST_STATES):
-            s[k] = states[k] + p.offset if states[k] != NULL else NULL
-        K.optim[rule](p.size, h, p.grad, p.value, s[0], s[1], s[2])
-        if p.has_gradient:
-            memset(p.grad, 0, p.size * sizeof(float))
+        at = 0
+        while at < p.size:
+            n = min(PART, p.size - at)
+            step_part(p, rule, &h, states, at, n)
+            if decay != 0 and p.in_place:
+                K.axpy(n, <float>-decay, p.value + at, p.value + at)
+            at += n
     for i in range(p.n_touched):
         p.is_touched[p.touched[i]] = 0
     p.n_touched = 0
     p.has_gradient = 0
+
+
+cdef void step_part(Param* p, int rule, const dy_optim* h, float** states, size_t at,
+                    size_t n) noexcept nogil:
+    """Apply the rule to n numbers of a parameter, from `at` on."""
+    cdef float* s[MOST_STATES]
+    cdef int k
+    for k in range(MOST_STATES):
+        s[k] = states[k] + p.offset + at if states[k] != NULL else NULL
+    K.optim[rule](n, h, p.grad + at, p.value + at, s[0], s[1], s[2])
+    if p.has_gradient:
+        memset(p.grad + at, 0, n * sizeof(float))
+
+
+cdef void take_off(Param* p, double decay, bint passed) noexcept nogil:
+    """Take that share off the value, unless `step` has done so in a pass over all of it."""
+    if not p.in_place:
+        p.factor *= 1 - decay
+        if p.factor < LEAST_FACTOR:
+            settle(p)
+    elif not passed:
+        K.axpy(p.size, <float>-decay, p.value, p.value)
 
 
 cdef double number(object value, str name) except? -1:
@@ -74,6 +101,13 @@ cdef double number(object value, str name) except? -1:
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} must be a number, not {value!r}")
     return float(value)
+
+
+UPDATE_EPOCH = (
+    "Trainer::update_epoch has been deprecated and doesn't do anything. Please remove it from your code, and control "
+    "the learning rate of the trainer directly, for example by: 'trainer.learning_rate /= (1 - rate_decay)', see "
+    "https://github.com/clab/dynet/pull/695 for details.\n"
+)
 
 
 class Trainer:
@@ -105,11 +139,18 @@ class Trainer:
         self._sparse = True
         self._steps = 0
         self._clips = self._updates = 0
+        self._average = None
+        self._swapped = ""
         self.learning_rate = learning_rate
 
     def __del__(self):
         for plane in getattr(self, "_states", ()):
             self._collection.storage.drop_plane(plane)
+
+    @property
+    def collection(self):
+        """The collection that it trains."""
+        return self._collection
 
     @property
     def learning_rate(self):
@@ -149,23 +190,60 @@ class Trainer:
             RuntimeError: a gradient is infinite or not a number, and clipping is
                 on.  Nothing is changed then.
         """
+        self._update(None)
+
+    def update_subset(self, updated_params, updated_lookups):
+        """`update` for some parameters; the others keep value and gradient.
+
+        All gradients count for clipping, and weight decay is for all parameters,
+        as with `set_updated`.
+
+        Args:
+            updated_params: numbers of parameters, as in `parameters_list()` of the collection.
+            updated_lookups: numbers of tables, as in `lookup_parameters_list()`.
+
+        Raises:
+            IndexError: there is no such parameter or table.
+            RuntimeError: see `update`.
+        """
+        wanted = set()
+        for numbers, of, what in (
+                (updated_params, self._collection.parameters_list(), "parameter"),
+                (updated_lookups, self._collection.lookup_parameters_list(), "lookup table")):
+            for number in numbers:
+                if not 0 <= number < len(of):
+                    raise IndexError(
+                        f"update_subset: there is no {what} {number}; the collection has {len(of)}")
+                wanted.add(of[number].name())
+        self._update(wanted)
+
+    def _update(self, names):
+        """Update the parameters of these names, all if None."""
+        if self._swapped:
+            raise RuntimeError(
+                f"{type(self).__name__}: the parameters are set to their moving average; "
+                "swap_params_to_weights comes before the next update")
         cdef list stored = self._collection._below()
         cdef Py_ssize_t i, n = len(stored)
         cdef float* states[MOST_STATES]
         cdef dy_optim h
-        cdef double norm = 0
+        cdef double norm = 0, decay
         cdef double threshold = self._clip_threshold
         cdef int rule = self._rule
         cdef bint sparse = self._sparse
         cdef Storage storage = self._collection.storage
         cdef Param** entries = <Param**>malloc((n + 1) * sizeof(Param*))
-        if entries == NULL:
+        cdef uint8_t* moves = <uint8_t*>malloc(n + 1)
+        if entries == NULL or moves == NULL:
+            free(entries)
+            free(moves)
             raise MemoryError("the list of parameters to update")
         for i in range(n):
             entries[i] = (<_Stored>stored[i]).p
+            moves[i] = entries[i].updated and (names is None or (<_Stored>stored[i]).full_name in names)
         for i in range(MOST_STATES):
             states[i] = NULL
-        for i, plane in enumerate(self._states):
+        for i, plane in enumerate(self._states[:self._n_states]):
             states[i] = (<Plane>plane).base()
         try:
             if threshold > 0:
@@ -181,7 +259,6 @@ class Trainer:
                         + " are not finite.  Nothing was updated")
             memset(&h, 0, sizeof(dy_optim))
             h.grad_scale = 1
-            h.step_scale = 1
             if threshold > 0 and norm > threshold:
                 h.grad_scale = <float>(threshold / norm)
                 self._clips += 1
@@ -192,23 +269,185 @@ class Trainer:
             h.b1 = hyper.get("b1", 0.0)
             h.b2 = hyper.get("b2", 0.0)
             h.eps = hyper.get("eps", 0.0)
+            decay = self._collection._take_decay()
             with nogil:
                 lock_storage(storage)
                 for i in range(n):
-                    if entries[i].updated:
-                        step(entries[i], rule, &h, states, sparse)
-                        value_changed(entries[i])
+                    if moves[i]:
+                        step(entries[i], rule, &h, states, sparse, decay)
+                    if decay != 0:
+                        take_off(entries[i], decay, moves[i] and not (entries[i].rows and sparse))
+                storage.changes += 1
                 unlock_storage(storage)
             self._updates += 1
         finally:
             free(entries)
+            free(moves)
+        if self._average is not None:
+            self._add_to_average()
+
+    def exponential_moving_average(self, beta, update_freq=1):
+        """Keep an average of the parameters in which older values count less and less.
+
+        Of values p_1, ..., p_n it is the mean with weights beta^(n-i): Polyak and
+        Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
+        for these weights.  An average kept so far is given up.
+
+        Every value that is taken up costs a pass over all parameters and tables.
+
+        Args:
+            beta: from 0 to below 1; 0.999 looks back about a thousand values.
+            update_freq: how many updates lie between values.
+
+        Raises:
+            ValueError: beta or update_freq is out of range.
+            RuntimeError: the parameters are set to their moving average.
+        """
+        beta = number(beta, "beta")
+        if not 0 <= beta < 1:
+            raise ValueError(f"exponential_moving_average: beta must be from 0 to below 1, not {beta}")
+        self._start_average(beta, update_freq)
+
+    def cumulative_moving_average(self, update_freq=1):
+        """Keep the mean of the values that the parameters have after updates from now on.
+
+        See `exponential_moving_average`.
+        """
+        self._start_average(None, update_freq)
+
+    def swap_params_to_moving_average(self, save_weights=True, bias_correction=True):
+        """Set the parameters to their moving average, to evaluate or save a model.
+
+        `update` is an error until `swap_params_to_weights` is called.
+
+        Args:
+            save_weights: keep the values, for `swap_params_to_weights`.  When False
+                they are lost, and with them further updates.
+            bias_correction: of an exponential average.  When False its weights are
+                not scaled to sum up to 1, as if there were zeros before the first value.
+
+        Raises:
+            RuntimeError: there is no average yet, or the parameters are set to it already.
+        """
+        cdef _Stored x
+        cdef Plane average, kept
+        cdef float factor = 1
+        if self._average is None or not self._average["values"]:
+            raise RuntimeError(
+                "swap_params_to_moving_average: there is no average: call exponential_moving_average "
+                "or cumulative_moving_average before training")
+        if self._swapped:
+            raise RuntimeError("swap_params_to_moving_average: the parameters are set to it already")
+        if bias_correction and self._average["beta"] is not None:
+            factor = 1 / (1 - self._average["beta"] ** self._average["values"])
+        average = self._states[self._n_states]
+        if save_weights:
+            self._states.append(self._collection.storage.new_plane())
+            kept = self._states[self._n_states + 1]
+        for x in self._collection._below():
+            settle(x.p)
+            if save_weights:
+                memcpy(kept.base() + x.p.offset, x.p.value, x.p.size * sizeof(float))
+            K.scale(x.p.size, factor, average.base() + x.p.offset, x.p.value)
+            value_changed(x.p)
+        self._swapped = "kept" if save_weights else "lost"
+
+    def swap_params_to_weights(self):
+        """Set the parameters to the values that they had before `swap_params_to_moving_average`.
+
+        Raises:
+            RuntimeError: they are not set to their average, or the values were not saved.
+        """
+        cdef _Stored x
+        cdef Plane kept
+        if not self._swapped:
+            raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
+        if self._swapped == "lost":
+            raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
+        kept = self._states[self._n_states + 1]
+        for x in self._collection._below():
+            memcpy(x.p.value, kept.base() + x.p.offset, x.p.size * sizeof(float))
+            x.p.factor = 1
+            value_changed(x.p)
+        self._collection.storage.drop_plane(self._states.pop())
+        self._swapped = ""
+
+    def _start_average(self, beta, update_freq):
+        if self._swapped:
+            raise RuntimeError(
+                "the parameters are set to their moving average; swap_params_to_weights comes "
+                "before another average")
+        if not update_freq == int(update_freq) or update_freq < 1:
+            raise ValueError(f"update_freq must be a whole number of at least 1, not {update_freq}")
+        for plane in self._states[self._n_states:]:
+            self._collection.storage.drop_plane(plane)
+        self._states[self._n_states:] = [self._collection.storage.new_plane()]
+        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0,
+                         "parameters": len(self._collection._below())}
+
+    def _add_to_average(self):
+        cdef list stored = self._collection._below()
+        cdef Plane plane = self._states[self._n_states]
+        cdef _Stored x
+        cdef double old
+        average = self._average
+        if len(stored) != average["parameters"]:
+            raise RuntimeError(
+                f"{type(self).__name__}: parameters were added since the moving average began; it "
+                "would be wrong for them.  The update is made; begin the average anew")
+        average["updates"] += 1
+        if average["updates"] % average["frequency"]:
+            return
+        average["values"] += 1
+        old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
+        for x in stored:
+            settle(x.p)
+            K.scale(x.p.size, <float>old, plane.base() + x.p.offset, plane.base() + x.p.offset)
+            K.axpy(x.p.size, <float>(1 - old), x.p.value, plane.base() + x.p.offset)
+
+    def _settings(self):
+        """All but the collection and the state of the rule: plain data."""
+        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states")}
+        if self._average is not None:
+            settings["_average"] = dict(self._average)
+        return settings
+
+    def _n_planes(self, settings):
+        """How many planes of state belong to these settings."""
+        return (self._n_states + (settings["_average"] is not None)
+                + (settings["_swapped"] == "kept"))
+
+    def _restore(self, settings, arrays):
+        """Put back what `_settings` and `_state_arrays` have returned."""
+        planes = [self._collection.storage.new_plane() for _ in range(self._n_planes(settings))]
+        for plane in self.__dict__.get("_states", ()):
+            self._collection.storage.drop_plane(plane)
+        self.__dict__.update(settings)
+        self._states = planes
+        for x, own in zip(self._collection._below(), arrays):
+            for plane, array in zip(planes, own):
+                (<_Stored>x).fill(array, (<Plane>plane).base() + (<_Stored>x).p.offset)
+
+    def _state_arrays(self):
+        """The state of the rule: for each parameter and table of the collection, as many new arrays
+        of its shape as the rule has."""
+        return [[(<_Stored>x).array((<Plane>plane).base() + (<_Stored>x).p.offset)
+                 for plane in self._states] for x in self._collection._below()]
+
+    def __getstate__(self):
+        return self._collection, self._settings(), self._state_arrays()
+
+    def __setstate__(self, state):
+        self._collection, settings, arrays = state
+        self._restore(settings, arrays)
 
     def _hyperparameters(self):
         """Constants of the rule for this update."""
         return {}
 
     def update_epoch(self, r):
-        """Do nothing; here for old programs.  Set `learning_rate` instead."""
+        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead."""
+        sys.stderr.write(UPDATE_EPOCH)
 
     def restart(self, learning_rate=None):
         """Set the state of the rule (momentum, moments) to zero.
@@ -217,7 +456,7 @@ class Trainer:
             learning_rate: the step size from now on; as before when None.
         """
         cdef Storage storage = self._collection.storage
-        for plane in self._states:
+        for plane in self._states[:self._n_states]:
             memset((<Plane>plane).base(), 0, storage.n_bytes())
         if learning_rate is not None:
             self.learning_rate = learning_rate
@@ -269,15 +508,13 @@ class CyclicalSGDTrainer(Trainer):
         self._gamma = number(gamma, "gamma")
         self._iteration = 0
 
-    def update(self):
-        super().update()
+    def _update(self, names):
+        super()._update(names)
         low, high = self._bounds
         cycle = 1 + self._iteration // (2 * self._step_size)
         x = abs(self._iteration / self._step_size - 2 * cycle + 1)
         self._learning_rate = low + (high - low) * max(0.0, 1 - x) * self._gamma ** self._iteration
         self._iteration += 1
-
-    update.__doc__ = Trainer.update.__doc__
 
 
 class MomentumSGDTrainer(Trainer):

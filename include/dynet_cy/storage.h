@@ -26,14 +26,17 @@ typedef struct {
     dy_dim dim;
     uint32_t rows;              /* 0: a parameter, no table */
     uint32_t id;                /* number among all entries alive in the process */
+    uint32_t number;            /* its place among the entries of its storage */
     size_t offset, size;        /* floats, in every plane of the storage */
     float *value, *grad;
     struct dy_pack pack;
+    double factor;              /* what the numbers at `value` are to be multiplied by: 1 but for tables that decay */
     pthread_mutex_t *lock;      /* held while a graph adds to the gradient */
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;
     uint32_t n_touched;
     uint8_t updated;            /* trainers change it */
+    uint8_t in_place;           /* graphs read the numbers where they lie, so that factor stays 1 */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
 } dy_param;
 

@@ -405,7 +405,7 @@ def test_forms_of_values(graph) -> None:
     np.testing.assert_array_equal(x.value(), m)
     np.testing.assert_array_equal(x.tensor_value(), m)
     assert x.vec_value() == m.ravel(order="F").tolist()
-    assert x.npvalue().dtype == np.float32
+    assert x.npvalue().dtype == np.float64
     assert dy.scalarInput(2).value() == 2.0
     assert isinstance(dy.scalarInput(2).value(), float)
     assert dy.scalarInput(2).scalar_value() == 2.0

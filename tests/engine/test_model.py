@@ -117,8 +117,8 @@ def test_one_node_in_a_graph(collection, graph) -> None:
     assert graph.op_names().count("parameter") == 2
     a, b = parameter(p, p)
     assert (a + b).dim() == ((3,), 1)
-    with pytest.raises(TypeError):
-        parameter()
+    assert parameter() == ()
+    assert [x.dim() for x in parameter([p, p])] == [((3,), 1)] * 2
     with pytest.raises(TypeError, match="must be Parameters, not int"):
         parameter(3)
 

@@ -17,7 +17,6 @@ OTHERS = {
     **{name: [1] for name in ["indices", "vs", "cs", "rs", "strides", "range_from", "range_to"]},
     **{name: [1, 1] for name in ["stride", "ksize"]},
     "gradient_mode": "zero_gradient",
-    "device_str": "CPU",
 }
 # By the name of the function, where the name of the argument is not enough.
 SPECIAL = {("sum_dim", "d"): [0], ("mean_dim", "d"): [0], ("moment_dim", "d"): [0], ("std_dim", "d"): [0]}

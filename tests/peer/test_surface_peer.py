@@ -32,20 +32,6 @@ NOT_YET = (
     *["dynet.ceil", "dynet.floor", "dynet.round", "dynet.circ_conv", "dynet.circ_corr", "dynet.constrained_softmax"],
     *["dynet.contract3d_1d", "dynet.contract3d_1d_1d", "dynet.contract3d_1d_1d_bias", "dynet.contract3d_1d_bias"],
     *["dynet.inverse", "dynet.kmh_ngram", "dynet.logdet", "dynet.sparse_inputTensor", "dynet.trace_of_product"],
-    # files
-    *["dynet.load", "dynet.load_generator", "dynet.save"],
-    *[
-        f"dynet.{cls}.{name}"
-        for cls in ("LookupParameters", "Model", "ParameterCollection", "Parameters")
-        for name in ("populate_from_textfile", "write_to_textfile")
-    ],
-    "dynet.LookupParameters.populate",
-    # weight decay
-    *[
-        f"dynet.{cls}.{name}"
-        for cls in ("Model", "ParameterCollection")
-        for name in ("get_weight_decay", "set_weight_decay", "set_weight_decay_lambda")
-    ],
     # builders
     *["dynet.SoftmaxBuilder", "dynet.StandardSoftmaxBuilder", "dynet.ClassFactoredSoftmaxBuilder"],
     "dynet.SparseLSTMBuilder",
@@ -75,10 +61,6 @@ ACCIDENTAL = {
         for name in ("FloatValue", "FloatVectorValue", "UnsignedValue", "UnsignedVectorValue")
     },
     "dynet.inputTensorTranspose": "the class of what inputTensor returns",
-    **{
-        f"dynet.{cls}Trainer.update_subset": "does nothing at all, whatever its arguments"
-        for cls in ("", "Adadelta", "Adagrad", "Adam", "Amsgrad", "CyclicalSGD", "MomentumSGD", "RMSProp", "SimpleSGD")
-    },
 }
 # Arguments that differ on purpose: what ours has, and why.
 DIFFERENT = {

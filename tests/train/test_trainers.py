@@ -124,10 +124,11 @@ def test_clipping(threshold: float) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments"), CASES)
-def test_weight_decay(name: str, arguments: dict[str, float], library: str) -> None:
-    if library == "dynet_cy":
-        pytest.skip("weight decay is not done yet")
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_weight_decay(name: str, arguments: dict[str, float], sparse: bool) -> None:
     pair = Pair(name, arguments, weight_decay=0.2)
+    pair.trainer.set_sparse_updates(sparse)
+    pair.reference.sparse = sparse
     run(pair)  # far enough for the factor to start again from 1
     assert pair.reference.factor > reference.RESCALE_BELOW
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import assert_type
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 
 
 def parameters(array: npt.NDArray[np.float64]) -> None:
@@ -61,12 +62,12 @@ def expressions(x: dy.Expression, xs: list[dy.Expression], p: dy.Parameters) -> 
 
 def values(x: dy.Expression, xs: list[dy.Expression]) -> None:
     assert_type(x.value(), Any)
-    assert_type(x.npvalue(), Floats)
+    assert_type(x.npvalue(), Doubles)
     assert_type(x.scalar_value(), float)
     assert_type(x.vec_value(), list[float])
     assert_type(x.dim(), tuple[tuple[int, ...], int])
-    assert_type(x.gradient(), Floats)
-    assert_type(dy.npvalues(xs), list[Floats])
+    assert_type(x.gradient(), Doubles)
+    assert_type(dy.npvalues(xs), list[Doubles])
     with dy.ComputationGraph(autobatching=1) as graph:
         assert_type(graph, dy.ComputationGraph)
     assert_type(dy.renew_cg(check_validity=True), dy.ComputationGraph)

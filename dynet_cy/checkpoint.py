@@ -1,0 +1,264 @@
+"""Checkpoints: everything that training goes on from, in one file of the safetensors format.
+
+The format (https://github.com/huggingface/safetensors) is a JSON header and raw numbers; reading it executes nothing.
+The tensors of a file:
+
+- ``/encoder/W``: the value of a parameter or table, under its full name, in the shape that `as_array` has
+- ``gradient:/W``, and for a table ``rows:/E`` too: gradients that no update has used yet
+- ``trainer:0:/W``, ``trainer:1:/W``...: what a trainer keeps for each number, such as momentum and moments
+
+The metadata has an entry ``dynet_cy``: JSON of the kinds of the parameters, the trainer's settings and counts, the
+state of the random streams, and what the caller adds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Union
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from dynet_cy._version import __version__
+from dynet_cy.graph.graph import random_state, set_random_state
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
+from dynet_cy.textfile import ModelFileError, ModelMismatchError, replacing_path
+from dynet_cy.train import Trainer
+
+__all__ = ["load_safetensors", "save_safetensors"]
+
+FileName = Union[str, "os.PathLike[str]"]
+Stored = Union[Parameters, LookupParameters]
+
+_KEY = "dynet_cy"
+_FORMAT = 1
+
+
+def _stored(collection: ParameterCollection) -> list[Stored]:
+    return [*collection.parameters_list(), *collection.lookup_parameters_list()]
+
+
+def _check(function: str, collection: Any, trainer: Any) -> None:
+    if not isinstance(collection, ParameterCollection):
+        raise TypeError(f"{function}: collection must be a ParameterCollection, not {type(collection).__name__}")
+    if trainer is None:
+        return
+    if not isinstance(trainer, Trainer):
+        raise TypeError(f"{function}: trainer must be a Trainer, not {type(trainer).__name__}")
+    trained = trainer.collection
+    if trained.storage is not collection.storage or not trained.name().startswith(collection.name()):
+        raise ValueError(f"{function}: the trainer is not one of {collection.name()} of this model")
+
+
+def save_safetensors(
+    path: FileName,
+    collection: ParameterCollection,
+    trainer: Trainer | None = None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Write a checkpoint: all parameters of a collection, and what training goes on from.
+
+    Any program that reads safetensors finds the values under the full names of the parameters. The file is replaced
+    whole or not at all: an interrupted save leaves the old one.
+
+    Args:
+        path: name of the file.
+        collection: what to save, with all below it.
+        trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are to be kept too.
+        extra: anything that JSON can hold, such as the number of the epoch and the place in the data.
+
+    Raises:
+        TypeError: `extra` holds what JSON cannot.
+        ValueError: the trainer is one of another model.
+        OSError: the file cannot be written.
+    """
+    _check("save_safetensors", collection, trainer)
+    tensors: dict[str, np.ndarray[Any, Any]] = {}
+    kinds = {}
+    for x in _stored(collection):
+        name = x.name()
+        kinds[name] = type(x).__name__
+        tensors[name] = settled_array(x)
+        gradient = gradient_state(x)
+        if isinstance(gradient, tuple):
+            tensors[f"rows:{name}"], gradient = gradient
+        if gradient is not None:
+            tensors[f"gradient:{name}"] = gradient
+    state: dict[str, Any] = {
+        "format": _FORMAT,
+        "version": __version__,
+        "kinds": kinds,
+        "random": random_state(),
+        "extra": extra or {},
+    }
+    if trainer is not None:
+        settings = trainer._settings()
+        state["trainer"] = {"class": type(trainer).__name__, "settings": settings}
+        state["trainer"]["weight_decay"] = trainer.collection._decay_state()
+        for x, arrays in zip(trainer.collection._below(), trainer._state_arrays()):
+            for number, array in enumerate(arrays):
+                tensors[f"trainer:{number}:{x.name()}"] = array
+    try:
+        text = json.dumps(state)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
+    in_order = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    with replacing_path(path) as temporary:
+        save_file(in_order, temporary, {_KEY: text})
+
+
+class _Checkpoint:
+    """An open file, all of whose parts are checked before the first is used."""
+
+    def __init__(self, path: FileName, file: Any) -> None:
+        self.path = os.fspath(path)
+        self.file = file
+        self.names = set(file.keys())
+        text = (file.metadata() or {}).get(_KEY)
+        self.state: dict[str, Any] = {}
+        if text is not None:
+            try:
+                self.state = json.loads(text)
+                made = self.state["format"]
+            except (ValueError, TypeError, KeyError) as error:
+                raise ModelFileError(f"its metadata are not those of a checkpoint: {error!r}", self.path) from error
+            if made != _FORMAT:
+                message = f"a checkpoint of format {made}, made by dynet_cy {self.state.get('version')}"
+                raise ModelFileError(f"{message}; this is {__version__}, which reads format {_FORMAT}", self.path)
+
+    def mismatch(self, message: str, parameter: str | None = None) -> ModelMismatchError:
+        return ModelMismatchError(message, self.path, parameter=parameter)
+
+    def check_tensor(self, name: str, shape: tuple[int, ...], parameter: str, kind: str = "F32") -> None:
+        found = self.file.get_slice(name)
+        if found.get_dtype() != kind:
+            raise self.mismatch(f"holds numbers of type {found.get_dtype()}, not {kind}", parameter)
+        if tuple(found.get_shape()) != shape:
+            raise self.mismatch(
+                f"has shape {tuple(found.get_shape())} in the file, {shape} in the collection", parameter
+            )
+
+    def check_parameters(self, stored: list[Stored]) -> None:
+        own = {x.name(): x for x in stored}
+        there = {name for name in self.names if ":" not in name}
+        for names, message in (
+            (own.keys() - there, "the file has no "),
+            (there - own.keys(), "the collection has no "),
+        ):
+            if names:
+                listed = sorted(names)
+                more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
+                raise self.mismatch(message + ", ".join(listed[:5]) + more)
+        kinds = self.state.get("kinds", {})
+        for name, x in own.items():
+            if kinds.get(name, type(x).__name__) != type(x).__name__:
+                raise self.mismatch(f"is {kinds[name]} in the file, {type(x).__name__} in the collection", name)
+            self.check_tensor(name, x.shape(), name)
+            gradient, rows = f"gradient:{name}", f"rows:{name}"
+            if gradient not in self.names:
+                continue
+            if isinstance(x, Parameters):
+                self.check_tensor(gradient, x.shape(), name)
+                continue
+            if rows not in self.names:
+                raise self.mismatch("the file has gradients of rows, but not which", name)
+            count = self.file.get_slice(rows).get_shape()
+            self.check_tensor(rows, (*count[:1],), name, "U32")
+            self.check_tensor(gradient, (*count[:1], *x.shape()[1:]), name)
+            if count[0] and self.file.get_tensor(rows).max() >= len(x):
+                raise self.mismatch("the file has gradients of rows that are not there", name)
+
+    def check_trainer(self, trainer: Trainer) -> None:
+        there = self.state.get("trainer")
+        if there is None:
+            raise self.mismatch("the file has no state of a trainer")
+        if there["class"] != type(trainer).__name__:
+            raise self.mismatch(f"the file has the state of {there['class']}, not of {type(trainer).__name__}")
+        if there["settings"].keys() != trainer._settings().keys():
+            different = sorted(there["settings"].keys() ^ trainer._settings().keys())
+            raise self.mismatch(f"the file and the {there['class']} have other settings: {', '.join(different)}")
+        wanted = {
+            f"trainer:{number}:{x.name()}": x
+            for x in trainer.collection._below()
+            for number in range(trainer._n_planes(there["settings"]))
+        }
+        found = {name for name in self.names if name.startswith("trainer:")}
+        if found != wanted.keys():
+            different = sorted(found ^ wanted.keys())[:5]
+            raise self.mismatch(f"the file has the state of a trainer of other parameters: {', '.join(different)}")
+        for name, x in wanted.items():
+            self.check_tensor(name, x.shape(), x.name())
+
+    def fill(self, stored: list[Stored]) -> None:
+        for x in stored:
+            name = x.name()
+            value = self.file.get_tensor(name)
+            x.init_from_array(value) if isinstance(x, LookupParameters) else x.set_value(value)
+            gradient: Any = None
+            if f"gradient:{name}" in self.names:
+                gradient = self.file.get_tensor(f"gradient:{name}")
+                if isinstance(x, LookupParameters):
+                    gradient = self.file.get_tensor(f"rows:{name}"), gradient
+            set_gradient_state(x, gradient)
+
+    def fill_trainer(self, trainer: Trainer) -> None:
+        there = self.state["trainer"]
+        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
+        planes = range(trainer._n_planes(settings))
+
+        def arrays() -> Iterator[list[Any]]:
+            for x in trainer.collection._below():
+                yield [self.file.get_tensor(f"trainer:{number}:{x.name()}") for number in planes]
+
+        trainer._restore(settings, arrays())
+        trainer.collection._set_decay_state(there["weight_decay"])
+
+
+def load_safetensors(
+    path: FileName, collection: ParameterCollection, trainer: Trainer | None = None, random: bool = False
+) -> dict[str, Any]:
+    """Read a checkpoint into a model that has the same parameters, by their names.
+
+    Everything is compared first; nothing is changed by a file that does not fit. Files of other programs will do where
+    the names are the full names of the parameters, such as "/encoder/W". Gradients become those of the file, or zero.
+
+    Args:
+        path: name of the file.
+        collection: what to fill.
+        trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included.
+        random: let the random streams (dropout, noise, initial values) go on where they were.
+
+    Returns:
+        The `extra` that was saved.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ModelMismatchError: names, shapes or the class of the trainer differ.
+        ModelFileError: the file is cut off or something else.
+        ValueError: the trainer is one of another model.
+    """
+    _check("load_safetensors", collection, trainer)
+    stored = _stored(collection)
+    with open(path, "rb"):
+        pass  # says clearly what is wrong with a name
+    try:
+        with safe_open(os.fspath(path), "numpy") as file:
+            checkpoint = _Checkpoint(path, file)
+            checkpoint.check_parameters(stored)
+            if trainer is not None:
+                checkpoint.check_trainer(trainer)
+            if random and "random" not in checkpoint.state:
+                raise checkpoint.mismatch("the file has no state of random streams")
+            checkpoint.fill(stored)
+            if trainer is not None:
+                checkpoint.fill_trainer(trainer)
+    except SafetensorError as error:
+        raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error
+    if random:
+        set_random_state(checkpoint.state["random"])
+    extra: dict[str, Any] = checkpoint.state.get("extra", {})
+    return extra
