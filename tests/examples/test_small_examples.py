@@ -132,7 +132,22 @@ def test_seq2seq_on_lemminflect(tmp_path: Path) -> None:
 
 
 def test_vae(digits: Path) -> None:
-    args = ["--data", ".", "--epochs", 40, "--batch", 16, "--hidden", 32, "--code", 4, "--learning-rate", 0.01, "--draw", 3]
+    args = [
+        "--data",
+        ".",
+        "--epochs",
+        40,
+        "--batch",
+        16,
+        "--hidden",
+        32,
+        "--code",
+        4,
+        "--learning-rate",
+        0.01,
+        "--draw",
+        3,
+    ]
     found = output("vae.py", *args, cwd=digits)
     elbos = numbers(r"^epoch \d+: .*test ELBO ([-\d.]+) ", found)
     assert len(elbos) == 40
