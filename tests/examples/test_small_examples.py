@@ -199,9 +199,9 @@ def test_reinforce(tmp_path: Path) -> None:
 
 def test_dqn(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
-    args = ["--steps", 3000, "--warm-up", 200, "--report", 1000, "--every", 1, "--explore", 0.2]
+    args = ["--steps", 2000, "--warm-up", 200, "--report", 1000, "--every", 1, "--explore", 0.2]
     found = output("dqn.py", *args, cwd=tmp_path)
-    assert len(numbers(r"^step \d+: \d+ episodes, mean return of the last \d+ ([\d.]+), of ", found)) == 3
+    assert len(numbers(r"^step \d+: \d+ episodes, mean return of the last \d+ ([\d.]+), of ", found)) == 2
     assert numbers(r"^best actions, 20 new episodes: mean return ([\d.]+),", found)[0] > 40
 
 
