@@ -34,26 +34,30 @@ class Network:
             for inputs, outputs in zip(sizes, sizes[1:])
         ]
 
-    def __call__(self, observations: np.ndarray) -> dy.Expression:
-        """Return the values of the actions {actions}, a batch of them for observations (n, observation)."""
-        x = dy.inputTensor(observations.T, batched=True)
+    def __call__(self, x: dy.Expression) -> dy.Expression:
+        """Return the values of the actions for an observation or a batch of them."""
         *hidden, (W, b) = self.layers
         for W_hidden, b_hidden in hidden:
             x = dy.rectify(dy.affine_transform([b_hidden, W_hidden, x]))
         return dy.affine_transform([b, W, x])
 
     def values(self, observations: np.ndarray) -> np.ndarray:
-        """Return the values of the actions as numbers (actions, n)."""
-        return self(observations).npvalue().reshape(-1, len(observations))
+        """Return the values of the actions as numbers (actions, n), for observations (n, observation)."""
+        return self(batch_of(observations)).npvalue().reshape(-1, len(observations))
 
     def best_action(self, observation: np.ndarray) -> int:
         dy.renew_cg()
-        return int(self.values(observation[None]).argmax())
+        return int(self(dy.inputVector(observation)).npvalue().argmax())
 
     def follow(self, other: Network, rate: float = 1.0) -> None:
         """Move the weights towards those of another network; a rate of 1 takes them over."""
         for mine, its in zip(self.pc.parameters_list(), other.pc.parameters_list()):
             mine.set_value((1 - rate) * mine.as_array() + rate * its.as_array())
+
+
+def batch_of(observations: np.ndarray) -> dy.Expression:
+    """Return observations (n, observation) as a batch of n vectors."""
+    return dy.inputTensor(observations.T, batched=True)
 
 
 class Memory:
@@ -84,7 +88,7 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
     best = network.values(after).argmax(axis=0)  # the network says which action is best, its older copy how good
     expected = target.values(after)[best, np.arange(len(chosen))]
     expected = memory.rewards[chosen] + discount * np.where(memory.ended[chosen], 0, expected)
-    found = dy.pick_batch(network(memory.before[chosen]), memory.actions[chosen].tolist())
+    found = dy.pick_batch(network(batch_of(memory.before[chosen])), memory.actions[chosen].tolist())
     return dy.mean_batches(dy.huber_distance(found, dy.inputTensor(expected[None], batched=True), c=1.0))
 
 
