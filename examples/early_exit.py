@@ -65,6 +65,8 @@ class Network:
                 exits[i].append(layer.leave(states[i]))
             dy.forward([exits[i][-1] for i in under_way])
             under_way = [i for i in under_way if np.exp(exits[i][-1].npvalue().max()) <= threshold]
+            if not under_way:
+                break
         return exits
 
 

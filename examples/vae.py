@@ -65,11 +65,11 @@ class VAE:
         """Return the two parts of the loss of an image: minus the log probability of its pixels, and the KL."""
         x = dy.inputVector(image.ravel())
         mean, log_variance = self.encode(x)
-        code = mean + dy.cmult(dy.exp(0.5 * log_variance), dy.random_normal((self.spec["code"],)))
+        code = mean + dy.cmult(dy.exp(log_variance * 0.5), dy.random_normal((self.spec["code"],)))
         odds = self.decode(code)
         # x log p + (1 - x) log (1 - p), where log (1 - p) = log p - odds
-        pixels = dy.cmult(1 - x, odds) - dy.log_sigmoid(odds)
-        divergence = 0.5 * (dy.square(mean) + dy.exp(log_variance) - log_variance - 1)
+        pixels = dy.cmult(dy.inputVector(1 - image.ravel()), odds) - dy.log_sigmoid(odds)
+        divergence = (dy.square(mean) + dy.exp(log_variance) - log_variance - 1) * 0.5
         return dy.sum_elems(pixels), dy.sum_elems(divergence)
 
     def draw(self, count: int) -> list[np.ndarray]:

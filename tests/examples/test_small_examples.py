@@ -183,3 +183,39 @@ def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
     ]
     assert len(found[0]) == 2 * 2 + 7
     assert found[0] == pytest.approx(found[1], rel=1e-2)
+
+
+# -- reinforce and dqn ---------------------------------------------------------------------------
+
+
+def test_reinforce(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium")
+    found = output("reinforce.py", "--episodes", 120, "--report", 40, cwd=tmp_path)
+    means = numbers(r"^episode \d+: mean return of the last \d+ ([\d.]+), ", found)
+    assert len(means) == 3
+    assert means[0] < means[-1]  # a random policy balances the pole for 22 steps
+    assert numbers(r"^best actions, 20 new episodes: mean return ([\d.]+),", found)[0] > 40
+
+
+def test_dqn(tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium")
+    args = ["--steps", 2000, "--warm-up", 200, "--report", 1000, "--every", 1, "--explore", 0.2]
+    found = output("dqn.py", *args, cwd=tmp_path)
+    assert len(numbers(r"^step \d+: \d+ episodes, mean return of the last \d+ ([\d.]+), of ", found)) == 2
+    assert numbers(r"^best actions, 20 new episodes: mean return ([\d.]+),", found)[0] > 40
+
+
+@pytest.mark.parametrize("script", ["reinforce.py", "dqn.py"])
+def test_environments_that_do_not_fit(tmp_path: Path, script: str) -> None:
+    pytest.importorskip("gymnasium")
+    for name, message in [("Pendulum-v1", "actions must be discrete"), ("None-v0", "None")]:
+        done = run(script, "--env", name, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith(f"{script}: {name}: ")
+        assert message in done.stderr
+
+
+def test_without_gymnasium(tmp_path: Path) -> None:
+    done = run("dqn.py", cwd=tmp_path, prelude="sys.modules['gymnasium'] = None")
+    assert done.returncode == 1
+    assert done.stderr == "dqn.py: no environments: pip install gymnasium\n"

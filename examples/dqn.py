@@ -1,0 +1,179 @@
+"""Deep Q-learning: learns to balance a pole by double DQN (Mnih and others 2015; van Hasselt, Guez, Silver 2016).
+
+    python dqn.py                        # CartPole-v1
+    python dqn.py --env Acrobot-v1
+
+A network gives for each action the return to expect after it.  It plays, with some actions at random, and learns
+from minibatches of what it remembers.  What it should have expected comes from a second network, a copy that
+follows slowly.  As all examples of a minibatch have the same graph, they are one tensor here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+from environments import make_environment, mean_return
+from helpers import add_engine_options, import_engine, load_spec, save_model
+from tqdm import tqdm
+
+
+class Network:
+    """Gives the return to expect after each action: two hidden layers."""
+
+    def __init__(self, spec: dict) -> None:
+        self.spec = spec
+        self.pc = pc = dy.ParameterCollection()
+        sizes = [spec["observation"], spec["hidden"], spec["hidden"], spec["actions"]]
+        self.layers = [
+            (pc.add_parameters((outputs, inputs)), pc.add_parameters(outputs, init=0))
+            for inputs, outputs in zip(sizes, sizes[1:])
+        ]
+
+    def __call__(self, x: dy.Expression) -> dy.Expression:
+        """Return the values of the actions for an observation or a batch of them."""
+        *hidden, (W, b) = self.layers
+        for W_hidden, b_hidden in hidden:
+            x = dy.rectify(dy.affine_transform([b_hidden, W_hidden, x]))
+        return dy.affine_transform([b, W, x])
+
+    def values(self, observations: np.ndarray) -> np.ndarray:
+        """Return the values of the actions as numbers (actions, n), for observations (n, observation)."""
+        return self(batch_of(observations)).npvalue().reshape(-1, len(observations))
+
+    def best_action(self, observation: np.ndarray) -> int:
+        dy.renew_cg()
+        return int(self(dy.inputVector(observation)).npvalue().argmax())
+
+    def follow(self, other: Network, rate: float = 1.0) -> None:
+        """Move the weights towards those of another network; a rate of 1 takes them over."""
+        for mine, its in zip(self.pc.parameters_list(), other.pc.parameters_list()):
+            mine.set_value((1 - rate) * mine.as_array() + rate * its.as_array())
+
+
+def batch_of(observations: np.ndarray) -> dy.Expression:
+    """Return observations (n, observation) as a batch of n vectors."""
+    return dy.inputTensor(observations.T, batched=True)
+
+
+class Memory:
+    """The last `size` steps, the oldest overwritten first."""
+
+    def __init__(self, size: int, observation: int) -> None:
+        self.before = np.zeros((size, observation), np.float32)
+        self.after = np.zeros((size, observation), np.float32)
+        self.actions = np.zeros(size, np.int64)
+        self.rewards = np.zeros(size, np.float32)
+        self.ended = np.zeros(size, bool)
+        self.count = 0
+
+    def add(self, before: np.ndarray, action: int, reward: float, after: np.ndarray, ended: bool) -> None:
+        i = self.count % len(self.actions)
+        self.before[i], self.after[i] = before, after
+        self.actions[i], self.rewards[i], self.ended[i] = action, reward, ended
+        self.count += 1
+
+    def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.integers(min(self.count, len(self.actions)), size=size)
+
+
+def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, discount: float) -> dy.Expression:
+    """Return the mean error of the values of the actions taken, for the steps `chosen` of the memory."""
+    dy.renew_cg()
+    after = memory.after[chosen]
+    best = network.values(after).argmax(axis=0)  # the network says which action is best, its older copy how good
+    expected = target.values(after)[best, np.arange(len(chosen))]
+    expected = memory.rewards[chosen] + discount * np.where(memory.ended[chosen], 0, expected)
+    found = dy.pick_batch(network(batch_of(memory.before[chosen])), memory.actions[chosen].tolist())
+    return dy.mean_batches(dy.huber_distance(found, dy.inputTensor(expected[None], batched=True), c=1.0))
+
+
+def train(network: Network, target: Network, environment, trial, args: argparse.Namespace) -> None:
+    """Learn by playing in `environment`; save after each trial, in the other one, that is the best so far."""
+    trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
+    rng = np.random.default_rng(args.seed)
+    memory = Memory(args.memory, network.spec["observation"])
+    recent: deque[float] = deque(maxlen=100)
+    episodes, total, start = 0, 0.0, time.perf_counter()
+    best = -np.inf
+    observation, _ = environment.reset(seed=args.seed)
+    for step in tqdm(range(1, args.steps + 1), unit="step", leave=False, disable=None):
+        exploration = max(args.exploration, 1 - step / (args.explore * args.steps))
+        if rng.random() < exploration:
+            action = int(rng.integers(network.spec["actions"]))
+        else:
+            action = network.best_action(observation)
+        after, reward, terminated, truncated, _ = environment.step(action)
+        memory.add(observation, action, float(reward), after, terminated)
+        total += float(reward)
+        observation = after
+        if terminated or truncated:
+            recent.append(total)
+            episodes, total = episodes + 1, 0.0
+            observation, _ = environment.reset()
+        if step >= args.warm_up and step % args.every == 0:
+            trainer.learning_rate = args.learning_rate * (1 - step / (args.steps + 1))
+            error = loss(network, target, memory, memory.sample(args.batch, rng), args.discount)
+            error.forward()
+            error.backward()
+            trainer.update()
+            target.follow(network, args.follow)
+        if recent and (step % args.report == 0 or step == args.steps):
+            seconds = time.perf_counter() - start
+            found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
+            tqdm.write(
+                f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {np.mean(recent):.1f}, "
+                f"of the best actions {found:.1f}, {seconds:.1f} s"
+            )
+            sys.stdout.flush()
+            if found > best:
+                best = found
+                save_model(args.model, network.spec, network.pc)
+
+
+def main() -> None:
+    global dy
+    parser = argparse.ArgumentParser(
+        description="Learn to act by deep Q-learning.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
+    parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/dqn"))
+    parser.add_argument("--steps", type=int, default=40000, help="of the environment; the learning rate falls to 0")
+    parser.add_argument("--warm-up", type=int, default=1000, help="steps before learning starts")
+    parser.add_argument("--every", type=int, default=2, help="steps from one minibatch to the next")
+    parser.add_argument("--follow", type=float, default=0.02, help="how much the copy follows after each minibatch")
+    parser.add_argument("--report", type=int, default=4000, help="steps between two reports; the best is saved")
+    parser.add_argument("--memory", type=int, default=50000, help="steps to remember")
+    parser.add_argument("--batch", type=int, default=64, help="steps in a minibatch")
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--discount", type=float, default=0.95)
+    parser.add_argument("--exploration", type=float, default=0.02, help="rate of random actions, in the end")
+    parser.add_argument("--explore", type=float, default=0.1, help="part of the steps over which it falls from 1")
+    parser.add_argument("--learning-rate", type=float, default=0.001)
+    add_engine_options(parser)
+    args = parser.parse_args()
+    try:
+        environment = make_environment(args.env)
+        dy = import_engine(args, autobatch=False)
+        observation = environment.observation_space.shape[0]
+        spec = {"observation": observation, "actions": int(environment.action_space.n), "hidden": args.hidden}
+        network, target = Network(spec), Network(spec)
+        target.follow(network)
+        train(network, target, environment, make_environment(args.env), args)
+        spec, weights = load_spec(args.model)
+        network = Network(spec)
+        network.pc.populate(weights)
+        found = mean_return(environment, network.best_action, episodes=20, seed=10**6)
+        print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"dqn.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("dqn.py: interrupted")
+
+
+if __name__ == "__main__":
+    main()
