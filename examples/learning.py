@@ -103,14 +103,17 @@ def train(
 def hold_out(items: list[Item], path: Path | None) -> tuple[list[Item], list[Item]]:
     """Split into those to train on and every tenth, to measure with."""
     if len(items) < 2:
-        raise ValueError(f"{path}: one sentence only, none is left to train on; give --dev FILE too")
+        raise ValueError(f"{path or '--limit 1'}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
 
 
 def load(build: Callable[[dict], Any], folder: Path) -> Any:
     """Build the network that was saved, by `build(spec)`, and read its weights."""
     spec, weights = load_spec(folder)
-    network = build(spec)
+    try:
+        network = build(spec)
+    except KeyError as error:
+        raise ValueError(f"{folder}: the model of another program: its model.json has no {error}") from error
     network.pc.populate(weights)
     return network
 
@@ -118,14 +121,14 @@ def load(build: Callable[[dict], Any], folder: Path) -> Any:
 # -- command line --------------------------------------------------------------------------------
 
 
-def add_training(command: argparse.ArgumentParser, epochs: int, batch: int, rate: float, trainer: str = "Adam") -> None:
+def add_training(command: argparse.ArgumentParser, epochs: int, batch: int, rate: float) -> None:
     """Add the options that `train` needs, with these defaults."""
     add = command.add_argument
     add("--epochs", type=int, default=epochs, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better dev score before stopping")
     add("--batch", type=int, default=batch, help="sentences in a minibatch")
     trainers = ["Adam", "Amsgrad", "RMSProp", "Adagrad", "MomentumSGD", "SimpleSGD"]
-    add("--trainer", choices=trainers, default=trainer)
+    add("--trainer", choices=trainers, default="Adam")
     add("--learning-rate", type=float, default=rate, help="at the start; SGD needs some 0.1")
 
 

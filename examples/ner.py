@@ -68,7 +68,8 @@ class Recognizer(tagger.Tagger):
         dy.renew_cg()
         spellings: dict[str, dy.Expression] = {}
         found = [dy.concatenate_cols(self.scores(words, spellings)) if words else None for words in sentences]
-        dy.forward([matrix for matrix in found if matrix is not None] or [dy.zeros(1)])
+        if any(sentences):
+            dy.forward([matrix for matrix in found if matrix is not None])  # all at once, so that it can be batched
         chain = [parameter.npvalue() for parameter in (self.transitions, self.first, self.last)]
         names, shape = self.spec["tags"], (len(self.tags), -1)
         return [

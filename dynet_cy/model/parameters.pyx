@@ -429,7 +429,7 @@ cdef class LookupParameters(_Stored):
 
 cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
     """The row as a number that is in range, or a clear error."""
-    if not isinstance(row, numbers.Integral) and not (
+    if not isinstance(row, int) and not isinstance(row, numbers.Integral) and not (  # int first: that is faster
             isinstance(row, numbers.Real) and row == int(row)):
         raise TypeError(f"{op}: index {row!r} of {table.full_name} must be a whole number")
     r = int(row)
@@ -462,7 +462,7 @@ def lookup(p, index=0, update=True):
     """
     cdef LookupParameters t = as_table(p, "lookup")
     cdef uint32_t r
-    if isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
+    if not isinstance(index, int) and isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
     r = checked_row(t, index, "lookup")
     return _lookup(t, &r, 1, update)

@@ -114,6 +114,14 @@ def test_parser_wrong_trees(example, tmp_path: Path) -> None:
             example("conllu").read_trees(tmp_path / "bad.conllu")
 
 
+def test_model_of_another_program(example, tmp_path: Path) -> None:
+    example("helpers").save_model(tmp_path, {"words": {}}, dy.ParameterCollection())
+    (tmp_path / "text.conllu").write_text(CROSSING)
+    done = run("graph_parser.py", "parse", "--model", tmp_path, tmp_path / "text.conllu", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{tmp_path}: the model of another program: its model.json has no 'relations'" in done.stderr
+
+
 def test_parser_without_a_tree_to_learn_from(tmp_path: Path) -> None:
     (tmp_path / "crossing.conllu").write_text(CROSSING * 2)
     done = run("transition_parser.py", "--train", tmp_path / "crossing.conllu", cwd=tmp_path)
