@@ -65,7 +65,7 @@ def markdown(heads: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def table(result: dict[str, Any], goals: bool = False) -> str:
-    """Markdown: the best form of each library, with the goals if asked for; then all forms.  Bold is not good enough."""
+    """Markdown: the best form of each library, with the goals if asked for; then all forms.  Bold is not enough."""
     heads = ["workload", "unit", *LIBRARIES.values(), "to DyNet", "to PyTorch", "plain / autobatch"]
     best, every = [], []
     for workload in result["workloads"]:
