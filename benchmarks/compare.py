@@ -39,6 +39,9 @@ class Child:
     def __init__(self, python: str, library: str, form: str = "", workload: str = "") -> None:
         self.name = f"{library} {form} {workload}".strip()
         self.rounds: list[dict[str, float]] = []
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        if library in report.PEERS:  # another interpreter, which has its own modules
+            environment.pop("PYTHONPATH", None)
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [python, str(WORKER), library, form, workload],
@@ -46,7 +49,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env=environment,
         )
 
     def round(self) -> dict[str, float]:
