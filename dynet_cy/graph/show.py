@@ -144,7 +144,7 @@ def _dump(
 
 
 def _write_numbers(
-    what: str, array: npt.NDArray[np.float32], node: GraphNode, stream: IO[str], nan_check_only: bool
+    what: str, array: npt.NDArray[np.float64], node: GraphNode, stream: IO[str], nan_check_only: bool
 ) -> None:
     if nan_check_only:
         stream.write(f"{what}: {'valid' if np.isfinite(array).all() else 'invalid'}\n")

@@ -114,7 +114,7 @@ def same_numbers(a: Any, b: Any, tol: float) -> bool:
 
 
 def kind_of(value: Any) -> Any:
-    """Type and shape as a program sees them; that our arrays are float32 is a difference on purpose."""
+    """Type and shape as a program sees them."""
     if isinstance(value, list):
         return "list", len(value), type(value[0]) if value else None
     return type(value), np.shape(value)

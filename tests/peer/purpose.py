@@ -160,7 +160,7 @@ DIFFERENCES = [
 # Differences that test_differences_peer.py, and for autobatching test_compositions_peer.py, look at one by one.
 ONE_BY_ONE = (
     "a deleted collection",
-    "`as_array` of gradients and values",
+    "`as_array` and `grad_as_array` of parameters",
     "parameter values in a graph",
     "`backward` of a batch",
     "`tensor_value`",
