@@ -14,7 +14,6 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
 
-from dynet_cy.devices import check_device
 from dynet_cy.ops.registry import DimensionError
 
 
