@@ -65,11 +65,13 @@ from dynet_cy.rnn import (
     LSTMBuilder,
     RNNState,
     SimpleRNNBuilder,
+    SparseLSTMBuilder,
     StackedRNNState,
     VanillaLSTMBuilder,
 )
 from dynet_cy.saving import load, load_generator, save
 from dynet_cy.textfile import ModelFileError
+from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -149,8 +151,13 @@ __all__ = [
     "LSTMBuilder",
     "RNNState",
     "SimpleRNNBuilder",
+    "SparseLSTMBuilder",
     "StackedRNNState",
     "VanillaLSTMBuilder",
+    # softmax layers
+    "ClassFactoredSoftmaxBuilder",
+    "SoftmaxBuilder",
+    "StandardSoftmaxBuilder",
     # trainers
     "AdadeltaTrainer",
     "AdagradTrainer",
