@@ -38,8 +38,8 @@ def test_softmax(tmp_path: Path, rng: np.random.Generator, kind: str, bias: bool
     file = tmp_path / "clusters"
     file.write_text(CLUSTERS, encoding="utf-8")
     builders: list[Any] = []
-    for module in (dy, dynet):
-        model = module.ParameterCollection()
+    models = [module.ParameterCollection() for module in (dy, dynet)]  # DyNet's must be held
+    for module, model in zip((dy, dynet), models):
         if kind == "standard":
             builders.append(module.StandardSoftmaxBuilder(4, 6, model, bias))
         else:
@@ -71,7 +71,8 @@ def test_softmax(tmp_path: Path, rng: np.random.Generator, kind: str, bias: bool
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_sparse_lstm(rng: np.random.Generator, layers: int) -> None:
-    builders = [module.SparseLSTMBuilder(layers, 2, 3, module.ParameterCollection()) for module in (dy, dynet)]
+    models = [module.ParameterCollection() for module in (dy, dynet)]  # DyNet's must be held
+    builders = [module.SparseLSTMBuilder(layers, 2, 3, model) for module, model in zip((dy, dynet), models)]
     assert builders[0].spec == builders[1].spec
     shapes = [[p.name() for layer in b.get_parameters() for p in layer] for b in builders]
     assert shapes[0] == shapes[1]
