@@ -32,6 +32,7 @@ from dynet_cy.graph import (
 )
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
+from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device
 from dynet_cy.initializers import (
     ConstInitializer,
@@ -102,6 +103,7 @@ __all__ = [
     "ComputationGraph",
     "Expression",
     "StaleExpressionError",
+    "Tensor",
     "cg",
     "cg_checkpoint",
     "cg_revert",
