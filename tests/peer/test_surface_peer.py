@@ -52,6 +52,11 @@ ACCIDENTAL = {
         for name in ("FloatValue", "FloatVectorValue", "UnsignedValue", "UnsignedVectorValue")
     },
     "dynet.inputTensorTranspose": "the class of what inputTensor returns",
+    "dynet.inputTensorTranspose": "a class, whose constructor alone counts: a function here",
+    **{
+        f"dynet.{cls}Trainer.update_subset": "does nothing at all, whatever its arguments"
+        for cls in ("", "Adadelta", "Adagrad", "Adam", "Amsgrad", "CyclicalSGD", "MomentumSGD", "RMSProp", "SimpleSGD")
+    },
 }
 # Arguments that differ on purpose: what ours has, and why.
 DIFFERENT = {
