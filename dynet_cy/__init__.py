@@ -70,8 +70,8 @@ from dynet_cy.rnn import (
     VanillaLSTMBuilder,
 )
 from dynet_cy.saving import load, load_generator, save
-from dynet_cy.textfile import ModelFileError
 from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
+from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import IO, Union
+from typing import IO, Any, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +144,7 @@ def _dump(
 
 
 def _write_numbers(
-    what: str, array: npt.NDArray[np.float32], node: GraphNode, stream: IO[str], nan_check_only: bool
+    what: str, array: npt.NDArray[np.floating[Any]], node: GraphNode, stream: IO[str], nan_check_only: bool
 ) -> None:
     if nan_check_only:
         stream.write(f"{what}: {'valid' if np.isfinite(array).all() else 'invalid'}\n")

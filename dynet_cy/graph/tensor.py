@@ -22,7 +22,7 @@ class Tensor:
         self._array = array
 
     def as_numpy(self) -> npt.NDArray[Any]:
-        """The values as a new array, float32 or int64."""
+        """The values as a new array, float64 or int64."""
         return self._array.copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:

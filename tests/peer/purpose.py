@@ -163,6 +163,5 @@ ONE_BY_ONE = (
     "`as_array` of gradients and values",
     "parameter values in a graph",
     "`backward` of a batch",
-    "`tensor_value`",
     "autobatching of `elu` and `selu`",
 )
