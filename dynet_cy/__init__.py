@@ -33,6 +33,7 @@ from dynet_cy.graph import (
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.tensor import Tensor
+from dynet_cy.graph.transfer import to_device
 from dynet_cy.initializers import (
     ConstInitializer,
     FromFileInitializer,
@@ -97,6 +98,7 @@ __all__ = [
     "get_device_info",
     "init",
     "init_from_params",
+    "to_device",
     # graphs
     "ComputationGraph",
     "Expression",
