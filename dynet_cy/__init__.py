@@ -32,6 +32,7 @@ from dynet_cy.graph import (
 )
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
+from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device
 from dynet_cy.initializers import (
     ConstInitializer,
@@ -65,10 +66,12 @@ from dynet_cy.rnn import (
     LSTMBuilder,
     RNNState,
     SimpleRNNBuilder,
+    SparseLSTMBuilder,
     StackedRNNState,
     VanillaLSTMBuilder,
 )
 from dynet_cy.saving import load, load_generator, save
+from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
     AdadeltaTrainer,
@@ -100,6 +103,7 @@ __all__ = [
     "ComputationGraph",
     "Expression",
     "StaleExpressionError",
+    "Tensor",
     "cg",
     "cg_checkpoint",
     "cg_revert",
@@ -149,8 +153,13 @@ __all__ = [
     "LSTMBuilder",
     "RNNState",
     "SimpleRNNBuilder",
+    "SparseLSTMBuilder",
     "StackedRNNState",
     "VanillaLSTMBuilder",
+    # softmax layers
+    "ClassFactoredSoftmaxBuilder",
+    "SoftmaxBuilder",
+    "StandardSoftmaxBuilder",
     # trainers
     "AdadeltaTrainer",
     "AdagradTrainer",

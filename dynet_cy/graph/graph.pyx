@@ -145,8 +145,9 @@ cdef class Expression:
         return doubles_of(value_of(x), full_shape(&x.dim))
 
     def tensor_value(self, recalculate=False):
-        """The value as `npvalue` gives it."""
-        return self.npvalue(recalculate)
+        """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
+        from dynet_cy.graph.tensor import Tensor
+        return Tensor(self.npvalue(recalculate))
 
     def value(self, recalculate=False):
         """The value: of a scalar or vector a float for one element and else a flat

@@ -8,6 +8,7 @@ from dynet_cy.rnn.lstm import (
     CoupledLSTMBuilder,
     FastLSTMBuilder,
     LSTMBuilder,
+    SparseLSTMBuilder,
     VanillaLSTMBuilder,
 )
 from dynet_cy.rnn.simple import SimpleRNNBuilder
@@ -22,6 +23,7 @@ __all__ = [
     "LSTMBuilder",
     "RNNState",
     "SimpleRNNBuilder",
+    "SparseLSTMBuilder",
     "StackedRNNState",
     "VanillaLSTMBuilder",
     "_RNNBuilder",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
+import numpy as np
+
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import (
@@ -31,6 +33,7 @@ __all__ = [
     "CoupledLSTMBuilder",
     "FastLSTMBuilder",
     "LSTMBuilder",
+    "SparseLSTMBuilder",
     "VanillaLSTMBuilder",
 ]
 
@@ -322,6 +325,83 @@ class VanillaLSTMBuilder(_StackedGates):
 
 
 LSTMBuilder = VanillaLSTMBuilder
+
+
+class SparseLSTMBuilder(VanillaLSTMBuilder):
+    """`VanillaLSTMBuilder` with weights that are pruned: those of the smallest magnitude count as zero (Narang et al.,
+    "Exploring Sparsity in Recurrent Neural Networks", ICLR 2017). `set_sparsity` says how many; raise it step by step
+    in training.
+
+    Parameters of a layer, in the order of `get_parameters()`: W_x, W_h and b as in `VanillaLSTMBuilder`, then the masks
+    of W_x and of W_h: ones, and zeros where weights are pruned; they are saved with the model and not trained.
+    Sub-collection: `vanilla-lstm-builder`, in the order W_x, W_h, mask of W_x, mask of W_h, b. Pruned weights have no
+    gradient.
+
+    Args:
+        layers: number of layers
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+        ln_lstm: layer normalization (default: no)
+        forget_bias: what is added in the forget gate (default: 1.0)
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: ParameterCollection,
+        ln_lstm: bool = False,
+        forget_bias: float = 1.0,
+    ) -> None:
+        self._weight_masks: list[list[Parameters]] = []
+        super().__init__(layers, input_dim, hidden_dim, model, ln_lstm, forget_bias)
+
+    def _bias(self, rows: int) -> Parameters:
+        # The masks come before the bias in the collection.
+        shapes = ((rows, self.hidden_dim if self._weight_masks else self.input_dim), (rows, self.hidden_dim))
+        masks = [self._collection.add_parameters(shape, init=1.0) for shape in shapes]
+        for mask in masks:
+            mask.set_updated(False)
+        self._weight_masks.append(masks)
+        return super()._bias(rows)
+
+    def _bind_params(self, binding: _Binding, update: bool) -> None:
+        super()._bind_params(binding, update)
+        binding.params = [
+            layer._replace(w_x=cmult(layer.w_x, mask_x.expr()), w_h=cmult(layer.w_h, mask_h.expr()))
+            for layer, (mask_x, mask_h) in zip(binding.params, self._weight_masks)
+        ]
+
+    def get_parameters(self) -> list[list[Parameters]]:
+        """The parameters: W_x, W_h, b, the mask of W_x and the mask of W_h of each layer."""
+        return [[*layer, *masks] for layer, masks in zip(self._parameters, self._weight_masks)]
+
+    def set_sparsity(self, sparsity: float) -> None:
+        """Prune weights: those of the smallest magnitude in all W_x and W_h of all layers together.
+
+        Weights that are pruned already count as the smallest. It holds from the next `initial_state` of a new graph on.
+
+        Args:
+            sparsity: the part of the weights that is pruned, from 0 (none) to 1 (all)
+
+        Raises:
+            ValueError: not between 0 and 1
+        """
+        part = rate(sparsity, self, "set_sparsity", "sparsity")
+        masks = [mask for layer in self._weight_masks for mask in layer]
+        weights = [w for layer in self._parameters for w in layer[:2]]
+        sizes = [np.abs(w.as_array() * mask.as_array()).reshape(-1, order="F") for w, mask in zip(weights, masks)]
+        size = np.concatenate(sizes)
+        kept = np.zeros(len(size), np.float32)
+        kept[np.argsort(-size, kind="stable")[: int(len(size) * (1.0 - part))]] = 1.0
+        for mask, values in zip(masks, np.split(kept, np.cumsum([len(own) for own in sizes])[:-1])):
+            mask.set_value(values.reshape(mask.shape(), order="F"))
 
 
 class CompactVanillaLSTMBuilder(_StackedGates):

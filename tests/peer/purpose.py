@@ -184,6 +184,5 @@ ONE_BY_ONE = (
     "`as_array` and `grad_as_array` of parameters",
     "parameter values in a graph",
     "`backward` of a batch",
-    "`tensor_value`",
     "autobatching of `elu` and `selu`",
 )

@@ -71,12 +71,6 @@ def test_types_of_arrays() -> None:
         assert model.name() == "/"
 
 
-def test_tensor_value() -> None:
-    for library, name in zip(both(), ("Tensor", "ndarray")):
-        _model, p = with_parameter(library)
-        assert type(p.tensor_value()).__name__ == name
-
-
 def test_parameter_values_in_a_graph() -> None:
     for library, expected in zip(both(), (1.0, 7.0)):
         _model, p = with_parameter(library)
