@@ -72,7 +72,7 @@ cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
 cdef uint32_t n_slots = 0
 cdef uint64_t renewals = 0
 cdef uint32_t streams = 0
-cdef int default_strategy = 0
+cdef int default_strategy = 1
 
 cdef Engine the_engine
 
