@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import IO, Any, Union
+from typing import IO, Union
 
 import numpy as np
 import numpy.typing as npt
