@@ -147,7 +147,7 @@ cdef class Expression:
     def tensor_value(self, recalculate=False):
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
         from dynet_cy.graph.tensor import Tensor
-        return Tensor(self.npvalue(recalculate))
+        return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
         """The value: of a scalar or vector a float for one element and else a flat
