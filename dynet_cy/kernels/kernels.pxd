@@ -103,7 +103,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         void (*conv2d_bwd_filter)(const dy_window *s, size_t out_channels, const float *x, const float *dy,
                                   float *work, float *dfilter, int acc) noexcept nogil
         void (*maxpool2d)(const dy_window *s, const float *x, float *y) noexcept nogil
-        void (*maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *dx, int acc) noexcept nogil
+        void (*maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *work, float *dx,
+                              int acc) noexcept nogil
         void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n,
                              uint32_t *out) noexcept nogil
 

@@ -207,12 +207,17 @@ cdef void maxpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef dy_window w = pool_window(&c.x[0].dim, c)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        K.maxpool2d_bwd(&w, element(&c.x[0], b), element(&c.dy, b), element(&c.dx, b), adds(c, b))
+        K.maxpool2d_bwd(&w, element(&c.x[0], b), element(&c.dy, b), c.work, element(&c.dx, b), adds(c, b))
+
+
+cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:
+    return 2 * axis_of(&c.y.dim, 0) if i >= 0 else 0
 
 
 cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpooling2d_forward,
                                  maxpooling2d_backward)
 MAXPOOLING2D.assigns = True
+MAXPOOLING2D.work = maxpooling2d_work
 
 
 def maxpooling2d(x, ksize, stride, bint is_valid=True):

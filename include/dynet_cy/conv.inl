@@ -58,35 +58,57 @@ static void DY_N(conv2d_bwd_filter)(const dy_window *s, size_t out_channels, con
     DY_N(sgemm)(1, 0, inner, out_channels, rows, 1, work, rows, dy, rows, acc ? 1 : 0, dfilter, inner);
 }
 
-/* Input range [low, high) along d under output position o. */
-DY_INLINE void DY_N(under)(const dy_window *s, int d, size_t o, size_t *low, size_t *high) {
-    size_t start = o * s->stride[d], pad = s->pad[d];
-    *low = start > pad ? start - pad : 0;
-    *high = start + s->size[d] - pad;
-    if (*high > s->in[d]) *high = s->in[d];
+/* Runs the statements for every input element v under a row of outputs, with the number t of its output; those of one
+ * output come in the order of the window. They stand at p[t * step]; with a literal step the compiler sees how. */
+#define DY_POOL_ROW(step, ...)                                                 \
+    for (size_t t = low; t < high; t++) {                                      \
+        float v = x[at + (t - low) * (step)];                                  \
+        __VA_ARGS__                                                            \
+    }
+#define DY_POOL(...)                                                           \
+    for (size_t j = 0; j < s->size[1]; j++) {                                  \
+        size_t column = q * s->stride[1] + j - s->pad[1];                      \
+        if (column >= s->in[1]) continue; /* also below 0: it is unsigned */   \
+        for (size_t i = 0; i < s->size[0]; i++) {                              \
+            size_t low, high, step = s->stride[0];                             \
+            DY_N(inside)(s, 0, i, &low, &high);                                \
+            size_t at = column * s->in[0] + low * step + i - s->pad[0];        \
+            if (step == 1) DY_POOL_ROW(1, __VA_ARGS__)                         \
+            else if (step == 2) DY_POOL_ROW(2, __VA_ARGS__)                    \
+            else DY_POOL_ROW(step, __VA_ARGS__)                                \
+        }                                                                      \
+    }
+
+/* The largest input of each window in a column of outputs; NaN if there is one. */
+DY_INLINE void DY_N(maxpool_column)(const dy_window *s, size_t q, const float *x, float *restrict y) {
+    DY_N(fill)(s->out[0], -INFINITY, y);
+    DY_POOL(y[t] = v > y[t] || v != v ? v : y[t];)
 }
 
-/* Runs the statements for every output element with `best`, the first largest input (or a NaN) of its window. */
-#define DY_POOL(...)                                                           \
-    for (size_t ch = 0; ch < s->channels; ch++, x += s->in[0] * s->in[1])      \
-        for (size_t q = 0; q < s->out[1]; q++)                                 \
-            for (size_t p = 0; p < s->out[0]; p++) {                           \
-                size_t low[2], high[2], best;                                  \
-                DY_N(under)(s, 0, p, &low[0], &high[0]);                       \
-                DY_N(under)(s, 1, q, &low[1], &high[1]);                       \
-                best = low[1] * s->in[0] + low[0];                             \
-                for (size_t j = low[1]; j < high[1]; j++)                      \
-                    for (size_t i = low[0]; i < high[0]; i++) {                \
-                        float v = x[j * s->in[0] + i];                         \
-                        if (v > x[best] || v != v) best = j * s->in[0] + i;    \
-                    }                                                          \
-                __VA_ARGS__                                                    \
-            }
+static void DY_N(maxpool2d)(const dy_window *s, const float *x, float *y) {
+    for (size_t ch = 0; ch < s->channels; ch++, x += s->in[0] * s->in[1])
+        for (size_t q = 0; q < s->out[1]; q++, y += s->out[0]) DY_N(maxpool_column)(s, q, x, y);
+}
 
-static void DY_N(maxpool2d)(const dy_window *s, const float *x, float *y) { DY_POOL(*y++ = x[best];) }
-
-static void DY_N(maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *dx, int acc) {
+/* The gradient goes to the first of the largest. `work` holds 2 s->out[0] floats. */
+static void DY_N(maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *work, float *dx, int acc) {
+    float *restrict best = work, *restrict left = work + s->out[0];
     if (!acc) DY_N(fill)(s->in[0] * s->in[1] * s->channels, 0, dx);
-    DY_POOL(dx[ch * s->in[0] * s->in[1] + best] += *dy++;)
+    for (size_t ch = 0; ch < s->channels; ch++, x += s->in[0] * s->in[1], dx += s->in[0] * s->in[1])
+        for (size_t q = 0; q < s->out[1]; q++, dy += s->out[0]) {
+            DY_N(maxpool_column)(s, q, x, best);
+            memcpy(left, dy, s->out[0] * sizeof *dy);
+            DY_POOL(
+                int32_t hit = -((v == best[t]) | (v != v)), g, rest; /* masks: a branch would be mispredicted */
+                float add;
+                memcpy(&g, left + t, sizeof g);
+                rest = g & ~hit;
+                g &= hit;
+                memcpy(&add, &g, sizeof g);
+                memcpy(left + t, &rest, sizeof g);
+                dx[at + (t - low) * step] += add;
+            )
+        }
 }
 #undef DY_POOL
+#undef DY_POOL_ROW

@@ -51,7 +51,7 @@ SIGNATURES = {
     "conv2d_bwd_x": (P, N, P, P, P, P, I),
     "conv2d_bwd_filter": (P, N, P, P, P, P, I),
     "maxpool2d": (P, P, P),
-    "maxpool2d_bwd": (P, P, P, P, I),
+    "maxpool2d_bwd": (P, P, P, P, P, I),
     "random_words": (c_uint64, c_uint32, c_uint64, N, N, P),
     "unary_fwd": (N, P, F, F, P),
     "unary_bwd": (N, P, P, P, F, F, P, I),
@@ -601,7 +601,9 @@ def test_max_pooling(k: Isa, window) -> None:
     close(y.checked(), want)
     for acc in (0, 1):
         dx = Output(*shape, 2, value=0.25 * acc)
-        k.maxpool2d_bwd(at, x, dy, dx.array, acc)
+        work = Output(2 * w.out[0])
+        k.maxpool2d_bwd(at, x, dy, work.array, dx.array, acc)
+        work.checked()
         expected = np.full(x.shape, 0.25 * acc)
         for i, j, c in np.ndindex(*want.shape):
             expected[(*np.argwhere(x[:, :, c] == want[i, j, c])[0], c)] += dy[i, j, c]
