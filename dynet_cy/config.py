@@ -8,7 +8,7 @@ option                     variable                     value
 =========================  ===========================  ==================================================
 ``--dynet-mem``            ``DYNET_CY_MEM``             limit on memory in megabytes; 0 (default) for none
 ``--dynet-seed``           ``DYNET_CY_SEED``            seed of random numbers; 0 draws one at random
-``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0 (default), 1 or 2: see `set`
+``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0, 1 (default) or 2: see `set`
 ``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
 ``--dynet-profiling``      ``DYNET_CY_PROFILING``       only 0 so far
 ``--dynet-devices``        ``DYNET_CY_DEVICES``         only ``CPU`` so far

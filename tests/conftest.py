@@ -29,7 +29,7 @@ def strategy(request):
     set_autobatching(request.param)
     dy.renew_cg()
     yield request.param
-    set_autobatching(0)
+    set_autobatching(1)
     dy.renew_cg()
 
 

@@ -19,6 +19,7 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         Dim dim
         float* v
         size_t bstride
+        float** list
         Packed* pack
 
     ctypedef union Attr "dy_attr":

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.execute.collect cimport Waiting, add_collected, collect
 from dynet_cy.graph.graph cimport (
-    COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Node,
+    COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
     args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
     nodes_of, order_of, state_of, unlock_graph, value_of,
 )
@@ -22,7 +22,7 @@ from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
-from dynet_cy.ops.registry cimport SHARE, Factors, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -58,6 +58,7 @@ cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) no
     t.dim.bd = bd
     t.v = v
     t.bstride = size_of(dim) if bd > 1 else 0
+    t.list = NULL
     t.pack = NULL
 
 
@@ -74,6 +75,7 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
     t.dim.bd = 1
     t.v = v
     t.bstride = 0
+    t.list = NULL
     t.pack = NULL
 
 
@@ -182,49 +184,25 @@ cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids,
 cdef int arrange(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     """Lay the arguments and items of several nodes side by side.
 
-    Leaves batch.x[i].v NULL for an argument that all nodes share.
+    Leaves batch.x[i] empty for an argument that all nodes share.
     """
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
     cdef Op* op = op_at(node.op)
-    cdef uint32_t i, j, arg
+    cdef uint32_t i, j
     cdef size_t n
-    cdef float* at
-    cdef float* start
-    cdef bint together
     if batch.count == 1:
         return 0
     if node.nargs:
-        batch.x = <float**>take(g, node.nargs * sizeof(float*), failure)
+        batch.x = <Laid*>take(g, node.nargs * sizeof(Laid), failure)
         if batch.x == NULL:
             return -1
     for i in range(node.nargs):
-        arg = args_of(g, node)[i]
-        batch.x[i] = NULL
-        if is_shared(state_of(g), op, i, arg):
-            continue
-        start = nodes[arg].val
-        at = start
-        n = 0
-        together = True
-        for j in range(batch.count):
-            arg = args_of(g, &nodes[ids[j]])[i]
-            if nodes[arg].val != at:
-                together = False
-            at = nodes[arg].val + total_of(&nodes[arg].dim)
-            n += total_of(&nodes[arg].dim)
-        if not together:
-            start = <float*>take(g, n * sizeof(float), failure)
-            if start == NULL:
-                return -1
-            at = start
-            for j in range(batch.count):
-                arg = args_of(g, &nodes[ids[j]])[i]
-                n = total_of(&nodes[arg].dim)
-                memcpy(at, nodes[arg].val, n * sizeof(float))
-                at += n
-        batch.x[i] = start
+        batch.x[i].v = NULL
+        batch.x[i].list = NULL
+        if not is_shared(state_of(g), op, i, args_of(g, node)[i]) and lay(g, batch, op, i, failure):
+            return -1
     if node.item_count:
         batch.items = <uint32_t*>take(g, batch.bd * node.item_count * sizeof(uint32_t), failure)
         if batch.items == NULL:
@@ -235,6 +213,52 @@ cdef int arrange(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
             memcpy(batch.items + n, items_of(g, node),
                    node.dim.bd * node.item_count * sizeof(uint32_t))
             n += node.dim.bd * node.item_count
+    return 0
+
+
+cdef int lay(Graph* g, Batch* batch, Op* op, uint32_t i, Failure* failure) noexcept nogil:
+    """Lay argument i of several nodes side by side, or list where its batch elements lie."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Laid* x = &batch.x[i]
+    cdef Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
+    cdef uint32_t j
+    cdef size_t n = 0, stride
+    cdef float* at = a.val
+    cdef bint listed = rule_of(op, i) == LIST
+    cdef bint together = True
+    x.v = at
+    for j in range(batch.count):
+        a = &nodes[args_of(g, &nodes[ids[j]])[i]]
+        together = together and a.val == at and not (listed and a.dim.bd < nodes[ids[j]].dim.bd)
+        at = a.val + total_of(&a.dim)
+        n += total_of(&a.dim)
+    if together:
+        return 0
+    if listed:
+        x.v = NULL
+        x.list = <float**>take(g, batch.bd * sizeof(float*), failure)
+        if x.list == NULL:
+            return -1
+        n = 0
+        for j in range(batch.count):
+            a = &nodes[args_of(g, &nodes[ids[j]])[i]]
+            at = a.val
+            stride = size_of(&a.dim) if a.dim.bd > 1 else 0
+            for _ in range(nodes[ids[j]].dim.bd):
+                x.list[n] = at
+                at += stride
+                n += 1
+        return 0
+    at = <float*>take(g, n * sizeof(float), failure)
+    x.v = at
+    if at == NULL:
+        return -1
+    for j in range(batch.count):
+        a = &nodes[args_of(g, &nodes[ids[j]])[i]]
+        n = total_of(&a.dim)
+        memcpy(at, a.val, n * sizeof(float))
+        at += n
     return 0
 
 
@@ -264,16 +288,17 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
-            set_flat(&x[i], total, batch.x[i])
+            set_flat(&x[i], total, batch.x[i].v)
         set_flat(&c.y, total, batch.y)
         c.items = NULL
     else:
         for i in range(node.nargs):
             a = &nodes[args[i]]
-            if batch.x[i] == NULL:
+            if batch.x[i].v == NULL and batch.x[i].list == NULL:
                 set_shared(&x[i], a)
             else:
-                set_tensor(&x[i], &a.dim, batch.bd, batch.x[i])
+                set_tensor(&x[i], &a.dim, batch.bd, batch.x[i].v)
+                x[i].list = batch.x[i].list
         set_tensor(&c.y, &node.dim, batch.bd, batch.y)
         c.items = batch.items
     c.n = node.nargs
@@ -408,7 +433,7 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
     cdef uint32_t n_need = 0, n_live = 0
-    cdef bint one = batch.count == 1 or batch.x[i] == NULL
+    cdef bint one = batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL)
     cdef bint together
     cdef Node* a = &nodes[arg]
     cdef Param* p
@@ -452,7 +477,9 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
         call_backward(op, c, i, (state[arg] & LIVE) != 0)
         state[arg] |= LIVE
         return 0
-    together = batch.x[i] == a.val
+    if batch.x[i].list != NULL:
+        return list_backward(g, batch, op, c, i, failure)
+    together = batch.x[i].v == a.val
     if together and n_need == batch.count:
         # Side by side, so each argument occurs once.
         if n_live:
@@ -481,6 +508,32 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
                 memcpy(gradient_at(g, nodes[arg].val), at, n * sizeof(float))
                 state[arg] |= LIVE
         at += n
+    return 0
+
+
+cdef int list_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
+                       Failure* failure) noexcept nogil:
+    """Gradient of an argument that is read where it lies: added to where its gradients lie."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef uint8_t* state = state_of(g)
+    cdef float** dx = <float**>take(g, batch.bd * sizeof(float*), failure)
+    cdef uint32_t j, arg
+    cdef Node* a
+    if dx == NULL:
+        return -1
+    for j in range(batch.count):
+        arg = args_of(g, &nodes_of(g)[ids[j]])[i]
+        a = &nodes_of(g)[arg]
+        if not state[arg] & LIVE:
+            # What needs no gradient has a place for it all the same.
+            memset(gradient_at(g, a.val), 0, total_of(&a.dim) * sizeof(float))
+            state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
+    for j in range(batch.bd):
+        dx[j] = gradient_at(g, batch.x[i].list[j])
+    c.dx.list = dx
+    c.accumulate = 1
+    op.backward(c, i)
+    c.first = 0
     return 0
 
 

@@ -32,12 +32,16 @@ cdef extern from "dynet_cy/graph.h" nogil:
         float* val
         void* object
 
+    ctypedef struct Laid "dy_laid":
+        float* v
+        float** list
+
     ctypedef struct Batch "dy_batch":
         uint32_t first
         uint32_t count
         uint32_t bd
         uint32_t flat
-        float** x
+        Laid* x
         uint32_t* items
         float* y
         float* kept

@@ -72,7 +72,7 @@ cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
 cdef uint32_t n_slots = 0
 cdef uint64_t renewals = 0
 cdef uint32_t streams = 0
-cdef int default_strategy = 0
+cdef int default_strategy = 1
 
 cdef Engine the_engine
 
@@ -147,7 +147,7 @@ cdef class Expression:
     def tensor_value(self, recalculate=False):
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
         from dynet_cy.graph.tensor import Tensor
-        return Tensor(self.npvalue(recalculate))
+        return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
         """The value: of a scalar or vector a float for one element and else a flat

@@ -15,11 +15,18 @@ __all__ = ["Tensor"]
 class Tensor:
     """A value apart from its graph, which stays valid when the graph is renewed: `Expression.tensor_value` returns it.
 
-    The batch, if any, is the last axis. NumPy's functions take a Tensor as they take an array.
+    The batch, if any, is the last axis. NumPy's functions take a Tensor as they take an array. Axes that the shape does
+    not name have one element.
     """
 
-    def __init__(self, array: npt.NDArray[Any]) -> None:
+    def __init__(self, array: npt.NDArray[Any], axes: int) -> None:
+        """
+        Args:
+            array: the values
+            axes: how many axes it has besides the batch
+        """
         self._array = array
+        self._axes = axes
 
     def as_numpy(self) -> npt.NDArray[Any]:
         """The values as a new array, float64 or int64."""
@@ -58,13 +65,13 @@ class Tensor:
             IndexError: there is no such axis
             ValueError: the axis has fewer than `num` elements
         """
-        self._check("topk", dim)
-        if not 1 <= num <= self._array.shape[dim]:
+        array, axis = self._along("topk", dim)
+        if not 1 <= num <= array.shape[axis]:
             raise ValueError(
                 f"Tensor.topk: num is {num}, axis {dim} of shape {self._array.shape} allows no such number"
             )
-        places = np.argsort(-self._array, axis=dim, kind="stable").take(range(num), axis=dim)
-        return Tensor(np.take_along_axis(self._array, places, dim)), Tensor(places)
+        places = np.argsort(-array, axis=axis, kind="stable").take(range(num), axis=axis)
+        return self._of(np.take_along_axis(array, places, axis), dim), self._of(places, dim)
 
     def categorical_sample_log_prob(self, dim: int = 0, num: int = 1) -> Tensor:
         """Places along an axis, drawn with the probabilities whose logarithms stand there (drawn as the argmax of the
@@ -81,19 +88,31 @@ class Tensor:
             IndexError: there is no such axis
             ValueError: `num` is less than 1
         """
-        self._check("categorical_sample_log_prob", dim)
+        array, axis = self._along("categorical_sample_log_prob", dim)
         if num < 1:
             raise ValueError(f"Tensor.categorical_sample_log_prob: num is {num}, at least 1 is needed")
         draws = []
         for _ in range(num):
-            uniform = HostRandom().uniform(self._array.size).astype(np.float64).clip(1e-30, 1 - 1e-7)
-            noise = -np.log(-np.log(uniform)).reshape(self._array.shape)
-            draws.append(np.expand_dims((self._array + noise).argmax(axis=dim), dim))
-        return Tensor(np.concatenate(draws, axis=dim))
+            uniform = HostRandom().uniform(array.size).astype(np.float64).clip(1e-30, 1 - 1e-7)
+            noise = -np.log(-np.log(uniform)).reshape(array.shape)
+            draws.append(np.expand_dims((array + noise).argmax(axis=axis), axis))
+        return self._of(np.concatenate(draws, axis=axis), dim)
 
-    def _check(self, method: str, dim: int) -> None:
-        if not 0 <= dim < self._array.ndim:
-            raise IndexError(f"Tensor.{method}: shape {self._array.shape} has no axis {dim}")
+    def _along(self, method: str, dim: int) -> tuple[npt.NDArray[Any], int]:
+        """The values with an axis that `dim` stands for, and its place."""
+        if not 0 <= dim < 7:
+            raise IndexError(f"Tensor.{method}: dim is {dim}, axes are counted from 0 to 6")
+        if dim < self._axes:
+            return self._array, dim
+        return np.expand_dims(self._array, self._axes), self._axes
+
+    def _of(self, array: npt.NDArray[Any], dim: int) -> Tensor:
+        """A result; an axis made by `_along` vanishes again where it still has one element."""
+        if dim < self._axes:
+            return Tensor(array, self._axes)
+        if array.shape[self._axes] == 1:
+            return Tensor(array.squeeze(self._axes), self._axes)
+        return Tensor(array, self._axes + 1)
 
     def __str__(self) -> str:
         return f"<Tensor of {'int' if self._array.dtype.kind == 'i' else 'float'}, shape {self._array.shape}>"

@@ -6,8 +6,9 @@ import importlib
 import os
 import sys
 
-# What a CPU must have for the kernels that OpenBLAS calls SkylakeX.
+# What a CPU must have for the kernels that OpenBLAS calls SkylakeX, and the names of all its kernels that use that.
 _SKYLAKEX = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
+_WITH_AVX512 = {"skylakex", "cooperlake", "sapphirerapids"}
 
 
 def _cpu_flags() -> set[str]:
@@ -29,16 +30,20 @@ def _load() -> None:
     """Load the kernels, and OpenBLAS with them.
 
     OpenBLAS chooses its kernels when it is loaded, and on some CPUs with AVX-512 it takes those for AVX2. It is told
-    which to take through the environment, which is afterwards as it was; a choice of the user's stands.
+    which to take through the environment, which is afterwards as it was. A variable that is set does not stand, unless
+    it names kernels with AVX-512: where it is set for the sake of other programs, it would halve the speed of products.
     """
-    choose = "OPENBLAS_CORETYPE" not in os.environ and _cpu_flags() >= _SKYLAKEX
+    before = os.environ.get("OPENBLAS_CORETYPE")
+    choose = _cpu_flags() >= _SKYLAKEX and (before or "").lower() not in _WITH_AVX512
     if choose:
         os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
     try:
         importlib.import_module("dynet_cy.kernels.kernels")
     finally:
-        if choose:
+        if choose and before is None:
             del os.environ["OPENBLAS_CORETYPE"]
+        elif choose:
+            os.environ["OPENBLAS_CORETYPE"] = before or ""
 
 
 _load()

@@ -107,7 +107,7 @@ MATMUL.factors = matmul_factors
 # ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
 
 cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
-    cdef Dim product
+    cdef Dim xw
     cdef uint32_t i
     if s.n % 2 == 0:
         raise DimensionError(
@@ -116,13 +116,13 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     for i in range(y.nd):
         y.d[i] = s.x[0].d[i]
     for i in range(1, s.n, 2):
-        product_dim(s.x[i], s.x[i + 1], &product, f"xs[{i - 1}]", f"xs[{i}]")
-        if i == 1 and axis_of(&product, 0) == axis_of(s.x[0], 0) and axis_of(s.x[0], 1) == 1:
-            y.nd = product.nd                       # a vector b serves for all columns
-            y.d[1] = product.d[1]
-        elif not same_shape(&product, y):
+        product_dim(s.x[i], s.x[i + 1], &xw, f"xs[{i - 1}]", f"xs[{i}]")
+        if i == 1 and axis_of(&xw, 0) == axis_of(s.x[0], 0) and axis_of(s.x[0], 1) == 1:
+            y.nd = xw.nd                       # a vector b serves for all columns
+            y.d[1] = xw.d[1]
+        elif not same_shape(&xw, y):
             raise DimensionError(
-                f"xs[{i - 1}] xs[{i}] has shape {axis_of(&product, 0)} x {axis_of(&product, 1)} "
+                f"xs[{i - 1}] xs[{i}] has shape {axis_of(&xw, 0)} x {axis_of(&xw, 1)} "
                 f"but the sum so far has {axis_of(y, 0)} x {axis_of(y, 1)}")
     if s.n > 1 and axis_of(y, 1) == 1:
         y.nd = 1                                        # one column is a vector, as in DyNet

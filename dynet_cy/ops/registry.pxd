@@ -7,6 +7,7 @@ from dynet_cy.core.tensor cimport Attr, Call, Dim
 
 cdef extern from "dynet_cy/op.h" nogil:
     int STACK "DY_STACK"
+    int LIST "DY_LIST"
     int SHARE "DY_SHARE"
     int BATCH "DY_BATCH"
     int FLAT "DY_FLAT"

@@ -79,7 +79,7 @@ def describe(name=None):
 
 cdef _describe(uint32_t i):
     cdef Op* op = &table[i]
-    rules = {STACK: "stack", SHARE: "share"}
+    rules = {STACK: "stack", LIST: "list", SHARE: "share"}
     return {
         "name": op.name.decode(),
         "args": op.args.decode(),

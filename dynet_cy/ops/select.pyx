@@ -11,7 +11,7 @@ from dynet_cy.graph.graph cimport (
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport check_count, set_indices
-from dynet_cy.ops.registry cimport ALONE, SHARE, Op, Shapes, register
+from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.graph import _operators
@@ -22,11 +22,6 @@ cdef extern from "Python.h":
                              Py_ssize_t* stop, Py_ssize_t* step, Py_ssize_t* count) except -1
 
 cdef enum:
-    # Ops that take a part of an argument have two forms.  In one the nodes of a
-    # batch lay their arguments side by side: right for small ones, such as the
-    # scores of a softmax.  In the other they must have the argument in common:
-    # rows of one great matrix are taken without copying the matrix for each.
-    SMALL = 512
     MOST_ITEMS = 0xFFFF             # words per batch element
 
 
@@ -103,8 +98,7 @@ cdef void pick_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* PICK = register(b"pick", b"x", pick_dim, pick_forward, pick_backward)
-cdef Op* PICK_SHARED = register(b"pick_shared", b"x", pick_dim, pick_forward, pick_backward)
-PICK_SHARED.rule[0] = SHARE
+PICK.rule[0] = LIST
 
 
 cdef class _PickedExpression(Expression):
@@ -149,8 +143,7 @@ cdef class _PickedExpression(Expression):
 cdef Expression picked(object x, Extra* extra, Py_ssize_t axis):
     set_axis(extra, axis)
     extra.item_count = 1
-    cdef bint small = size_of(dim_of(expression(x, "pick", "e"))) <= SMALL
-    return apply1x(PICK if small else PICK_SHARED, x, extra)
+    return apply1x(PICK, x, extra)
 
 
 cdef _PickedExpression settable(Expression y):
@@ -261,9 +254,7 @@ cdef void pick_range_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* PICK_RANGE = register(b"pick_range", b"x", pick_range_dim, pick_range_forward,
                                pick_range_backward)
-cdef Op* PICK_RANGE_SHARED = register(b"pick_range_shared", b"x", pick_range_dim,
-                                      pick_range_forward, pick_range_backward)
-PICK_RANGE_SHARED.rule[0] = SHARE
+PICK_RANGE.rule[0] = LIST
 
 
 cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):
@@ -277,10 +268,7 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
     extra.items = &item
     extra.n_items = 1
     extra.item_count = 1
-    # Ranges of one argument share it if they are a small part of a great one.
-    if size_of(dim_of(expression(x, "pick_range", "x"))) <= SMALL:
-        return apply1x(PICK_RANGE, x, &extra)
-    return apply1x(PICK_RANGE_SHARED, x, &extra)
+    return apply1x(PICK_RANGE, x, &extra)
 
 
 def pick_range(x, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0):
@@ -430,6 +418,7 @@ cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* SELECT_ROWS = register(b"select_rows", b"x", select_dim, select_forward, select_backward)
 cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward, select_backward)
+SELECT_ROWS.rule[0] = SELECT_COLS.rule[0] = LIST
 
 
 cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, str name):

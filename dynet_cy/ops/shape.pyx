@@ -12,7 +12,7 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
-from dynet_cy.ops.registry cimport ALONE, FLAT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -340,6 +340,7 @@ cdef void concatenate_backward(const Call* c, uint32_t i) noexcept nogil:
 CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
                        concatenate_backward)
 CONCATENATE.assigns = True
+CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
 
 
 cdef Expression concatenated(object xs, Py_ssize_t d):

@@ -14,6 +14,7 @@ from dynet_cy.graph.graph cimport (
     WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
+from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.signature cimport (
     Signatures, signature_of, signatures_open,
 )
@@ -47,9 +48,8 @@ cdef void* take(Graph* g, size_t bytes) noexcept nogil:
     return arena_alloc(&g.scratch, bytes)
 
 
-cdef int prepare(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
-                 Work* w) noexcept nogil:
-    """Signature and depth of every wanted node."""
+cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, Work* w) noexcept nogil:
+    """Depth of every wanted node."""
     cdef uint32_t i, k, a
     cdef uint32_t depth
     cdef uint8_t* state = state_of(g)
@@ -57,12 +57,8 @@ cdef int prepare(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
     cdef const uint32_t* args
     w.span = target - lowest + 1
     w.deepest = 0
-    w.sig = <uint32_t*>take(g, w.span * sizeof(uint32_t))
     w.depth = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    w.next = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    if w.sig == NULL or w.depth == NULL or w.next == NULL:
-        return -1
-    if signatures_open(g, &w.signatures, count):
+    if w.depth == NULL:
         return -1
     for i in range(w.span):
         if not state[lowest + i] & WANTED:
@@ -77,7 +73,24 @@ cdef int prepare(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
         w.depth[i] = depth
         if depth > w.deepest:
             w.deepest = depth
-        if signature_of(g, &w.signatures, lowest + i, &w.sig[i]):
+    return 0
+
+
+cdef inline bint is_narrow(const Work* w, uint32_t count) noexcept nogil:
+    """Whether so few nodes stand side by side that batches cost more than they save."""
+    return 2 * <uint64_t>count < 3 * (<uint64_t>w.deepest + 1)
+
+
+cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w) noexcept nogil:
+    """Signature of every wanted node."""
+    cdef uint32_t i
+    w.sig = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    w.next = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    if w.sig == NULL or w.next == NULL or signatures_open(g, &w.signatures, count):
+        return -1
+    for i in range(w.span):
+        if (state_of(g)[lowest + i] & WANTED
+                and signature_of(g, &w.signatures, lowest + i, &w.sig[i])):
             return -1
     return 0
 
@@ -138,9 +151,12 @@ cdef int plan_by_depth(Graph* g, uint32_t lowest, uint32_t target,
                        uint32_t count) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Work w
-    cdef int failed = prepare(g, lowest, target, count, &w)
+    cdef int failed = find_depths(g, lowest, target, &w)
     if not failed:
-        failed = run_depths(g, &w, lowest)
+        if is_narrow(&w, count):
+            failed = plan_plain(g, lowest, target, count)
+        else:
+            failed = find_signatures(g, lowest, count, &w) or run_depths(g, &w, lowest)
     arena_rewind(&g.scratch, top)
     return failed
 
@@ -188,9 +204,12 @@ cdef int plan_by_agenda(Graph* g, uint32_t lowest, uint32_t target,
                         uint32_t count) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Work w
-    cdef int failed = prepare(g, lowest, target, count, &w)
+    cdef int failed = find_depths(g, lowest, target, &w)
     if not failed:
-        failed = run_agenda(g, &w, lowest, count)
+        if is_narrow(&w, count):
+            failed = plan_plain(g, lowest, target, count)
+        else:
+            failed = find_signatures(g, lowest, count, &w) or run_agenda(g, &w, lowest, count)
     arena_rewind(&g.scratch, top)
     return failed
 

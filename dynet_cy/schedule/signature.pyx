@@ -8,7 +8,7 @@ from dynet_cy.graph.graph cimport (
     SHARED, Graph, Node, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
-from dynet_cy.ops.registry cimport ALONE, FLAT, SHARE, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_of
 
 
 cdef extern from *:
@@ -60,7 +60,7 @@ cdef uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, uint32_t* flat) noex
     cdef uint32_t i
     cdef uint32_t* at = w + HEAD_WORDS
     cdef Node* a
-    cdef bint shared
+    cdef bint shared, listed
     cdef bint all_shared = x.nargs > 0
     flat[0] = 0
     w[0] = x.op
@@ -88,7 +88,10 @@ cdef uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, uint32_t* flat) noex
     for i in range(x.nargs):
         a = &nodes[args[i]]
         shared = state[args[i]] & SHARED or rule_of(op, i) == SHARE
-        if a.dim.bd != (1 if shared else x.dim.bd):
+        listed = rule_of(op, i) == LIST
+        if listed:
+            all_shared = False
+        elif a.dim.bd != (1 if shared else x.dim.bd):
             # An argument with several elements cannot be one for all; one that
             # the node's own elements share cannot be laid beside others.
             w[9] = 1

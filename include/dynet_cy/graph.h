@@ -34,12 +34,18 @@ typedef struct {
     void *object;               /* long-lived object: parameter entry, lookup table */
 } dy_node;
 
+/* One argument of several nodes: side by side, or a list of where the batch elements lie; neither: they share it. */
+typedef struct {
+    float *v;
+    float **list;
+} dy_laid;
+
 /* Nodes that were run together, as one call; kept for backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
     uint32_t bd;                /* batch size of the call */
     uint32_t flat;              /* shapes forgotten: an elementwise op on one long vector */
-    float **x;                  /* several nodes: each argument as laid out; NULL: shared */
+    dy_laid *x;                 /* several nodes: their arguments */
     uint32_t *items;
     float *y;
     float *kept;

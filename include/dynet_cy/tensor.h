@@ -22,6 +22,7 @@ typedef struct {
     dy_dim dim;
     float *v;
     size_t bstride;             /* floats from one batch element to the next */
+    float *const *list;         /* NULL, or where each batch element lies; v and bstride mean nothing then */
     struct dy_pack *pack;       /* a parameter: where its packed form is kept; else NULL */
 } dy_tensor;
 
@@ -93,6 +94,8 @@ static inline dy_dim dy_dim_with_rows(const dy_dim *row, uint32_t rows) {
     return d;
 }
 
-static inline float *dy_element(const dy_tensor *x, uint32_t b) { return x->v + b * x->bstride; }
+static inline float *dy_element(const dy_tensor *x, uint32_t b) {
+    return x->list ? x->list[b] : x->v + b * x->bstride;
+}
 
 #endif

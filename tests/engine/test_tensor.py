@@ -38,6 +38,18 @@ def test_largest() -> None:
     np.testing.assert_array_equal(batch.argmax().as_numpy(), [[0, 1, 2]])
 
 
+def test_axes_of_one_element() -> None:
+    """An axis that the shape does not name; it is not the batch."""
+    dy.renew_cg()
+    batch = dy.inputTensor(np.eye(4)[:, :3], batched=True).tensor_value()
+    values, places = batch.topk(1)
+    np.testing.assert_array_equal(values.as_numpy(), np.eye(4)[:, :3])
+    np.testing.assert_array_equal(places.as_numpy(), np.zeros((4, 3), int))
+    assert batch.categorical_sample_log_prob(2, 5).as_numpy().shape == (4, 5, 3)
+    with pytest.raises(ValueError, match="Tensor.topk: num is 2, axis 1"):
+        batch.argmax(1, 2)
+
+
 def test_samples(rng: np.random.Generator) -> None:
     p = np.array([[0.1, 0.5], [0.2, 0.5], [0.7, 0.0]])
     dy.renew_cg()
@@ -55,12 +67,13 @@ def test_samples(rng: np.random.Generator) -> None:
 def test_errors() -> None:
     dy.renew_cg()
     tensor = dy.inputTensor(A).tensor_value()
-    with pytest.raises(IndexError, match=r"Tensor.topk: shape \(2, 3\) has no axis 2"):
-        tensor.argmax(2)
+    for axis in (-1, 7):
+        with pytest.raises(IndexError, match=f"Tensor.topk: dim is {axis}, axes are counted from 0 to 6"):
+            tensor.argmax(axis)
     with pytest.raises(ValueError, match=r"Tensor.topk: num is 3, axis 0 of shape \(2, 3\)"):
         tensor.topk(0, 3)
-    with pytest.raises(IndexError, match="categorical_sample_log_prob: shape"):
-        tensor.categorical_sample_log_prob(5)
+    with pytest.raises(IndexError, match="categorical_sample_log_prob: dim is 8"):
+        tensor.categorical_sample_log_prob(8)
     with pytest.raises(ValueError, match="num is 0, at least 1 is needed"):
         tensor.categorical_sample_log_prob(0, 0)
 

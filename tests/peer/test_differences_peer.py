@@ -88,3 +88,22 @@ def test_deleted_collection() -> None:
         else:
             with pytest.raises(ReferenceError):
                 p * 2
+
+
+def test_contract3d_1d() -> None:
+    """What DyNet's nearest relative gives without a bias; its own adds what lies in memory."""
+    x, y = np.arange(24.0).reshape(2, 3, 4), np.arange(4.0)
+    theirs, ours = both()
+    theirs.renew_cg()
+    ours.renew_cg()
+    bias = theirs.inputTensor(np.zeros((2, 3)))
+    want = theirs.contract3d_1d_bias(theirs.inputTensor(x), theirs.inputTensor(y), bias).npvalue()
+    have = ours.contract3d_1d(ours.inputTensor(x), ours.inputTensor(y)).npvalue()
+    np.testing.assert_allclose(have, want, rtol=1e-6)
+
+
+def test_to_device() -> None:
+    for library, copied in zip(both(), (False, True)):
+        library.renew_cg()
+        moved = library.to_device(library.inputVector([1.5, 2.5]), "CPU")
+        assert (moved.value() == [1.5, 2.5]) is copied

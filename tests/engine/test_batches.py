@@ -1,0 +1,159 @@
+"""How arguments of batches are read, and gradients of weights collected: same numbers as node by node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+
+
+def run(strategy: int, build, collection) -> tuple[float, list[np.ndarray]]:
+    """Value and gradients of a graph under one strategy."""
+    dy.renew_cg(autobatching=strategy)
+    for p in collection.parameters_list() + collection.lookup_parameters_list():
+        p.scale_gradient(0)
+    loss = build()
+    value = loss.value()
+    loss.backward()
+    stored = collection.parameters_list() + collection.lookup_parameters_list()
+    return value, [p.grad_as_array().astype(np.float64) for p in stored]
+
+
+def check(build, collection) -> None:
+    value, grads = run(0, build, collection)
+    assert any(abs(g).max() > 0 for g in grads)
+    for strategy in (1, 2):
+        got, got_grads = run(strategy, build, collection)
+        assert got == pytest.approx(value, rel=1e-5, abs=1e-6)
+        for g, want in zip(got_grads, grads):
+            np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def model():
+    collection = dy.ParameterCollection()
+    w = collection.add_parameters((48, 40))
+    u = collection.add_parameters((48, 48))
+    b = collection.add_parameters(48)
+    table = collection.add_lookup_parameters((30, 40))
+    return collection, w, u, b, table
+
+
+def test_parts_of_arguments_that_lie_anywhere(model) -> None:
+    """Picks of long vectors: some side by side, some of one argument, some of computed and of input values."""
+    collection, w, _, b, table = model
+
+    def build():
+        rows = [dy.tanh(w * table[k] + b) for k in (3, 1, 4, 1, 5, 9, 2, 6)]
+        constant = dy.inputVector(np.linspace(-1, 1, 48))
+        rows[2:2] = [constant, constant]
+        parts = [dy.pick_range(x, 5 * k % 30, 5 * k % 30 + 17) for k, x in enumerate(rows)]
+        parts += [dy.pick_range(rows[0], k, k + 17) for k in range(5)]
+        twice = dy.concatenate([parts[0], parts[0], parts[3]])
+        joined = [dy.concatenate([x, y]) for x, y in zip(parts, reversed(parts))]
+        picked = [dy.pick(x, 3 * k % 34) * (k + 1) for k, x in enumerate(joined)]
+        picked += [dy.pick(b, k) for k in range(4)]
+        return dy.esum([dy.sum_elems(dy.cmult(x, x)) for x in [*joined, twice]] + picked)
+
+    check(build, collection)
+
+
+def test_batches_of_picks(model) -> None:
+    collection, w, _, _, table = model
+
+    def build():
+        xs = [w * dy.lookup_batch(table, [k, 7, 2 * k]) for k in range(6)]
+        ys = [dy.pick_batch(x, [k, 40, 3]) for k, x in enumerate(xs)]
+        ys += [dy.pick_batch(w * table[k], [k, k + 1, 40]) for k in range(6)]  # three indices, one argument
+        return dy.sum_batches(dy.esum([dy.cmult(y, y) for y in ys]))
+
+    check(build, collection)
+
+
+def test_rows_of_many_matrices(model) -> None:
+    collection, w, u, _, _ = model
+
+    def build():
+        matrices = [w * float(k + 1) for k in range(4)] + [dy.tanh(w)]
+        rows = [dy.select_rows(m, [k, 0, k]) for k, m in enumerate(matrices)] + [dy.select_rows(w, [1, 2, 3])]
+        columns = [dy.select_cols(r, [k, 39]) for k, r in enumerate(rows)] + [dy.select_cols(u * u, [2, 2])[:3]]
+        return dy.esum([dy.sum_elems(dy.cmult(c, c)) for c in columns])
+
+    check(build, collection)
+
+
+@pytest.mark.parametrize("steps", [1, 5, 300])
+def test_collected_gradients(model, steps: int) -> None:
+    """More columns than are collected at once, in products of several kinds, with a weight in two places."""
+    collection, w, u, b, table = model
+
+    def build():
+        h = b
+        losses = []
+        for k in range(steps):
+            h = dy.tanh(dy.affine_transform([b, w, table[k % 30], u, h])) + u * (u * h) * 0.01
+            losses.append(dy.pick(h, k % 48))
+        wide = u * dy.concatenate_cols([h] * 130)  # wide enough not to be collected
+        return dy.esum(losses) + dy.mean_elems(wide)
+
+    check(build, collection)
+
+
+@pytest.mark.parametrize("strategy", [0, 1, 2])
+@pytest.mark.parametrize("columns", [1, 3, 100, 127, 128, 300])
+def test_collected_gradients_are_the_sum(model, strategy: int, columns: int) -> None:
+    collection, w, _, _, _ = model
+    rng = np.random.default_rng(columns)
+    inputs = rng.normal(size=(20, 40, columns)).astype(np.float32)
+    outputs = rng.normal(size=(20, 48, columns)).astype(np.float32)
+    dy.renew_cg(autobatching=strategy)
+    w.scale_gradient(0)
+    losses = [dy.sum_elems(dy.cmult(w * dy.inputTensor(x), dy.inputTensor(y))) for x, y in zip(inputs, outputs)]
+    dy.esum(losses).backward()
+    want = np.einsum("nic,njc->ij", outputs.astype(np.float64), inputs)
+    np.testing.assert_allclose(w.grad_as_array(), want, rtol=1e-4, atol=1e-3)
+
+
+def test_two_backward_calls_add(model) -> None:
+    collection, w, _, _, table = model
+
+    def build():
+        loss = dy.sum_elems(dy.tanh(w * table[1])) + dy.sum_elems(dy.tanh(w * table[2]))
+        loss.backward()
+        return loss
+
+    once, grads = run(0, lambda: dy.sum_elems(dy.tanh(w * table[1])) + dy.sum_elems(dy.tanh(w * table[2])), collection)
+    for strategy in (0, 1, 2):
+        value, twice = run(strategy, build, collection)
+        assert value == pytest.approx(once, rel=1e-5)
+        for g, want in zip(twice, grads):
+            np.testing.assert_allclose(g, 2 * want, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_gates_that_reach_some_arguments_only() -> None:
+    """The gradient of the sums of an LSTM is computed once, whichever arguments ask for it first."""
+    collection = dy.ParameterCollection()
+    wx, wh, b = (collection.add_parameters(shape) for shape in ((64, 24), (64, 16), (64,)))
+    x, h = collection.add_parameters(24), collection.add_parameters(16)
+
+    def build(update):
+        def graph():
+            parts = [p.expr(u) for p, u in zip((x, h, wx, wh, b), update)]
+            gates = [dy.vanilla_lstm_gates(*parts) for _ in range(3)]
+            p = dy.affine_transform([parts[4], parts[2], parts[0]])
+            gates += [dy.vanilla_lstm_gates_projected(p, parts[1], parts[3]) for _ in range(2)]
+            return dy.esum([dy.squared_norm(g) for g in gates])
+
+        return graph
+
+    full = run(0, build([True] * 5), collection)[1]
+    names = [p.name() for p in collection.parameters_list()]
+    order = [names.index(p.name()) for p in (x, h, wx, wh, b)]
+    for k in range(5):
+        update = [j == k for j in range(5)]
+        for strategy in (0, 1):
+            grads = run(strategy, build(update), collection)[1]
+            for j in range(5):
+                want = full[order[j]] if j == k else np.zeros(1)
+                np.testing.assert_allclose(grads[order[j]], want + 0 * grads[order[j]], rtol=1e-4, atol=1e-5)
