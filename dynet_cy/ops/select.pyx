@@ -632,7 +632,7 @@ cdef bint is_number(object key):
     return hasattr(key, "__index__") and not getattr(key, "ndim", 0)
 
 
-def sliced(index):
+cdef object sliced(object index):
     """A slice whose limits may be whole floats."""
     ends = [end if end is None else whole(end, "[]", "a limit of a slice")
             for end in (index.start, index.stop, index.step)]
