@@ -10,6 +10,7 @@ from dynet_cy.graph.graph cimport Extra, apply, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_shift, K, dy_conv_work, dy_window, dy_window_init,
 )
+from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -455,7 +456,7 @@ cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forwa
                               kmh_ngram_backward)
 
 
-def kmh_ngram(x, Py_ssize_t v):
+def kmh_ngram(x, v):
     """Sums of v neighbouring columns of a matrix.
 
     Shapes: ``x {m,n}`` -> ``{m,n-v+1}``.
@@ -469,8 +470,9 @@ def kmh_ngram(x, Py_ssize_t v):
         ValueError: v is below 1.
     """
     cdef Extra extra
-    if v < 1:
+    cdef Py_ssize_t n = whole(v, "kmh_ngram", "v")
+    if n < 1:
         raise ValueError(f"kmh_ngram: v must be at least 1, not {v}")
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].u = <uint32_t>min(v, <Py_ssize_t>0xFFFFFFFF)
+    extra.attrs[0].u = <uint32_t>min(n, <Py_ssize_t>0xFFFFFFFF)
     return apply1x(KMH_NGRAM, x, &extra)

@@ -1,4 +1,6 @@
-"""Indices given from Python, as the unsigned words of a node."""
+"""Whole numbers given from Python, and indices as the unsigned words of a node."""
+
+import numbers
 
 import numpy as np
 
@@ -6,9 +8,18 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 
 
+cdef Py_ssize_t whole(object value, str op, str what="an index") except? -1:
+    """A whole number, which may be a float, as from a division."""
+    if type(value) is int or hasattr(value, "__index__"):
+        return value
+    if not isinstance(value, numbers.Real) or value != value // 1:
+        raise TypeError(f"{op}: {what} must be a whole number, not {value!r}")
+    return int(value)
+
+
 cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1:
     """One index, for every batch element; it is stored at `place`."""
-    cdef long long index = value
+    cdef Py_ssize_t index = whole(value, op)
     if index < 0 or index > 0xFFFFFFFF:
         raise IndexError(f"{op}: index {index} is out of range")
     place[0] = <uint32_t>index
@@ -21,15 +32,13 @@ cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -
 cdef bytes pack(object values, str op):
     """The numbers of a list or a tuple as words."""
     cdef Py_ssize_t i = 0, n = len(values)
-    cdef long long index
+    cdef Py_ssize_t index
     cdef bytes packed = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
     cdef uint32_t* words = <uint32_t*><char*>packed
     if n == 0:
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     for value in values:
-        if type(value) is not int and not hasattr(value, "__index__"):
-            raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
-        index = value
+        index = whole(value, op)
         if index < 0 or index > 0xFFFFFFFF:
             raise IndexError(f"{op}: index {index} is out of range")
         words[i] = <uint32_t>index
@@ -51,6 +60,8 @@ cdef bytes set_indices(Extra* extra, object values, str op):
         extra.item_count = 1
         return packed
     array = np.asarray(values)
+    if array.dtype.kind == "f" and (array == np.floor(array)).all() and np.isfinite(array).all():
+        array = array.astype(np.int64)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     if array.min() < 0 or array.max() > 0xFFFFFFFF:

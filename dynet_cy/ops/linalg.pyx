@@ -9,7 +9,7 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport product
-from dynet_cy.ops.registry cimport SHARE, Factors, Op, Shapes, register
+from dynet_cy.ops.registry cimport SHARE, Factors, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -106,25 +106,35 @@ MATMUL.factors = matmul_factors
 
 # ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
 
+cdef void matrix_of(const Dim* x, Dim* y) noexcept:
+    """The shape of x without axes of one element behind the first two."""
+    y.nd = x.nd
+    while y.nd > 2 and x.d[y.nd - 1] == 1:
+        y.nd -= 1
+    for i in range(y.nd):
+        y.d[i] = x.d[i]
+
+
 cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
-    cdef Dim xw
+    cdef Dim x, wx
     cdef uint32_t i
     if s.n % 2 == 0:
         raise DimensionError(
             f"{s.n} arguments given: an odd number is needed, b and then pairs of W and x")
-    y.nd = s.x[0].nd
-    for i in range(y.nd):
-        y.d[i] = s.x[0].d[i]
+    if s.n == 1:
+        return same_dim(s, y)
+    matrix_of(s.x[0], y)
     for i in range(1, s.n, 2):
-        product_dim(s.x[i], s.x[i + 1], &xw, f"xs[{i - 1}]", f"xs[{i}]")
-        if i == 1 and axis_of(&xw, 0) == axis_of(s.x[0], 0) and axis_of(s.x[0], 1) == 1:
-            y.nd = xw.nd                       # a vector b serves for all columns
-            y.d[1] = xw.d[1]
-        elif not same_shape(&xw, y):
+        matrix_of(s.x[i + 1], &x)
+        product_dim(s.x[i], &x, &wx, f"xs[{i - 1}]", f"xs[{i}]")
+        if i == 1 and axis_of(&wx, 0) == axis_of(y, 0) and axis_of(y, 1) == 1:
+            y.nd = wx.nd                                # a vector b serves for all columns
+            y.d[1] = wx.d[1]
+        elif not same_shape(&wx, y):
             raise DimensionError(
-                f"xs[{i - 1}] xs[{i}] has shape {axis_of(&xw, 0)} x {axis_of(&xw, 1)} "
+                f"xs[{i - 1}] xs[{i}] has shape {axis_of(&wx, 0)} x {axis_of(&wx, 1)} "
                 f"but the sum so far has {axis_of(y, 0)} x {axis_of(y, 1)}")
-    if s.n > 1 and axis_of(y, 1) == 1:
+    if axis_of(y, 1) == 1:
         y.nd = 1                                        # one column is a vector, as in DyNet
     return 0
 
@@ -182,6 +192,7 @@ def affine_transform(exprs):
     Args:
         exprs: the list ``[b, W1, x1, W2, x2, ...]`` with ``b {m}`` or ``{m,n}``,
             ``W {m,k}`` and ``x {k}`` or ``{k,n}``; a vector b is added to every column.
+            Axes of one element behind the first two of b and x do not count.
 
     Returns:
         ``{m,n}``, or ``{m}`` if n is 1.

@@ -13,6 +13,7 @@ from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
 from dynet_cy.ops.axes cimport Split, split_at, without
+from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -174,7 +175,7 @@ cdef uint32_t mask_of(object d, object b, str op) except? 0xFFFFFFFF:
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
     for axis in (d if isinstance(d, (list, tuple)) else (d,)):
-        i = axis
+        i = whole(axis, op, "an axis")
         if i < 0 or i > 6:
             raise DimensionError(f"{op}: there is no axis {i}")
         if mask >> i & 1:
@@ -599,18 +600,18 @@ cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extr
 MIN_DIM.kept = extreme_kept
 
 
-def max_dim(x, Py_ssize_t d=0):
+def max_dim(x, d=0):
     """Greatest element along axis d, which vanishes; of equal ones the first has the gradient.
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.
     """
-    return along(MAX_DIM, x, d)
+    return along(MAX_DIM, x, whole(d, "max_dim", "d"))
 
 
-def min_dim(x, Py_ssize_t d=0):
+def min_dim(x, d=0):
     """Least element along axis d; see `max_dim`."""
-    return along(MIN_DIM, x, d)
+    return along(MIN_DIM, x, whole(d, "min_dim", "d"))
 
 
 # ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
@@ -670,9 +671,9 @@ cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_b
 CUMSUM.work = cumsum_work
 
 
-def cumsum(x, Py_ssize_t d=0):
+def cumsum(x, d=0):
     """Sums of the elements up to and including each, along axis d; the shape stays."""
-    return along(CUMSUM, x, d)
+    return along(CUMSUM, x, whole(d, "cumsum", "d"))
 
 
 # ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
@@ -763,13 +764,13 @@ cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
 LOGSUMEXP_DIM.work = logsumexp_dim_work
 
 
-def logsumexp_dim(x, Py_ssize_t d=0):
+def logsumexp_dim(x, d=0):
     """Logarithm of the sum of e to the power of the elements along axis d, which vanishes.
 
     Raises:
         DimensionError: x has no axis d.
     """
-    return along(LOGSUMEXP_DIM, x, d)
+    return along(LOGSUMEXP_DIM, x, whole(d, "logsumexp_dim", "d"))
 
 
 # ---- argmax: y = 1 at the greatest element, the first of equal ones, and else 0 --

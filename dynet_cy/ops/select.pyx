@@ -10,7 +10,7 @@ from dynet_cy.graph.graph cimport (
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at, without
-from dynet_cy.ops.indices cimport check_count, set_indices
+from dynet_cy.ops.indices cimport check_count, set_indices, whole
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
 
@@ -136,7 +136,7 @@ cdef class _PickedExpression(Expression):
             self.set_items(extra.items, extra.n_items)
             del packed
             return
-        item = word_of(index)
+        item = word_of(whole(index, "set_index"))
         self.set_items(&item, 1)
 
 
@@ -163,7 +163,7 @@ cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
     return picked(x, &extra, axis)
 
 
-def pick(e, Py_ssize_t index=0, Py_ssize_t dim=0):
+def pick(e, index=0, dim=0):
     """The part of e with one index along an axis, which vanishes.
 
     Args:
@@ -178,10 +178,10 @@ def pick(e, Py_ssize_t index=0, Py_ssize_t dim=0):
         DimensionError: e has no such axis.
         IndexError: the index is out of range.
     """
-    return settable(picked_at(e, index, dim))
+    return settable(picked_at(e, whole(index, "pick"), whole(dim, "pick", "dim")))
 
 
-def pick_batch(e, indices, Py_ssize_t dim=0):
+def pick_batch(e, indices, dim=0):
     """`pick` with an index of its own for each batch element.
 
     Args:
@@ -203,7 +203,7 @@ def pick_batch(e, indices, Py_ssize_t dim=0):
     packed = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
         raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
-    y = settable(picked(e, &extra, dim))
+    y = settable(picked(e, &extra, whole(dim, "pick_batch", "dim")))
     del packed
     return y
 
@@ -271,7 +271,7 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
     return apply1x(PICK_RANGE, x, &extra)
 
 
-def pick_range(x, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0):
+def pick_range(x, s, e, d=0):
     """The part of x from index s up to, but without, e along an axis.
 
     Args:
@@ -283,12 +283,12 @@ def pick_range(x, Py_ssize_t s, Py_ssize_t e, Py_ssize_t d=0):
         DimensionError: x has no such axis.
         IndexError: the range is not within the axis.
     """
-    return range_of(x, s, e, d)
+    return range_of(x, whole(s, "pick_range"), whole(e, "pick_range"), whole(d, "pick_range", "d"))
 
 
-def pickrange(x, Py_ssize_t s, Py_ssize_t e):
+def pickrange(x, s, e):
     """`pick_range` along axis 0, by its old name."""
-    return range_of(x, s, e, 0)
+    return range_of(x, whole(s, "pickrange"), whole(e, "pickrange"), 0)
 
 
 # ---- pick_batch_elems: y = batch elements items[0], items[1], ... of x -----------
@@ -333,13 +333,13 @@ cdef Expression batch_elem(object x, Py_ssize_t index):
     return apply1x(PICK_BATCH_ELEMS, x, &extra)
 
 
-def pick_batch_elem(x, Py_ssize_t v):
+def pick_batch_elem(x, v):
     """Batch element v of x, as an expression of one batch element.
 
     Raises:
         IndexError: x has no such batch element.
     """
-    return batch_elem(x, v)
+    return batch_elem(x, whole(v, "pick_batch_elem"))
 
 
 def pick_batch_elems(x, vs):
@@ -593,9 +593,9 @@ def strided_select(x, strides, range_from, range_to):
     n = max(len(strides), len(range_from), len(range_to))
     ranges = []
     for i in range(max(n, <Py_ssize_t>nd)):
-        step = int(strides[i]) if i < len(strides) else 1
-        start = int(range_from[i]) if i < len(range_from) else 0
-        end = int(range_to[i]) if i < len(range_to) else sizes[i]
+        step = whole(strides[i], "strided_select", "a stride") if i < len(strides) else 1
+        start = whole(range_from[i], "strided_select") if i < len(range_from) else 0
+        end = whole(range_to[i], "strided_select") if i < len(range_to) else sizes[i]
         if step < 1:
             raise ValueError(f"strided_select: the stride of axis {i} is {step}, it must be at least 1")
         if start < 0 or end < 0 or end > sizes[i]:
@@ -621,6 +621,13 @@ cdef bint is_number(object key):
     return hasattr(key, "__index__") and not getattr(key, "ndim", 0)
 
 
+cdef object sliced(object index):
+    """A slice whose limits may be whole floats."""
+    ends = [end if end is None else whole(end, "[]", "a limit of a slice")
+            for end in (index.start, index.stop, index.step)]
+    return slice(*ends)
+
+
 def _getitem(Expression e not None, index):
     """What e[index] stands for: numbers, slices, ``...``, and tuples of them."""
     cdef const Dim* d = dim_of(e)
@@ -631,6 +638,8 @@ def _getitem(Expression e not None, index):
         if nd == 0:
             raise IndexError("an expression of shape {} has no elements to pick")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
+    if type(index) is slice:
+        index = sliced(index)
     if type(index) is slice and nd and (index.step is None or index.step == 1):
         PySlice_GetIndicesEx(index, d.d[0], &start, &stop, &step, &count)
         return e if count == d.d[0] else range_of(e, start, start + count, 0)
@@ -646,7 +655,8 @@ def _getitem(Expression e not None, index):
     for i, key in enumerate(keys):
         size = d.d[i] if i < nd else d.bd
         if isinstance(key, slice):
-            if key.step is not None and key.step == 0:
+            key = sliced(key)
+            if key.step == 0:
                 raise ValueError("the step of a slice must not be 0")
             ranges.append(range(*key.indices(size)))
         elif is_number(key):

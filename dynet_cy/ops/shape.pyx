@@ -1,8 +1,6 @@
 # cython: cdivision=True
 """Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
 
-import numbers
-
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
@@ -12,6 +10,7 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -84,13 +83,6 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
     return apply1x(RESHAPE, x, &extra)
 
 
-cdef Py_ssize_t whole(object n) except? -1:
-    """A whole number, which may be a float as from a division."""
-    if not isinstance(n, numbers.Real) or n != n // 1:
-        raise TypeError(f"reshape: a shape holds whole numbers, not {n!r}")
-    return int(n)
-
-
 def reshape(x, d, batch_size=1):
     """The same elements, column by column, in another shape.
 
@@ -107,14 +99,14 @@ def reshape(x, d, batch_size=1):
     cdef unsigned int n = 0
     cdef Py_ssize_t size
     for axis in (d if isinstance(d, (tuple, list)) else (d,)):
-        size = whole(axis)
+        size = whole(axis, "reshape", "an axis of the shape")
         if n == 7:
             raise DimensionError(f"reshape: shape {d} has more than 7 axes")
         if size < 0 or size > 0xFFFFFFFF:
             raise DimensionError(f"reshape: axis {n} of shape {d} is out of range")
         sizes[n] = <unsigned int>size
         n += 1
-    size = whole(batch_size)
+    size = whole(batch_size, "reshape", "batch_size")
     if size < 1 or size > 0xFFFFFFFF:
         raise DimensionError(f"reshape: batch_size must be at least 1, not {batch_size}")
     return reshaped(x, sizes, n, <unsigned int>size)
@@ -213,8 +205,9 @@ cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept 
 cdef int transpose_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, axis, seen = 0
     cdef uint32_t n = s.attrs[1].u
-    if n < s.x[0].nd:
-        raise DimensionError(f"dims has {n} axes but x has {s.x[0].nd}")
+    for i in range(n, s.x[0].nd):
+        if s.x[0].d[i] != 1:
+            raise DimensionError(f"dims has {n} axes but x has {s.x[0].nd}")
     for i in range(n):
         axis = s.attrs[0].u >> 3 * i & 7
         if axis >= n or seen >> axis & 1:
@@ -255,7 +248,8 @@ def transpose(x, dims=(1, 0)):
     """The axes in another order; for a matrix, its transpose.
 
     Args:
-        x: the expression; a vector counts as a matrix of one column.
+        x: the expression; a vector counts as a matrix of one column, and axes of one element at the end need not be
+            in dims.
         dims: axis i of the result is axis dims[i] of x.
 
     Raises:
@@ -265,7 +259,7 @@ def transpose(x, dims=(1, 0)):
     cdef Py_ssize_t axis
     memset(&extra, 0, sizeof(Extra))
     for d in dims:
-        axis = d
+        axis = whole(d, "transpose", "an axis of dims")
         if axis < 0 or axis > 6 or extra.attrs[1].u == 7:
             raise DimensionError(f"transpose: dims {dims} are not axes of x")
         extra.attrs[0].u |= <uint32_t>axis << 3 * extra.attrs[1].u
@@ -350,7 +344,7 @@ cdef Expression concatenated(object xs, Py_ssize_t d):
     return apply(CONCATENATE, xs, &extra)
 
 
-def concatenate(xs, Py_ssize_t d=0):
+def concatenate(xs, d=0):
     """Expressions side by side along one axis.
 
     Args:
@@ -361,7 +355,7 @@ def concatenate(xs, Py_ssize_t d=0):
     Raises:
         ValueError: the list is empty, or shapes do not fit.
     """
-    return concatenated(xs, d)
+    return concatenated(xs, whole(d, "concatenate", "d"))
 
 
 def concatenate_cols(xs):

@@ -216,7 +216,7 @@ SHAPE = [
     ),
     *[
         one(name_of("transpose", s), s, lambda dy, x: dy.transpose(x), lambda x: x.reshape(len(x), -1).T)
-        for s in [(4, 3), (5,), (1, 4), (4, 1), (33, 18), (16, 16)]
+        for s in [(4, 3), (5,), (1, 4), (4, 1), (33, 18), (16, 16), (3, 1, 1), (1, 3, 1), (4, 3, 1)]
     ],
     *[
         one(

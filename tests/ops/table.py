@@ -57,8 +57,9 @@ def product(a, b):
 
 def affine(xs):
     """b + W1 x1 + W2 x2 + ...; a vector b serves for all columns."""
-    y = sum((product(w, x) for w, x in zip(xs[1::2], xs[2::2])), start=0.0)
-    b = xs[0]
+    b, *rest = (x.reshape(x.shape[:2]) if x.ndim > 2 else x for x in xs)
+    y = sum((product(w, x[:, 0] if x.shape[1:] == (1,) else x) for w, x in zip(rest[::2], rest[1::2])), start=0.0)
+    b = b[:, 0] if np.ndim(y) == 1 and b.ndim == 2 else b
     return y + (b[:, None] if np.ndim(y) == 2 and b.ndim == 1 else b)
 
 
@@ -216,6 +217,9 @@ PRODUCTS = [
             [(4,), (4, 3), (3, 2)],
             [(4, 2), (4, 3), (3, 2), (4, 5), (5, 2)],
             [(2,), (2, 3), (3,), (2, 3), (3,), (2, 3), (3,), (2, 3), (3,), (2, 3), (3,)],
+            [(4,), (4, 3), (3, 1, 1)],
+            [(4, 1, 1), (4, 3), (3,)],
+            [(4, 2, 1), (4, 3), (3, 2, 1)],
         ]
     ],
     # Terms without a batch beside terms with one.

@@ -153,6 +153,54 @@ def test_transposed_input(graph) -> None:
         dy.inputTensorTranspose(np.ones((2, 3)))
 
 
+WHOLE_FLOATS = {
+    "pick": lambda dy, n, x: dy.pick(x, n(1), n(1)),
+    "pick_batch": lambda dy, n, x: dy.pick_batch(x, [n(2), n(0)]),
+    "pick_range": lambda dy, n, x: dy.pick_range(x, n(1), n(3), n(0)),
+    "pickrange": lambda dy, n, x: dy.pickrange(x, n(1), n(2)),
+    "pick_batch_elem": lambda dy, n, x: dy.pick_batch_elem(x, n(1)),
+    "pick_batch_elems": lambda dy, n, x: dy.pick_batch_elems(x, [n(1), n(1)]),
+    "select_rows": lambda dy, n, x: dy.select_rows(x, [n(2), n(1)]),
+    "select_cols": lambda dy, n, x: dy.select_cols(x, [n(2), n(1)]),
+    "strided_select": lambda dy, n, x: dy.strided_select(x, [n(2)], [n(0)], [n(3)]),
+    "slice": lambda dy, n, x: x[n(1) : n(3), : n(2)],
+    "pickneglogsoftmax": lambda dy, n, x: dy.pickneglogsoftmax(x[0], n(1)),
+    "pickneglogsoftmax_batch": lambda dy, n, x: dy.pickneglogsoftmax_batch(x[0], [n(1), n(2)]),
+    "hinge": lambda dy, n, x: dy.hinge(x[0], n(1)),
+    "log_softmax": lambda dy, n, x: dy.exp(dy.log_softmax(dy.pick_batch_elem(x[0], 0), [n(1), n(2)])),
+    "concatenate": lambda dy, n, x: dy.concatenate([x, x], n(1)),
+    "transpose": lambda dy, n, x: dy.transpose(x, [n(1), n(0)]),
+    "sum_dim": lambda dy, n, x: dy.sum_dim(x, [n(1)]),
+    "max_dim": lambda dy, n, x: dy.max_dim(x, n(1)),
+    "cumsum": lambda dy, n, x: dy.cumsum(x, n(1)),
+    "logsumexp_dim": lambda dy, n, x: dy.logsumexp_dim(x, n(1)),
+    "kmh_ngram": lambda dy, n, x: dy.kmh_ngram(x, n(2)),
+    "reshape": lambda dy, n, x: dy.reshape(x, (n(9),), n(2)),
+}
+
+
+@pytest.mark.parametrize("build", WHOLE_FLOATS.values(), ids=WHOLE_FLOATS)
+def test_whole_floats_are_whole_numbers(graph, build) -> None:
+    """As from a division, and of NumPy; other floats are no indices, axes or sizes."""
+    x = dy.inputTensor(np.arange(18.0).reshape(3, 3, 2) / 10, batched=True)
+    want = build(dy, int, x).npvalue()
+    for number in (float, np.float32, np.float64, np.int64, np.uint8):
+        np.testing.assert_array_equal(build(dy, number, x).npvalue(), want)
+    for off in (0.25, float("nan"), float("inf")):
+        with pytest.raises(TypeError, match=r"must be (a )?whole number|a list of indices is needed"):
+            build(dy, lambda n, off=off: n + off, x)
+    with pytest.raises(TypeError, match=r"must be (a )?whole number|a list of indices is needed"):
+        build(dy, str, x)
+
+
+def test_whole_floats_in_arrays(graph) -> None:
+    x = dy.inputTensor(np.eye(3), batched=True)
+    assert dy.pick_batch(x, np.array([1.0, 1.0, 2.0])).vec_value() == [0, 1, 1]
+    for bad in ([0.5, 1, 2], [np.nan, 1, 2], [np.inf, 1, 2]):
+        with pytest.raises(TypeError, match="pick_batch: a list of indices is needed"):
+            dy.pick_batch(x, np.array(bad))
+
+
 def test_devices(graph) -> None:
     x = dy.zeros(2)
     assert dy.to_device(x, "CPU").value() == [0, 0]

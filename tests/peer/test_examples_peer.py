@@ -76,6 +76,7 @@ def test_losses(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
     module = importlib.import_module(name)
     losses: dict[str, list[float]] = {}
+    dynet.reset_random_seed(1)
     for engine in (dynet, dynet_cy):
         monkeypatch.setattr(module, "dy", engine, raising=False)
         network, items = MAKERS[name](module, engine)
@@ -92,5 +93,5 @@ def test_losses(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
             found.append(loss.value())
             loss.backward()
             trainer.update()
-    assert losses["dynet"][-1] < losses["dynet"][0]
+    assert sum(losses["dynet"][-3:]) < sum(losses["dynet"][:3])
     np.testing.assert_allclose(losses["dynet_cy"], losses["dynet"], rtol=2e-3)

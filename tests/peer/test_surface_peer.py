@@ -26,10 +26,6 @@ finally:
 SURFACE = json.loads((HERE / "surface.json").read_text(encoding="utf-8"))
 OURS = {"dynet": "dynet_cy", "dynet_config": "dynet_cy.config"}
 
-# ---- EXPECTED GAPS: names of DyNet that are not here yet. Delete each when it is done.
-NOT_YET: tuple[str, ...] = ()
-# ---- end of the expected gaps
-
 # Names that DyNet has by accident, and why they are none of its interface.
 ACCIDENTAL = {
     "dynet.np": "an imported module",
@@ -121,8 +117,6 @@ def ours(name: str) -> Any:
 
 @pytest.mark.parametrize(("name", "arguments"), NAMES, ids=[name for name, _ in NAMES])
 def test_name(name: str, arguments: list[str] | None) -> None:
-    if in_list(name, NOT_YET):
-        pytest.skip("not yet")
     value = ours(name)
     method = name.rpartition(".")[2]
     if arguments is None or method.startswith("__"):
@@ -146,8 +140,6 @@ CONSTRUCTORS = [
 
 @pytest.mark.parametrize(("name", "arguments"), CONSTRUCTORS, ids=[name for name, _ in CONSTRUCTORS])
 def test_constructor(name: str, arguments: list[str]) -> None:
-    if in_list(name, NOT_YET):
-        return
     have = record.signature_of(ours(name))
     assert have is not None, f"{name} does not tell its arguments"
     want = DIFFERENT.get(name, (arguments, ""))[0]
@@ -157,7 +149,7 @@ def test_constructor(name: str, arguments: list[str]) -> None:
 def test_lists_name_what_there_is() -> None:
     """No exception is left over from a name that DyNet does not have."""
     known = {name for name, _ in all_names()}
-    assert not [name for name in (*ACCIDENTAL, *DIFFERENT, *NOT_YET) if name not in known]
+    assert not [name for name in (*ACCIDENTAL, *DIFFERENT) if name not in known]
 
 
 @pytest.mark.parametrize(
