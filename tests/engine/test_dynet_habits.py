@@ -275,7 +275,7 @@ def test_shapes_from_divisions(collection) -> None:
     assert dy.zeros(2, batch_size=4 / 2).dim() == ((2,), 2)
     assert dy.reshape(dy.zeros(6), (6 / 2, 2.0)).dim() == ((3, 2), 1)
     assert collection.add_parameters((6 / 2, 2)).dim() == ((3, 2), 1)
-    with pytest.raises(TypeError, match=r"reshape: a shape holds whole numbers, not 2\.5"):
+    with pytest.raises(TypeError, match=r"reshape: an axis of the shape must be a whole number, not 2\.5"):
         dy.reshape(dy.zeros(5), (2.5, 2))
     with pytest.raises(TypeError, match="zeros: shape .* must hold whole numbers"):
         dy.zeros(2.5)
