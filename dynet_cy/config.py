@@ -10,7 +10,7 @@ option                     variable                     value
 ``--dynet-seed``           ``DYNET_CY_SEED``            seed of random numbers; 0 draws one at random
 ``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0, 1 (default) or 2: see `set`
 ``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
-``--dynet-profiling``      ``DYNET_CY_PROFILING``       only 0 so far
+``--dynet-profiling``      ``DYNET_CY_PROFILING``       nothing so far, with a warning
 ``--dynet-devices``        ``DYNET_CY_DEVICES``         only ``CPU`` so far
 ``--dynet-gpus``           ``DYNET_CY_GPUS``            only 0 so far
 ``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         nothing so far
@@ -74,7 +74,7 @@ def set(
         autobatch: 0 runs nodes in the order of making, 1 batches them by agenda,
             2 by depth.  Holds for graphs from their next renewal on; the
             current graph is renewed if it has no node.
-        profiling: 0; measuring the time of operations is not done yet.
+        profiling: measuring the time of operations is not done yet: a number above 0 gives a warning.
         weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
         shared_parameters: 0; training in several processes is not done yet.
         requested_gpus: 0; there is no GPU so far.
@@ -86,7 +86,11 @@ def set(
         RuntimeError: a GPU is asked for.
     """
     if profiling:
-        raise NotImplementedError(f"dynet_cy.config: profiling={profiling!r} is not done yet")
+        warnings.warn(
+            f"dynet_cy.config: profiling={profiling!r}: the time of operations is not measured yet",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     if shared_parameters:
         raise NotImplementedError(f"dynet_cy.config: shared_parameters={shared_parameters!r} is not done yet")
     if requested_gpus:
@@ -258,7 +262,7 @@ class DynetParams:
         self._settings["autobatch"] = int(autobatch)
 
     def set_profiling(self, profiling: int) -> None:
-        """Set the level of profiling: only 0 so far; others are an error in `init`."""
+        """Set the level of profiling: above 0 there is a warning in `init`, and nothing is measured so far."""
         self._settings["profiling"] = int(profiling)
 
     def set_weight_decay(self, weight_decay: float) -> None:
