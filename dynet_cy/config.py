@@ -10,7 +10,7 @@ option                     variable                     value
 ``--dynet-seed``           ``DYNET_CY_SEED``            seed of random numbers; 0 draws one at random
 ``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0, 1 (default) or 2: see `set`
 ``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
-``--dynet-profiling``      ``DYNET_CY_PROFILING``       nothing so far, with a warning
+``--dynet-profiling``      ``DYNET_CY_PROFILING``       0 (default), 1 or 2: see `dynet_cy.profiling`
 ``--dynet-devices``        ``DYNET_CY_DEVICES``         only ``CPU`` so far
 ``--dynet-gpus``           ``DYNET_CY_GPUS``            only 0 so far
 ``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         nothing so far
@@ -30,7 +30,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from dynet_cy import profiling as _profiling
 from dynet_cy.devices import check_device
+from dynet_cy.execute import profile as _profile
 from dynet_cy.graph import graph as _graph
 from dynet_cy.kernels import draws as _draws
 from dynet_cy.memory import arena as _arena
@@ -74,7 +76,8 @@ def set(
         autobatch: 0 runs nodes in the order of making, 1 batches them by agenda,
             2 by depth.  Holds for graphs from their next renewal on; the
             current graph is renewed if it has no node.
-        profiling: measuring the time of operations is not done yet: a number above 0 gives a warning.
+        profiling: 1 measures operations and writes a report to stderr when the process ends, 2 lists every batch
+            as well, 0 does neither; see `dynet_cy.profiling`.
         weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
         shared_parameters: 0; training in several processes is not done yet.
         requested_gpus: 0; there is no GPU so far.
@@ -85,12 +88,6 @@ def set(
         NotImplementedError: a setting that is not done yet is asked for.
         RuntimeError: a GPU is asked for.
     """
-    if profiling:
-        warnings.warn(
-            f"dynet_cy.config: profiling={profiling!r}: the time of operations is not measured yet",
-            RuntimeWarning,
-            stacklevel=2,
-        )
     if shared_parameters:
         raise NotImplementedError(f"dynet_cy.config: shared_parameters={shared_parameters!r} is not done yet")
     if requested_gpus:
@@ -103,6 +100,8 @@ def set(
         _graph.set_seed(int(random_seed) or _draws.random_bits())
     if autobatch is not None:
         _graph.set_autobatching(autobatch)
+    if profiling is not None:
+        _profiling.set_level(profiling)
     if weight_decay is not None:
         _parameters.set_default_weight_decay(weight_decay)
 
@@ -118,7 +117,7 @@ def get() -> dict[str, Any]:
         "mem": _arena.limit() / 2**20,
         "seed": _draws.seed(),
         "autobatch": _graph.autobatching(),
-        "profiling": 0,
+        "profiling": _profile.level(),
         "weight_decay": _parameters.get_default_weight_decay(),
         "shared_params": 0,
         "requested_gpus": 0,
@@ -262,7 +261,7 @@ class DynetParams:
         self._settings["autobatch"] = int(autobatch)
 
     def set_profiling(self, profiling: int) -> None:
-        """Set the level of profiling: above 0 there is a warning in `init`, and nothing is measured so far."""
+        """Set the level of profiling: see `set`."""
         self._settings["profiling"] = int(profiling)
 
     def set_weight_decay(self, weight_decay: float) -> None:

@@ -90,8 +90,6 @@ def test_out_of_range(arguments: dict[str, object], error: str) -> None:
 def test_not_done_yet() -> None:
     with pytest.raises(NotImplementedError, match="shared_parameters"):
         config.set(shared_parameters=1)
-    with pytest.warns(RuntimeWarning, match="profiling=1: the time of operations is not measured yet"):
-        config.set(profiling=1)
 
 
 @pytest.mark.parametrize("arguments", [{"requested_gpus": 1}, {"gpu_mask": [0, 1]}])
@@ -123,13 +121,6 @@ def test_unknown_option(tmp_path: Path) -> None:
     done = in_a_process(tmp_path, "--dynet-speed", "1")
     assert done.returncode == 0
     assert "RuntimeWarning: dynet_cy knows no option --dynet-speed" in done.stderr
-
-
-def test_profiling_is_a_warning(tmp_path: Path) -> None:
-    """A program that asks for it runs."""
-    done = in_a_process(tmp_path, "--dynet-profiling", "2")
-    assert done.returncode == 0
-    assert "RuntimeWarning: dynet_cy.config: profiling=2" in done.stderr
 
 
 @pytest.mark.parametrize(

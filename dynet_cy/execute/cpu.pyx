@@ -8,11 +8,14 @@ exactly where values do.  The first contribution to a gradient assigns it, later
 ones add.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+import sys
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.execute.collect cimport Waiting, add_collected, collect
+from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
 from dynet_cy.graph.graph cimport (
     COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
     args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
@@ -85,11 +88,14 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     """Compute the values of the targets and all that they need."""
     cdef Failure failure
     cdef int failed
+    cdef uint32_t ran = g.n_batches
     memset(&failure, 0, sizeof(Failure))
     lock_graph(g)
     with nogil:
         failed = plan_and_run(g, targets, n, strategy, &failure)
     unlock_graph(g)
+    if profiling > 1:
+        list_batches(g, ran)
     if failure.not_finite:
         node = &nodes_of(g)[failure.not_finite - 1]
         raise ValueError(
@@ -97,6 +103,18 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
             f"{describe_dim(&node.dim)} is not finite")
     if failed:
         out_of_memory(&g.values, "the values of the graph", failure.needed)
+    return 0
+
+
+cdef int list_batches(Graph* g, uint32_t first) except -1:
+    """Write what has run since, a batch a line, to stderr."""
+    cdef Batch* batch
+    lines = ["Forward Call"]
+    for i in range(first, g.n_batches):
+        batch = &batches_of(g)[i]
+        node = &nodes_of(g)[order_of(g)[batch.first]]
+        lines.append(f"BatchSize:{batch.count} {op_at(node.op).name.decode()} {describe_dim(&node.dim)}")
+    print("\n".join(lines), file=sys.stderr)
     return 0
 
 
@@ -125,6 +143,7 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     cdef Tensor few[FEW]
     cdef Call c
     cdef float* y
+    cdef uint64_t begun = now() if profiling else 0
     batch.bd = 0
     for j in range(batch.count):
         batch.bd += nodes[ids[j]].dim.bd
@@ -166,6 +185,8 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         state_of(g)[ids[j]] = (state_of(g)[ids[j]] | COMPUTED) & <uint8_t>~WANTED
     g.n_batches += 1
     g.n_order += batch.count
+    if profiling:
+        note(node.op, False, batch.count, begun)
     return 0
 
 
@@ -336,6 +357,7 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     cdef Node* node = &nodes_of(g)[target]
     cdef uint32_t b
     cdef int failed = 0
+    cdef uint64_t begun
     cdef Waiting* waiting = NULL
     mark_gradients(g, target, full)
     # The gradient arena mirrors the value arena.
@@ -357,7 +379,10 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
         arena_rewind(&g.scratch, scratch_top)
         if failed:
             return -1
+    begun = now() if profiling else 0
     add_collected(waiting)
+    if profiling and waiting != NULL:
+        note(WEIGHT_GRADIENTS, True, 1, begun)
     return 0
 
 
@@ -398,6 +423,7 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
     cdef uint32_t i, j, n_live = 0
     cdef size_t top
     cdef float* dy
+    cdef uint64_t begun = now() if profiling else 0
     for j in range(batch.count):
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
     if n_live == 0 or op.backward == NULL:
@@ -422,6 +448,8 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
         if argument_backward(g, batch, op, &c, i, waiting, failure):
             return -1
         arena_rewind(&g.scratch, top)
+    if profiling:
+        note(node.op, True, n_live, begun)
     return 0
 
 

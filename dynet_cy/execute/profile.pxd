@@ -1,0 +1,12 @@
+"""How many nodes ran in how many calls, and for how long, by operation."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef enum:
+    WEIGHT_GRADIENTS = 0xFFFFFFFF   # in the place of an op: what execute.collect does
+
+# 0: nothing is measured.
+cdef int profiling
+
+cdef uint64_t now() noexcept nogil
+cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil

@@ -1,0 +1,13 @@
+from typing import NamedTuple
+
+class Counts(NamedTuple):
+    op: str
+    backward: bool
+    nodes: int
+    calls: int
+    seconds: float
+
+def counts() -> list[Counts]: ...
+def reset() -> None: ...
+def set_level(level: int) -> None: ...
+def level() -> int: ...

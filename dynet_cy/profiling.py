@@ -1,0 +1,106 @@
+"""Where the time of graphs goes: for each operation the nodes that ran, the calls they ran in, and the time.
+
+``--dynet-profiling 1``, or ``dynet_cy.config.set(profiling=1)``, measures from then on and writes a report to stderr
+when the process ends; with 2 every batch is listed too when it has run.  From a program::
+
+    with dynet_cy.profiling.measure() as profile:
+        ...
+    print(profile)
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from dynet_cy.execute import profile as _profile
+from dynet_cy.ops.registry import describe as _describe
+
+__all__ = ["OpProfile", "Profile", "measure", "profile", "set_level"]
+
+
+class OpProfile(NamedTuple):
+    """What one operation did in one direction.
+
+    Attributes:
+        op: its name; "weight gradients" stands for the products of factors that were collected
+        backward: whether it is the gradients
+        nodes: how many nodes ran
+        calls: how many calls of kernels they ran in
+        seconds: how long that took, laying out of arguments included
+        alone_because: why its nodes never batch; empty where they do if their shapes and shared arguments are equal
+    """
+
+    op: str
+    backward: bool
+    nodes: int
+    calls: int
+    seconds: float
+    alone_because: str
+
+
+class Profile(list["OpProfile"]):
+    """Operations, the slowest first; as text it is a table."""
+
+    def __str__(self) -> str:
+        total = sum(row.seconds for row in self)
+        lines = [f"{'ms':>12} {'share':>7} {'nodes':>10} {'calls':>10} {'per call':>9}  operation"]
+        for row in self:
+            way = "backward" if row.backward else "forward"
+            why = f" (alone: {row.alone_because})" if row.alone_because and row.nodes > 1 else ""
+            share = row.seconds / total if total else 0.0
+            lines.append(
+                f"{1e3 * row.seconds:12.3f} {share:7.1%} {row.nodes:10,} {row.calls:10,} {row.nodes / row.calls:9.1f}  "
+                f"{way} {row.op}{why}"
+            )
+        return "\n".join([*lines, f"{1e3 * total:12.3f}          in all"])
+
+
+def profile() -> Profile:
+    """What has been measured so far."""
+    reasons = {op["name"]: op["alone_because"] for op in _describe()}
+    rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _profile.counts()]
+    return Profile(sorted(rows, key=lambda row: -row.seconds))
+
+
+@contextmanager
+def measure() -> Iterator[Profile]:
+    """Measure the graphs of all threads while the block runs; its profile is complete at the end of the block."""
+    before = _profile.level()
+    result = Profile()
+    _profile.reset()
+    _profile.set_level(max(before, 1))
+    try:
+        yield result
+    finally:
+        _profile.set_level(before)
+        result.extend(profile())
+
+
+_at_exit = False
+
+
+def set_level(level: int) -> None:
+    """Set what ``--dynet-profiling`` sets.
+
+    Args:
+        level: 0 for nothing, 1 for a report at the end of the process, from 2 on a line for each batch as well
+
+    Raises:
+        ValueError: `level` is negative
+    """
+    global _at_exit
+    if level < 0:
+        raise ValueError(f"the level of profiling must be at least 0, not {level}")
+    _profile.set_level(level)
+    if level and not _at_exit:
+        atexit.register(_report)
+        _at_exit = True
+
+
+def _report() -> None:
+    if _profile.level():
+        print(f"Timing Info:\n{profile()}", file=sys.stderr)
