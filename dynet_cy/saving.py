@@ -175,7 +175,7 @@ class _Loader:
     def __init__(self, basename: BaseName, classes: Iterable[Any], trusted: bool) -> None:
         base = os.fspath(basename)
         self.meta, self.data = base + ".meta", base + ".data"
-        self.trusted = trusted
+        self.trusted = trusted or os.environ.get("DYNET_CY_TRUSTED_FILES") == "1"
         self.own = _own_classes()
         self.allowed = list(classes)
         for cls in self.allowed:
@@ -206,7 +206,8 @@ class _Loader:
         return ForbiddenClassError(
             f"it names {name.module}.{name.name}, which is not a builder of dynet_cy; nothing was loaded. If it is a "
             f"class of yours, pass it: load(basename, params, classes=[{name.name}]). load(basename, params, "
-            "trusted=True) imports and calls whatever the file says: only for files from where you trust all programs",
+            "trusted=True), and the environment variable DYNET_CY_TRUSTED_FILES=1, import and call whatever the file "
+            "says: only for files from where you trust all programs",
             self.meta,
         )
 
@@ -310,7 +311,8 @@ def load(
         basename: names of the files without `.data` and `.meta`.
         params: where the parameters go.
         classes: further classes (and factory functions) that the file may name.
-        trusted: unpickle `basename.meta` without any check. The file can then run any code.
+        trusted: unpickle `basename.meta` without any check. The file can then run any code. The environment variable
+            ``DYNET_CY_TRUSTED_FILES=1`` says it for programs that cannot be edited.
 
     Returns:
         The objects in the order in which they were saved.

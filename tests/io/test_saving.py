@@ -227,6 +227,16 @@ class TestBadFiles:
         self.refuse(saved, ModelFileError, "not a")
         assert dy.GRUBuilder.from_spec == before
 
+    def test_trust_from_outside(self, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """For programs that cannot be edited; only 1 counts."""
+        folder = saved.parent / "evil"
+        saved.with_suffix(".meta").write_bytes(pickle.dumps(Evil(folder)))
+        for value, ran in [("0", False), ("", False), ("1", True)]:
+            monkeypatch.setenv("DYNET_CY_TRUSTED_FILES", value)
+            with pytest.raises(ModelFileError):
+                dy.load(saved, dy.ParameterCollection())
+            assert folder.exists() is ran
+
     def test_trusted_files_can_do_everything(self, saved: Path) -> None:
         folder = saved.parent / "evil"
         saved.with_suffix(".meta").write_bytes(pickle.dumps(Evil(folder)))
