@@ -183,6 +183,7 @@ DIFFERENCES = [
 ONE_BY_ONE = (
     "a deleted collection",
     "`to_device`",
+    "`kmax_pooling` of equal numbers",
     "`as_array` and `grad_as_array` of parameters",
     "parameter values in a graph",
     "`backward` of a batch",

@@ -102,6 +102,12 @@ def test_contract3d_1d() -> None:
     np.testing.assert_allclose(have, want, rtol=1e-6)
 
 
+def test_kmax_pooling_of_equal_numbers() -> None:
+    for library, expected in zip(both(), ([5, 5], [5, 7])):
+        library.renew_cg()
+        assert library.kmax_pooling(library.inputTensor([[5, 5, 7]]), 2, 1).npvalue()[0].tolist() == expected
+
+
 def test_to_device() -> None:
     for library, copied in zip(both(), (False, True)):
         library.renew_cg()
