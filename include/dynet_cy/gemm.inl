@@ -13,7 +13,7 @@
 #define DY_UP_TO_6(T, N) DY_UP_TO_4(T, N) T(N, 5) T(N, 6)
 #define DY_UP_TO_8(T, N) DY_UP_TO_6(T, N) T(N, 7) T(N, 8)
 #define DY_MAX_COLUMNS 6
-#if defined(DY_AVX512)
+#if DY_W == 16
 #define DY_MAX_VECTORS {8, 8, 8, 6, 4, 4}
 #define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_8(T, 2) DY_UP_TO_8(T, 3) DY_UP_TO_6(T, 4) DY_UP_TO_4(T, 5) DY_UP_TO_4(T, 6)
 #else
@@ -24,7 +24,7 @@
 /* Own products: all with an inner dimension up to DY_MOST_RANK; with A as it is, those with few columns and those with
  * an A that stays in the cache; with A transposed, those with few columns, more where the dot products are long. */
 #define DY_MOST_RANK 8
-#if defined(DY_AVX512)
+#if DY_W == 16
 #define DY_MOST_COLUMNS 64
 #else
 #define DY_MOST_COLUMNS 24
@@ -256,7 +256,7 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
  * innermost loop reads A and nothing else in order. The last panel has only as many vectors as it needs; rows behind
  * the end are zeros. */
 
-#if defined(DY_AVX512)
+#if DY_W == 16 /* also where its code is tested on AVX2 */
 #define DY_PANEL 3
 #define DY_PANEL_COLUMNS 8
 #define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1)
