@@ -106,6 +106,8 @@ def save_safetensors(
         text = json.dumps(state)
     except (TypeError, ValueError) as error:
         raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
+    # Training that goes on here begins without packed weights, as from the file: they change rounding.
+    collection.storage.changed()
     in_order = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     with replacing_path(path) as temporary:
         save_file(in_order, temporary, {_KEY: text})

@@ -78,6 +78,33 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: f
     assert other.pc.get_weight_decay() == decay
 
 
+def test_training_goes_on_to_the_last_bit_after_measuring(tmp_path: Path) -> None:
+    """Weights that measuring on other data has packed do not make a difference."""
+
+    def model() -> tuple[dy.ParameterCollection, dy.Parameters, dy.SimpleSGDTrainer]:
+        pc = dy.ParameterCollection()
+        return pc, pc.add_parameters((300, 300)), dy.SimpleSGDTrainer(pc)
+
+    def product(w: dy.Parameters, seed: int) -> dy.Expression:
+        dy.renew_cg()
+        return w * dy.inputTensor(np.random.default_rng(seed).normal(size=(300, 40)))
+
+    def step(w: dy.Parameters, trainer: dy.SimpleSGDTrainer) -> np.ndarray:
+        dy.squared_norm(product(w, 1)).backward()
+        trainer.update()
+        return w.as_array()
+
+    pc, w, trainer = model()
+    step(w, trainer)
+    for _ in range(3):
+        product(w, 2).value()
+    dy.save_safetensors(tmp_path / "checkpoint", pc, trainer)
+    want = step(w, trainer)
+    other, v, other_trainer = model()
+    dy.load_safetensors(tmp_path / "checkpoint", other, other_trainer)
+    np.testing.assert_array_equal(step(v, other_trainer), want)
+
+
 def test_without_a_trainer(tmp_path: Path) -> None:
     model, other = Model(), Model("SimpleSGD")
     dy.save_safetensors(str(tmp_path / "m"), model.pc)
