@@ -62,10 +62,20 @@ _StackedCell = Callable[
 ]
 
 
+def _fused(
+    w_x: Expression, w_h: Expression, b: Expression, x: Expression, h: Expression, c: Expression
+) -> tuple[Expression, Expression]:
+    """One step of one layer, in four nodes."""
+    # The products with the inputs need no step before: batched, they are one product for all steps.
+    gates = vanilla_lstm_gates_projected(affine_transform([b, w_x, x]), h, w_h)
+    c = vanilla_lstm_c(c, gates)
+    return vanilla_lstm_h(c, gates), c
+
+
 class _StackedGates(_RNNBuilder):
     """The LSTM whose four gates stand in one matrix, in the order input, forget, output, candidate.
 
-    A step is three nodes a layer where inputs and states are vectors of one batch size. Otherwise it is made of
+    A step is four nodes a layer where inputs and states are vectors of one batch size. Otherwise it is made of
     ordinary ops, which broadcast.
     """
 
@@ -128,6 +138,8 @@ class _StackedGates(_RNNBuilder):
     def _step(self, state: RNNState, x: Expression) -> RNNState:
         binding = state._binding
         shape, batch = x.dim()
+        if batch == state._batch and len(shape) == 1 and state._h and state._c and self._is_plain():
+            return self._plain_step(state, x)
         masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
         fused = self._fits(state, len(shape), batch, masks is not None)
         if fused:
@@ -143,6 +155,21 @@ class _StackedGates(_RNNBuilder):
             new_c.append(cell_state)
         hs, cs = tuple(new_h), tuple(new_c)
         return RNNState(binding, state, hs, cs, x, batch if fused else self._batch_of(hs + cs))
+
+    def _is_plain(self) -> bool:
+        return not (self._dropping or self.ln_lstm or self.weightnoise_std)
+
+    def _plain_step(self, state: RNNState, x: Expression) -> RNNState:
+        """`_step` without its choices, for vectors of one batch size: programs that go step by step wait for it."""
+        assert state._h is not None
+        assert state._c is not None
+        hs = []
+        cs = []
+        for (w_x, w_h, b, _), h, c in zip(state._binding.params, state._h, state._c):
+            x, new_c = _fused(w_x, w_h, b, x, h, c)
+            hs.append(x)
+            cs.append(new_c)
+        return RNNState(state._binding, state, tuple(hs), tuple(cs), x, state._batch)
 
     def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
         binding = state._binding
@@ -193,11 +220,7 @@ class _StackedGates(_RNNBuilder):
         assert h is not None
         assert c is not None
         w_x, w_h, b, _ = self._noisy(params) if self.weightnoise_std else params
-        # The products with the inputs need no step before: batched, they are one product for all steps.
-        projected = affine_transform([b, w_x, masked(x, masks[0])])
-        gates = vanilla_lstm_gates_projected(projected, masked(h, masks[1]), w_h)
-        c = vanilla_lstm_c(c, gates)
-        return vanilla_lstm_h(c, gates), c
+        return _fused(w_x, w_h, b, masked(x, masks[0]), masked(h, masks[1]), c)
 
     def _norm_cell(
         self,
