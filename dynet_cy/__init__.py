@@ -31,6 +31,7 @@ from dynet_cy.graph import (
     values,
 )
 from dynet_cy.graph.graph import set_seed as reset_random_seed
+from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device
@@ -99,6 +100,11 @@ __all__ = [
     "init",
     "init_from_params",
     "to_device",
+    # numbers
+    "FloatValue",
+    "FloatVectorValue",
+    "UnsignedValue",
+    "UnsignedVectorValue",
     # graphs
     "ComputationGraph",
     "Expression",

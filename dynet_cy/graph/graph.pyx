@@ -923,6 +923,74 @@ cdef class ComputationGraph:
         """Number of calls that the computed nodes were run in."""
         return self.g.n_batches
 
+    # DyNet's methods that name a node by its number, from 0 in the order of making.
+
+    def _node(self, index):
+        from dynet_cy.graph.nodes import expression     # it needs this module
+        return expression(self, index)
+
+    def forward(self, index):
+        """Compute the value of a node, given by its number in the order of making.
+
+        Raises:
+            IndexError: there is no such node.
+        """
+        self._node(index).forward()
+
+    def forward_scalar(self, index):
+        """The value of a node of one element; see `forward`."""
+        return self._node(index).scalar_value()
+
+    def forward_vec(self, index):
+        """The value of a node as a list, column by column; see `forward`."""
+        return self._node(index).vec_value()
+
+    def inc_forward(self, index):
+        """The same as `forward`: what is computed is not computed again."""
+        self.forward(index)
+
+    def inc_forward_scalar(self, index):
+        """The same as `forward_scalar`."""
+        return self.forward_scalar(index)
+
+    def inc_forward_vec(self, index):
+        """The same as `forward_vec`."""
+        return self.forward_vec(index)
+
+    def backward(self, index, full=False):
+        """`Expression.backward` of a node, given by its number."""
+        self._node(index).backward(full)
+
+    def inputMatrixLiteral(self, v, d, batch_size=1, device=""):
+        """`inputTensorTranspose` in this graph: numbers column by column as an input.
+
+        Args:
+            v: a flat list of numbers.
+            d: shape of one batch element.
+            batch_size: number of batch elements.
+            device: only "" and "CPU" so far.
+        """
+        with self:
+            return _operators["inputMatrixLiteral"](v, d, batch_size, device)
+
+    def inputSparseTensor(self, idxs, v, dim, batch_size=1, defval=0.0, device=""):
+        """An input in this graph that has one number nearly everywhere.
+
+        Args:
+            idxs: the places of the others, counted column by column and then batch by batch.
+            v: the numbers there.
+            dim: shape of one batch element.
+            batch_size: number of batch elements.
+            defval: the number everywhere else.
+            device: only "" and "CPU" so far.
+
+        Raises:
+            IndexError: a place lies outside.
+            ValueError: there are more or fewer places than numbers.
+        """
+        with self:
+            return _operators["inputSparseTensor"](idxs, v, dim, batch_size, defval, device)
+
     def print_graphviz(self):
         """Write the graph to the standard error, in the language of Graphviz."""
         from dynet_cy.graph.show import dot     # it needs this module

@@ -15,6 +15,7 @@ from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
 from dynet_cy.ops.registry cimport Op, register
 
 from dynet_cy.devices import check_device
+from dynet_cy.graph.graph import _operators
 
 
 cdef Op* INPUT = register(b"input", b"", NULL, NULL, NULL)
@@ -242,6 +243,30 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
     array = np.full([int(n) for n in shape], defval, np.float32)
     array[tuple(places)] = floats
     return from_values(array, op, batched)
+
+
+def _input_sparse_tensor(idxs, v, dim, batch_size, defval, device):
+    """See `ComputationGraph.inputSparseTensor`."""
+    cdef Dim size
+    op = "inputSparseTensor"
+    check_device(device, op)
+    dim_with_batch(dim, batch_size, &size, op)
+    total = total_of(&size)
+    values = floats_in(v, op, "v", 1)
+    places = np.asarray(idxs, np.int64 if len(idxs) == 0 else None)
+    if places.ndim != 1 or places.dtype.kind not in "iu":
+        raise TypeError(f"{op}: idxs must be a list of whole numbers")
+    if places.shape != values.shape:
+        raise ValueError(f"{op}: idxs has {places.size} places for {values.size} numbers")
+    for i in places[(places < 0) | (places >= total)]:
+        raise IndexError(f"{op}: place {i} is not from 0 to {total - 1}")
+    array = np.full(total, defval, np.float32)
+    array[places] = values
+    return inputTensorTranspose(array, dim, batch_size, device)
+
+
+_operators["inputMatrixLiteral"] = inputTensorTranspose
+_operators["inputSparseTensor"] = _input_sparse_tensor
 
 
 def inputMatrix(v, d):

@@ -35,17 +35,6 @@ ACCIDENTAL = {
     "dynet.dynet_config": "an imported module",
     "dynet.print_function": "from __future__",
     "dynet.ERRMSG": "the text of one of its errors",
-    **{
-        f"dynet.ComputationGraph.{name}": "takes or makes numbers of nodes, which no public name gives or takes"
-        for name in (
-            *["backward", "forward", "forward_scalar", "forward_vec", "inc_forward", "inc_forward_scalar"],
-            *["inc_forward_vec", "inputMatrixLiteral", "inputSparseTensor"],
-        )
-    },
-    **{
-        f"dynet.{name}": "a holder of the numbers of an input, which no public name gives or takes"
-        for name in ("FloatValue", "FloatVectorValue", "UnsignedValue", "UnsignedVectorValue")
-    },
     "dynet.inputTensorTranspose": "a class, whose constructor alone counts: a function here",
 }
 # Arguments that differ on purpose: what ours has, and why.

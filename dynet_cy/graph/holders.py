@@ -1,0 +1,107 @@
+"""DyNet's holders of numbers.
+
+Inputs of DyNet refer to them. Here inputs hold their numbers themselves, and `set` of the expression changes them; these
+are for programs that keep numbers in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["FloatValue", "FloatVectorValue", "UnsignedValue", "UnsignedVectorValue"]
+
+
+def _unsigned(value: int) -> int:
+    if value != int(value) or not 0 <= value < 2**32:
+        raise ValueError(f"an unsigned number is whole and from 0 to 2**32 - 1, not {value!r}")
+    return int(value)
+
+
+class FloatValue:
+    """A number.
+
+    Args:
+        val: the number (default: 0)
+    """
+
+    def __init__(self, val: float = 0.0) -> None:
+        self.set(val)
+
+    def set(self, val: float) -> None:
+        """Change the number."""
+        self._value = float(val)
+
+    def get(self) -> float:
+        """The number."""
+        return self._value
+
+
+class UnsignedValue:
+    """A whole number from 0 to 2**32 - 1.
+
+    Args:
+        val: the number (default: 0)
+
+    Raises:
+        ValueError: it is not whole, or out of range
+    """
+
+    def __init__(self, val: int = 0) -> None:
+        self.set(val)
+
+    def set(self, val: int) -> None:
+        """Change the number."""
+        self._value = _unsigned(val)
+
+    def get(self) -> int:
+        """The number."""
+        return self._value
+
+
+class FloatVectorValue:
+    """A list of numbers.
+
+    Args:
+        vals: the numbers
+    """
+
+    def __init__(self, vals: Iterable[float]) -> None:
+        self.set(vals)
+
+    def set(self, newval: Iterable[float]) -> None:
+        """Change the numbers."""
+        self._values = [float(v) for v in newval]
+
+    def get(self) -> list[float]:
+        """The numbers, as a new list."""
+        return list(self._values)
+
+    def size(self) -> int:
+        """How many there are."""
+        return len(self._values)
+
+
+class UnsignedVectorValue:
+    """A list of whole numbers from 0 to 2**32 - 1.
+
+    Args:
+        vals: the numbers
+
+    Raises:
+        ValueError: one is not whole, or out of range
+    """
+
+    def __init__(self, vals: Iterable[int]) -> None:
+        self.set(vals)
+
+    def set(self, newval: Iterable[int]) -> None:
+        """Change the numbers."""
+        self._values = [_unsigned(v) for v in newval]
+
+    def get(self) -> list[int]:
+        """The numbers, as a new list."""
+        return list(self._values)
+
+    def size(self) -> int:
+        """How many there are."""
+        return len(self._values)
