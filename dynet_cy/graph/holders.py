@@ -1,6 +1,6 @@
 """DyNet's holders of numbers.
 
-Inputs of DyNet refer to them. Here inputs hold their numbers themselves, and `set` of the expression changes them; these
+Inputs of DyNet refer to them. Here inputs hold their numbers themselves, and `set` of an expression changes them; these
 are for programs that keep numbers in them.
 """
 
