@@ -48,7 +48,7 @@ def test_forms_have_the_same_losses(name: str) -> None:
 
 @pytest.mark.parametrize("name", workloads.NAMES)
 def test_torch_has_the_same_losses(name: str) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="compared with PyTorch, which nothing here depends on")
     plain = losses("dynet_cy", "plain", name)
     for form in workloads.load(name, tiny=True).torch_forms:
         assert losses("torch", form, name) == pytest.approx(plain, rel=1e-5), form
@@ -137,6 +137,6 @@ def test_table(result: dict) -> None:
 
 
 def test_plot(result: dict, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="plots need the extra [benchmarks]")
     report.plot(result, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -122,7 +122,7 @@ def test_seq2seq_on_lemminflect(tmp_path: Path) -> None:
     try:
         metadata.distribution("lemminflect")
     except metadata.PackageNotFoundError:
-        pytest.skip("lemminflect is not there")
+        pytest.skip("the default words come with the extra [examples]: lemminflect")
     found = output("seq2seq.py", "--pairs", 300, "--epochs", 1, "--beam", 2, cwd=tmp_path)
     assert "300 training and 30 dev pairs" in found
     assert found.count(" -> ") == 5
@@ -189,7 +189,7 @@ def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
 
 
 def test_reinforce(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason="the environments are those of gymnasium")
     found = output("reinforce.py", "--episodes", 120, "--report", 40, cwd=tmp_path)
     means = numbers(r"^episode \d+: mean return of the last \d+ ([\d.]+), ", found)
     assert len(means) == 3
@@ -198,7 +198,7 @@ def test_reinforce(tmp_path: Path) -> None:
 
 
 def test_dqn(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason="the environments are those of gymnasium")
     args = ["--steps", 2000, "--warm-up", 200, "--report", 1000, "--every", 1, "--explore", 0.2]
     found = output("dqn.py", *args, cwd=tmp_path)
     assert len(numbers(r"^step \d+: \d+ episodes, mean return of the last \d+ ([\d.]+), of ", found)) == 2
@@ -207,7 +207,7 @@ def test_dqn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["reinforce.py", "dqn.py"])
 def test_environments_that_do_not_fit(tmp_path: Path, script: str) -> None:
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason="the environments are those of gymnasium")
     for name, message in [("Pendulum-v1", "actions must be discrete"), ("None-v0", "None")]:
         done = run(script, "--env", name, cwd=tmp_path)
         assert done.returncode == 1
