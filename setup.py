@@ -35,7 +35,7 @@ USES_BLAS = {*EXTRA_SOURCES, "dynet_cy.ops.inverse"}
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 # Headers that no kernel includes.
-ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "op.h", "storage.h", "tensor.h", "unary.h"}
+ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"}
 
 DIRECTIVES = {
     "language_level": 3,

@@ -19,7 +19,7 @@ from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
 from dynet_cy.graph.graph cimport (
     COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
     args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
-    nodes_of, order_of, state_of, unlock_graph, value_of,
+    nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
@@ -148,34 +148,30 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     for j in range(batch.count):
         batch.bd += nodes[ids[j]].dim.bd
         total += total_of(&nodes[ids[j]].dim)
-    batch.y = <float*>arena_alloc(&g.values, total * sizeof(float))
+    batch.bytes = total * sizeof(float)
+    batch.live = batch.count
+    batch.y = <float*>take_values(g, batch.bytes)
     batch.kept = NULL
     batch.items = NULL
     batch.x = NULL
     if batch.y == NULL:
-        failure.needed = total * sizeof(float)
+        failure.needed = batch.bytes
         return -1
     if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
-        g.values.top = values_top
-        g.scratch.top = scratch_top
-        return -1
+        return undo_run(g, batch, values_top, scratch_top)
     if op.kept != NULL:
         batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
         c.kept = batch.kept
-    work_top = g.scratch.top
+    work_top = scratch_top if g.forward_only else g.scratch.top     # no backward: nothing is kept
     if op.work != NULL:
         c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
     if failure.needed:
-        g.values.top = values_top
-        g.scratch.top = scratch_top
-        return -1
+        return undo_run(g, batch, values_top, scratch_top)
     op.forward(&c)
     arena_rewind(&g.scratch, work_top)
     if g.check_validity and not K.all_finite(total, batch.y):
         failure.not_finite = first_not_finite(batch, ids, nodes) + 1
-        g.values.top = values_top
-        g.scratch.top = scratch_top
-        return -1
+        return undo_run(g, batch, values_top, scratch_top)
     y = batch.y
     for j in range(batch.count):
         node = &nodes[ids[j]]
@@ -185,9 +181,18 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         state_of(g)[ids[j]] = (state_of(g)[ids[j]] | COMPUTED) & <uint8_t>~WANTED
     g.n_batches += 1
     g.n_order += batch.count
+    if g.forward_only:
+        release_arguments(g, batch)
     if profiling:
         note(node.op, False, batch.count, begun)
     return 0
+
+
+cdef int undo_run(Graph* g, Batch* batch, size_t values_top, size_t scratch_top) noexcept nogil:
+    """Give back the memory of a batch that could not run."""
+    untake_values(g, batch.y, batch.bytes, values_top)
+    g.scratch.top = scratch_top
+    return -1
 
 
 cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids,

@@ -19,6 +19,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int NEEDS_GRAD "DY_NEEDS_GRAD"
     int TRAINABLE "DY_TRAINABLE"
     int SHARED "DY_SHARED"
+    int DROPPED "DY_DROPPED"
+    uint32_t NO_BATCH "DY_NO_BATCH"
 
     ctypedef struct Node "dy_node":
         uint16_t op
@@ -45,11 +47,13 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t* items
         float* y
         float* kept
+        size_t bytes
+        uint32_t live
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
 
     ctypedef struct Graph "dy_graph":
-        Arena arenas[9]
+        Arena arenas[11]
         Arena nodes
         Arena args
         Arena items
@@ -59,6 +63,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Arena values
         Arena grads
         Arena scratch
+        Arena uses
+        Arena holes
         uint32_t n_nodes
         uint32_t n_batches
         uint32_t n_order
@@ -73,6 +79,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int strategy
         uint8_t immediate
         uint8_t check_validity
+        uint8_t forward_only
+        uint32_t compact_at
         int backward_from
 
     Node* nodes_of "dy_nodes"(const Graph* g)
@@ -83,6 +91,19 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
     float* gradient_at "dy_gradient"(const Graph* g, const float* v)
     float* value_of "dy_value"(const Node* x)
+
+
+cdef extern from "dynet_cy/liveness.h" nogil:
+    ctypedef struct Use "dy_use":
+        void* holder
+        uint32_t consumers
+
+    Use* uses_of "dy_uses"(const Graph* g)
+    void* take_values "dy_take_values"(Graph* g, size_t bytes)
+    void untake_values "dy_untake_values"(Graph* g, void* p, size_t bytes, size_t top)
+    void free_value "dy_free_value"(Graph* g, Node* x)
+    void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
+    void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
 
 
 cdef class Expression:
@@ -123,6 +144,7 @@ cdef Expression apply(const Op* op, object xs, Extra* extra)
 cdef Expression expression(object x, str function, str name)
 cdef list sequence(object xs, const char* function)
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
+cdef Expression wrap(Graph* g, uint32_t index)
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef Graph* current_graph() except NULL
 cdef ComputationGraph current()

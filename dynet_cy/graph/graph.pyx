@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.memory.arena cimport (
-    arena_alloc, arena_close, arena_open, arena_push, arena_rewind,
+    arena_close, arena_open, arena_push, arena_rewind,
     out_of_memory,
 )
 from dynet_cy.memory.bridge cimport array_of
@@ -61,10 +61,9 @@ cdef enum:
     MAX_GRAPHS = 65536
     MOST_DIMS_ON_STACK = 8
 
-cdef uint32_t NO_BATCH = 0xFFFFFFFFu
 # The version of a graph while it runs without the GIL: no expression has it.
 cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
-# Low bits of a version count the reverts since the renewal.
+# Low bits of a version count the reverts since the renewal, and the times that nodes were numbered anew.
 cdef int REVERT_BITS = 28
 
 cdef Graph* graphs[MAX_GRAPHS]
@@ -73,6 +72,8 @@ cdef uint32_t n_slots = 0
 cdef uint64_t renewals = 0
 cdef uint32_t streams = 0
 cdef int default_strategy = 1
+# A graph that only goes forward numbers its nodes anew when there are twice as many as needed, and this many.
+cdef uint32_t LEAST_TO_COMPACT = 4096
 
 cdef Engine the_engine
 
@@ -191,9 +192,15 @@ cdef class Expression:
 
         Raises:
             ValueError: an element of the batch is not a scalar.
+            RuntimeError: the graph was renewed with ``forward_only=True``.
         """
-        cdef Graph* g = compute(self, False)
-        cdef Node* x = nodes_of(g) + self.index
+        cdef Graph* g = self.graph()
+        cdef Node* x
+        if g.forward_only:
+            raise RuntimeError(
+                "backward: the graph was renewed with forward_only=True, which drops what that needs")
+        compute(self, False)
+        x = nodes_of(g) + self.index
         if size_of(&x.dim) != 1:
             raise ValueError(
                 f"backward: the expression has shape {describe_dim(&x.dim)}, not one element; "
@@ -297,6 +304,32 @@ cdef class Expression:
     __array_ufunc__ = None
 
 
+cdef class _ForwardExpression(Expression):
+    """A node of a graph that only goes forward: it is needed while this is there.
+
+    There is at most one for each node, so that the graph can number its nodes anew.
+    """
+
+    def set(self, values):
+        """Inputs of such a graph cannot be set anew."""
+        raise RuntimeError("set: the graph was renewed with forward_only=True, which drops what that needs")
+
+    def set_index(self, index):
+        """Indices of such a graph cannot be set anew."""
+        raise RuntimeError("set_index: the graph was renewed with forward_only=True, which drops what that needs")
+
+    def __dealloc__(self):
+        cdef Graph* g = graphs[self.slot] if self.slot < n_slots else NULL
+        cdef Use* use
+        if g == NULL or not same_renewal(self.version, g.renewal) or self.index >= g.n_nodes:
+            return
+        use = &uses_of(g)[self.index]
+        if use.holder == <void*>self:
+            use.holder = NULL
+            if g.version != RUNNING:        # else its room is free again when the graph is renewed
+                drop_unneeded(g, self.index)
+
+
 cdef OperatorHook operators[OPERATOR_COUNT]
 
 
@@ -350,6 +383,8 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
         forget(g)
     if not state_of(g)[x.index] & COMPUTED:
         the_engine.forward(g, &x.index, 1, g.strategy)
+        if g.forward_only and g.n_nodes >= g.compact_at:
+            compact(<ComputationGraph>owners[g.slot])
     return g
 
 
@@ -378,6 +413,8 @@ cdef list compute_all(object expressions, str op, bint recalculate):
         the_engine.forward(g, targets, n, g.strategy)
     finally:
         free(targets)
+    if g.forward_only and g.n_nodes >= g.compact_at:
+        compact(<ComputationGraph>owners[g.slot])
     return xs
 
 
@@ -501,6 +538,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
     cdef size_t items_top = g.items.top
     cdef Node* node = <Node*>arena_push(&g.nodes, sizeof(Node))
     cdef uint8_t* state = <uint8_t*>arena_push(&g.state, 1)
+    cdef Use* use = <Use*>arena_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
     cdef uint32_t* own_args
     cdef uint32_t* items = NULL
     cdef uint32_t i, item_count = 0, n_items = 0
@@ -519,11 +557,9 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
             n_items *= y.bd
     if n_items:
         items = <uint32_t*>arena_push(&g.items, n_items * sizeof(uint32_t))
-    if node == NULL or state == NULL or own_args == NULL or (n_items and items == NULL):
-        g.nodes.top = nodes_top
-        g.args.top = args_top
-        g.items.top = items_top
-        g.state.top = g.n_nodes
+    if (node == NULL or state == NULL or own_args == NULL or (n_items and items == NULL)
+            or (g.forward_only and use == NULL)):
+        take_back(g, nodes_top, args_top, items_top)
         out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
     node.op = <uint16_t>op.id
     node.item_count = <uint16_t>item_count
@@ -554,24 +590,32 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
         memset(node.attrs, 0, sizeof(node.attrs))
         node.object = NULL
         state[0] = 0
+    if use != NULL:
+        use.holder = NULL
+        use.consumers = 0
+        for i in range(n):
+            uses_of(g)[own_args[i]].consumers += 1
     i = g.n_nodes
     g.n_nodes += 1
     if g.immediate and not state[0] & COMPUTED:
         try:
             the_engine.forward(g, &i, 1, 0)
         except (MemoryError, ValueError):
-            drop_last(g, nodes_top, args_top, items_top)
+            if use != NULL:
+                drop_unneeded(g, i)
+            g.n_nodes -= 1
+            take_back(g, nodes_top, args_top, items_top)
             raise
     return i
 
 
-cdef void drop_last(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
-    """Take back the last node."""
-    g.n_nodes -= 1
+cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
+    """Give back the memory of the node after the last."""
     g.nodes.top = nodes_top
     g.args.top = args_top
     g.items.top = items_top
     g.state.top = g.n_nodes
+    g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
@@ -600,8 +644,16 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const N
     return "\n".join(lines)
 
 
-cdef inline Expression wrap(Graph* g, uint32_t index):
-    cdef Expression y = Expression.__new__(Expression)
+cdef Expression wrap(Graph* g, uint32_t index):
+    """The expression of a node."""
+    cdef Expression y
+    if g.forward_only:
+        if uses_of(g)[index].holder != NULL:
+            return <Expression>uses_of(g)[index].holder
+        y = _ForwardExpression.__new__(_ForwardExpression)
+        uses_of(g)[index].holder = <void*>y
+    else:
+        y = Expression.__new__(Expression)
     y.version = g.version
     y.slot = g.slot
     y.index = index
@@ -708,7 +760,7 @@ cdef float* place(size_t n) except NULL:
     cdef Graph* g = current_graph()
     if g.version == RUNNING:
         raise_running()
-    cdef float* v = <float*>arena_alloc(&g.values, max(n, <size_t>1) * sizeof(float))
+    cdef float* v = <float*>take_values(g, max(n, <size_t>1) * sizeof(float))
     if v == NULL:
         out_of_memory(&g.values, "an input", n * sizeof(float))
     return v
@@ -720,6 +772,8 @@ cdef int forget(Graph* g) except -1:
     cdef uint8_t* state = state_of(g)
     cdef Node* nodes = nodes_of(g)
     cdef size_t end, inputs_end = 0
+    if g.forward_only:
+        raise RuntimeError("recalculate: the graph was renewed with forward_only=True, which drops what that needs")
     lock_graph(g)
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
@@ -741,6 +795,105 @@ cdef int forget(Graph* g) except -1:
     g.n_forgets += 1
     unlock_graph(g)
     return 0
+
+
+cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
+                       size_t scratch_top) noexcept:
+    """Drop the values that were computed since there were so many batches."""
+    cdef uint32_t i
+    g.n_batches = min(g.n_batches, n_batches)
+    g.n_order = min(g.n_order, n_order)
+    for i in range(g.n_nodes):
+        if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
+            state_of(g)[i] &= <uint8_t>~COMPUTED
+            nodes_of(g)[i].batch = NO_BATCH
+            nodes_of(g)[i].val = NULL
+    arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
+    arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
+    arena_rewind(&g.values, min(g.values.top, values_top))
+    arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
+
+
+cdef int compact(ComputationGraph graph) except -1:
+    """Number the needed nodes of a graph that only goes forward anew, without gaps, so that it can go on for ever.
+
+    Checkpoints hold numbers of nodes, so nothing is done while there are any.
+    """
+    cdef Graph* g = &graph.g
+    cdef Node* nodes = nodes_of(g)
+    cdef Batch* batches = batches_of(g)
+    cdef Use* uses = uses_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t* args = <uint32_t*>g.args.base
+    cdef uint32_t* items = <uint32_t*>g.items.base
+    cdef uint32_t* numbers
+    cdef uint32_t i, k = 0, b, n_live = 0, n_args = 0, n_items = 0, n, own
+    cdef Node* x
+    for i in range(g.n_nodes):
+        n_live += not state[i] & DROPPED
+    g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
+    if graph.checkpoints or g.n_nodes < g.compact_at or more_epochs(g) == 0:
+        return 0
+    numbers = <uint32_t*>malloc(g.n_nodes * sizeof(uint32_t))
+    if numbers == NULL:
+        return 0                            # perhaps the next time
+    next_epoch(g)
+    for b in range(g.n_batches):
+        batches[b].first = k                # its new number; what it ran is not asked for again
+        k += batches[b].live != 0
+    for i in range(g.n_nodes):
+        if not state[i] & DROPPED and nodes[i].batch != NO_BATCH:
+            nodes[i].batch = batches[nodes[i].batch].first
+    k = 0
+    for b in range(g.n_batches):
+        if batches[b].live:
+            batches[k] = batches[b]
+            batches[k].first = batches[k].count = 0
+            k += 1
+    g.n_batches = k
+    g.n_order = 0
+    arena_rewind(&g.batches, k * sizeof(Batch))
+    arena_rewind(&g.order, 0)
+    k = 0
+    for i in range(g.n_nodes):
+        if state[i] & DROPPED:
+            continue
+        x = &nodes[k]
+        x[0] = nodes[i]
+        if state[i] & COMPUTED:             # its arguments may be gone
+            x.nargs = x.item_count = 0
+        for n in range(x.nargs):
+            args[n_args + n] = numbers[args[x.args + n]]
+        x.args = n_args
+        n_args += x.nargs
+        own = x.item_count * x.dim.bd
+        for n in range(own):
+            items[n_items + n] = items[x.items + n]
+        x.items = n_items
+        n_items += own
+        state[k] = state[i]
+        uses[k] = uses[i]
+        if uses[k].holder != NULL:
+            (<Expression>uses[k].holder).index = k
+            (<Expression>uses[k].holder).version = g.version
+        numbers[i] = k
+        k += 1
+    g.n_nodes = k
+    take_back(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
+    graph.leaves = {key: numbers[index] for key, index in graph.leaves.items()}
+    free(numbers)
+    return 0
+
+
+cdef uint64_t more_epochs(const Graph* g) noexcept:
+    """How often expressions of the graph can be made stale before it must be renewed."""
+    return ~g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+
+
+cdef void next_epoch(Graph* g) noexcept:
+    """Let expressions of the graph be looked at again when they are used."""
+    g.version += 1
+    g.renewal = g.version
 
 
 # ---- graphs ------------------------------------------------------------------
@@ -816,7 +969,7 @@ cdef class ComputationGraph:
         set_current(top[1] if isinstance(top, tuple) else None)
         return False
 
-    def renew(self, immediate_compute=False, check_validity=False, autobatching=None):
+    def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
         """Drop all nodes of this graph; its expressions become stale.
 
         Memory stays with the graph for the next nodes.
@@ -826,6 +979,9 @@ cdef class ComputationGraph:
             check_validity: after computing, raise ValueError if a value that
                 was computed is not finite.
             autobatching: see the class; the global setting when None.
+            forward_only: there will be no backward.  A value is dropped, and its
+                memory used again, when no expression refers to it and all that
+                it is an argument of has been computed.
         """
         global renewals
         cdef int i
@@ -847,12 +1003,19 @@ cdef class ComputationGraph:
         g.backward_from = -1
         g.immediate = bool(immediate_compute)
         g.check_validity = bool(check_validity)
+        g.forward_only = bool(forward_only)
+        g.compact_at = LEAST_TO_COMPACT
         for i in range(GRAPH_ARENAS):
             arena_rewind(&g.arenas[i], 0)
         self.keep.clear()
         self.leaves.clear()
         self.checkpoints = []
         self.reverts = []
+        if forward_only:
+            # When memory is short, the list of what is free must not be what there is no room for.
+            if arena_push(&g.holes, 1) == NULL:
+                out_of_memory(&g.holes, "the list of free memory", 1)
+            arena_rewind(&g.holes, 0)
         return self
 
     def version(self):
@@ -882,7 +1045,7 @@ cdef class ComputationGraph:
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
-        if epoch + 1 == <uint64_t>1 << REVERT_BITS:
+        if more_epochs(g) == 0:
             raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
          scratch_top, n_forgets) = self.checkpoints.pop()
@@ -891,25 +1054,16 @@ cdef class ComputationGraph:
         while self.reverts and self.reverts[-1][1] >= n_nodes:
             self.reverts.pop()
         self.reverts.append((epoch, n_nodes))
-        g.version += 1
-        g.renewal = g.version
+        next_epoch(g)
+        if g.forward_only:
+            for i in range(g.n_nodes - <uint32_t>n_nodes):
+                uses_of(g)[g.n_nodes - 1 - i].holder = NULL
+                drop_unneeded(g, g.n_nodes - 1 - i)
         g.n_nodes = n_nodes
         self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
-        g.n_batches = min(g.n_batches, <uint32_t>n_batches)
-        g.n_order = min(g.n_order, <uint32_t>n_order)
-        for i in range(g.n_nodes):
-            if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
-                state_of(g)[i] &= <uint8_t>~COMPUTED
-                nodes_of(g)[i].batch = NO_BATCH
-                nodes_of(g)[i].val = NULL
-        arena_rewind(&g.nodes, nodes_top)
-        arena_rewind(&g.args, args_top)
-        arena_rewind(&g.items, items_top)
-        arena_rewind(&g.state, n_nodes)
-        arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
-        arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
-        arena_rewind(&g.values, min(g.values.top, <size_t>values_top))
-        arena_rewind(&g.scratch, min(g.scratch.top, <size_t>scratch_top))
+        take_back(g, nodes_top, args_top, items_top)
+        if not g.forward_only:              # there only what was dropped above is forgotten
+            forget_since(g, n_batches, n_order, values_top, scratch_top)
         g.backward_from = -1
 
     def __len__(self):
@@ -1059,7 +1213,7 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
     g.version = g.renewal
 
 
-def renew_cg(immediate_compute=False, check_validity=False, autobatching=None):
+def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
     """Renew the current graph of this thread, before building for the next example.
 
     All expressions of it become stale; parameters stay.
@@ -1069,11 +1223,14 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None):
         check_validity: raise ValueError if a computed value is not finite.
         autobatching: 0 off, 1 batched by agenda, 2 batched by depth; the global
             setting when None.
+        forward_only: there will be no backward.  A value is dropped, and its memory
+            used again, when no expression refers to it and all that it is an argument
+            of has been computed: for large minibatches and long sequences.
 
     Returns:
         The graph.
     """
-    return current().renew(immediate_compute, check_validity, autobatching)
+    return current().renew(immediate_compute, check_validity, autobatching, forward_only)
 
 
 def cg():

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.graph cimport (
-    COMPUTED, SHARED, ComputationGraph, Expression, Graph, Node, args_of, nodes_of, shape_of,
-    state_of,
+    COMPUTED, DROPPED, SHARED, ComputationGraph, Expression, Graph, Node, args_of, nodes_of, shape_of,
+    state_of, wrap,
 )
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
@@ -58,16 +58,13 @@ def expression(ComputationGraph graph not None, uint32_t number):
     """The expression of a node.
 
     Raises:
-        IndexError: the graph has no such node.
+        IndexError: the graph has no such node, or has dropped it.
     """
-    cdef Expression x
     if number >= graph.g.n_nodes:
         raise IndexError(f"expression: the graph has {graph.g.n_nodes} nodes, and none with number {number}")
-    x = Expression.__new__(Expression)
-    x.version = graph.g.version
-    x.slot = graph.g.slot
-    x.index = number
-    return x
+    if state_of(&graph.g)[number] & DROPPED:
+        raise IndexError(f"expression: node {number} has been dropped; its graph only goes forward")
+    return wrap(&graph.g, number)
 
 
 def number(Expression x not None):

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.graph.graph cimport (
     COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, current,
-    current_graph, leaf, leaf_index,
+    current_graph, leaf, leaf_index, wrap,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
@@ -163,12 +163,8 @@ cdef class _Stored(Expression):
             update: whether gradients reach the parameter; it is a constant when False.
         """
         cdef _Stored constant = _stored(type(self), self.storage, self.p, self.full_name)
-        cdef Expression x = Expression.__new__(Expression)
         constant.leaf_in_current(bool(update))
-        x.version = constant.version
-        x.slot = constant.slot
-        x.index = constant.index
-        return x
+        return wrap(current_graph(), constant.index)
 
     def set_updated(self, b):
         """Set whether trainers change this parameter."""

@@ -8,7 +8,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.graph cimport (
-    COMPUTED, Expression, Extra, Graph, forget, leaf, nodes_of, place, shape_of,
+    COMPUTED, Expression, Extra, Graph, current_graph, forget, leaf, nodes_of, place, shape_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
@@ -96,11 +96,14 @@ cdef class _SettableInput(Expression):
         copy_floats(array.reshape(-1, order="F"), nodes_of(g)[self.index].val, array.size)
 
 
-cdef _SettableInput settable(object array, const Dim* dim):
+cdef Expression settable(object array, const Dim* dim):
     cdef float* v
     cdef Expression plain = new_leaf(dim, &v)
-    cdef _SettableInput x = _SettableInput.__new__(_SettableInput)
+    cdef _SettableInput x
     copy_floats(array, v, total_of(dim))
+    if current_graph().forward_only:
+        return plain
+    x = _SettableInput.__new__(_SettableInput)
     x.version = plain.version
     x.slot = plain.slot
     x.index = plain.index
@@ -108,7 +111,7 @@ cdef _SettableInput settable(object array, const Dim* dim):
     return x
 
 
-cdef _SettableInput from_values(object values, str op, bint batched):
+cdef Expression from_values(object values, str op, bint batched):
     cdef Dim dim
     array = floats_in(values, op, "the value", 8 if batched else 7)
     shape = array.shape

@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.graph cimport (
-    Expression, Extra, Graph, apply1x, dim_of, expression, forget, items_of, nodes_of,
+    Expression, Extra, Graph, apply1x, current_graph, dim_of, expression, forget, items_of, nodes_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at, without
@@ -146,8 +146,11 @@ cdef Expression picked(object x, Extra* extra, Py_ssize_t axis):
     return apply1x(PICK, x, extra)
 
 
-cdef _PickedExpression settable(Expression y):
-    cdef _PickedExpression z = _PickedExpression.__new__(_PickedExpression)
+cdef Expression settable(Expression y):
+    cdef _PickedExpression z
+    if current_graph().forward_only:
+        return y
+    z = _PickedExpression.__new__(_PickedExpression)
     z.version = y.version
     z.slot = y.slot
     z.index = y.index

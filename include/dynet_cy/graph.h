@@ -18,8 +18,11 @@ enum {
     DY_LIVE = 4,                /* backward: its gradient has been started */
     DY_NEEDS_GRAD = 8,          /* backward: a parameter lies behind it */
     DY_TRAINABLE = 16,          /* a leaf whose gradient goes to long-lived storage */
-    DY_SHARED = 32              /* a leaf that every batch element may share: a parameter */
+    DY_SHARED = 32,             /* a leaf that every batch element may share: a parameter */
+    DY_DROPPED = 64             /* graphs that only go forward: nobody can ask for it any more */
 };
+
+#define DY_NO_BATCH UINT32_MAX
 
 typedef struct {
     uint16_t op;
@@ -29,7 +32,7 @@ typedef struct {
     uint32_t items;             /* where its items begin in graph.items */
     dy_attr attrs[DY_ATTRS];
     dy_dim dim;
-    uint32_t batch;             /* the executed batch that holds its value */
+    uint32_t batch;             /* the executed batch that holds its value, or DY_NO_BATCH */
     float *val;                 /* its value, once placed; NULL for parameters */
     void *object;               /* long-lived object: parameter entry, lookup table */
 } dy_node;
@@ -49,9 +52,11 @@ typedef struct {
     uint32_t *items;
     float *y;
     float *kept;
+    size_t bytes;               /* of y */
+    uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
 
-#define DY_GRAPH_ARENAS 9
+#define DY_GRAPH_ARENAS 11
 
 typedef struct {
     union {                     /* anonymous: by name, or all in turn */
@@ -62,6 +67,7 @@ typedef struct {
             dy_arena batches;   /* dy_batch */
             dy_arena values, grads; /* a gradient lies in `grads` where its value lies in `values` */
             dy_arena scratch;   /* gathered arguments, kept and temporary floats */
+            dy_arena uses, holes; /* graphs that only go forward: see liveness.h */
         };
     };
     uint32_t n_nodes, n_batches, n_order;
@@ -76,6 +82,8 @@ typedef struct {
     int strategy;               /* how its nodes are scheduled */
     uint8_t immediate;          /* compute each node when it is made */
     uint8_t check_validity;     /* computed values must be finite */
+    uint8_t forward_only;       /* no backward will follow: values that nobody needs are dropped */
+    uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
 } dy_graph;
 

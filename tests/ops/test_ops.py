@@ -103,6 +103,18 @@ def test_value(case: Case, rng, graph) -> None:
 
 
 @each_case
+def test_value_in_memory_used_before(case: Case, rng, graph) -> None:
+    """In a graph that only goes forward, where values take the place of others."""
+    dy.renew_cg(forward_only=True)
+    for _ in range(3):
+        samples = [case.sample(rng, sizes) for sizes in case.batch_sizes()]
+        ys = [case.build(dy, [as_input(x) for x in xs]) for xs in samples]
+        dy.forward(ys)
+        for y, xs in zip(ys, samples):
+            close(y.npvalue().ravel(order="F"), case.expected(xs).ravel(order="F"), case.tol)
+
+
+@each_case
 def test_value_from_parameters(case: Case, rng, graph) -> None:
     samples = [x[..., 0] for x in case.sample(rng, [1] * len(case.shapes))]
     dy.renew_cg()

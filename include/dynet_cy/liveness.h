@@ -1,0 +1,161 @@
+/* Memory of graphs that only go forward: who still needs a node, and reuse of the room of those that nobody needs.
+ *
+ * A node is needed while an expression refers to it (its holder) or while a node that takes it as an argument has not
+ * been computed.  After that its value can never be asked for again, and its room serves for other values.
+ */
+#ifndef DYNET_CY_LIVENESS_H
+#define DYNET_CY_LIVENESS_H
+
+#include <string.h>
+
+#include "graph.h"
+
+/* ---- room that is free again, below the top of an arena ---- */
+
+typedef struct {
+    char *at;
+    size_t bytes;
+} dy_hole;
+
+static inline size_t dy_n_holes(const dy_arena *holes) { return holes->top / sizeof(dy_hole); }
+
+/* Room for `bytes` in the smallest hole that has it, else at the top; NULL when full. */
+static inline void *dy_fill_hole(dy_arena *room, dy_arena *holes, size_t bytes) {
+    dy_hole *hole = (dy_hole *)holes->base, *best = NULL;
+    size_t n = dy_n_holes(holes);
+    bytes = dy_round_up(bytes, DY_ALIGN);
+    for (size_t k = 0; k < n; k++)
+        if (hole[k].bytes >= bytes && (!best || hole[k].bytes < best->bytes))
+            best = &hole[k];
+    if (!best)
+        return dy_arena_alloc(room, bytes);
+    char *at = best->at;
+    best->at += bytes;
+    best->bytes -= bytes;
+    if (!best->bytes) {
+        memmove(best, best + 1, (char *)(hole + n) - (char *)(best + 1));
+        holes->top -= sizeof(dy_hole);
+    }
+    return at;
+}
+
+/* Give back room that `dy_fill_hole` gave for as many bytes. */
+static inline void dy_make_hole(dy_arena *room, dy_arena *holes, void *p, size_t bytes) {
+    dy_hole *hole = (dy_hole *)holes->base;
+    size_t low = 0, high = dy_n_holes(holes), n = high;
+    char *at = (char *)p;
+    bytes = dy_round_up(bytes, DY_ALIGN);
+    if (room->poison)
+        memset(at, 0xFF, bytes);
+    while (low < high) {                        /* the first hole behind it */
+        size_t middle = (low + high) / 2;
+        if (hole[middle].at < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    int joins_last = low > 0 && hole[low - 1].at + hole[low - 1].bytes == at;
+    int joins_next = low < n && at + bytes == hole[low].at;
+    if (joins_last && joins_next) {
+        hole[low - 1].bytes += bytes + hole[low].bytes;
+        memmove(hole + low, hole + low + 1, (n - low - 1) * sizeof(dy_hole));
+        holes->top -= sizeof(dy_hole);
+    } else if (joins_last) {
+        hole[low - 1].bytes += bytes;
+    } else if (joins_next) {
+        hole[low].at = at;
+        hole[low].bytes += bytes;
+    } else if (dy_arena_push(holes, sizeof(dy_hole))) { /* else it is free again when the graph is renewed */
+        memmove(hole + low + 1, hole + low, (n - low) * sizeof(dy_hole));
+        hole[low].at = at;
+        hole[low].bytes = bytes;
+    }
+    n = dy_n_holes(holes);
+    if (n && hole[n - 1].at + hole[n - 1].bytes == room->base + room->top) {
+        room->top = (size_t)(hole[n - 1].at - room->base);
+        holes->top -= sizeof(dy_hole);
+    }
+}
+
+/* Room for the values of a graph; NULL when full. */
+static inline void *dy_take_values(dy_graph *g, size_t bytes) {
+    return g->forward_only ? dy_fill_hole(&g->values, &g->holes, bytes) : dy_arena_alloc(&g->values, bytes);
+}
+
+/* Give back what `dy_take_values` gave last, when the top was `top`. */
+static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t top) {
+    if (g->forward_only)
+        dy_make_hole(&g->values, &g->holes, p, bytes);
+    else
+        g->values.top = top;
+}
+
+/* ---- who needs a node ---- */
+
+typedef struct {
+    void *holder;               /* the expression that refers to the node, borrowed; NULL: none */
+    uint32_t consumers;         /* arguments of nodes not computed that are this node */
+} dy_use;
+
+static inline dy_use *dy_uses(const dy_graph *g) { return (dy_use *)g->uses.base; }
+
+/* Free the value of a node. */
+static inline void dy_free_value(dy_graph *g, dy_node *x) {
+    if (x->batch != DY_NO_BATCH) {
+        dy_batch *batch = &dy_batches(g)[x->batch];
+        if (--batch->live == 0)
+            dy_make_hole(&g->values, &g->holes, batch->y, batch->bytes);
+    } else if (x->val) {
+        size_t n = dy_total(&x->dim);
+        dy_make_hole(&g->values, &g->holes, x->val, (n ? n : 1) * sizeof(float));
+    }
+    x->val = NULL;
+}
+
+/* Drop node i if nobody needs it, and then what only it needed. */
+static inline void dy_drop_unneeded(dy_graph *g, uint32_t i) {
+    dy_use *uses = dy_uses(g);
+    uint8_t *state = dy_state(g);
+    uint32_t waiting = DY_NO_BATCH;             /* nodes to drop, linked through `batch` */
+    for (;;) {
+        if (!uses[i].consumers && !uses[i].holder && !(state[i] & (DY_DROPPED | DY_SHARED))) {
+            dy_node *x = &dy_nodes(g)[i];
+            int computed = state[i] & DY_COMPUTED;
+            dy_free_value(g, x);
+            state[i] |= DY_DROPPED;
+            x->batch = DY_NO_BATCH;
+            if (!computed && x->nargs) {
+                x->batch = waiting;
+                waiting = i;
+            }
+        }
+        /* The next argument of a dropped node; its count falls as they are gone through. */
+        for (;;) {
+            if (waiting == DY_NO_BATCH)
+                return;
+            dy_node *x = &dy_nodes(g)[waiting];
+            if (x->nargs) {
+                i = dy_args(g, x)[--x->nargs];
+                uses[i].consumers--;
+                break;
+            }
+            uint32_t next = x->batch;
+            x->batch = DY_NO_BATCH;
+            waiting = next;
+        }
+    }
+}
+
+/* The nodes of a batch have been computed: they need their arguments no more. */
+static inline void dy_release_arguments(dy_graph *g, const dy_batch *batch) {
+    for (uint32_t j = 0; j < batch->count; j++) {
+        const dy_node *x = &dy_nodes(g)[dy_order(g)[batch->first + j]];
+        for (uint32_t k = 0; k < x->nargs; k++) {
+            uint32_t arg = dy_args(g, x)[k];
+            dy_uses(g)[arg].consumers--;
+            dy_drop_unneeded(g, arg);
+        }
+    }
+}
+
+#endif
