@@ -611,7 +611,8 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const N
     return "\n".join(lines)
 
 
-cdef inline Expression wrap(Graph* g, uint32_t index):
+cdef Expression wrap(Graph* g, uint32_t index):
+    """A node as an expression."""
     cdef Expression y = Expression.__new__(Expression)
     y.version = g.version
     y.slot = g.slot
