@@ -81,7 +81,7 @@ class Parser:
 
     def parse(self, words: list[list[str]], tags: list[list[str]]) -> trees.Parses:
         """Return the heads and the relations of sentences."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
         states = [self.read(*sentence) for sentence in zip(words, tags)]
         scores = [self.arcs(matrix) for matrix in states]

@@ -104,7 +104,7 @@ def predict_manual(network: MLP | CNN, images: np.ndarray) -> np.ndarray:
 def accuracy(network: MLP | CNN, data: Digits, size: int, predict) -> float:
     right = 0
     for images, labels in minibatches(data, size):
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         right += int((predict(network, images) == labels).sum())
     return right / len(data[1])
 

@@ -65,7 +65,7 @@ class Recognizer(tagger.Tagger):
 
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:
         """Return the best sequence of tags for each sentence."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         spellings: dict[str, dy.Expression] = {}
         found = [dy.concatenate_cols(self.scores(words, spellings)) if words else None for words in sentences]
         if any(sentences):

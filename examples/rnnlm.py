@@ -120,7 +120,7 @@ class LanguageModel:
 
     def sample(self, rng: random.Random, longest: int = 60) -> list[str]:
         """Draw a sentence: each token is drawn from the distribution that the network gives, and is its next input."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         tokens: list[str] = []
         state, token = self.start(training=False), END
         while len(tokens) < longest:
@@ -151,7 +151,7 @@ def perplexity(model: LanguageModel, sentences: list[list[int]], args: argparse.
     loss_of = model.loss_auto if args.batching == "auto" else model.loss_manual
     total = 0.0
     for batch in minibatches(sentences, args.batch):
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         total += loss_of(batch, training=False).scalar_value()
     return math.exp(total / sum(map(len, sentences)))
 

@@ -117,7 +117,7 @@ class Inflector:
 
     def greedy(self, sources: list[list[str]]) -> list[str]:
         """Take the best letter at each step.  All words go on in step, so that they can be batched."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         encoded, states = zip(*map(self.encode, sources))
         found = [Hypothesis([], 0.0, state) for state in states]
         running = list(range(len(sources)))
@@ -135,7 +135,7 @@ class Inflector:
 
     def beam(self, source: list[str], width: int) -> str:
         """Keep the `width` most probable beginnings at each step; return the most probable whole word."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         encoded, state = self.encode(source)
         beginnings = [Hypothesis([], 0.0, state)]
         ended: list[Hypothesis] = []

@@ -96,7 +96,7 @@ class Tagger:
 
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:
         """Return the best tag of each word."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         spellings: dict[str, dy.Expression] = {}
         scores = [self.scores(words, spellings) for words in sentences]
         if any(scores):

@@ -58,7 +58,7 @@ class Parser:
 
     def parse(self, words: list[list[str]], tags: list[list[str]]) -> trees.Parses:
         """Return the heads and the relations of sentences."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
         states = [self.start(*sentence) for sentence in zip(words, tags)]
         return arc_standard.parse_together(dy, states, self.actions)

@@ -118,7 +118,7 @@ class Sentiment:
 
     def labels(self, trees: list[Tree]) -> list[list[int]]:
         """Return the best label of each node."""
-        dy.renew_cg()
+        dy.renew_cg(forward_only=True)
         found = [self.scores(tree) for tree in trees]
         dy.forward([scores for tree in found for scores in tree])  # all at once, so that it can be batched
         return [[int(scores.npvalue().argmax()) for scores in tree] for tree in found]

@@ -136,6 +136,18 @@ cdef struct Extra:
     uint8_t state
     float* val
 
+cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                       Extra* extra) except? 0xFFFFFFFF
+cdef Expression wrap(Graph* g, uint32_t index)
+
+
+cdef inline uint32_t number_in(Graph* g, Expression x) except? 0xFFFFFFFF:
+    """The number of an expression in the current graph `g`."""
+    if x.version != g.version:
+        x.enter()
+    return x.index
+
+
 cdef Expression apply1(const Op* op, object x)
 cdef Expression apply2(const Op* op, object a, object b)
 cdef Expression apply1x(const Op* op, object x, Extra* extra)
@@ -144,7 +156,6 @@ cdef Expression apply(const Op* op, object xs, Extra* extra)
 cdef Expression expression(object x, str function, str name)
 cdef list sequence(object xs, const char* function)
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
-cdef Expression wrap(Graph* g, uint32_t index)
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef Graph* current_graph() except NULL
 cdef ComputationGraph current()

@@ -59,7 +59,7 @@ ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
 
 cdef enum:
     MAX_GRAPHS = 65536
-    MOST_DIMS_ON_STACK = 8
+    MOST_ON_STACK = 8
 
 # The version of a graph while it runs without the GIL: no expression has it.
 cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
@@ -468,20 +468,33 @@ cdef list list_of(const float* v, size_t n):
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  Nothing is changed when an error is raised."""
-    cdef const Dim* few[MOST_DIMS_ON_STACK]
+    cdef const Dim* few[MOST_ON_STACK]
     cdef const Dim** many
-    cdef Dim y
-    if n <= MOST_DIMS_ON_STACK:
-        shape_node(g, op, args, n, extra, few, &y)
+    cdef Dim* y = room_for_node(g)
+    if n <= MOST_ON_STACK:
+        shape_node(g, op, args, n, extra, few, y)
     else:
         many = <const Dim**>malloc(n * sizeof(void*))
         if many == NULL:
             raise MemoryError(f"{op.name.decode()}: {n} arguments")
         try:
-            shape_node(g, op, args, n, extra, many, &y)
+            shape_node(g, op, args, n, extra, many, y)
         finally:
             free(many)
-    return append(g, op, args, n, extra, &y)
+    return append(g, op, args, n, extra)
+
+
+cdef inline Dim* room_for_node(Graph* g) except NULL:
+    """Where the shape of the next node stands.  It is written there by the rule of its op:
+    a copy, right after it was written in small pieces, would wait for them."""
+    cdef Node* node
+    if g.version == RUNNING:
+        raise_running()
+    node = <Node*>arena_push(&g.nodes, sizeof(Node))
+    if node == NULL:
+        out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
+    g.nodes.top -= sizeof(Node)                     # `append` takes the room
+    return &node.dim
 
 
 cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
@@ -530,13 +543,12 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
     raise kind(explain(op, reason, args, n, nodes_of(g), g))
 
 
-cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
-                     const Dim* y) except? 0xFFFFFFFF:
-    if g.version == RUNNING:
-        raise_running()
+cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                     Extra* extra) except? 0xFFFFFFFF:
+    """Make a node of the room whose shape has been written."""
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
-    cdef Node* node = <Node*>arena_push(&g.nodes, sizeof(Node))
+    cdef Node* node = nodes_of(g) + g.n_nodes
     cdef uint8_t* state = <uint8_t*>arena_push(&g.state, 1)
     cdef Use* use = <Use*>arena_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
     cdef uint32_t* own_args
@@ -549,15 +561,15 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
         own_args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
     if op.random:
         item_count = 1
-        n_items = y.bd
+        n_items = node.dim.bd
     elif extra != NULL and extra.n_items:
         item_count = extra.item_count
         n_items = extra.n_items
         if n_items == item_count:                   # one for all of the batch
-            n_items *= y.bd
+            n_items *= node.dim.bd
     if n_items:
         items = <uint32_t*>arena_push(&g.items, n_items * sizeof(uint32_t))
-    if (node == NULL or state == NULL or own_args == NULL or (n_items and items == NULL)
+    if (state == NULL or own_args == NULL or (n_items and items == NULL)
             or (g.forward_only and use == NULL)):
         take_back(g, nodes_top, args_top, items_top)
         out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
@@ -566,7 +578,6 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
     node.nargs = n
     node.args = <uint32_t>(args_top // sizeof(uint32_t))
     node.items = <uint32_t>(items_top // sizeof(uint32_t))
-    node.dim = y[0]
     node.batch = NO_BATCH
     node.val = NULL
     if own_args != args:
@@ -597,12 +608,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n, E
             uses_of(g)[own_args[i]].consumers += 1
     i = g.n_nodes
     g.n_nodes += 1
+    g.nodes.top += sizeof(Node)
     if g.immediate and not state[0] & COMPUTED:
         try:
             the_engine.forward(g, &i, 1, 0)
         except (MemoryError, ValueError):
-            if use != NULL:
-                drop_unneeded(g, i)
             g.n_nodes -= 1
             take_back(g, nodes_top, args_top, items_top)
             raise
@@ -645,7 +655,7 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const N
 
 
 cdef Expression wrap(Graph* g, uint32_t index):
-    """The expression of a node."""
+    """A node as an expression."""
     cdef Expression y
     if g.forward_only:
         if uses_of(g)[index].holder != NULL:
@@ -660,13 +670,14 @@ cdef Expression wrap(Graph* g, uint32_t index):
     return y
 
 
-cdef inline Expression argument(const Op* op, uint32_t i, object x):
-    """x as an expression of the current graph, or an error that names op and argument."""
+cdef inline uint32_t argument(Graph** g, const Op* op, uint32_t i, object x) except? 0xFFFFFFFF:
+    """The number of x in the current graph `g`, or an error that names op and argument."""
     if not isinstance(x, Expression):
         raise_type(op, i, x)
-    if dy_current == NULL or (<Expression>x).version != dy_current.version:
+    if g[0] == NULL or (<Expression>x).version != g[0].version:
         (<Expression>x).enter()
-    return <Expression>x
+        g[0] = dy_current                           # it may be the first of the thread
+    return (<Expression>x).index
 
 
 cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
@@ -698,8 +709,9 @@ cdef list sequence(object xs, const char* function):
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
     """The node op(x), in the current graph."""
-    cdef Expression a = argument(op, 0, x)
-    return wrap(dy_current, add_node(dy_current, op, &a.index, 1, extra))
+    cdef Graph* g = dy_current                      # once: finding what a thread has costs
+    cdef uint32_t a = argument(&g, op, 0, x)
+    return wrap(g, add_node(g, op, &a, 1, extra))
 
 
 cdef Expression apply1(const Op* op, object x):
@@ -708,10 +720,11 @@ cdef Expression apply1(const Op* op, object x):
 
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
     """The node op(a, b), in the current graph."""
+    cdef Graph* g = dy_current
     cdef uint32_t args[2]
-    args[0] = argument(op, 0, a).index
-    args[1] = argument(op, 1, b).index
-    return wrap(dy_current, add_node(dy_current, op, args, 2, extra))
+    args[0] = argument(&g, op, 0, a)
+    args[1] = argument(&g, op, 1, b)
+    return wrap(g, add_node(g, op, args, 2, extra))
 
 
 cdef Expression apply2(const Op* op, object a, object b):
@@ -721,22 +734,24 @@ cdef Expression apply2(const Op* op, object a, object b):
 cdef Expression apply(const Op* op, object xs, Extra* extra):
     """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
     cdef Graph* g = current_graph()
-    cdef list arguments = sequence(xs, op.name)
+    cdef list arguments = <list>xs if type(xs) is list else sequence(xs, op.name)
+    cdef uint32_t few[MOST_ON_STACK]
+    cdef uint32_t* args = few
     cdef uint32_t n = len(arguments)
     cdef uint32_t i
     cdef size_t top
     if n == 0:
         raise ValueError(f"{op.name.decode()}: the list of arguments is empty")
+    if n <= MOST_ON_STACK:
+        for i in range(n):
+            few[i] = argument(&g, op, i, arguments[i])
+        return wrap(g, add_node(g, op, few, n, extra))
     # First all that may add nodes of their own (parameters), then the list in
     # its final place: it costs no allocation.
     for i in range(n):
-        x = arguments[i]
-        if not isinstance(x, Expression):
-            raise_type(op, i, x)
-        if (<Expression>x).version != g.version:
-            (<Expression>x).enter()
+        argument(&g, op, i, arguments[i])
     top = g.args.top
-    cdef uint32_t* args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
+    args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
     if args == NULL:
         out_of_memory(&g.args, f"{n} arguments of {op.name.decode()}", n * sizeof(uint32_t))
     for i in range(n):
@@ -747,7 +762,9 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
 
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
     """A node without arguments and of a given shape, in the current graph."""
-    return append(current_graph(), op, NULL, 0, extra, dim)
+    cdef Graph* g = current_graph()
+    room_for_node(g)[0] = dim[0]
+    return append(g, op, NULL, 0, extra)
 
 
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
@@ -981,7 +998,8 @@ cdef class ComputationGraph:
             autobatching: see the class; the global setting when None.
             forward_only: there will be no backward.  A value is dropped, and its
                 memory used again, when no expression refers to it and all that
-                it is an argument of has been computed.
+                it is an argument of has been computed.  Has no effect on a graph
+                that computes each node when it is made.
         """
         global renewals
         cdef int i
@@ -1003,7 +1021,7 @@ cdef class ComputationGraph:
         g.backward_from = -1
         g.immediate = bool(immediate_compute)
         g.check_validity = bool(check_validity)
-        g.forward_only = bool(forward_only)
+        g.forward_only = forward_only and not immediate_compute
         g.compact_at = LEAST_TO_COMPACT
         for i in range(GRAPH_ARENAS):
             arena_rewind(&g.arenas[i], 0)
@@ -1011,7 +1029,7 @@ cdef class ComputationGraph:
         self.leaves.clear()
         self.checkpoints = []
         self.reverts = []
-        if forward_only:
+        if g.forward_only:
             # When memory is short, the list of what is free must not be what there is no room for.
             if arena_push(&g.holes, 1) == NULL:
                 out_of_memory(&g.holes, "the list of free memory", 1)

@@ -6,6 +6,7 @@ import weakref
 
 import numpy as np
 
+from cpython.long cimport PyLong_AsLongAndOverflow
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
@@ -344,7 +345,8 @@ cdef class LookupParameters(_Stored):
         return self.p.rows
 
     def __getitem__(self, index):
-        return lookup(self, index)
+        self.check_open()
+        return _row(self, index, True)
 
     def __iter__(self):
         for i in range(len(self)):
@@ -425,8 +427,13 @@ cdef class LookupParameters(_Stored):
 
 cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
     """The row as a number that is in range, or a clear error."""
-    if not isinstance(row, int) and not isinstance(row, numbers.Integral) and not (  # int first: that is faster
-            isinstance(row, numbers.Real) and row == int(row)):
+    cdef int overflows = 0
+    cdef long quick
+    if type(row) is int:
+        quick = PyLong_AsLongAndOverflow(row, &overflows)
+        if not overflows and 0 <= quick < table.p.rows:
+            return <uint32_t>quick
+    elif not isinstance(row, numbers.Integral) and not (isinstance(row, numbers.Real) and row == int(row)):
         raise TypeError(f"{op}: index {row!r} of {table.full_name} must be a whole number")
     r = int(row)
     if not 0 <= r < table.p.rows:
@@ -456,12 +463,15 @@ def lookup(p, index=0, update=True):
     Raises:
         IndexError: there is no such row.
     """
-    cdef LookupParameters t = as_table(p, "lookup")
+    return _row(as_table(p, "lookup"), index, update)
+
+
+cdef Expression _row(LookupParameters table, object index, bint update):
     cdef uint32_t r
-    if not isinstance(index, int) and isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
+    if type(index) is not int and isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
-    r = checked_row(t, index, "lookup")
-    return _lookup(t, &r, 1, update)
+    r = checked_row(table, index, "lookup")
+    return _lookup(table, &r, 1, update)
 
 
 def lookup_batch(p, indices, update=True):

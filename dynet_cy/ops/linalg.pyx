@@ -14,13 +14,18 @@ from dynet_cy.ops.registry cimport SHARE, Factors, Op, Shapes, register, same_di
 from dynet_cy.ops.registry import DimensionError
 
 
-cdef int product_dim(const Dim* a, const Dim* b, Dim* y, str left, str right) except -1:
-    """Shape of a b: y is a vector where b is one."""
+cdef str factor(int i):
+    """What an error calls a factor: by its place in the list of a sum, -2 and -1 in a product."""
+    return "a" if i == -2 else "b" if i == -1 else f"xs[{i}]"
+
+
+cdef int product_dim(const Dim* a, const Dim* b, Dim* y, int i) except -1:
+    """Shape of a b, the factors i and i + 1: y is a vector where b is one."""
     if a.nd > 2 or b.nd > 2:
-        raise DimensionError(f"{left} and {right} must be matrices or vectors")
+        raise DimensionError(f"{factor(i)} and {factor(i + 1)} must be matrices or vectors")
     if axis_of(a, 1) != axis_of(b, 0):
         raise DimensionError(
-            f"{left} has {axis_of(a, 1)} columns but {right} has {axis_of(b, 0)} rows")
+            f"{factor(i)} has {axis_of(a, 1)} columns but {factor(i + 1)} has {axis_of(b, 0)} rows")
     y.nd = 2 if b.nd == 2 else 1
     y.d[0] = axis_of(a, 0)
     y.d[1] = axis_of(b, 1)
@@ -78,7 +83,7 @@ cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* d
 # ---- matmul: y = a b ---------------------------------------------------------
 
 cdef int matmul_dim(const Shapes* s, Dim* y) except -1:
-    return product_dim(s.x[0], s.x[1], y, "a", "b")
+    return product_dim(s.x[0], s.x[1], y, -2)
 
 
 cdef void matmul_forward(const Call* c) noexcept nogil:
@@ -126,7 +131,7 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     matrix_of(s.x[0], y)
     for i in range(1, s.n, 2):
         matrix_of(s.x[i + 1], &x)
-        product_dim(s.x[i], &x, &wx, f"xs[{i - 1}]", f"xs[{i}]")
+        product_dim(s.x[i], &x, &wx, <int>i - 1)
         if i == 1 and axis_of(&wx, 0) == axis_of(y, 0) and axis_of(y, 1) == 1:
             y.nd = wx.nd                                # a vector b serves for all columns
             y.d[1] = wx.d[1]

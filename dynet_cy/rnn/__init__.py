@@ -12,7 +12,8 @@ from dynet_cy.rnn.lstm import (
     VanillaLSTMBuilder,
 )
 from dynet_cy.rnn.simple import SimpleRNNBuilder
-from dynet_cy.rnn.state import RNNState, StackedRNNState
+from dynet_cy.rnn.stacked import StackedRNNState
+from dynet_cy.rnn.state import RNNState
 
 __all__ = [
     "BiRNNBuilder",

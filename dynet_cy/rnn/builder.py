@@ -9,26 +9,10 @@ from typing import Any, ClassVar, Optional, TypeVar
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import inputVector, random_bernoulli
-from dynet_cy.rnn.state import RNNState
+from dynet_cy.rnn.state import Binding, RNNState, Steps
 
 Masks = list[tuple[Optional[Expression], ...]]
 Builder = TypeVar("Builder", bound="_RNNBuilder")
-
-
-class _Binding:
-    """A builder's parameters in one graph. States refer to it, so that several graphs do not get mixed up."""
-
-    __slots__ = ("builder", "exprs", "mask_batch", "mask_rates", "masks", "params", "start", "version")
-
-    def __init__(self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]]) -> None:
-        self.builder = builder
-        self.version = version
-        self.exprs = exprs  # as get_parameter_expressions returns them
-        self.params: list[Any] = exprs  # as the builder's _cell wants them: one item a layer
-        self.masks: Masks | None = None
-        self.mask_rates: tuple[float, ...] = ()
-        self.mask_batch = 0
-        self.start = RNNState(self, None, None, None, None, 0)
 
 
 class _RNNBuilder:
@@ -55,7 +39,7 @@ class _RNNBuilder:
     _collection_name: ClassVar[str]
     _has_cells: ClassVar[bool] = False
 
-    _binding: _Binding | None = None
+    _binding: Binding | None = None
 
     def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
         name = type(self).__name__
@@ -68,6 +52,7 @@ class _RNNBuilder:
         self._collection = model.add_subcollection(self._collection_name)
         self._rates: tuple[float, ...] = (0.0,)
         self._dropping = False
+        self._plain = True
         self._parameters = [
             self._add_layer(model, self.hidden_dim if layer else self.input_dim) for layer in range(self.layers)
         ]
@@ -89,8 +74,12 @@ class _RNNBuilder:
         """One step of one layer: the new h and c. None for h or c stands for zeros."""
         raise NotImplementedError
 
-    def _bind_params(self, binding: _Binding, update: bool) -> None:
+    def _bind_params(self, binding: Binding, update: bool) -> None:
         """Make `binding.params` where that is more than the expressions of the parameters."""
+
+    def _make_steps(self, binding: Binding) -> Steps | None:
+        """The steps of a network that can be made without its `_cell`."""
+        return None
 
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         """The length and the dropout rate of each mask of a layer."""
@@ -143,10 +132,11 @@ class _RNNBuilder:
         start = self.initial_state(None, update)
         return self._set_s(start, [inputVector(vec) for vec in vecs], "initial_state_from_raw_vectors", "vecs")
 
-    def _bind(self, update: bool) -> _Binding:
+    def _bind(self, update: bool) -> Binding:
         exprs = [[p.expr(update) for p in layer] for layer in self._parameters]
-        binding = _Binding(self, cg_version(), exprs)
+        binding = Binding(self, cg_version(), exprs)
         self._bind_params(binding, update)
+        binding.steps = self._make_steps(binding)
         self._binding = binding
         return binding
 
@@ -211,7 +201,9 @@ class _RNNBuilder:
             if cell_state is not None:
                 new_c.append(cell_state)
         out = self._output(x) if self._dropping else x
-        return RNNState(binding, state, tuple(new_h), tuple(new_c) if new_c else None, out, 0)
+        hs, cs = tuple(new_h), tuple(new_c) if new_c else None
+        batch = 0 if binding.steps is None else self._batch_of(hs if cs is None else hs + cs)
+        return RNNState(binding, state, hs, cs, out, batch)
 
     def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
         # Layer by layer: when _run_layer starts, all inputs of the layer are there, and their products with the input
@@ -220,14 +212,23 @@ class _RNNBuilder:
         masks = self._masks(binding, 1) if self._dropping else None
         h, c = state._h, state._c
         for layer, params in enumerate(binding.params):
-            xs = self._run_layer(
-                params,
-                None if masks is None else masks[layer],
-                xs,
-                None if h is None else h[layer],
-                None if c is None else c[layer],
-            )
+            h_start = None if h is None else h[layer]
+            c_start = None if c is None else c[layer]
+            quick = self._run_steps(binding.steps, layer, params, xs, h_start)
+            xs = quick or self._run_layer(params, None if masks is None else masks[layer], xs, h_start, c_start)
         return [self._output(x) for x in xs] if self._dropping else xs
+
+    def _run_steps(
+        self, steps: Steps | None, layer: int, params: Any, xs: list[Expression], h: Expression | None
+    ) -> list[Expression] | None:
+        """`_run_layer` of a network without cells by `steps`; None if they do not fit."""
+        if steps is None or not self._plain:
+            return None
+        if h is not None:
+            return steps.run(layer, xs, h, None)
+        first, _ = self._cell(params, None, xs[0], None, None)
+        rest = steps.run(layer, xs[1:], first, None)
+        return None if rest is None else [first, *rest]
 
     def _run_layer(
         self,
@@ -265,8 +266,13 @@ class _RNNBuilder:
     def _set_rates(self, rates: tuple[float, ...]) -> None:
         self._rates = rates
         self._dropping = any(rates)
+        self._note_plain()
 
-    def _masks(self, binding: _Binding, batch_size: int) -> Masks:
+    def _note_plain(self) -> None:
+        """Note in `_plain` whether steps are those of `binding.steps`, for which options have no place."""
+        self._plain = not self._dropping
+
+    def _masks(self, binding: Binding, batch_size: int) -> Masks:
         """The masks of the layers in a graph. Drawn when first needed, and again when the rates have changed."""
         masks = binding.masks
         if (
@@ -277,7 +283,7 @@ class _RNNBuilder:
             masks = self._draw_masks(binding, batch_size)
         return masks
 
-    def _draw_masks(self, binding: _Binding, batch_size: int) -> Masks:
+    def _draw_masks(self, binding: Binding, batch_size: int) -> Masks:
         masks = [
             tuple(
                 dropout_mask(n, p, batch_size) for n, p in self._mask_shapes(self.hidden_dim if i else self.input_dim)

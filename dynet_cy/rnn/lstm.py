@@ -25,8 +25,8 @@ from dynet_cy.ops.api import (
     vanilla_lstm_h,
     zeros,
 )
-from dynet_cy.rnn.builder import _Binding, _RNNBuilder, rate
-from dynet_cy.rnn.state import RNNState
+from dynet_cy.rnn.builder import _RNNBuilder, rate
+from dynet_cy.rnn.state import Binding, RNNState, Steps
 
 __all__ = [
     "CompactVanillaLSTMBuilder",
@@ -60,16 +60,6 @@ _StackedCell = Callable[
     ],
     tuple[Expression, Expression],
 ]
-
-
-def _fused(
-    w_x: Expression, w_h: Expression, b: Expression, x: Expression, h: Expression, c: Expression
-) -> tuple[Expression, Expression]:
-    """One step of one layer, in four nodes."""
-    # The products with the inputs need no step before: batched, they are one product for all steps.
-    gates = vanilla_lstm_gates_projected(affine_transform([b, w_x, x]), h, w_h)
-    c = vanilla_lstm_c(c, gates)
-    return vanilla_lstm_h(c, gates), c
 
 
 class _StackedGates(_RNNBuilder):
@@ -122,7 +112,7 @@ class _StackedGates(_RNNBuilder):
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])
 
-    def _bind_params(self, binding: _Binding, update: bool) -> None:
+    def _bind_params(self, binding: Binding, update: bool) -> None:
         n = self.hidden_dim
         # Without fused gates (ln_lstm) nothing else adds the forget bias.
         extra = self.forget_bias if self.ln_lstm else self.forget_bias - 1.0
@@ -138,8 +128,6 @@ class _StackedGates(_RNNBuilder):
     def _step(self, state: RNNState, x: Expression) -> RNNState:
         binding = state._binding
         shape, batch = x.dim()
-        if batch == state._batch and len(shape) == 1 and state._h and state._c and self._is_plain():
-            return self._plain_step(state, x)
         masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
         fused = self._fits(state, len(shape), batch, masks is not None)
         if fused:
@@ -156,40 +144,42 @@ class _StackedGates(_RNNBuilder):
         hs, cs = tuple(new_h), tuple(new_c)
         return RNNState(binding, state, hs, cs, x, batch if fused else self._batch_of(hs + cs))
 
-    def _is_plain(self) -> bool:
-        return not (self._dropping or self.ln_lstm or self.weightnoise_std)
+    def _note_plain(self) -> None:
+        self._plain = not (self._dropping or self.weightnoise_std)
 
-    def _plain_step(self, state: RNNState, x: Expression) -> RNNState:
-        """`_step` without its choices, for vectors of one batch size: programs that go step by step wait for it."""
-        assert state._h is not None
-        assert state._c is not None
-        hs = []
-        cs = []
-        for (w_x, w_h, b, _), h, c in zip(state._binding.params, state._h, state._c):
-            x, new_c = _fused(w_x, w_h, b, x, h, c)
-            hs.append(x)
-            cs.append(new_c)
-        return RNNState(state._binding, state, tuple(hs), tuple(cs), x, state._batch)
+    def _make_steps(self, binding: Binding) -> Steps | None:
+        return None if self.ln_lstm else Steps(self, "lstm", [tuple(layer[:3]) for layer in binding.params])
 
     def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
         binding = state._binding
-        dims = [x.dim() for x in xs]
-        shape, batch = dims[0]
+        shape, batch = xs[0].dim()
         masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
-        if dims.count(dims[0]) < len(dims) or not self._fits(state, len(shape), batch, masks is not None):
-            return [after._out for after in state.add_inputs(xs) if after._out is not None]
+        if not self._fits(state, len(shape), batch, masks is not None):
+            return self._one_by_one(state, xs)
         cell, h, c = self._start(state, batch)
+        quick = binding.steps if self._plain else None
+        if quick is None and any(x.dim() != (shape, batch) for x in xs):
+            return self._one_by_one(state, xs)
         # Layer by layer: here all inputs of a layer are known before its first step.
         for i, params in enumerate(binding.params):
             mask = NO_MASKS if masks is None else masks[i]
             h_t = None if h is None else h[i]
             c_t = None if c is None else c[i]
+            if quick is not None and h_t is not None:
+                made = quick.run(i, xs, h_t, c_t)
+                if made is None:
+                    return self._one_by_one(state, xs)
+                xs = made
+                continue
             out: list[Expression] = []
             for x in xs:
                 h_t, c_t = cell(params, mask, x, h_t, c_t)
                 out.append(h_t)
             xs = out
         return xs
+
+    def _one_by_one(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
+        return [after._out for after in state.add_inputs(xs) if after._out is not None]
 
     def _start(
         self, state: RNNState, batch: int
@@ -220,7 +210,11 @@ class _StackedGates(_RNNBuilder):
         assert h is not None
         assert c is not None
         w_x, w_h, b, _ = self._noisy(params) if self.weightnoise_std else params
-        return _fused(w_x, w_h, b, masked(x, masks[0]), masked(h, masks[1]), c)
+        # The products with the inputs need no step before: batched, they are one product for all steps.
+        projected = affine_transform([b, w_x, masked(x, masks[0])])
+        gates = vanilla_lstm_gates_projected(projected, masked(h, masks[1]), w_h)
+        c = vanilla_lstm_c(c, gates)
+        return vanilla_lstm_h(c, gates), c
 
     def _norm_cell(
         self,
@@ -394,7 +388,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         self._weight_masks.append(masks)
         return super()._bias(rows)
 
-    def _bind_params(self, binding: _Binding, update: bool) -> None:
+    def _bind_params(self, binding: Binding, update: bool) -> None:
         super()._bind_params(binding, update)
         binding.params = [
             layer._replace(w_x=cmult(layer.w_x, mask_x.expr()), w_h=cmult(layer.w_h, mask_h.expr()))
@@ -465,6 +459,7 @@ class CompactVanillaLSTMBuilder(_StackedGates):
                 f"{type(self).__name__}.set_weightnoise: argument std: expected a number of at least 0, got {std}"
             )
         self.weightnoise_std = float(std)
+        self._note_plain()
 
 
 class CoupledLSTMBuilder(_RNNBuilder):

@@ -9,6 +9,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import affine_transform, cmult, tanh
 from dynet_cy.rnn.builder import _RNNBuilder, rate
+from dynet_cy.rnn.state import Binding, Steps
 
 __all__ = ["SimpleRNNBuilder"]
 
@@ -65,6 +66,9 @@ class SimpleRNNBuilder(_RNNBuilder):
         n = self.hidden_dim
         return [self._matrix(n, input_dim), self._matrix(n, n), self._bias(n)]
 
+    def _make_steps(self, binding: Binding) -> Steps:
+        return Steps(self, "simple", [(w_x, w_h, b) for w_x, w_h, b in binding.exprs])
+
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])
 
@@ -83,6 +87,5 @@ class SimpleRNNBuilder(_RNNBuilder):
                 x = cmult(x, mask_x)
             if mask_h is not None and h is not None:
                 h = cmult(h, mask_h)
-        if h is None:
-            return tanh(affine_transform([b, w_x, x])), None
-        return tanh(affine_transform([b, w_x, x, w_h, h])), None
+        projected = affine_transform([b, w_x, x])
+        return tanh(projected if h is None else affine_transform([projected, w_h, h])), None

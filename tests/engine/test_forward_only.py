@@ -11,6 +11,7 @@ import dynet_cy as dy
 from dynet_cy.graph.graph import _ForwardExpression
 from dynet_cy.graph.nodes import expression, nodes
 from dynet_cy.memory import arena
+from dynet_cy.rnn.stacked import StackedRNNState
 
 MIB = 1 << 20
 
@@ -270,3 +271,46 @@ def test_check_validity() -> None:
     with pytest.raises(ValueError, match="not finite"):
         y.value()
     assert dy.exp(x).value() == pytest.approx([1, np.e])
+
+
+@pytest.mark.parametrize("builder", [dy.LSTMBuilder, dy.GRUBuilder], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("stacked", [False, True], ids=["one", "stacked"])
+def test_states_keep_no_predecessors(builder, stacked: bool) -> None:
+    builder = builder(2, 8, 8, dy.ParameterCollection())
+    dy.renew_cg(forward_only=True)
+    x = dy.inputVector(np.ones(8))
+    state = StackedRNNState([builder.initial_state()]) if stacked else builder.initial_state()
+    first = state.add_input(x)
+    state = first
+    for _ in range(5):
+        state = state.add_input(x)
+    with pytest.raises(RuntimeError, match="the program has to keep the states"):
+        state.prev()
+    assert first.add_input(x).prev() is first
+
+
+def test_decoding_without_end() -> None:
+    """A decoder that feeds what it says to itself, in one graph."""
+    model = dy.ParameterCollection()
+    builder = dy.LSTMBuilder(1, 32, 64, model)
+    w, b = model.add_parameters((2000, 64)), model.add_parameters(2000)
+    table = model.add_lookup_parameters((2000, 32))
+    graph = dy.ComputationGraph()
+    with graph:
+        graph.renew(forward_only=True)
+        state = builder.initial_state()
+        word, said, used = 0, [], 0
+        for step in range(3000):
+            state = state.add_input(table[word])
+            word = int(np.argmax(dy.log_softmax(dy.affine_transform([b, w, state.output()])).npvalue()))
+            said.append(word)
+            if step == 1000:
+                used = arena.used_bytes()
+        assert arena.used_bytes() == used
+    dy.renew_cg()
+    state = builder.initial_state()
+    word = 0
+    for i in range(50):
+        state = state.add_input(table[word])
+        word = int(np.argmax((w * state.output() + b).npvalue()))
+        assert word == said[i]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from rnn_reference import HIDDEN, INPUT, KINDS, batched, make, random_inputs, random_state
@@ -205,6 +207,67 @@ def test_reverted_parameters_are_put_into_the_graph_again():
             assert state.add_input(batched(dy, np.ones(INPUT))).output().npvalue().shape == (HIDDEN,)
             dy.cg_revert()
             dy.cg_checkpoint()
+
+
+def test_a_long_chain_of_states_is_freed():
+    # By prev, each holds the one before it: freeing them must not recurse.
+    builder, xs, _ = start("vanilla", 1)
+    state = builder.initial_state()
+    for _ in range(100_000):
+        state = state.add_input(xs[0])
+    del state
+
+
+class _Counting(dy.VanillaLSTMBuilder):
+    """A builder that somebody has derived."""
+
+    def initial_state(self, vecs=None, update=True):
+        self.count = getattr(self, "count", 0) + 1
+        return super().initial_state(vecs, update)
+
+
+def test_derived_builders():
+    builder = _Counting(1, INPUT, HIDDEN, dy.ParameterCollection())
+    dy.renew_cg()
+    x = batched(dy, np.ones(INPUT))
+    state = builder.initial_state().add_input(x).add_input(x)
+    assert isinstance(state, dy.RNNState)
+    assert builder.count == 1
+    assert state.b() is builder
+    with pytest.raises(TypeError):
+        pickle.dumps(state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_of_any_kind_agree(kind):
+    """Vectors of one batch size may take another way than what broadcasts, and options that come later count."""
+    builder, xs, _ = start(kind)
+    plain = builder.initial_state().add_inputs(xs)
+    wide = dy.concatenate_to_batch([xs[1]] * 3)
+    mixed = builder.initial_state().add_input(xs[0]).add_input(wide).add_input(xs[2])
+    for b in range(3):
+        np.testing.assert_allclose(
+            dy.pick_batch_elem(mixed.output(), b).npvalue(), plain[2].output().npvalue(), rtol=1e-5, atol=1e-6
+        )
+    outputs = builder.initial_state().transduce([xs[0], wide, xs[2]])
+    np.testing.assert_allclose(outputs[2].npvalue(), mixed.output().npvalue(), rtol=1e-5, atol=1e-6)
+    if kind != "fast":  # it drops nothing
+        builder.set_dropout(1.0)
+        dropped = plain[1].add_input(xs[2])
+        assert not np.allclose(dropped.output().npvalue(), plain[2].output().npvalue())
+        builder.disable_dropout()
+        again = plain[1].add_input(xs[2])
+        np.testing.assert_array_equal(again.output().npvalue(), plain[2].output().npvalue())
+
+
+def test_a_state_goes_on_after_a_revert():
+    for kind in KINDS:
+        builder, xs, _ = start(kind)
+        state = builder.initial_state().add_input(xs[0]).add_input(xs[1])
+        dy.cg_checkpoint()
+        expected = state.add_input(xs[2]).output().npvalue()
+        dy.cg_revert()
+        np.testing.assert_array_equal(state.add_input(xs[2]).output().npvalue(), expected)
 
 
 def test_stacked_states():

@@ -1,0 +1,67 @@
+"""Several recurrent networks, each on top of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dynet_cy.graph import Expression
+from dynet_cy.rnn.state import RNNState, predecessor, to_predecessor
+
+__all__ = ["StackedRNNState"]
+
+
+class StackedRNNState:
+    """States of several networks, each fed with the output of the one before.
+
+    Args:
+        states: one state a network, bottom first
+        prev: what `prev()` will return
+
+    Raises:
+        ValueError: no states
+    """
+
+    __slots__ = ("__weakref__", "_prev", "_states")
+
+    def __init__(self, states: Sequence[RNNState], prev: StackedRNNState | None = None) -> None:
+        self._states = tuple(states)
+        if not self._states:
+            raise ValueError("StackedRNNState: argument states: expected at least one state")
+        self._prev = to_predecessor(prev)
+
+    def add_input(self, x: Expression) -> StackedRNNState:
+        """The state after one more input to the bottom network."""
+        states: list[RNNState] = []
+        for state in self._states:
+            after = state.add_input(x)
+            states.append(after)
+            output = after.output()
+            assert output is not None
+            x = output
+        return StackedRNNState(states, self)
+
+    def add_inputs(self, xs: Iterable[Expression]) -> list[StackedRNNState]:
+        """The states after each of the inputs, added one after the other."""
+        states: list[StackedRNNState] = []
+        state = self
+        for x in xs:
+            state = state.add_input(x)
+            states.append(state)
+        return states
+
+    def output(self) -> Expression | None:
+        """The output of the top network."""
+        return self._states[-1].output()
+
+    def h(self) -> tuple[Expression, ...]:
+        """The hidden vectors of all networks, bottom first."""
+        return tuple(e for state in self._states for e in state.h())
+
+    def s(self) -> tuple[Expression, ...]:
+        """`s()` of the bottom network, then of the next, and so on."""
+        return tuple(e for state in self._states for e in state.s())
+
+    def prev(self) -> StackedRNNState | None:
+        """The state that this one was made from; None for the first. It has the error of `RNNState.prev`."""
+        state: StackedRNNState | None = predecessor(self._prev)
+        return state

@@ -1,0 +1,313 @@
+"""States of recurrent networks: what `initial_state()` of a builder returns and `add_input()` goes on from."""
+
+import weakref
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from dynet_cy.core.tensor cimport Dim
+from dynet_cy.graph.graph cimport Expression, Graph, current_graph, nodes_of, number_in, wrap
+from dynet_cy.ops.cells cimport Step, lstm_step, simple_step
+
+from dynet_cy.ops.inputs import zeros
+
+
+cdef class Binding:
+    """A builder's parameters in one graph.  States refer to it, so that several graphs do not get mixed up."""
+
+    cdef readonly object builder
+    cdef readonly object version
+    cdef readonly list exprs        # as get_parameter_expressions returns them
+    cdef public list params         # as the builder's _cell wants them: one item a layer
+    cdef public list masks
+    cdef public tuple mask_rates
+    cdef public int mask_batch
+    cdef public Steps steps         # None: the builder has to make each step
+    cdef readonly RNNState start
+
+    def __init__(self, builder, version, list exprs):
+        self.builder = builder
+        self.version = version
+        self.exprs = exprs
+        self.params = exprs
+        self.mask_rates = ()
+        self.start = RNNState(self, None, None, None, None, 0)
+
+
+cdef class Steps:
+    """The steps of a network whose layers are the same few nodes each, made without Python in between.
+
+    They need inputs and states that are vectors of one batch size.
+
+    Args:
+        builder: it has `_plain`, which says whether steps are these nodes alone at the time.
+        kind: "lstm" or "simple".
+        weights: those of each layer, in the order of the step in `ops/cells.pyx`.
+    """
+
+    cdef object builder
+    cdef Step make
+    cdef bint cells
+    cdef list weights
+    cdef uint32_t* numbers
+    cdef uint32_t layers
+    cdef uint32_t per_layer
+    cdef uint64_t version           # of the graph: the numbers hold in it
+
+    def __cinit__(self, builder, str kind, list weights):
+        cdef dict steps = {"lstm": LSTM, "simple": SIMPLE}
+        cdef int which = steps[kind]
+        self.builder = builder
+        self.make = lstm_step if which == LSTM else simple_step
+        self.cells = which == LSTM
+        self.layers = len(weights)
+        self.per_layer = len(weights[0])
+        self.weights = [w for layer in weights for w in layer]
+        self.numbers = <uint32_t*>malloc(len(self.weights) * sizeof(uint32_t))
+        if self.numbers == NULL:
+            raise MemoryError("the steps of a recurrent network")
+
+    def __dealloc__(self):
+        free(self.numbers)
+
+    cdef const uint32_t* layer(self, Graph* g, uint32_t i) except NULL:
+        """The weights of a layer in the current graph `g`."""
+        cdef uint32_t k
+        if self.version != g.version:
+            for k in range(<uint32_t>len(self.weights)):
+                self.numbers[k] = number_in(g, self.weights[k])
+            self.version = g.version
+        return self.numbers + i * self.per_layer
+
+    cdef RNNState after(self, RNNState state, object x):
+        """The state after an input; None where it takes more than these nodes."""
+        cdef Graph* g
+        cdef const Dim* dim
+        cdef uint32_t i, at, h, c = 0
+        cdef list hs, cs = None
+        cdef RNNState made
+        if state._batch == 0 or not isinstance(x, Expression) or not self.builder._plain:
+            return None
+        g = current_graph()
+        at = number_in(g, x)
+        dim = &nodes_of(g)[at].dim
+        if dim.nd != 1 or dim.bd != state._batch or state._h is None or (self.cells and state._c is None):
+            return None
+        hs = []
+        if self.cells:
+            cs = []
+        for i in range(self.layers):
+            h = number_in(g, state._h[i])
+            if self.cells:
+                c = number_in(g, state._c[i])
+            self.make(g, self.layer(g, i), at, &h, &c)
+            at = h
+            hs.append(wrap(g, h))
+            if self.cells:
+                cs.append(wrap(g, c))
+        made = RNNState.__new__(RNNState)
+        made._binding = state._binding
+        made._prev = weakref.ref(state) if g.forward_only else state
+        made._h = tuple(hs)
+        if self.cells:
+            made._c = tuple(cs)
+        made._out = made._h[self.layers - 1]
+        made._batch = state._batch
+        return made
+
+    def run(self, uint32_t i, list xs, Expression h, Expression c):
+        """The h of a layer after each of the inputs; None, and no nodes, where it takes more than these nodes.
+
+        Args:
+            i: number of the layer.
+            xs: the inputs.
+            h, c: what they start from; c is None for a network without cells.
+        """
+        cdef Graph* g = current_graph()
+        cdef uint32_t h_now = number_in(g, h), c_now = 0
+        cdef const Dim* dim = &nodes_of(g)[h_now].dim
+        cdef uint32_t batch = dim.bd
+        cdef const uint32_t* weights
+        cdef list out = []
+        if dim.nd != 1 or not self.builder._plain:
+            return None
+        if self.cells:
+            c_now = number_in(g, c)
+            dim = &nodes_of(g)[c_now].dim
+            if dim.nd != 1 or dim.bd != batch:
+                return None
+        for x in xs:
+            if not isinstance(x, Expression):
+                return None
+            dim = &nodes_of(g)[number_in(g, x)].dim
+            if dim.nd != 1 or dim.bd != batch:
+                return None
+        weights = self.layer(g, i)
+        for x in xs:
+            self.make(g, weights, (<Expression>x).index, &h_now, &c_now)
+            out.append(wrap(g, h_now))
+        return out
+
+
+cdef enum:
+    LSTM
+    SIMPLE
+
+
+def to_predecessor(state):
+    """What a state keeps of the state that it was made from: no hold on it in a graph that only goes forward."""
+    return state if state is None or not current_graph().forward_only else weakref.ref(state)
+
+
+def predecessor(kept):
+    """The state of which `to_predecessor` made this."""
+    if not isinstance(kept, weakref.ref):
+        return kept
+    state = kept()
+    if state is None:
+        raise RuntimeError(
+            "prev: the state is gone; in a graph renewed with forward_only=True the program has to keep the states "
+            "that it goes back to")
+    return state
+
+
+# Programs keep states in long chains, by `prev`.
+@cython.trashcan(True)
+@cython.freelist(64)
+@cython.auto_pickle(False)
+cdef class RNNState:
+    """A recurrent network after some inputs.
+
+    States never change: `add_input`, `set_h` and `set_s` return new ones, so that any state can be gone on from any
+    number of times. A state is valid as long as the graph in which its builder's `initial_state` made it.
+
+    States are made by builders, not by calling this class.
+    """
+
+    # h and c hold one vector a layer; None stands for zeros.
+    # batch: the batch size of all of them; 0 when they differ, are no vectors, or nobody needs to know.
+    cdef readonly Binding _binding
+    # prev: a weak reference in a graph that only goes forward, so that a long loop keeps no more than it uses.
+    cdef readonly object _prev
+    cdef object __weakref__
+    cdef readonly tuple _h
+    cdef readonly tuple _c
+    cdef readonly Expression _out
+    cdef readonly uint32_t _batch
+
+    def __init__(self, Binding binding not None, RNNState prev, tuple h, tuple c, Expression out, uint32_t batch):
+        self._binding = binding
+        self._prev = to_predecessor(prev)
+        self._h = h
+        self._c = c
+        self._out = out
+        self._batch = batch
+
+    def add_input(self, x):
+        """The state after one more input.
+
+        Args:
+            x: the input, of shape (input_dim,), possibly batched
+
+        Raises:
+            StaleExpressionError: the graph was renewed since the state was made
+            ValueError: the shape of `x` does not fit
+        """
+        return self.after(x)
+
+    cdef RNNState after(self, object x):
+        cdef Binding binding = self._binding
+        cdef RNNState state = None
+        if binding.steps is not None:
+            state = (<Steps>binding.steps).after(self, x)
+        return binding.builder._step(self, x) if state is None else state
+
+    def add_inputs(self, xs):
+        """The states after each of the inputs, added one after the other; `[]` for no inputs.
+
+        Use `transduce` when the outputs are all that is needed: it is quicker.
+        """
+        cdef list states = []
+        cdef RNNState state = self
+        for x in xs:
+            state = state.after(x)
+            states.append(state)
+        return states
+
+    def transduce(self, xs):
+        """The outputs after each of the inputs, added one after the other; `[]` for no inputs.
+
+        The same as `[state.output() for state in self.add_inputs(xs)]` (with other dropout masks where a builder draws
+        one at every step), with fewer objects, and built layer by layer.
+        """
+        inputs = list(xs)
+        return self._binding.builder._transduce(self, inputs) if inputs else []
+
+    def output(self):
+        """The output of the top layer; None before the first input when the state was not set either.
+
+        This is `h()[-1]`, but for a `GRUBuilder` with dropout, which drops out its output and not its state.
+        """
+        if self._out is not None:
+            return self._out
+        h = self.h()
+        return h[-1] if h else None
+
+    def h(self):
+        """The hidden vectors of the layers, bottom first, each of shape (hidden_dim,); `()` in an empty state."""
+        if self._h is None:
+            return () if self._c is None else self._zeros()
+        return self._h
+
+    def s(self):
+        """All vectors of the state: the cells of the layers, for a builder that has cells, then `h()`."""
+        if self._c is None:
+            if self._h is None:
+                return ()
+            return (*self._zeros(), *self._h) if self._binding.builder._has_cells else self._h
+        return (*self._c, *self.h())
+
+    def set_h(self, es=None):
+        """A state with other hidden vectors; cells stay as they are.
+
+        Args:
+            es: one vector of shape (hidden_dim,) a layer, bottom first
+
+        Raises:
+            TypeError: not expressions
+            ValueError: another number of vectors, or other shapes
+        """
+        return self._binding.builder._set_h(self, es)
+
+    def set_s(self, es=None):
+        """A state with other vectors, in the order of `s()`.
+
+        Args:
+            es: one vector of shape (hidden_dim,) a layer, bottom first. A builder with cells takes the cells of all
+                layers (hidden vectors then stay as they are), or the cells and then the hidden vectors of all layers.
+
+        Raises:
+            TypeError: not expressions
+            ValueError: another number of vectors, or other shapes
+        """
+        return self._binding.builder._set_s(self, es, "set_s", "es")
+
+    def prev(self):
+        """The state that this one was made from; None for the first.
+
+        Raises:
+            RuntimeError: it is gone: the graph was renewed with ``forward_only=True``, and the program has not kept it.
+        """
+        return predecessor(self._prev)
+
+    def b(self):
+        """The builder."""
+        return self._binding.builder
+
+    def _zeros(self):
+        builder = self._binding.builder
+        return tuple(zeros((builder.hidden_dim,)) for _ in range(builder.layers))
+
+    def __repr__(self):
+        return f"<RNNState of {self._binding.builder!r}>"
