@@ -3,7 +3,9 @@
 By agenda (Neubig, Goldberg and Dyer 2017, On-the-fly operation batching in
 dynamic computation graphs): of the signatures with nodes whose arguments are
 ready, the one whose remaining nodes have the least average depth runs next,
-with all its ready nodes.  By depth: nodes of equal depth and signature.
+with all its ready nodes.  Beyond the paper: a signature all of whose nodes are
+ready runs first, and one whose nodes do not need each other waits until they
+are, as long as there is another.  By depth: nodes of equal depth and signature.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -36,7 +38,8 @@ cdef struct Queue:
     uint32_t tail
     uint32_t ready
     uint32_t left                   # nodes that have not run
-    uint64_t depths                 # sum over those
+    uint32_t chained                # some of its nodes perhaps need others of them
+    uint64_t depths                 # sum over those that have not run
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
@@ -200,6 +203,22 @@ cdef int run_depths(Graph* g, Work* w, uint32_t lowest) noexcept nogil:
     return 0
 
 
+cdef inline bint is_before(const Queue* q, const Queue* r) noexcept nogil:
+    """Whether the ready nodes of q run before those of r."""
+    cdef int q_rank = rank_of(q), r_rank = rank_of(r)
+    if q_rank != r_rank:
+        return q_rank < r_rank
+    # least depths / left, compared without division
+    if q.depths * r.left != r.depths * q.left:
+        return q.depths * r.left < r.depths * q.left
+    return q.head < r.head
+
+
+cdef inline int rank_of(const Queue* q) noexcept nogil:
+    """0: all of its nodes are ready.  2: some are not, and they would run together with these later."""
+    return 0 if q.ready == q.left else 1 if q.chained else 2
+
+
 cdef int plan_by_agenda(Graph* g, uint32_t lowest, uint32_t target,
                         uint32_t count) noexcept nogil:
     cdef size_t top = g.scratch.top
@@ -218,6 +237,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
     cdef uint32_t* waits = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    cdef uint64_t* behind = <uint64_t*>take(g, w.span * sizeof(uint64_t))
     cdef uint32_t* users = <uint32_t*>take(g, (w.span + 1) * sizeof(uint32_t))
     cdef uint32_t* user
     cdef uint32_t* active = <uint32_t*>take(g, w.signatures.n * sizeof(uint32_t))
@@ -229,8 +249,9 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
     cdef const uint32_t* args
     cdef Queue* q
     cdef Queue* r
-    if queues == NULL or waits == NULL or users == NULL or active == NULL:
+    if queues == NULL or waits == NULL or behind == NULL or users == NULL or active == NULL:
         return -1
+    # behind[i]: the signatures of the nodes that node i needs, directly or not, as bits, which they share beyond 64.
     # users[a] .. users[a + 1]: where in `user` the users of node a are.
     memset(users, 0, (w.span + 1) * sizeof(uint32_t))
     for i in range(w.span):
@@ -242,12 +263,16 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
         x = nodes_of(g) + lowest + i
         args = args_of(g, x)
         waits[i] = 0
+        behind[i] = 0
         for k in range(x.nargs):
             a = args[k]
             if state[a] & WANTED:
-                users[a - lowest] += 1
+                a -= lowest
+                behind[i] |= behind[a] | <uint64_t>1 << (w.sig[a] & 63)
+                users[a] += 1
                 waits[i] += 1
                 n_edges += 1
+        q.chained |= behind[i] >> (w.sig[i] & 63) & 1
     user = <uint32_t*>take(g, n_edges * sizeof(uint32_t))
     if user == NULL:
         return -1
@@ -275,11 +300,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
     while at < end:
         best = 0
         for k in range(1, n_active):
-            q = &queues[active[k]]
-            r = &queues[active[best]]
-            # least depths / left, compared without division
-            if (q.depths * r.left < r.depths * q.left
-                    or (q.depths * r.left == r.depths * q.left and q.head < r.head)):
+            if is_before(&queues[active[k]], &queues[active[best]]):
                 best = k
         sig = active[best]
         n_active -= 1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy import profiling
 
 
 def run(strategy: int, build, collection) -> tuple[float, list[np.ndarray]]:
@@ -157,3 +158,25 @@ def test_gradients_of_gates_that_reach_some_arguments_only() -> None:
             for j in range(5):
                 want = full[order[j]] if j == k else np.zeros(1)
                 np.testing.assert_allclose(grads[order[j]], want + 0 * grads[order[j]], rtol=1e-4, atol=1e-5)
+
+
+def test_layers_of_two_directions_wait_for_both() -> None:
+    """Nodes that do not need each other run as one batch, though those of the middle are ready long before."""
+    model = dy.ParameterCollection()
+    n = 11
+    W, V, U = (model.add_parameters(shape) for shape in ((4, 4), (4, 4), (5, 8)))
+    dy.renew_cg(autobatching=1)
+    xs = [dy.inputVector(np.arange(4) + t) for t in range(n)]
+    forward, backward = [dy.tanh(xs[0])], [dy.tanh(xs[-1])]
+    for x in xs[1:]:
+        forward.append(dy.tanh(W * forward[-1] + x))
+    for x in xs[-2::-1]:
+        backward.append(dy.tanh(V * backward[-1] + x))
+    above = [U * dy.concatenate([f, b]) for f, b in zip(forward, reversed(backward))]
+    with profiling.measure() as profile:
+        dy.esum(above).forward()
+    calls = [line.split() for line in str(profile).splitlines()]
+    products = next(line for line in calls if line[-1] == "matmul")
+    assert products[2:4] == [str(2 * (n - 1) + n), str(2 * (n - 1) + 1)]
+    together = next(line for line in calls if line[-1] == "concatenate")
+    assert together[2:4] == [str(n), "1"]
