@@ -309,5 +309,8 @@ cdef class RNNState:
         builder = self._binding.builder
         return tuple(zeros((builder.hidden_dim,)) for _ in range(builder.layers))
 
+    def __reduce__(self):
+        raise TypeError("states of recurrent networks do not pickle; save the builder, or values of the state, instead")
+
     def __repr__(self):
         return f"<RNNState of {self._binding.builder!r}>"
