@@ -11,6 +11,7 @@ reach.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -84,7 +85,7 @@ def make_update(library: str, form: str, workload: Workload) -> Update:
     if library == "dynet":
         import dynet_config
 
-        dynet_config.set(autobatch=autobatch)
+        dynet_config.set(autobatch=autobatch, mem=os.environ.get("DYNET_POOLS", "512"))  # megabytes
         import dynet as dy
     else:
         import dynet_cy as dy
