@@ -23,6 +23,7 @@ from dynet_cy.graph.graph cimport (
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, op_at, rule_of
@@ -92,7 +93,9 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     memset(&failure, 0, sizeof(Failure))
     lock_graph(g)
     with nogil:
+        enter_pool()
         failed = plan_and_run(g, targets, n, strategy, &failure)
+        leave_pool()
     unlock_graph(g)
     if profiling > 1:
         list_batches(g, ran)
@@ -349,7 +352,9 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     memset(&failure, 0, sizeof(Failure))
     lock_graph(g)
     with nogil:
+        enter_pool()
         failed = run_backward(g, target, full, &failure)
+        leave_pool()
     unlock_graph(g)
     if failed:
         out_of_memory(&g.grads if failure.in_gradients else &g.scratch,

@@ -25,6 +25,10 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     enum:
         DY_RNG_uniform, DY_RNG_normal, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_COUNT
 
+    enum:
+        DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY
+    size_t DY_COLUMN_STEP
+
     const char *const dy_unary_names[]
     const char *const dy_binary_names[]
     const char *const dy_optim_names[]
@@ -53,6 +57,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     ctypedef struct dy_kernels:
         const char *isa
         int packs
+        size_t panel
         dy_unary_fwd *unary_fwd
         dy_unary_bwd *unary_bwd
         dy_binary_fwd *binary_fwd
@@ -93,6 +98,9 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                            int acc_gates, float *dc, int acc_c) noexcept nogil
         void (*sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                       const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
+        int (*sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) noexcept nogil
+        void (*sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                         const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
         void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
         void (*sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb,
                              float beta, float *c, size_t ldc) noexcept nogil

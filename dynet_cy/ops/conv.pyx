@@ -10,6 +10,7 @@ from dynet_cy.graph.graph cimport Extra, apply, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_shift, K, dy_conv_work, dy_window, dy_window_init,
 )
+from dynet_cy.kernels.product cimport gemm
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
@@ -269,8 +270,8 @@ cdef void filter1d_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         for j in range(k):
-            K.sgemm(1, 0, o, n, r, 1, element(&c.x[1], b) + j * r, r * k,
-                    element(&c.x[0], b) + j * r, r, j > 0, element(&c.y, b), o)
+            gemm(1, 0, o, n, r, 1, element(&c.x[1], b) + j * r, r * k,
+                 element(&c.x[0], b) + j * r, r, j > 0, element(&c.y, b), o)
 
 
 cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -280,11 +281,11 @@ cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
     for b in range(c.y.dim.bd):
         for j in range(k):
             if i == 0:
-                K.sgemm(0, 0, r, n, o, 1, element(&c.x[1], b) + j * r, r * k, element(&c.dy, b), o,
-                        1, element(&c.dx, b) + j * r, r)
+                gemm(0, 0, r, n, o, 1, element(&c.x[1], b) + j * r, r * k, element(&c.dy, b), o,
+                     1, element(&c.dx, b) + j * r, r)
             else:
-                K.sgemm(0, 1, r, o, n, 1, element(&c.x[0], b) + j * r, r, element(&c.dy, b), o,
-                        1, element(&c.dx, b) + j * r, r * k)
+                gemm(0, 1, r, o, n, 1, element(&c.x[0], b) + j * r, r, element(&c.dy, b), o,
+                     1, element(&c.dx, b) + j * r, r * k)
 
 
 cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_forward,

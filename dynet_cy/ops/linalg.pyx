@@ -8,7 +8,7 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.product cimport product
+from dynet_cy.kernels.product cimport gemm, product
 from dynet_cy.ops.registry cimport SHARE, Factors, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -41,7 +41,7 @@ cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta
         product(0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
         return
     for i in range(y.dim.bd):
-        K.sgemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
+        gemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
 
 
 cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* da,
@@ -50,11 +50,11 @@ cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* d
     cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
     cdef uint32_t i
     if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
-        K.sgemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
+        gemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
         return
     for i in range(dy.dim.bd):
-        K.sgemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
-                accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
+        gemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
+             accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
 
 
 cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
@@ -76,8 +76,8 @@ cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* d
         product(1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
         return
     for i in range(dy.dim.bd):
-        K.sgemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
-                accumulate or (db.dim.bd == 1 and i > 0), element(db, i), k)
+        gemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
+             accumulate or (db.dim.bd == 1 and i > 0), element(db, i), k)
 
 
 # ---- matmul: y = a b ---------------------------------------------------------

@@ -46,6 +46,11 @@ typedef struct {
     float lr, grad_scale, step_scale, b1, b2, eps;
 } dy_optim;
 
+/* Ways of sgemm: sums of few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS. */
+enum { DY_SGEMM_RANK, DY_SGEMM_TILES, DY_SGEMM_DOTS, DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY };
+/* OpenBLAS sums in another order where columns are left over, of 4, 6, 8, 12 or 24 that it takes at a time. */
+enum { DY_COLUMN_STEP = 24 };
+
 /* Geometry of a convolution or pooling; see dy_window_init. Index 0 is the row direction, the contiguous one. */
 typedef struct {
     size_t in[2], channels, size[2], stride[2], pad[2], out[2];
@@ -67,6 +72,7 @@ typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t
 typedef struct dy_kernels {
     const char *isa;
     int packs;                  /* whether sgemm_packed is worth its packing: it is faster than sgemm */
+    size_t panel;               /* rows of a panel, where sgemm_packed and pack can be cut */
     dy_unary_fwd unary_fwd[DY_UNARY_COUNT];
     dy_unary_bwd unary_bwd[DY_UNARY_COUNT];
     dy_binary_fwd binary_fwd[DY_BINARY_COUNT];

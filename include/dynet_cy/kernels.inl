@@ -15,6 +15,7 @@
 static const dy_kernels DY_N(table) = {
     .isa = DY_STR(DY_ISA),
     .packs = DY_W >= 8,
+    .panel = DY_PANEL * DY_W,
 #define UNARY(name, y, dx) .unary_fwd[DY_UNARY_##name] = DY_N(unary_fwd_##name), .unary_bwd[DY_UNARY_##name] = DY_N(unary_bwd_##name),
 #include "unary.def"
 #undef UNARY
@@ -35,6 +36,7 @@ static const dy_kernels DY_N(table) = {
 #undef KERNEL
 };
 
+#undef DY_PANEL
 #undef DY_LANE
 #undef DY_ISA
 #undef DY_W

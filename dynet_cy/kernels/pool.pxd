@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads for jobs of several parts; see native/pool.h."""
+
+cdef void enter_pool() noexcept nogil
+cdef void leave_pool() noexcept nogil
+cdef int take_pool(int most) noexcept nogil
+cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
+                   void* job) noexcept nogil
