@@ -13,6 +13,7 @@ cdef extern from "pool.h" nogil:
     int dy_pool_threads()
     unsigned dy_pool_jobs()
     void dy_pool_stop()
+    void dy_pool_end()
     void dy_pool_enter()
     void dy_pool_leave()
     int dy_pool_take(int most)
@@ -20,12 +21,12 @@ cdef extern from "pool.h" nogil:
 
 
 cdef void enter_pool() noexcept nogil:
-    """The calling thread begins to run a graph: there is one thread less for jobs of others."""
+    """The calling thread begins to compute: there is one thread less for jobs of others."""
     dy_pool_enter()
 
 
 cdef void leave_pool() noexcept nogil:
-    """The calling thread has run its graph."""
+    """The calling thread has computed."""
     dy_pool_leave()
 
 
@@ -92,8 +93,16 @@ def stop():
         dy_pool_stop()
 
 
+
+
+def _end():
+    """End the threads; no other thread computes from now on."""
+    with nogil:
+        dy_pool_end()
+
+
 cdef int failed = dy_pool_init()
 if failed:
     raise OSError(failed, os.strerror(failed))
-# They hold nothing of Python's, but should not run on while the process is taken apart.
-atexit.register(stop)
+# Daemon threads run on while the interpreter frees what they compute with.
+atexit.register(_end)

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How long a thread looks for work, or for the end of a job, before it sleeps. To wake a thread costs 5 to 50 us, and the
  * products of a training follow each other within that. */
@@ -40,7 +41,9 @@ static struct {
 static atomic_int n_wanted = 1; /* threads for a job, as set */
 static atomic_int n_possible = DY_MOST_THREADS; /* less where the system refused one */
 static atomic_int look = 0;     /* whether to look before sleeping: not where there are more threads than CPUs */
-static atomic_int running = 0;  /* threads that run a graph */
+static atomic_int running = 0;  /* threads that compute */
+static atomic_int ended = 0;    /* only `last` may begin to compute */
+static pthread_t last;
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -133,7 +136,7 @@ static void after_fork(void) {
     pool.begun = pool.left = cond;
     pool.n_threads = pool.ending = pool.asleep = pool.waiting = pool.places = 0;
     atomic_store(&pool.inside, 0);
-    atomic_store(&running, 0); /* the thread that forks runs none */
+    atomic_store(&running, 0); /* the thread that forks does not compute */
 }
 
 int dy_pool_init(void) { return pthread_atfork(NULL, NULL, after_fork); }
@@ -157,8 +160,22 @@ void dy_pool_stop(void) {
     pthread_mutex_unlock(&pool.taken);
 }
 
-void dy_pool_enter(void) { atomic_fetch_add_explicit(&running, 1, memory_order_relaxed); }
-void dy_pool_leave(void) { atomic_fetch_sub_explicit(&running, 1, memory_order_relaxed); }
+void dy_pool_enter(void) {
+    atomic_fetch_add(&running, 1);
+    if (atomic_load(&ended) && !pthread_equal(pthread_self(), last)) {
+        atomic_fetch_sub(&running, 1);
+        for (;;) pause();
+    }
+}
+
+void dy_pool_leave(void) { atomic_fetch_sub(&running, 1); }
+
+void dy_pool_end(void) {
+    last = pthread_self();
+    atomic_store(&ended, 1);
+    while (atomic_load(&running)) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    dy_pool_stop();
+}
 
 int dy_pool_take(int most) {
     int n = atomic_load_explicit(&n_wanted, memory_order_relaxed);

@@ -23,9 +23,13 @@ unsigned dy_pool_jobs(void);
 /* Ends the threads; those that are wanted later are made again. */
 void dy_pool_stop(void);
 
-/* Between these calls the calling thread runs a graph. Every further thread that does leaves one thread less for jobs. */
+/* Between these calls the calling thread computes. Every further thread that does leaves one thread less for jobs. */
 void dy_pool_enter(void);
 void dy_pool_leave(void);
+
+/* Ends the threads and waits until nobody computes. Other threads than the caller that want to compute later sleep for
+ * ever. For the end of the process: what they compute with is freed then. */
+void dy_pool_end(void);
 
 /* Takes the pool for the calling thread. Returns how many threads there are for a job, at most `most`; 1: the pool is not
  * taken. Otherwise dy_pool_run must follow, which gives it back. */
