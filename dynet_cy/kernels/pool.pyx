@@ -6,8 +6,6 @@ import os
 
 
 cdef extern from "pool.h" nogil:
-    enum:
-        DY_MOST_THREADS
     int dy_pool_init()
     void dy_pool_set_threads(int threads, int cpus)
     int dy_pool_threads()
@@ -16,7 +14,7 @@ cdef extern from "pool.h" nogil:
     void dy_pool_end()
     void dy_pool_enter()
     void dy_pool_leave()
-    int dy_pool_take(int most)
+    int dy_pool_take(int most, int most_awake)
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
 
 
@@ -30,9 +28,9 @@ cdef void leave_pool() noexcept nogil:
     dy_pool_leave()
 
 
-cdef int take_pool(int most) noexcept nogil:
-    """How many threads there are for a job, at most `most`.  Where it is not 1, `run_pool` must follow."""
-    return dy_pool_take(most)
+cdef int take_pool(int most, int most_awake) noexcept nogil:
+    """How many threads there are for a job: see pool.h.  Where it is not 1, `run_pool` must follow."""
+    return dy_pool_take(most, most_awake)
 
 
 cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,

@@ -14,7 +14,7 @@ from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
     DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_VECTOR, K, dy_panels,
 )
-from dynet_cy.kernels.pool cimport run_pool, take_pool
+from dynet_cy.kernels.pool cimport DY_MOST_THREADS, run_pool, take_pool
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Pack, Panels, pthread_mutex_t
 
@@ -29,11 +29,15 @@ cdef enum:
     LEAST_PACKED = 8192
     MOST_COLUMNS = 512
 
-# What one thread is to have at least, in multiplications: see docs/kernels.md.
-# It must stay above the 1e6 of what OpenBLAS for AVX-512 takes for a small
-# product, which it computes in another order.
+# What each thread is to have at least, in multiplications, where threads must be
+# woken and where they look for work already; docs/kernels.md has the
+# measurements.  A part for OpenBLAS must stay above the 1e6 of what it takes for
+# a small product on AVX-512, and computes in another order.
 cdef enum:
-    LEAST_PART = 2000000
+    LEAST_ASLEEP = 2500000
+    LEAST_AWAKE = 500000
+    LEAST_LIBRARY = 1200000
+    PARTS = 4                                   # for each thread: some may be slower than others
     PACKED = -1                                 # a way beside those of sgemm
 
 
@@ -72,7 +76,7 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
     if panels == NULL:
         gemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
         return
-    if m * n * k >= 2 * LEAST_PART:
+    if m * n * k >= 2 * LEAST_AWAKE:
         p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m)
         if together(&p):
             return
@@ -83,7 +87,7 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
                const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil:
     """`sgemm` of kernels.def, on several threads where that is faster.  `alpha` and `beta` are 0, 1 or -1."""
     cdef Product p
-    if m * n * k >= 2 * LEAST_PART and alpha != 0:
+    if m * n * k >= 2 * LEAST_AWAKE and alpha != 0:
         p = Product(K.sgemm_way(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
         if p.way != DY_SGEMM_VECTOR and together(&p):
             return
@@ -93,20 +97,22 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
 cdef bint together(const Product* p) noexcept nogil:
     """Compute a large product on several threads; False where there is only one."""
     cdef Cut cut
-    cdef size_t steps, most
+    cdef bint library = p.way == DY_SGEMM_LIBRARY
+    cdef size_t steps, most, work = p.m * p.n * p.k
     cdef int threads
     cut.whole = p
     # Each part reads all of the other matrix, so the longer side is cut.
-    cut.by_rows = p.way != DY_SGEMM_LIBRARY and p.m >= p.n
+    cut.by_rows = not library and p.m >= p.n
     cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
     steps = ((p.m if cut.by_rows else p.n) + cut.step - 1) // cut.step
-    most = min(p.m * p.n * p.k // LEAST_PART, steps)
+    most = min(work // (LEAST_LIBRARY if library else LEAST_AWAKE), steps, <size_t>DY_MOST_THREADS)
     if most < 2:
         return False
-    threads = take_pool(<int>min(most, <size_t>1 << 20))
+    threads = take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
     if threads == 1:
         return False
-    cut.parts = threads
+    # OpenBLAS packs the other matrix for each part anew.
+    cut.parts = threads if library else min(<size_t>threads * PARTS, steps)
     run_pool(threads, cut.parts, part, &cut)
     return True
 

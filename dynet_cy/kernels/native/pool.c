@@ -27,6 +27,7 @@ static struct {
     int waiting;                /* the owner of the job waits for `left` */
     int places;                 /* threads that the job still takes */
     atomic_uint jobs;           /* counts the jobs */
+    atomic_int looking;         /* threads that look for a job before they sleep */
     atomic_int inside;          /* threads that work on the job, its owner aside */
     atomic_size_t next;         /* its first part that nobody has taken */
     size_t parts;
@@ -78,7 +79,9 @@ static void *work(void *jobs_seen) {
     while (!pool.ending) {
         if (atomic_load(&pool.jobs) == seen) {
             pthread_mutex_unlock(&pool.lock);
+            atomic_fetch_add(&pool.looking, 1);
             LOOK(pool.jobs, !=, seen);
+            atomic_fetch_sub(&pool.looking, 1);
             pthread_mutex_lock(&pool.lock);
             pool.asleep++;
             while (!pool.ending && atomic_load(&pool.jobs) == seen) pthread_cond_wait(&pool.begun, &pool.lock);
@@ -135,6 +138,7 @@ static void after_fork(void) {
     pool.taken = pool.lock = mutex;
     pool.begun = pool.left = cond;
     pool.n_threads = pool.ending = pool.asleep = pool.waiting = pool.places = 0;
+    atomic_store(&pool.looking, 0);
     atomic_store(&pool.inside, 0);
     atomic_store(&running, 0); /* the thread that forks does not compute */
 }
@@ -177,13 +181,15 @@ void dy_pool_end(void) {
     dy_pool_stop();
 }
 
-int dy_pool_take(int most) {
+int dy_pool_take(int most, int most_awake) {
     int n = atomic_load_explicit(&n_wanted, memory_order_relaxed);
     int possible = atomic_load_explicit(&n_possible, memory_order_relaxed);
     int others = atomic_load_explicit(&running, memory_order_relaxed) - 1;
+    int awake = 1 + atomic_load_explicit(&pool.looking, memory_order_relaxed);
     if (n > possible) n = possible;
     if (others > 0) n -= others;
-    if (n > most) n = most;
+    if (n > most_awake) n = most_awake;
+    if (n > most && n > awake) n = most > awake ? most : awake;
     return n > 1 && !pthread_mutex_trylock(&pool.taken) ? n : 1;
 }
 

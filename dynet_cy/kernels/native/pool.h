@@ -31,9 +31,10 @@ void dy_pool_leave(void);
  * ever. For the end of the process: what they compute with is freed then. */
 void dy_pool_end(void);
 
-/* Takes the pool for the calling thread. Returns how many threads there are for a job, at most `most`; 1: the pool is not
- * taken. Otherwise dy_pool_run must follow, which gives it back. */
-int dy_pool_take(int most);
+/* Takes the pool for the calling thread. Returns how many threads there are for a job: at most `most_awake` where they
+ * look for work already, at most `most` where some must be woken first. 1: the pool is not taken. Otherwise dy_pool_run
+ * must follow, which gives it back. */
+int dy_pool_take(int most, int most_awake);
 
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job);
