@@ -68,8 +68,8 @@ cdef void add_collected(Waiting* all) noexcept nogil:
 cdef void multiply(Waiting* w) noexcept nogil:
     cdef Factors* x = &w.product
     if x.n:
-        pthread_mutex_lock(w.p.lock)
+        pthread_mutex_lock(&w.p.lock)
         gemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, w.p.grad, x.rows)
         note_gradient(w.p)
-        pthread_mutex_unlock(w.p.lock)
+        pthread_mutex_unlock(&w.p.lock)
     x.n = 0

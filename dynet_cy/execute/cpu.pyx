@@ -397,10 +397,10 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
 
 
 cdef void add_to_parameter(Param* p) noexcept nogil:
-    pthread_mutex_lock(p.lock)
+    pthread_mutex_lock(&p.lock)
     p.grad[0] += 1
     note_gradient(p)
-    pthread_mutex_unlock(p.lock)
+    pthread_mutex_unlock(&p.lock)
 
 
 cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
@@ -450,10 +450,10 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
     c.first = 1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
-        pthread_mutex_lock((<Param*>node.object).lock)
+        pthread_mutex_lock(&(<Param*>node.object).lock)
         op.backward(&c, 0)
         (<Param*>node.object).has_gradient = 1
-        pthread_mutex_unlock((<Param*>node.object).lock)
+        pthread_mutex_unlock(&(<Param*>node.object).lock)
     for i in range(node.nargs):
         if argument_backward(g, batch, op, &c, i, waiting, failure):
             return -1
@@ -502,13 +502,13 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
                 c.first = 0
             if collect(g, waiting, p, &factors):
                 return 0
-        pthread_mutex_lock(p.lock)
+        pthread_mutex_lock(&p.lock)
         c.dx.v = p.grad
         c.accumulate = 1
         op.backward(c, i)
         c.first = 0
         note_gradient(p)
-        pthread_mutex_unlock(p.lock)
+        pthread_mutex_unlock(&p.lock)
         return 0
     if one:
         c.dx.v = gradient_at(g, a.val)

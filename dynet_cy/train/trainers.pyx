@@ -17,13 +17,18 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
 )
+from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, lock_storage, unlock_storage, value_changed,
+    Param, Plane, Storage, pthread_mutex_t, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle
 
 from dynet_cy.model.parameters import ParameterCollection
 
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 # Most state floats per parameter of any rule.
 cdef enum:
@@ -248,8 +253,12 @@ class Trainer:
         try:
             if threshold > 0:
                 with nogil:
+                    enter_pool()
                     for i in range(n):
+                        pthread_mutex_lock(&entries[i].lock)
                         norm += squared_norm(entries[i])
+                        pthread_mutex_unlock(&entries[i].lock)
+                    leave_pool()
                 norm = sqrt(norm)
                 if not isfinite(norm):
                     raise RuntimeError(
@@ -271,14 +280,16 @@ class Trainer:
             h.eps = hyper.get("eps", 0.0)
             decay = self._collection._take_decay()
             with nogil:
-                lock_storage(storage)
+                enter_pool()
                 for i in range(n):
+                    pthread_mutex_lock(&entries[i].lock)
                     if moves[i]:
                         step(entries[i], rule, &h, states, sparse, decay)
                     if decay != 0:
                         take_off(entries[i], decay, moves[i] and not (entries[i].rows and sparse))
+                    pthread_mutex_unlock(&entries[i].lock)
                 storage.changes += 1
-                unlock_storage(storage)
+                leave_pool()
             self._updates += 1
         finally:
             free(entries)
