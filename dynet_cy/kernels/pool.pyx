@@ -91,8 +91,6 @@ def stop():
         dy_pool_stop()
 
 
-
-
 def _end():
     """End the threads; no other thread computes from now on."""
     with nogil:

@@ -37,7 +37,8 @@ cdef enum:
     LEAST_ASLEEP = 2500000
     LEAST_AWAKE = 500000
     LEAST_LIBRARY = 1200000
-    PARTS = 4                                   # for each thread: some may be slower than others
+    LEAST_PART = 250000                         # own products come in more parts than threads,
+    MOST_PARTS = 8                              # up to so many for each: some may be slower
     PACKED = -1                                 # a way beside those of sgemm
 
 
@@ -112,7 +113,7 @@ cdef bint together(const Product* p) noexcept nogil:
     if threads == 1:
         return False
     # OpenBLAS packs the other matrix for each part anew.
-    cut.parts = threads if library else min(<size_t>threads * PARTS, steps)
+    cut.parts = threads if library else min(<size_t>threads * MOST_PARTS, steps, work // LEAST_PART)
     run_pool(threads, cut.parts, part, &cut)
     return True
 

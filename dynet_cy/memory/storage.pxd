@@ -74,4 +74,3 @@ cdef class Storage:
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef int rebase(self) except -1
-

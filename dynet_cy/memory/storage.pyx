@@ -200,4 +200,3 @@ cdef class Storage:
     def changed(self):
         """Note that somebody has written values from outside, into the mapping they live in."""
         self.changes += 1
-

@@ -24,10 +24,10 @@ sys.path.pop(0)
 
 @pytest.fixture(autouse=True)
 def batching() -> Iterator[None]:
-    """Workers set batching for their whole process; it is as before after a test."""
-    before = int(config.get()["autobatch"])
+    """Workers set batching and threads for their whole process; they are as before after a test."""
+    before = config.get()
     yield
-    config.set(autobatch=before)
+    config.set(autobatch=before["autobatch"], threads=before["threads"])
     dy.renew_cg()
 
 

@@ -1,4 +1,4 @@
-"""Several threads for one large product: the same bits on any number of them, and no state of theirs that can go wrong."""
+"""Several threads for one large product: the same bits on any number of them, and nothing of theirs that can go wrong."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.kernels import pool
 
-# Rows of the left matrix, its columns, columns of the right one. Each way of computing a product is among them, forward or
-# backward: few columns, a short inner dimension, packed weights in rows and in columns, and OpenBLAS, with sizes that
-# leave something over.
+# Rows of the left matrix, its columns, columns of the right one. Each way of computing a product is among them, forward
+# or backward: few columns, a short inner dimension, packed weights in rows and in columns, and OpenBLAS, with sizes
+# that leave something over.
 SIZES = [
     (1531, 307, 19),
     (1531, 7, 777),
