@@ -106,7 +106,9 @@ cdef bint together(const Product* p) noexcept nogil:
     cut.by_rows = not library and p.m >= p.n
     cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
     steps = ((p.m if cut.by_rows else p.n) + cut.step - 1) // cut.step
-    most = min(work // (LEAST_LIBRARY if library else LEAST_AWAKE), steps, <size_t>DY_MOST_THREADS)
+    # With less than a step and a half for each thread one would do most of the work.
+    most = min(work // (LEAST_LIBRARY if library else LEAST_AWAKE), steps * 2 // 3 if library else steps,
+               <size_t>DY_MOST_THREADS)
     if most < 2:
         return False
     threads = take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)

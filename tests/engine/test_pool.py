@@ -1,4 +1,4 @@
-"""Several threads for one large product: the same bits on any number of them, and nothing of theirs that can go wrong."""
+"""Several threads for one large product: the same bits on any number of them, and nothing that can go wrong."""
 
 from __future__ import annotations
 
