@@ -10,6 +10,7 @@
 #include "lstm.inl"
 #include "rng.inl"
 #include "gemm.inl"
+#include "winograd.inl"
 #include "conv.inl"
 
 static const dy_kernels DY_N(table) = {
