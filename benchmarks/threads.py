@@ -20,6 +20,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
@@ -104,7 +105,7 @@ def torch_products(threads: int) -> dict[str, float]:
         # Row by row: the transpose of dynet_cy's product, and the same work.
         a, b = (torch.from_numpy(np.ascontiguousarray(x.T)) for x in matrices(size))
         c = torch.empty(b.shape[0], a.shape[1])
-        times[f"{size} matrix"] = seconds_of(lambda a=a, b=b, c=c: torch.mm(b, a, out=c), SECONDS)  # type: ignore[misc]
+        times[f"{size} matrix"] = seconds_of(lambda a=a, b=b, c=c: torch.mm(b, a, out=c), SECONDS)
     return times
 
 
@@ -242,9 +243,9 @@ def run_children(
     return children
 
 
-def measure(pythons: dict[str, str], args: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(pythons: dict[str, str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of the table, one after the other."""
     counts = [1, args.threads]
-    rows = []
 
     def by_library(children: dict[tuple[str, int], Child], what: str = "wall") -> dict[str, list[float]]:
         return {
@@ -260,20 +261,19 @@ def measure(pythons: dict[str, str], args: argparse.Namespace) -> list[dict[str,
             for kind in ("parameter", "matrix"):
                 times = by_library(children, f"{(m, k, n)} {kind}")
                 title = f"{m} x {k} x {n}, {'parameter' if kind == 'parameter' else 'other matrix'}"
-                rows.append(measured(title, "GFLOP/s", times, lambda s, w=m * k * n: 2e-9 * w / s))  # type: ignore[misc]
+                yield measured(title, "GFLOP/s", times, lambda s, w=m * k * n: 2e-9 * w / s)
     for name, form in TRAINING if "training" in args.parts else []:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        children = run_children(pythons, counts, lambda lib, f=form: FORM.get(lib, f), name, WORKER, args)  # type: ignore[misc]
+        children = run_children(pythons, counts, lambda lib, f=form: FORM.get(lib, f), name, WORKER, args)
         workload = workloads.load(name)
-        rows.append(measured(f"{workload.title} ({form})", workload.unit, by_library(children), workload.result))
+        yield measured(f"{workload.title} ({form})", workload.unit, by_library(children), workload.result)
     for name, form in GRAPHS if "graphs" in args.parts else []:
         print(f"{name}, graphs ...", file=sys.stderr, flush=True)
         what = f"graphs:{name}/{args.threads}"
-        children = run_children(pythons, counts, lambda lib, f=form: FORM.get(lib, f), what, Path(__file__), args)  # type: ignore[misc]
+        children = run_children(pythons, counts, lambda lib, f=form: FORM.get(lib, f), what, Path(__file__), args)
         workload = workloads.load(name)
         title = f"{workload.title}, a graph in each thread"
-        rows.append(measured(title, workload.unit, by_library(children), workload.result))
-    return rows
+        yield measured(title, workload.unit, by_library(children), workload.result)
 
 
 def table(rows: list[dict[str, Any]], pythons: dict[str, str], threads: int) -> str:
@@ -294,6 +294,19 @@ def table(rows: list[dict[str, Any]], pythons: dict[str, str], threads: int) -> 
     return report.markdown(heads, lines)
 
 
+def write(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "processor": processor(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg(),
+        "threads": args.threads,
+        "rounds": args.rounds,
+        "rows": rows,
+    }
+    args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     if len(sys.argv) > 4 and sys.argv[1] in ("dynet_cy", "torch"):  # as `Child` starts it
         serve(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
@@ -310,21 +323,14 @@ def main() -> None:
     if args.threads < 2 or args.rounds < 1:
         parser.error("--threads must be at least 2, --rounds at least 1")
     pythons = {"dynet_cy": sys.executable, **({"torch": args.torch} if args.torch else {})}
+    rows = []
     try:
-        rows = measure(pythons, args)
+        for row in measure(pythons, args):
+            rows.append(row)
+            if args.json:  # after each one, so that nothing is lost
+                write(args, rows)
     except RuntimeError as error:
         sys.exit(str(error))
-    if args.json:
-        result = {
-            "date": datetime.date.today().isoformat(),
-            "processor": processor(),
-            "cpus": os.cpu_count(),
-            "load": os.getloadavg(),
-            "threads": args.threads,
-            "rounds": args.rounds,
-            "rows": rows,
-        }
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(table(rows, pythons, args.threads))
 
 

@@ -45,6 +45,8 @@ SIGNATURES = {
     "lstm_h": (N, N, P, P, P),
     "lstm_h_bwd": (N, N, P, P, P, P, I, P, I),
     "sgemm": (I, I, N, N, N, F, P, N, P, N, F, P, N),
+    "sgemm_way": (I, I, N, N, N),
+    "sgemm_by": (I, I, I, N, N, N, F, P, N, P, N, F, P, N),
     "pack": (I, N, N, P, N, P),
     "sgemm_packed": (N, N, N, P, P, N, F, P, N),
     "conv2d": (P, N, N, P, P, P, P, P),
@@ -61,7 +63,7 @@ SIGNATURES = {
     "optim": (N, P, P, P, P, P, P),
     "rng": (c_uint64, c_uint32, c_uint64, N, N, F, F, P),
 }
-RESULTS = {"dot": F, "sum": F, "sumsq": F, "max": F, "argmax": N, "all_finite": I}
+RESULTS = {"dot": F, "sum": F, "sumsq": F, "max": F, "argmax": N, "all_finite": I, "sgemm_way": I}
 
 
 class Isa:
@@ -511,6 +513,55 @@ def test_packed_products(k: Isa, m: int, ta: int) -> None:
                 k.sgemm_packed(m, n, inner, panels.array, b, inner, beta, c.array, m)
                 want = a.astype(np.float64) @ b + (beta * old if beta else 0)
                 close(c.checked(), want, 1e-5 * math.sqrt(inner))
+
+
+VECTOR, LIBRARY = 3, 4  # ways of sgemm; the others are own kernels
+COLUMN_STEP = 24
+
+
+@pytest.mark.parametrize(
+    "size", [(130, 75, 7), (333, 21, 40), (100, 90, 150), (261, 131, 333), (97, 7, 200), (48, 300, 64)]
+)
+@pytest.mark.parametrize(("ta", "tb"), [(0, 0), (1, 0), (0, 1)])
+def test_parts_of_products_have_the_same_bits(k: Isa, size: tuple[int, int, int], ta: int, tb: int) -> None:
+    m, n, inner = size
+    a = floats(*((inner, m) if ta else (m, inner)), seed=1)
+    b = floats(*((n, inner) if tb else (inner, n)), seed=2)
+    way = k.sgemm_way(ta, tb, m, n, inner)
+    assert way != VECTOR
+    for beta in (0.0, 1.0):
+        whole = floats(m, n, seed=3)
+        k.sgemm(ta, tb, m, n, inner, 1.0, a, len(a), b, len(b), beta, whole, m)
+        by_columns = floats(m, n, seed=3)
+        for j in range(0, n, COLUMN_STEP):
+            part = b.ctypes.data + 4 * (j if tb else j * len(b))
+            c = by_columns[:, j : j + COLUMN_STEP]
+            k.sgemm_by(way, ta, tb, m, c.shape[1], inner, 1.0, a, len(a), part, len(b), beta, c.ctypes.data, m)
+        assert by_columns.tobytes() == whole.tobytes()
+        if way == LIBRARY:
+            continue
+        by_rows = floats(m, n, seed=3)
+        for i in range(0, m, 32):
+            part = a.ctypes.data + 4 * (i * len(a) if ta else i)
+            c = by_rows[i : i + 32]
+            k.sgemm_by(way, ta, tb, len(c), n, inner, 1.0, part, len(a), b, len(b), beta, c.ctypes.data, m)
+        assert by_rows.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("size", [(130, 75, 7), (333, 21, 300), (261, 131, 333), (97, 1, 600)])
+def test_parts_of_packed_products_have_the_same_bits(k: Isa, size: tuple[int, int, int]) -> None:
+    m, n, inner = size
+    a, b = floats(m, inner, seed=1), floats(inner, n, seed=2)
+    panels = np.zeros((m + 15) // 16 * 16 * inner, np.float32)
+    k.pack(0, m, inner, a, m, panels)
+    whole, parts = floats(m, n, seed=3), floats(m, n, seed=3)
+    k.sgemm_packed(m, n, inner, panels, b, inner, 1.0, whole, m)
+    for i in range(0, m, 48):  # a multiple of the height of a panel in all instruction sets
+        for j in range(0, n, 10):
+            c = parts[i : i + 48, j : j + 10]
+            left = panels.ctypes.data + 4 * i * inner
+            k.sgemm_packed(*c.shape, inner, left, b[:, j:].ctypes.data, inner, 1.0, c.ctypes.data, m)
+    assert parts.tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("n", [1, 3, 8, 12])
