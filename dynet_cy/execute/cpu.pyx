@@ -546,25 +546,37 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
 
 cdef int list_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
                        Failure* failure) noexcept nogil:
-    """Gradient of an argument that is read where it lies: added to where its gradients lie."""
+    """Gradient of an argument that is read where it lies: goes to where its gradients lie."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef uint8_t* state = state_of(g)
     cdef float** dx = <float**>take(g, batch.bd * sizeof(float*), failure)
+    # What has no gradient yet; NULL for the others.
+    cdef Node** empty = <Node**>take(g, batch.count * sizeof(Node*), failure)
     cdef uint32_t j, arg
+    cdef bint adds = not op.assigns
     cdef Node* a
-    if dx == NULL:
+    if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         a = &nodes_of(g)[arg]
-        if not state[arg] & LIVE:
+        empty[j] = NULL
+        if a.dim.bd != nodes_of(g)[ids[j]].dim.bd:      # it serves several batch elements
+            adds = True
+        if state[arg] & LIVE:                           # perhaps as the argument of a node before, in this batch
+            adds = True
+        else:
             # What needs no gradient has a place for it all the same.
-            memset(gradient_at(g, a.val), 0, total_of(&a.dim) * sizeof(float))
+            empty[j] = a
             state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
+    if adds:
+        for j in range(batch.count):
+            if empty[j] != NULL:
+                memset(gradient_at(g, empty[j].val), 0, total_of(&empty[j].dim) * sizeof(float))
     for j in range(batch.bd):
         dx[j] = gradient_at(g, batch.x[i].list[j])
     c.dx.list = dx
-    c.accumulate = 1
+    c.accumulate = adds
     op.backward(c, i)
     c.first = 0
     return 0
