@@ -7,15 +7,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport (
-    Expression, Extra, Graph, add_node, apply, apply2, apply2x, dim_of, sequence,
-)
-from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, DY_UNARY_tanh, K
-from dynet_cy.ops.linalg cimport AFFINE, factors_of_a, multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of, sequence
+from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
+from dynet_cy.ops.linalg cimport factors_of_a, multiply, multiply_backward_a, multiply_backward_b
 from dynet_cy.ops.registry cimport (
     LIST, SHARE, Backward, Factors, Forward, Op, Shapes, register, same_dim,
 )
-from dynet_cy.ops.unary cimport UNARY
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -182,7 +179,7 @@ cdef Op* new_gates_op(const char* name) except NULL:
 cdef Op* GATES = new_gates_op(b"vanilla_lstm_gates")
 cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
 # The sums of Wx x + b come in the place of b.
-cdef Op* PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
+PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
 PROJECTED.rule[0] = LIST
 NOISY_GATES.random = True
 NOISY_GATES.work = gates_work
@@ -374,7 +371,7 @@ cdef Op* new_cell_op(const char* name, const char* args, Forward forward, Backwa
     return op
 
 
-cdef Op* CELL = new_cell_op(b"vanilla_lstm_c", b"c_tm1 gates_t", cell_forward, cell_backward)
+CELL = new_cell_op(b"vanilla_lstm_c", b"c_tm1 gates_t", cell_forward, cell_backward)
 
 
 cdef void output_forward(const Call* c) noexcept nogil:
@@ -396,7 +393,7 @@ cdef void output_backward(const Call* c, uint32_t i) noexcept nogil:
         b += n
 
 
-cdef Op* OUTPUT = new_cell_op(b"vanilla_lstm_h", b"c_t gates_t", output_forward, output_backward)
+OUTPUT = new_cell_op(b"vanilla_lstm_h", b"c_t gates_t", output_forward, output_backward)
 
 
 def vanilla_lstm_c(c_tm1, gates_t):
@@ -413,30 +410,3 @@ def vanilla_lstm_h(c_t, gates_t):
     Shapes: ``c_t {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
     """
     return apply2(OUTPUT, c_t, gates_t)
-
-
-# ---- a step of a layer, for builders --------------------------------------------
-
-cdef int lstm_step(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c) except -1:
-    """The nodes of an LSTM for one input.  Weights: Wx, Wh, b."""
-    cdef uint32_t[3] args
-    args[0], args[1], args[2] = weights[2], weights[0], x
-    # The products with the inputs need no step before: batched, they are one product for all steps.
-    args[0] = add_node(g, AFFINE, args, 3, NULL)
-    args[1], args[2] = weights[1], h[0]
-    args[1] = add_node(g, PROJECTED, args, 3, NULL)
-    args[0] = c[0]
-    c[0] = args[0] = add_node(g, CELL, args, 2, NULL)
-    h[0] = add_node(g, OUTPUT, args, 2, NULL)
-    return 0
-
-
-cdef int simple_step(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c) except -1:
-    """The nodes of Elman's network for one input.  Weights: Wx, Wh, b."""
-    cdef uint32_t[3] args
-    args[0], args[1], args[2] = weights[2], weights[0], x
-    args[0] = add_node(g, AFFINE, args, 3, NULL)
-    args[1], args[2] = weights[1], h[0]
-    args[0] = add_node(g, AFFINE, args, 3, NULL)
-    h[0] = add_node(g, UNARY[DY_UNARY_tanh], args, 1, NULL)
-    return 0
