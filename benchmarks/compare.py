@@ -107,7 +107,8 @@ def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
     children: dict[tuple[str, str], Child] = {}
     try:
         for library, python in pythons.items():
-            for form in workload.torch_forms if library == "torch" else workload.dynet_forms:
+            own = workload.own_forms if library == "dynet_cy" else ()
+            for form in workload.torch_forms if library == "torch" else (*workload.dynet_forms, *own):
                 children[library, form] = Child(python, library, form, name)
         for _ in range(rounds + 1):
             for child in (gemm, *children.values()):
@@ -121,6 +122,7 @@ def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
         {
             "library": library,
             "form": form,
+            "own": form in workload.own_forms,
             "seconds": [r["seconds"] for r in child.rounds[1:]],
             "median": child.seconds,
             "result": workload.result(child.seconds),

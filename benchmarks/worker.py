@@ -81,7 +81,7 @@ def make_update(library: str, form: str, workload: Workload) -> Update:
 
         torch.set_num_threads(1)
         return torch_update(torch, form, workload)
-    autobatch = int(form == "autobatch")
+    autobatch = int(form in ("autobatch", "fused"))
     if library == "dynet":
         import dynet_config
 
