@@ -83,11 +83,8 @@ def table(result: dict[str, Any], goals: bool = False) -> str:
         for form in workload["forms"]:
             spread = max(form["seconds"]) / min(form["seconds"])
             memory = f"{form['memory'] / 2**20:.0f}"
-            names = [
-                workload["workload"],
-                LIBRARIES[form["library"]],
-                form["form"] + ", not in DyNet" * form.get("own", False),
-            ]
+            label = form["form"] + (", not in DyNet" if form.get("own") else "")
+            names = [workload["workload"], LIBRARIES[form["library"]], label]
             every.append([*names, f"{number(form['result'])} {workload['unit']}", share(form), memory, number(spread)])
     peak = statistics.median(w["peak"] for w in result["workloads"]) / 1e9
     text = f"{result['date']}, {result['processor']}, {result['rounds']} rounds, peak {peak:.0f} GFLOP/s\n\n"

@@ -47,9 +47,7 @@ class Workload:
     per_item = 0.0  # a time for each item is given, this many to the second, rather than items by the second
     mode = "train"  # "train" is forward, backward and update; "backward" has no update; "forward" is forward alone
     dynet_forms: tuple[str, ...] = ("plain", "autobatch")
-    own_forms: tuple[
-        str, ...
-    ] = ()  # of dynet_cy alone, by what DyNet does not have; not the same source, so never its best
+    own_forms: tuple[str, ...] = ()  # of dynet_cy alone, with other source: never its best
     torch_forms: tuple[str, ...] = ("eager", "batched")
     goals: tuple[Goal, ...] = ()
     sizes: dict[str, int]  # become attributes
