@@ -36,7 +36,9 @@ USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.kernels.selftest", "dynet_cy.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 # Headers that no kernel includes.
-ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"}
+ENGINE_HEADERS = {
+    *["arena.h", "binary.h", "gpu.h", "gpu_axes.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"],
+}
 
 DIRECTIVES = {
     "language_level": 3,

@@ -12,12 +12,15 @@ option                     variable                     value
 ``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
 ``--dynet-threads``        ``DYNET_CY_THREADS``         threads that work on one large product: see `set`
 ``--dynet-profiling``      ``DYNET_CY_PROFILING``       0 (default), 1 or 2: see `dynet_cy.profiling`
-``--dynet-devices``        ``DYNET_CY_DEVICES``         only ``CPU`` so far
-``--dynet-gpus``           ``DYNET_CY_GPUS``            only 0 so far
-``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         nothing so far
-``--dynet-gpu``                                         (no value) an error so far
+``--dynet-devices``        ``DYNET_CY_DEVICES``         names such as ``CPU,GPU:0``; see below
+``--dynet-gpus``           ``DYNET_CY_GPUS``            how many GPUs, from GPU:0 on; 0 (default) for none
+``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         numbers of GPUs, such as ``0,2``
+``--dynet-gpu``                                         (no value) GPU:0
 ``--dynet-viz``                                         (no value) accepted: graphs can always be drawn
 =========================  ===========================  ==================================================
+
+Graphs and collections are made on the default device: the first GPU that one of the options names, else the CPU. GPUs
+need ``pip install 'dynet_cy[cuda]'`` and a driver.
 
 Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. Of an option that is given
 twice the last counts. Unknown ones are left to the program, with a warning.
@@ -83,8 +86,9 @@ def set(
             as well, 0 does neither; see `dynet_cy.profiling`.
         weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
         shared_parameters: 0; training in several processes is not done yet.
-        requested_gpus: 0; there is no GPU so far.
-        gpu_mask: numbers of GPUs, none so far; an empty list, or one of zeros.
+        requested_gpus: how many GPUs to use, from GPU:0 on, which is the default device then; 0 for the CPU.
+        gpu_mask: for each GPU 1 to use it or 0 not to; the first that is used is the default device, the CPU if none
+            is. Where `requested_gpus` is given too, it is how many of them are used.
         threads: how many threads, 1 to 1024, work together on one large product; 0, the default, is for as many as
             there are CPUs that this process may use, at most ``OMP_NUM_THREADS`` where that variable is set.  Results
             do not depend on it.
@@ -92,14 +96,17 @@ def set(
     Raises:
         ValueError: a setting is out of range.
         NotImplementedError: a setting that is not done yet is asked for.
-        RuntimeError: a GPU is asked for.
+        RuntimeError: a GPU is asked for that is not there.
     """
     if shared_parameters:
         raise NotImplementedError(f"dynet_cy.config: shared_parameters={shared_parameters!r} is not done yet")
-    if requested_gpus:
-        _no_gpu(f"requested_gpus={requested_gpus!r}")
-    if gpu_mask and any(gpu_mask):
-        _no_gpu(f"gpu_mask={gpu_mask!r}")
+    if gpu_mask is not None and any(gpu_mask):
+        numbers = [i for i, used in enumerate(gpu_mask) if used]
+        _use_gpus(numbers[:requested_gpus] if requested_gpus else numbers, f"gpu_mask={gpu_mask!r}")
+    elif requested_gpus:
+        _use_gpus(list(range(requested_gpus)), f"requested_gpus={requested_gpus!r}")
+    elif requested_gpus is not None or gpu_mask is not None:
+        _use_gpus([], "")
     if mem is not None:
         _arena.set_limit(_megabytes(mem))
     if random_seed is not None:
@@ -114,8 +121,16 @@ def set(
         _pool.set_threads(threads)
 
 
-def _no_gpu(what: str) -> None:
-    raise RuntimeError(f"dynet_cy.config: {what} asks for a GPU, and there is only the CPU so far")
+# GPUs that were asked for; the first is the default device.
+_gpus: list[int] = []
+
+
+def _use_gpus(numbers: list[int], what: str) -> None:
+    """Open GPUs, and let the first one be the default device; the CPU if there is none."""
+    for number in numbers:
+        check_device(f"GPU:{number}", f"dynet_cy.config: {what}")
+    _gpus[:] = numbers
+    _graph.set_default_device(1 + numbers[0] if numbers else 0)
 
 
 def get() -> dict[str, Any]:
@@ -128,25 +143,24 @@ def get() -> dict[str, Any]:
         "profiling": _profile.level(),
         "weight_decay": _parameters.get_default_weight_decay(),
         "shared_params": 0,
-        "requested_gpus": 0,
-        "gpu_mask": [],
+        "requested_gpus": len(_gpus),
+        "gpu_mask": [int(i in _gpus) for i in range(max(_gpus) + 1)] if _gpus else [],
         "threads": _pool.threads(),
     }
 
 
 def set_gpu(flag: bool = True) -> None:
-    """Ask for a GPU.
+    """Let GPU:0 be the default device, or the CPU.
 
     Raises:
-        RuntimeError: `flag` is true: there is no GPU so far.
+        RuntimeError: `flag` is true, and there is no GPU.
     """
-    if flag:
-        _no_gpu("set_gpu()")
+    _use_gpus([0] if flag else [], "set_gpu()")
 
 
 def gpu() -> bool:
-    """Whether a GPU is the default device: no."""
-    return False
+    """Whether a GPU is the default device."""
+    return bool(_gpus)
 
 
 # ---- command line and environment --------------------------------------------
@@ -187,15 +201,12 @@ def _number(given: Mapping[str, str], name: str, kind: type[int] | type[float]) 
 
 def _settings(given: Mapping[str, str]) -> dict[str, Any]:
     """Arguments for `set` from options."""
-    if "gpu" in given:
-        _no_gpu("--dynet-gpu")
-    if given.get("gpu-ids"):
-        _no_gpu(f"--dynet-gpu-ids {given['gpu-ids']}")
-    for device in filter(None, given.get("devices", "").split(",")):
-        check_device(device, "--dynet-devices")
+    gpus = _asked_for(given)
+    if gpus is not None:
+        given = {**given, "gpus": str(len(gpus))}
     for part in given.get("mem", "0").split(","):
         _number({"mem": part}, "mem", float)
-    found = {
+    found: dict[str, Any] = {
         "mem": given.get("mem"),
         "random_seed": _number(given, "seed", int),
         "autobatch": _number(given, "autobatch", int),
@@ -204,7 +215,25 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
         "threads": _number(given, "threads", int),
         "requested_gpus": _number(given, "gpus", int),
     }
+    if gpus:
+        found["gpu_mask"] = [int(i in gpus) for i in range(max(gpus) + 1)]
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _asked_for(given: Mapping[str, str]) -> list[int] | None:
+    """The numbers of the GPUs that options name; None if only their count, or nothing, is given."""
+    if given.get("gpu-ids"):
+        names = [f"GPU:{part.strip()}" for part in given["gpu-ids"].split(",")]
+        option = "--dynet-gpu-ids"
+    elif given.get("devices"):
+        names = [part.strip() for part in given["devices"].split(",")]
+        option = "--dynet-devices"
+    elif "gpu" in given:
+        names, option = ["GPU:0"], "--dynet-gpu"
+    else:
+        return None
+    numbers = [check_device(name, option) for name in names]
+    return sorted({number - 1 for number in numbers if number})
 
 
 def _from_command_line() -> dict[str, Any]:
@@ -287,11 +316,11 @@ class DynetParams:
         self._settings["shared_parameters"] = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:
-        """Set how many GPUs to use: only 0 so far; more is an error in `init`."""
+        """Set how many GPUs to use, from GPU:0 on: see `set`."""
         self._settings["requested_gpus"] = int(requested_gpus)
 
     def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
-        """Set which GPUs to use: none so far; a list with anything but zeros is an error in `init`."""
+        """Set which GPUs to use, 1 or 0 for each: see `set`."""
         self._settings["gpu_mask"] = list(gpu_mask)
 
     def set_cpu_mode(self) -> None:

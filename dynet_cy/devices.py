@@ -1,13 +1,44 @@
-"""The devices that there are: one, the CPU, under the name "CPU"."""
+"""The devices that there are: the CPU, under the name "CPU", and GPUs of NVIDIA, "GPU:0" and so on.
+
+Inside, devices have numbers: 0 is the CPU, 1 + n is GPU number n. GPUs need PyCUDA (``pip install 'dynet_cy[cuda]'``)
+and a driver; neither is looked for before a program asks for a GPU or for the list of devices.
+"""
 
 from __future__ import annotations
 
-__all__ = ["HAVE_CUDA", "DeviceInfo", "available_devices", "check_device", "get_device_info"]
+import re
+from typing import Protocol, cast
+
+__all__ = ["HAVE_CUDA", "DeviceInfo", "available_devices", "check_device", "device_name", "get_device_info"]
 
 CPU = "CPU"
 
-# Whether operations can run on GPUs of NVIDIA.
-HAVE_CUDA = False
+
+class _Backend(Protocol):
+    """What the module dynet_cy.gpu.backend has for this one."""
+
+    def device_count(self) -> int:
+        """How many GPUs there are; RuntimeError without PyCUDA or driver."""
+
+    def open_device(self, number: int) -> None:
+        """Open a GPU; RuntimeError where that is not possible."""
+
+
+def _backend() -> _Backend:
+    """The backend, loaded when it is first needed: nothing of it is when programs stay on the CPU."""
+    import importlib
+
+    return cast(_Backend, importlib.import_module("dynet_cy.gpu.backend"))
+
+
+def _have_cuda() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("pycuda") is not None
+
+
+# Whether PyCUDA is installed, so that operations can run on GPUs of NVIDIA where there is one.
+HAVE_CUDA = _have_cuda()
 
 
 class DeviceInfo:
@@ -16,7 +47,7 @@ class DeviceInfo:
     Args:
         name: its name
         id: its number among the devices of its kind
-        dtype: its kind: -1 for the CPU
+        dtype: its kind: -1 for the CPU, 0 for a GPU
 
     Attributes:
         name, id: as above
@@ -32,31 +63,48 @@ class DeviceInfo:
         return f"DeviceInfo({self.name!r}, {self.id}, {self.type})"
 
 
+def device_name(number: int) -> str:
+    """The name of a device: of 0 "CPU", of 1 + n "GPU:n"."""
+    return f"GPU:{number - 1}" if number else CPU
+
+
 def available_devices() -> list[str]:
     """The names of the devices."""
-    return [CPU]
+    try:
+        count = _backend().device_count()
+    except (ImportError, RuntimeError):
+        count = 0
+    return [CPU] + [device_name(1 + n) for n in range(count)]
 
 
-def check_device(name: str, where: str) -> None:
-    """Raise an error unless `name` is that of a device, or "", which stands for the default one.
+def check_device(name: str, where: str) -> int:
+    """The number of a device, which is opened if it is a GPU; "" stands for the default one, and gives 0.
 
     Raises:
         TypeError: `name` is not a string
         RuntimeError: there is no such device
     """
     if name == CPU or name == "":
-        return
+        return 0
     if not isinstance(name, str):
         raise TypeError(f"{where}: a device is a string, not {name!r}")
-    raise RuntimeError(f"{where}: Invalid device name: {name}; there is only CPU so far")
+    match = re.fullmatch(r"GPU:(\d+)", name)
+    if match is None:
+        raise RuntimeError(f"{where}: Invalid device name: {name}; devices are CPU, GPU:0, GPU:1 and so on")
+    number = int(match[1])
+    try:
+        _backend().open_device(number)
+    except RuntimeError as e:
+        raise type(e)(f"{where}: Invalid device name: {name}: {e}") from None
+    return 1 + number
 
 
 def get_device_info(name: str) -> DeviceInfo:
-    """What there is to say about a device; "" stands for the default one.
+    """What there is to say about a device; "" stands for the CPU.
 
     Raises:
         TypeError: `name` is not a string
         RuntimeError: there is no such device
     """
-    check_device(name, "get_device_info")
-    return DeviceInfo(CPU, 0, -1)
+    number = check_device(name, "get_device_info")
+    return DeviceInfo(name, number - 1, 0) if number else DeviceInfo(CPU, 0, -1)

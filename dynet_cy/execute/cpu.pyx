@@ -17,7 +17,7 @@ from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.execute.collect cimport Waiting, add_collected, collect
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
 from dynet_cy.graph.graph cimport (
-    COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
+    COMPUTED, ENGINE_CPU, LIVE, NEEDS_GRAD, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
     args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
     nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph, untake_values, value_of,
 )
@@ -26,7 +26,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
-from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport LIST, Factors, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -34,27 +34,11 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
-# Calls with more arguments than this keep their tensors in the scratch arena.
-cdef enum:
-    FEW = 8
-
-# What went wrong in a nogil function, for the error raised after it.
-cdef struct Failure:
-    size_t needed
-    bint in_gradients
-    uint32_t not_finite             # number of the node + 1
-
-
 cdef void* take(Graph* g, size_t bytes, Failure* failure) noexcept nogil:
     cdef void* p = arena_alloc(&g.scratch, bytes)
     if p == NULL:
         failure.needed = bytes
     return p
-
-
-cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i,
-                           uint32_t arg) noexcept nogil:
-    return state[arg] & SHARED or rule_of(op, i) == SHARE
 
 
 cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) noexcept nogil:
@@ -100,13 +84,16 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     if profiling > 1:
         list_batches(g, ran)
     if failure.not_finite:
-        node = &nodes_of(g)[failure.not_finite - 1]
-        raise ValueError(
-            f"{op_at(node.op).name.decode()}: a value of expression {failure.not_finite - 1} "
-            f"{describe_dim(&node.dim)} is not finite")
+        raise_not_finite(g, failure.not_finite - 1)
     if failed:
         out_of_memory(&g.values, "the values of the graph", failure.needed)
     return 0
+
+
+cdef int raise_not_finite(Graph* g, uint32_t number) except -1:
+    cdef Node* node = &nodes_of(g)[number]
+    raise ValueError(f"{op_at(node.op).name.decode()}: a value of expression {number} {describe_dim(&node.dim)} "
+                     "is not finite")
 
 
 cdef int list_batches(Graph* g, uint32_t first) except -1:
@@ -173,7 +160,7 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     op.forward(&c)
     arena_rewind(&g.scratch, work_top)
     if g.check_validity and not K.all_finite(total, batch.y):
-        failure.not_finite = first_not_finite(batch, ids, nodes) + 1
+        failure.not_finite = first_not_finite(batch, ids, g) + 1
         return undo_run(g, batch, values_top, scratch_top)
     y = batch.y
     for j in range(batch.count):
@@ -198,9 +185,9 @@ cdef int undo_run(Graph* g, Batch* batch, size_t values_top, size_t scratch_top)
     return -1
 
 
-cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids,
-                               const Node* nodes) noexcept nogil:
+cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil:
     """The first node of a batch with a value that is not finite."""
+    cdef const Node* nodes = nodes_of(g)
     cdef const float* y = batch.y
     cdef uint32_t j
     for j in range(batch.count):
@@ -596,6 +583,6 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
     c.first = 0
 
 
-cdef Engine* hooks = engine()
+cdef Engine* hooks = engine(ENGINE_CPU)
 hooks.forward = forward
 hooks.backward = backward

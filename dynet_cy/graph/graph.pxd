@@ -21,6 +21,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int SHARED "DY_SHARED"
     int DROPPED "DY_DROPPED"
     uint32_t NO_BATCH "DY_NO_BATCH"
+    int SENT "DY_SENT"
 
     ctypedef struct Node "dy_node":
         uint16_t op
@@ -53,7 +54,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
 
     ctypedef struct Graph "dy_graph":
-        Arena arenas[11]
+        Arena arenas[12]
         Arena nodes
         Arena args
         Arena items
@@ -65,6 +66,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Arena scratch
         Arena uses
         Arena holes
+        Arena tables
         uint32_t n_nodes
         uint32_t n_batches
         uint32_t n_order
@@ -82,6 +84,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t forward_only
         uint32_t compact_at
         int backward_from
+        int device
+        uint8_t is_bound
+        void* there
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -181,9 +186,22 @@ cdef int set_operator(int which, OperatorHook hook) except -1
 cdef int lock_graph(Graph* g) except -1
 cdef void unlock_graph(Graph* g) noexcept nogil
 
-# How values are computed: filled by execute, so that graphs need no executor.
+# How values are computed: filled by executors, so that graphs need none.
 cdef struct Engine:
     int (*forward)(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1
     int (*backward)(Graph* g, uint32_t target, bint full) except -1
+    # For graphs on a device: n floats at v, in an arena of the graph, as they are there.
+    int (*fetch)(Graph* g, float* v, size_t n) except -1
+    void (*close)(Graph* g) noexcept
 
-cdef Engine* engine() noexcept
+cdef enum:
+    ENGINE_CPU
+    ENGINE_GPU
+    ENGINE_COUNT
+
+cdef Engine* engine(int kind) noexcept
+
+# Let a graph run on a device: 0 the CPU, 1 + n GPU number n.
+cdef int bind_graph(Graph* g, int device, str where) except -1
+# The same for the current graph, by the name of the device; "" leaves it as it is.
+cdef int bind_current(object device, str where) except -1

@@ -17,10 +17,13 @@ from dynet_cy.memory.arena cimport (
 )
 from dynet_cy.memory.bridge cimport array_of
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
+from dynet_cy.memory.mirror cimport default_device, mirrors
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, Shapes, op_at
 
+from dynet_cy.devices import check_device, device_name
 from dynet_cy.kernels import draws
+from dynet_cy.memory import mirror
 from dynet_cy.memory.storage import parameter_names
 from dynet_cy.ops.registry import DimensionError
 
@@ -75,7 +78,7 @@ cdef int default_strategy = 1
 # A graph that only goes forward numbers its nodes anew when there are twice as many as needed, and this many.
 cdef uint32_t LEAST_TO_COMPACT = 4096
 
-cdef Engine the_engine
+cdef Engine[ENGINE_COUNT] engines
 
 # Python hooks that families fill: operators on expressions.
 _operators = {}
@@ -88,8 +91,12 @@ class StaleExpressionError(RuntimeError):
     that is not the current graph of this thread."""
 
 
-cdef Engine* engine() noexcept:
-    return &the_engine
+cdef Engine* engine(int kind) noexcept:
+    return &engines[kind]
+
+
+cdef inline Engine* engine_of(const Graph* g) noexcept:
+    return &engines[ENGINE_GPU if g.device else ENGINE_CPU]
 
 
 # ---- expressions -------------------------------------------------------------
@@ -143,7 +150,7 @@ cdef class Expression:
         """The value as a new float64 array; the batch, if any, is the last axis."""
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
-        return doubles_of(value_of(x), full_shape(&x.dim))
+        return doubles_of(value_here(g, x), full_shape(&x.dim))
 
     def tensor_value(self, recalculate=False):
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
@@ -157,15 +164,16 @@ cdef class Expression:
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
         cdef size_t n = total_of(&x.dim)
+        cdef const float* v = value_here(g, x)
         if x.dim.nd > 1:
-            return doubles_of(value_of(x), full_shape(&x.dim))
-        return value_of(x)[0] if n == 1 else list_of(value_of(x), n)
+            return doubles_of(v, full_shape(&x.dim))
+        return v[0] if n == 1 else list_of(v, n)
 
     def vec_value(self, recalculate=False):
         """All elements as a flat list, column-major, the batch last."""
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
-        return list_of(value_of(x), total_of(&x.dim))
+        return list_of(value_here(g, x), total_of(&x.dim))
 
     def scalar_value(self, recalculate=False):
         """The value as a float.
@@ -178,7 +186,7 @@ cdef class Expression:
         if total_of(&x.dim) != 1:
             raise ValueError(
                 f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element")
-        return value_of(x)[0]
+        return value_here(g, x)[0]
 
     def backward(self, full=False):
         """Add the gradient of this scalar to the gradients of all parameters.
@@ -206,7 +214,7 @@ cdef class Expression:
                 f"backward: the expression has shape {describe_dim(&x.dim)}, not one element; "
                 "reduce it first, for example with sum_elems")
         g.backward_from = -1
-        the_engine.backward(g, self.index, full)
+        engine_of(g).backward(g, self.index, full)
         g.backward_from = self.index
 
     def gradient(self):
@@ -225,9 +233,9 @@ cdef class Expression:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
         if state & SHARED and state & TRAINABLE:
-            return doubles_of((<Param*>x.object).grad, full_shape(&x.dim))
+            return doubles_of(parameter_here(<Param*>x.object, True), full_shape(&x.dim))
         if state & LIVE:
-            return doubles_of(gradient_at(g, x.val), full_shape(&x.dim))
+            return doubles_of(floats_here(g, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
         if not state & NEEDS_GRAD:
             raise RuntimeError(
                 "gradient: no parameter lies behind this expression; use backward(full=True)")
@@ -382,10 +390,32 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     if recalculate:
         forget(g)
     if not state_of(g)[x.index] & COMPUTED:
-        the_engine.forward(g, &x.index, 1, g.strategy)
+        engine_of(g).forward(g, &x.index, 1, g.strategy)
         if g.forward_only and g.n_nodes >= g.compact_at:
             compact(<ComputationGraph>owners[g.slot])
     return g
+
+
+cdef float* floats_here(Graph* g, float* v, size_t n) except? NULL:
+    """Floats of an arena, after they were fetched where the graph runs on a device."""
+    if g.device and n:
+        engine_of(g).fetch(g, v, n)
+    return v
+
+
+cdef float* parameter_here(Param* p, bint gradient) except? NULL:
+    """The value or gradient of a parameter, after it was fetched where it lives on a device."""
+    cdef float* v = p.grad if gradient else p.value
+    if p.device and p.size:
+        mirrors().fetch(p.device, p.there_grad if gradient else p.there_value, v, p.size)
+    return v
+
+
+cdef float* value_here(Graph* g, Node* x) except? NULL:
+    """The value of a computed node."""
+    if x.val == NULL:
+        return parameter_here(<Param*>x.object, False)
+    return floats_here(g, x.val, total_of(&x.dim) if x.batch != NO_BATCH else 0)    # inputs are here
 
 
 cdef list compute_all(object expressions, str op, bint recalculate):
@@ -410,7 +440,7 @@ cdef list compute_all(object expressions, str op, bint recalculate):
             targets[i] = (<Expression>xs[i]).index
         if recalculate:
             forget(g)
-        the_engine.forward(g, targets, n, g.strategy)
+        engine_of(g).forward(g, targets, n, g.strategy)
     finally:
         free(targets)
     if g.forward_only and g.n_nodes >= g.compact_at:
@@ -611,8 +641,8 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     g.nodes.top += sizeof(Node)
     if g.immediate and not state[0] & COMPUTED:
         try:
-            the_engine.forward(g, &i, 1, 0)
-        except (MemoryError, ValueError):
+            engine_of(g).forward(g, &i, 1, 0)
+        except Exception:
             g.n_nodes -= 1
             take_back(g, nodes_top, args_top, items_top)
             raise
@@ -798,12 +828,14 @@ cdef int forget(Graph* g) except -1:
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
+            state[i] &= <uint8_t>~SENT                  # its numbers may change now
             end = <size_t>(<char*>nodes[i].val - g.values.base)
             inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
     # The room of values computed after the last input is free again, so that
     # a graph may be run with new inputs for ever.
     arena_rewind(&g.values, inputs_end)
     arena_rewind(&g.scratch, 0)
+    arena_rewind(&g.tables, 0)
     g.n_batches = 0
     g.n_order = 0
     arena_rewind(&g.batches, 0)
@@ -815,7 +847,7 @@ cdef int forget(Graph* g) except -1:
 
 
 cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
-                       size_t scratch_top) noexcept:
+                       size_t scratch_top, size_t tables_top) noexcept:
     """Drop the values that were computed since there were so many batches."""
     cdef uint32_t i
     g.n_batches = min(g.n_batches, n_batches)
@@ -829,6 +861,7 @@ cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t va
     arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
     arena_rewind(&g.values, min(g.values.top, values_top))
     arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
+    arena_rewind(&g.tables, min(g.tables.top, tables_top))
 
 
 cdef int compact(ComputationGraph graph) except -1:
@@ -968,6 +1001,8 @@ cdef class ComputationGraph:
             owners[g.slot] = NULL
         if dy_current == g:
             dy_current = NULL
+        if g.there != NULL:
+            engines[ENGINE_GPU].close(g)
         for i in range(GRAPH_ARENAS):
             arena_close(&g.arenas[i])
 
@@ -1019,6 +1054,8 @@ cdef class ComputationGraph:
         g.draws = 0
         g.n_forgets = 0
         g.backward_from = -1
+        g.device = default_device()
+        g.is_bound = False
         g.immediate = bool(immediate_compute)
         g.check_validity = bool(check_validity)
         g.forward_only = forward_only and not immediate_compute
@@ -1047,7 +1084,7 @@ cdef class ComputationGraph:
             raise_running()
         self.checkpoints.append((
             g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
-            g.values.top, g.scratch.top, g.n_forgets))
+            g.values.top, g.scratch.top, g.tables.top, g.n_forgets))
 
     def revert(self):
         """Go back to the last checkpoint: nodes made since are dropped, values
@@ -1066,7 +1103,7 @@ cdef class ComputationGraph:
         if more_epochs(g) == 0:
             raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
-         scratch_top, n_forgets) = self.checkpoints.pop()
+         scratch_top, tables_top, n_forgets) = self.checkpoints.pop()
         if g.n_forgets != n_forgets:        # what stood at the checkpoint has been dropped
             forget(g)
         while self.reverts and self.reverts[-1][1] >= n_nodes:
@@ -1081,7 +1118,7 @@ cdef class ComputationGraph:
         self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
         take_back(g, nodes_top, args_top, items_top)
         if not g.forward_only:              # there only what was dropped above is forgotten
-            forget_since(g, n_batches, n_order, values_top, scratch_top)
+            forget_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
         g.backward_from = -1
 
     def __len__(self):
@@ -1140,7 +1177,7 @@ cdef class ComputationGraph:
             v: a flat list of numbers.
             d: shape of one batch element.
             batch_size: number of batch elements.
-            device: only "" and "CPU" so far.
+            device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
         """
         with self:
             return _operators["inputMatrixLiteral"](v, d, batch_size, device)
@@ -1154,7 +1191,7 @@ cdef class ComputationGraph:
             dim: shape of one batch element.
             batch_size: number of batch elements.
             defval: the number everywhere else.
-            device: only "" and "CPU" so far.
+            device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
 
         Raises:
             IndexError: a place lies outside.
@@ -1231,6 +1268,38 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
     g.version = g.renewal
 
 
+cdef int bind_graph(Graph* g, int device, str where) except -1:
+    """Let a graph run on a device.  What it has computed elsewhere is computed anew."""
+    if g.device != device:
+        if g.is_bound:
+            raise NotImplementedError(
+                f"{where}: the graph runs on {device_name(g.device)}, and not on {device_name(device)}: one graph on "
+                "several devices is not done yet")
+        if g.n_batches:
+            if g.forward_only:
+                raise NotImplementedError(
+                    f"{where}: the graph has computed values on {device_name(g.device)} and cannot go on on "
+                    f"{device_name(device)}, as it was renewed with forward_only=True")
+            forget(g)
+        g.device = device
+    g.is_bound = True
+    return 0
+
+
+cdef int bind_current(object device, str where) except -1:
+    """Let the current graph run on the device of that name; "" leaves it as it is."""
+    number = check_device(device, where)
+    return 0 if device == "" else bind_graph(current_graph(), number, where)
+
+
+def bind(Expression x not None, device, where):
+    """Let the graph of an expression run on the device of that name: see `to_device`."""
+    number = check_device(device, where)
+    cdef Graph* g = x.graph()
+    if device != "":
+        bind_graph(g, number, where)
+
+
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
     """Renew the current graph of this thread, before building for the next example.
 
@@ -1294,6 +1363,20 @@ def set_autobatching(strategy):
     default_strategy = checked_strategy(strategy)
     if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
         g.strategy = default_strategy
+
+
+def set_default_device(int device):
+    """Set where graphs run from their next renewal on, an empty current one at once, and where collections live that
+    are made from now on.
+
+    Args:
+        device: 0 for the CPU, 1 + n for GPU number n, which is open.
+    """
+    cdef Graph* g = dy_current
+    mirror.set_default_device(device)
+    if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
+        g.device = device
+        g.is_bound = False
 
 
 def autobatching():

@@ -3,6 +3,9 @@
 A Storage owns its entries and its planes; a plane is one contiguous range of
 floats in which every entry has the same place: one for values, one for
 gradients, and as many as trainers ask for.
+
+A storage may live on a device.  Its planes are there then, and the memory here
+is where parts of them are looked at and changed: `pull` first, `push` after.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -35,6 +38,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
         size_t size
         float* value
         float* grad
+        int device
+        float* there_value
+        float* there_grad
         Pack pack
         double factor
         pthread_mutex_t lock
@@ -54,9 +60,17 @@ cdef class Plane:
     cdef Arena arena
     cdef Py_buffer view
     cdef bint mapped
+    cdef int device
+    cdef void* there                # its mirror, on a device
     cdef float* base(self) noexcept
+    cdef float* base_there(self) noexcept
     cdef int extend(self, size_t floats) except -1
     cdef int move(self, object mapping, size_t floats) except -1
+    cdef int place_on(self, int device) except -1
+    # Floats from a place on, from the device to here and back; nothing happens on the CPU.
+    cdef int pull(self, size_t at, size_t n) except -1
+    cdef int push(self, size_t at, size_t n) except -1
+    cdef int clear(self, size_t at, size_t n) except -1
 
 
 cdef class Storage:
@@ -69,6 +83,7 @@ cdef class Storage:
     cdef Param** entries
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
+    cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
     cdef public bint closed         # its collection has been deleted
     cdef public object owner        # weak reference to the root collection
 

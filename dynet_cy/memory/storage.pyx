@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Dim, size_of
 from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_close, arena_open, out_of_memory
+from dynet_cy.memory.mirror cimport mirrors
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -43,21 +44,53 @@ cdef class Plane:
             PyBuffer_Release(&self.view)
         else:
             arena_close(&self.arena)
+        if self.there != NULL:
+            mirrors().close(self.there)
 
     cdef float* base(self) noexcept:
         return <float*>self.view.buf if self.mapped else <float*>self.arena.base
 
+    cdef float* base_there(self) noexcept:
+        return mirrors().base(self.there) if self.device else NULL
+
     cdef int extend(self, size_t floats) except -1:
         """Make room for that many floats in all.  New ones are zero."""
-        cdef size_t needed = floats * sizeof(float)
+        cdef size_t needed = floats * sizeof(float), had
         if self.mapped:
             if needed > <size_t>self.view.len:
                 raise MemoryError(
                     f"parameters need {needed:,} bytes but the mapping they live in has "
                     f"{self.view.len:,}; supply a larger one")
             return 0
-        if needed > self.arena.top and arena_alloc(&self.arena, needed - self.arena.top) == NULL:
+        had = self.arena.top // sizeof(float)
+        if floats <= had:
+            return 0
+        if self.device:
+            mirrors().extend(self.there, needed, "parameters")
+        if arena_alloc(&self.arena, needed - self.arena.top) == NULL:
             out_of_memory(&self.arena, "parameters", needed - self.arena.top)
+        return self.clear(had, floats - had)
+
+    cdef int place_on(self, int device) except -1:
+        """Live on a device from now on.  It must be empty."""
+        self.there = mirrors().open(device)
+        self.device = device
+        return 0
+
+    cdef int pull(self, size_t at, size_t n) except -1:
+        if self.device and n:
+            mirrors().fetch(self.device, self.base_there() + at, self.base() + at, n)
+        return 0
+
+    cdef int push(self, size_t at, size_t n) except -1:
+        if self.device and n:
+            mirrors().send(self.device, self.base() + at, self.base_there() + at, n)
+        return 0
+
+    cdef int clear(self, size_t at, size_t n) except -1:
+        """Floats on the device become zero; those here are not touched."""
+        if self.device and n:
+            mirrors().clear(self.device, self.base_there() + at, n)
         return 0
 
     cdef int move(self, object mapping, size_t floats) except -1:
@@ -141,7 +174,8 @@ cdef class Storage:
         p.pack.lock = &self.pack_lock
         p.updated = 1
         p.factor = 1
-        p.in_place = rows == 0
+        p.device = self.device
+        p.in_place = rows == 0 or self.device > 0
         if free_ids:
             p.id = free_ids.pop()
         else:
@@ -161,11 +195,35 @@ cdef class Storage:
             p = self.entries[i]
             p.value = self.values.base() + p.offset
             p.grad = self.grads.base() + p.offset
+            p.there_value = self.values.base_there() + p.offset if self.device else NULL
+            p.there_grad = self.grads.base_there() + p.offset if self.device else NULL
         return 0
+
+    def place_on(self, int device):
+        """Let all planes live on a device from now on.
+
+        Args:
+            device: 1 + n for GPU number n, which is open; 0 for the CPU.
+
+        Raises:
+            NotImplementedError: it is on another device already, or there are parameters.
+            ValueError: a plane lives in memory of the caller's.
+        """
+        if device == self.device:
+            return
+        if self.device or self.n_entries:
+            raise NotImplementedError("parameters cannot move to another device yet")
+        if any((<Plane>plane).mapped for plane in self.planes):
+            raise ValueError("parameters whose memory is the caller's cannot go to a device")
+        for plane in self.planes:
+            (<Plane>plane).place_on(device)
+        self.device = device
 
     def new_plane(self):
         """A further plane of zeros, for the state of a trainer."""
         cdef Plane plane = Plane()
+        if self.device:
+            plane.place_on(self.device)
         plane.extend(self.top)
         self.planes.append(plane)
         return plane
@@ -194,6 +252,8 @@ cdef class Storage:
         """
         if not any(p is plane for p in self.planes):
             raise ValueError("the plane belongs to another storage")
+        if self.device:
+            raise ValueError("parameters on a device cannot live in memory of the caller's")
         plane.move(mapping, self.top)
         self.rebase()
 

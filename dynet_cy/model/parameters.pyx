@@ -14,15 +14,16 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.graph.graph cimport (
-    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, current,
-    current_graph, leaf, leaf_index, wrap,
+    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, bind_graph,
+    current, current_graph, leaf, leaf_index, wrap,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
-from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
+from dynet_cy.memory.mirror cimport default_device
+from dynet_cy.memory.storage cimport Param, Plane, Storage, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
-from dynet_cy.devices import check_device
+from dynet_cy.devices import check_device, device_name
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
 from dynet_cy.textfile import (
@@ -73,11 +74,11 @@ cdef void settle(Param* p) noexcept nogil:
         value_changed(p)
 
 
-cdef object shown(Param* p, tuple shape, size_t start=0):
+cdef object shown(_Stored x, tuple shape, size_t start=0):
     """The value, from a place on, as a new array."""
-    array = array_of(p.value + start, shape)
-    if p.factor != 1:
-        array *= np.float32(p.factor)
+    array = x.part(x.storage.values, start, shape)
+    if x.p.factor != 1:
+        array *= np.float32(x.p.factor)
     return array
 
 
@@ -133,6 +134,7 @@ cdef class _Stored(Expression):
             extra.object = self.p
             extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
             dim = dim_with_rows(&self.p.dim, self.p.rows)
+            bind_graph(&graph.g, self.storage.device, self.full_name)
             settle(self.p)
             self.p.in_place = 1
             index = leaf_index(PARAMETER_LEAF, &dim, &extra)
@@ -181,19 +183,26 @@ cdef class _Stored(Expression):
         """Set the value to zero."""
         self.check_open()
         memset(self.p.value, 0, self.p.size * sizeof(float))
+        self.storage.values.clear(self.p.offset, self.p.size)
         value_changed(self.p)
         self.p.factor = 1
 
     def scale(self, s):
         """Multiply the value by s."""
         self.check_open()
-        K.scale(self.p.size, s, self.p.value, self.p.value)
+        self.multiply(self.storage.values, s)
         value_changed(self.p)
 
     def scale_gradient(self, s):
         """Multiply the gradient by s."""
         self.check_open()
-        K.scale(self.p.size, s, self.p.grad, self.p.grad)
+        self.multiply(self.storage.grads, s)
+
+    cdef int multiply(self, Plane plane, float s) except -1:
+        cdef float* v = plane.base() + self.p.offset
+        plane.pull(self.p.offset, self.p.size)
+        K.scale(self.p.size, s, v, v)
+        return plane.push(self.p.offset, self.p.size)
 
     def save(self, fname, key="", append=False):
         """Write this parameter to a text model file.
@@ -230,17 +239,29 @@ cdef class _Stored(Expression):
         """DyNet's other name of `populate`."""
         self.populate(fname, key)
 
-    cdef object array(self, const float* v):
+    cdef object part(self, Plane plane, size_t start, tuple shape):
+        """Numbers of a plane, from a place in this parameter on, as a new array."""
+        cdef size_t n = 1
+        for d in shape:
+            n *= <size_t>d
+        plane.pull(self.p.offset + start, n)
+        return array_of(plane.base() + self.p.offset + start, shape)
+
+    cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
+        """The way back: n numbers, column-major."""
+        copy_floats(array, plane.base() + self.p.offset + start, n)
+        return plane.push(self.p.offset + start, n)
+
+    cdef object array(self, Plane plane):
         """Numbers of a plane as a new array of the shape that users see."""
-        array = array_of(v, _file_dim(self))
+        array = self.part(plane, 0, _file_dim(self))
         return np.moveaxis(array, -1, 0) if self.p.rows else array
 
-    cdef int fill(self, object array, float* v) except -1:
+    cdef int fill(self, object array, Plane plane) except -1:
         """The way back."""
         if self.p.rows:
             array = np.moveaxis(array, 0, -1)
-        copy_floats(np.asfortranarray(array, np.float32), v, self.p.size)
-        return 0
+        return self.put(plane, 0, np.asfortranarray(array, np.float32), self.p.size)
 
     def __reduce__(self):
         self.check_open()
@@ -298,12 +319,12 @@ cdef class Parameters(_Stored):
     def as_array(self):
         """The value as a new float32 array."""
         self.check_open()
-        return array_of(self.p.value, shape_of(&self.p.dim))
+        return self.array(self.storage.values)
 
     def grad_as_array(self):
         """The gradient that has been added up since the last update, as a new float32 array."""
         self.check_open()
-        return array_of(self.p.grad, shape_of(&self.p.dim))
+        return self.array(self.storage.grads)
 
     def set_value(self, arr):
         """Set the value from numbers of the same shape.
@@ -313,7 +334,7 @@ cdef class Parameters(_Stored):
         """
         self.check_open()
         array = _floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
-        copy_floats(array, self.p.value, self.p.size)
+        self.put(self.storage.values, 0, array, self.p.size)
         value_changed(self.p)
 
     def clip_inplace(self, left, right):
@@ -359,7 +380,7 @@ cdef class LookupParameters(_Stored):
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
         self.check_open()
-        array = self.array(self.p.value)
+        array = self.array(self.storage.values)
         if self.p.factor != 1:
             array *= np.float32(self.p.factor)
         return array
@@ -367,16 +388,16 @@ cdef class LookupParameters(_Stored):
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array."""
         self.check_open()
-        return self.array(self.p.grad)
+        return self.array(self.storage.grads)
 
     def row_as_array(self, row):
         """One row as a new float32 array."""
-        return shown(self.p, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
+        return shown(self, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
 
     def row_grad_as_array(self, row):
         """The gradient of one row since the last update, as a new float32 array."""
         start = self.start_of(row, "row_grad_as_array")
-        return array_of(self.p.grad + <size_t>start, shape_of(&self.p.dim))
+        return self.part(self.storage.grads, start, shape_of(&self.p.dim))
 
     def rows_as_array(self, rows):
         """Some rows as a new float32 array, the row number first."""
@@ -409,7 +430,7 @@ cdef class LookupParameters(_Stored):
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
         settle(self.p)
-        copy_floats(array, self.p.value + <size_t>r * n, n)
+        self.put(self.storage.values, <size_t>r * n, array, n)
         value_changed(self.p)
 
     def init_from_array(self, arr):
@@ -420,7 +441,7 @@ cdef class LookupParameters(_Stored):
         """
         self.check_open()
         array = _floats_like(arr, f"init_from_array of {self.full_name}", self.shape())
-        self.fill(array, self.p.value)
+        self.fill(array, self.storage.values)
         self.p.factor = 1
         value_changed(self.p)
 
@@ -512,6 +533,7 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     cdef Extra extra
     cdef Dim dim = table.p.dim
     cdef Expression x
+    bind_graph(current_graph(), table.storage.device, table.full_name)
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = update                   # constants do not batch with the trained
     extra.items = rows
@@ -568,8 +590,8 @@ def _check_key(key):
 cdef tuple _entry(_Stored x, str name):
     """The parameter as an entry of a text model file."""
     kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
-    values = shown(x.p, (x.p.size,))
-    grads = array_of(x.p.grad, (x.p.size,)) if x.p.has_gradient else None
+    values = shown(x, (x.p.size,))
+    grads = x.part(x.storage.grads, 0, (x.p.size,)) if x.p.has_gradient else None
     return kind, name, _file_dim(x), values, grads
 
 
@@ -578,11 +600,11 @@ cdef int _fill_entry(_Stored x, entry, fname) except -1:
         raise ModelMismatchError(
             f"has dimensions {entry.dim} in the file, {_file_dim(x)} in the collection",
             os.fspath(fname), parameter=x.full_name)
-    copy_floats(np.ascontiguousarray(entry.values, np.float32), x.p.value, x.p.size)
+    x.put(x.storage.values, 0, np.ascontiguousarray(entry.values, np.float32), x.p.size)
     value_changed(x.p)
     x.p.factor = 1
     if entry.grads is not None:
-        copy_floats(np.ascontiguousarray(entry.grads, np.float32), x.p.grad, x.p.size)
+        x.put(x.storage.grads, 0, np.ascontiguousarray(entry.grads, np.float32), x.p.size)
         _add_gradient_flag(x)
     return 0
 
@@ -642,6 +664,7 @@ class ParameterCollection:
         self._name = "/"
         self._root = None
         self._storage = Storage()
+        (<Storage>self._storage).place_on(default_device())
         self._all = []
         self._taken = {}
         self._taken_below = {}
@@ -688,7 +711,8 @@ class ParameterCollection:
             init: an initializer, a number, an array, or one of "glorot" (the
                 default), "uniform", "normal", "he", "identity", "saxe".
             name: without "/" and "_"; a number is appended when it is taken.
-            device: only "" and "CPU" so far.
+            device: "CPU" or "GPU:0" and so on; "" for that of the collection.  All
+                parameters below one root collection are on one device.
             scale: of "uniform" and "saxe".
             mean: of "normal".
             std: of "normal": the standard deviation.
@@ -733,7 +757,7 @@ class ParameterCollection:
         cdef _Stored made
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
-        check_device(device, what)
+        number = check_device(device, what)
         if isinstance(init, np.ndarray):
             dim = init.shape
         if isinstance(dim, numbers.Real):
@@ -757,8 +781,10 @@ class ParameterCollection:
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._name + _free_name(name, self._taken, "Parameter")
+        if device != "":
+            _place_on(self._storage, number, device, what)
         made = _new_entry(self._storage, self._all, cls, &d, rows, name)
-        copy_floats(values, made.p.value, made.p.size)
+        made.put(made.storage.values, 0, values, made.p.size)
         return made
 
     def set_weight_decay(self, lam):
@@ -896,6 +922,17 @@ class ParameterCollection:
         return f"<ParameterCollection {self._name} of {len(self._below())}>"
 
 
+cdef int _place_on(Storage storage, int number, device, what) except -1:
+    """Let a collection live on a device, where nothing is in it yet."""
+    if number != storage.device:
+        if storage.n_entries:
+            raise NotImplementedError(
+                f"{what}: the collection has parameters on {device_name(storage.device)} and cannot have one on "
+                f"{device}: one collection on several devices is not done yet")
+        storage.place_on(number)
+    return 0
+
+
 cdef _Stored _new_entry(Storage storage, list all_, cls, const Dim* d, uint32_t rows, str name):
     """A new parameter or table of zeros."""
     made = _stored(cls, storage, storage.add(d, rows, name), name)
@@ -969,7 +1006,7 @@ def settled_array(_Stored x not None):
     its copy go on alike to the last bit."""
     x.check_open()
     settle(x.p)
-    return x.array(x.p.value)
+    return x.array(x.storage.values)
 
 
 def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated):
@@ -980,7 +1017,7 @@ def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated)
     dim_from_shape(shape[1:] if is_lookup else shape, &d, name)
     made = _new_entry(root._storage, root._all, LookupParameters if is_lookup else Parameters, &d,
                       shape[0] if is_lookup else 0, name)
-    made.fill(value, made.p.value)
+    made.fill(value, made.storage.values)
     made.p.updated = updated
     set_gradient_state(made, gradient)
 
@@ -998,7 +1035,7 @@ def gradient_state(_Stored x not None):
     if not x.p.rows:
         return x.grad_as_array()
     rows = np.array([x.p.touched[i] for i in range(x.p.n_touched)], np.uint32)
-    return rows, x.array(x.p.grad)[rows]
+    return rows, x.array(x.storage.grads)[rows]
 
 
 def set_gradient_state(_Stored x not None, state):
@@ -1006,6 +1043,7 @@ def set_gradient_state(_Stored x not None, state):
     cdef uint32_t r
     if x.p.has_gradient:
         memset(x.p.grad, 0, x.p.size * sizeof(float))
+        x.storage.grads.clear(x.p.offset, x.p.size)
     while x.p.n_touched:
         x.p.n_touched -= 1
         x.p.is_touched[x.p.touched[x.p.n_touched]] = 0
@@ -1013,11 +1051,11 @@ def set_gradient_state(_Stored x not None, state):
     if state is None:
         return
     if not x.p.rows:
-        x.fill(state, x.p.grad)
+        x.fill(state, x.storage.grads)
         return
     rows, gradients = state
     whole = np.zeros((<LookupParameters>x).shape(), np.float32)
     whole[rows] = gradients
-    x.fill(whole, x.p.grad)
+    x.fill(whole, x.storage.grads)
     for r in rows:
         touch(x.p, r)

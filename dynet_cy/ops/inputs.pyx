@@ -8,13 +8,12 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.graph cimport (
-    COMPUTED, Expression, Extra, Graph, current_graph, forget, leaf, nodes_of, place, shape_of,
+    COMPUTED, Expression, Extra, Graph, bind_current, current_graph, forget, leaf, nodes_of, place, shape_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
 from dynet_cy.ops.registry cimport Op, register
 
-from dynet_cy.devices import check_device
 from dynet_cy.graph.graph import _operators
 
 
@@ -126,7 +125,7 @@ cdef Expression from_values(object values, str op, bint batched):
 
 def scalarInput(s, device=""):
     """One number as an input of shape ``{1}``; `set` changes it later."""
-    check_device(device, "scalarInput")
+    bind_current(device, "scalarInput")
     array = floats_in(s, "scalarInput", "s", 7)
     if array.size != 1:
         raise ValueError(f"scalarInput: s has shape {array.shape}, one number is needed")
@@ -135,7 +134,7 @@ def scalarInput(s, device=""):
 
 def inputVector(v, device=""):
     """A list of n numbers as an input of shape ``{n}``; `set` changes it later."""
-    check_device(device, "inputVector")
+    bind_current(device, "inputVector")
     array = floats_in(v, "inputVector", "v", 1)
     if array.ndim != 1:
         raise ValueError("inputVector: v must be a list of numbers")
@@ -150,7 +149,7 @@ cdef zeros_of(tuple shape, str op):
 
 def vecInput(dim, device=""):
     """An input of shape ``{dim}``, zeros until `set` is called."""
-    check_device(device, "vecInput")
+    bind_current(device, "vecInput")
     return from_values(zeros_of((dim,), "vecInput"), "vecInput", False)
 
 
@@ -160,7 +159,7 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     Args:
         arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
         batched: whether the last axis is the batch.
-        device: only "" and "CPU" so far.
+        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
         reusable_expr: accepted for DyNet's sake: `set` is always there.
 
     Returns:
@@ -169,7 +168,7 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     Raises:
         TypeError, ValueError: arr does not hold numbers, or has too many axes.
     """
-    check_device(device, "inputTensor")
+    bind_current(device, "inputTensor")
     if isinstance(arr, (list, tuple)) and arr and all([isinstance(x, np.ndarray) for x in arr]):
         shapes = {x.shape for x in arr}
         if len(shapes) > 1:
@@ -186,14 +185,14 @@ def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
         arr: the numbers, an array or a list of one axis.
         dim: shape of one batch element; ``{n}`` for n numbers when omitted.
         batch_size: number of batch elements.
-        device: only "" and "CPU" so far.
+        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
 
     Raises:
         ValueError: arr has more or fewer numbers than shape and batch size need, or
             more than one axis.
     """
     cdef Dim size
-    check_device(device, "inputTensorTranspose")
+    bind_current(device, "inputTensorTranspose")
     array = floats_in(arr, "inputTensorTranspose", "arr", 7)
     if array.ndim != 1:
         raise ValueError(f"inputTensorTranspose: arr has {array.ndim} axes, it must have one")
@@ -215,7 +214,7 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
         shape: the shape; its last axis is the batch where `batched`.
         batched: whether the last axis is the batch.
         defval: the number everywhere else.
-        device: only "" and "CPU" so far.
+        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
 
     Returns:
         Expression whose method `set` sets all of its elements.
@@ -226,7 +225,7 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
         ValueError: there are more or fewer lists than axes, or indices than values.
     """
     op = "sparse_inputTensor"
-    check_device(device, op)
+    bind_current(device, op)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     floats = floats_in(values, op, "values", 1)
     if len(idxs) != len(shape):
@@ -252,7 +251,7 @@ def _input_sparse_tensor(idxs, v, dim, batch_size, defval, device):
     """See `ComputationGraph.inputSparseTensor`."""
     cdef Dim size
     op = "inputSparseTensor"
-    check_device(device, op)
+    bind_current(device, op)
     dim_with_batch(dim, batch_size, &size, op)
     total = total_of(&size)
     values = floats_in(v, op, "v", 1)
@@ -298,7 +297,7 @@ def one_hot(d, idx, device=""):
     Args:
         d: number of elements.
         idx: the place of the 1, or a list of places, one for each batch element.
-        device: only "" and "CPU" so far.
+        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
 
     Returns:
         Expression of shape ``{d}``.
@@ -308,7 +307,7 @@ def one_hot(d, idx, device=""):
     """
     cdef Dim dim
     cdef float* v
-    check_device(device, "one_hot")
+    bind_current(device, "one_hot")
     places = np.atleast_1d(idx)
     if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
         raise TypeError(f"one_hot: idx must be a number or a list of them, not {idx!r}")

@@ -252,19 +252,21 @@ class Trainer:
             states[i] = (<Plane>plane).base()
         try:
             if threshold > 0:
-                with nogil:
-                    enter_pool()
-                    for i in range(n):
-                        pthread_mutex_lock(&entries[i].lock)
-                        norm += squared_norm(entries[i])
-                        pthread_mutex_unlock(&entries[i].lock)
-                    leave_pool()
+                if storage.device:
+                    norm = self._on_device().squared_norm(stored)
+                else:
+                    with nogil:
+                        enter_pool()
+                        for i in range(n):
+                            pthread_mutex_lock(&entries[i].lock)
+                            norm += squared_norm(entries[i])
+                            pthread_mutex_unlock(&entries[i].lock)
+                        leave_pool()
                 norm = sqrt(norm)
                 if not isfinite(norm):
                     raise RuntimeError(
                         f"Magnitude of gradient is bad: {norm}; the gradients of "
-                        + ", ".join((<_Stored>x).full_name for x in stored
-                                    if not isfinite(squared_norm((<_Stored>x).p)))
+                        + ", ".join((<_Stored>x).full_name for x in stored if not self._is_finite(x))
                         + " are not finite.  Nothing was updated")
             memset(&h, 0, sizeof(dy_optim))
             h.grad_scale = 1
@@ -279,23 +281,38 @@ class Trainer:
             h.b2 = hyper.get("b2", 0.0)
             h.eps = hyper.get("eps", 0.0)
             decay = self._collection._take_decay()
-            with nogil:
-                enter_pool()
-                for i in range(n):
-                    pthread_mutex_lock(&entries[i].lock)
-                    if moves[i]:
-                        step(entries[i], rule, &h, states, sparse, decay)
-                    if decay != 0:
-                        take_off(entries[i], decay, moves[i] and not (entries[i].rows and sparse))
-                    pthread_mutex_unlock(&entries[i].lock)
-                storage.changes += 1
-                leave_pool()
+            if storage.device:
+                self._on_device().update(stored, [bool(moves[i]) for i in range(n)], rule, h, self._states,
+                                         sparse, decay)
+            else:
+                with nogil:
+                    enter_pool()
+                    for i in range(n):
+                        pthread_mutex_lock(&entries[i].lock)
+                        if moves[i]:
+                            step(entries[i], rule, &h, states, sparse, decay)
+                        if decay != 0:
+                            take_off(entries[i], decay, moves[i] and not (entries[i].rows and sparse))
+                        pthread_mutex_unlock(&entries[i].lock)
+                    storage.changes += 1
+                    leave_pool()
             self._updates += 1
         finally:
             free(entries)
             free(moves)
         if self._average is not None:
             self._add_to_average()
+
+    @staticmethod
+    def _on_device():
+        """What updates parameters that live on a device; they do so only where it is loaded."""
+        from dynet_cy.gpu import update
+        return update
+
+    def _is_finite(self, _Stored x):
+        if x.p.device:
+            return isfinite(self._on_device().squared_norm([x]))
+        return isfinite(squared_norm(x.p))
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
@@ -357,9 +374,13 @@ class Trainer:
             kept = self._states[self._n_states + 1]
         for x in self._collection._below():
             settle(x.p)
+            x.storage.values.pull(x.p.offset, x.p.size)
+            average.pull(x.p.offset, x.p.size)
             if save_weights:
                 memcpy(kept.base() + x.p.offset, x.p.value, x.p.size * sizeof(float))
+                kept.push(x.p.offset, x.p.size)
             K.scale(x.p.size, factor, average.base() + x.p.offset, x.p.value)
+            x.storage.values.push(x.p.offset, x.p.size)
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
 
@@ -377,7 +398,9 @@ class Trainer:
             raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
         kept = self._states[self._n_states + 1]
         for x in self._collection._below():
+            kept.pull(x.p.offset, x.p.size)
             memcpy(x.p.value, kept.base() + x.p.offset, x.p.size * sizeof(float))
+            x.storage.values.push(x.p.offset, x.p.size)
             x.p.factor = 1
             value_changed(x.p)
         self._collection.storage.drop_plane(self._states.pop())
@@ -413,8 +436,11 @@ class Trainer:
         old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
         for x in stored:
             settle(x.p)
+            x.storage.values.pull(x.p.offset, x.p.size)
+            plane.pull(x.p.offset, x.p.size)
             K.scale(x.p.size, <float>old, plane.base() + x.p.offset, plane.base() + x.p.offset)
             K.axpy(x.p.size, <float>(1 - old), x.p.value, plane.base() + x.p.offset)
+            plane.push(x.p.offset, x.p.size)
 
     def _settings(self):
         """All but the collection and the state of the rule: plain data."""
@@ -437,13 +463,12 @@ class Trainer:
         self._states = planes
         for x, own in zip(self._collection._below(), arrays):
             for plane, array in zip(planes, own):
-                (<_Stored>x).fill(array, (<Plane>plane).base() + (<_Stored>x).p.offset)
+                (<_Stored>x).fill(array, <Plane>plane)
 
     def _state_arrays(self):
         """The state of the rule: for each parameter and table of the collection, as many new arrays
         of its shape as the rule has."""
-        return [[(<_Stored>x).array((<Plane>plane).base() + (<_Stored>x).p.offset)
-                 for plane in self._states] for x in self._collection._below()]
+        return [[(<_Stored>x).array(<Plane>plane) for plane in self._states] for x in self._collection._below()]
 
     def __getstate__(self):
         return self._collection, self._settings(), self._state_arrays()
@@ -469,6 +494,7 @@ class Trainer:
         cdef Storage storage = self._collection.storage
         for plane in self._states[:self._n_states]:
             memset((<Plane>plane).base(), 0, storage.n_bytes())
+            (<Plane>plane).clear(0, storage.top)
         if learning_rate is not None:
             self.learning_rate = learning_rate
 

@@ -19,7 +19,8 @@ enum {
     DY_NEEDS_GRAD = 8,          /* backward: a parameter lies behind it */
     DY_TRAINABLE = 16,          /* a leaf whose gradient goes to long-lived storage */
     DY_SHARED = 32,             /* a leaf that every batch element may share: a parameter */
-    DY_DROPPED = 64             /* graphs that only go forward: nobody can ask for it any more */
+    DY_DROPPED = 64,            /* graphs that only go forward: nobody can ask for it any more */
+    DY_SENT = 128               /* a leaf whose numbers are on the device too */
 };
 
 #define DY_NO_BATCH UINT32_MAX
@@ -56,7 +57,7 @@ typedef struct {
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
 
-#define DY_GRAPH_ARENAS 11
+#define DY_GRAPH_ARENAS 12
 
 typedef struct {
     union {                     /* anonymous: by name, or all in turn */
@@ -68,6 +69,7 @@ typedef struct {
             dy_arena values, grads; /* a gradient lies in `grads` where its value lies in `values` */
             dy_arena scratch;   /* gathered arguments, kept and temporary floats */
             dy_arena uses, holes; /* graphs that only go forward: see liveness.h */
+            dy_arena tables;    /* on a device: items, and lists of what lies where */
         };
     };
     uint32_t n_nodes, n_batches, n_order;
@@ -85,6 +87,9 @@ typedef struct {
     uint8_t forward_only;       /* no backward will follow: values that nobody needs are dropped */
     uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
+    int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
+    uint8_t is_bound;           /* a leaf is there, so the device stays */
+    void *there;                /* what the backend of the device keeps for it */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

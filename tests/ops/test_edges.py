@@ -204,5 +204,5 @@ def test_whole_floats_in_arrays(graph) -> None:
 def test_devices(graph) -> None:
     x = dy.zeros(2)
     assert dy.to_device(x, "CPU").value() == [0, 0]
-    with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU:0"):
-        dy.to_device(x, "GPU:0")
+    with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU"):
+        dy.to_device(x, "GPU")

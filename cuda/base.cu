@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the executor and many ops need: moves of numbers, copies and sums over axes.
+#include "common.cuh"
+
+// As in dynet_cy/gpu/executor.pyx.
+struct Move {
+    const float *source;
+    float *to;
+    size_t n;
+    uint32_t next;
+    uint8_t acc, follower, unused[2];
+};
+
+// Moves with one destination are a chain, and are done in its order by the threads of its first one.
+extern "C" __global__ void move_floats(const Move *__restrict__ moves, unsigned count) {
+    for (unsigned first = blockIdx.y; first < count; first += gridDim.y) {
+        if (moves[first].follower) continue;
+        float *to = moves[first].to;
+        for (EACH(i, moves[first].n)) {
+            float x = moves[first].acc ? to[i] : 0.f;
+            for (unsigned k = first + 1; k; k = moves[k - 1].next) {
+                const float *source = moves[k - 1].source;
+                float g = source ? source[i] : 0.f;
+                x = k == first + 1 && !moves[first].acc ? g : x + g;
+            }
+            to[i] = x;
+        }
+    }
+}
+
+// y = a x, or y += a x.
+extern "C" __global__ void scale_floats(size_t n, float a, const float *x, float *y, int acc) {
+    for (EACH(i, n)) store(y + i, acc, a * x[i]);
+}
+
+// y = a (x_1 + x_2 + ...), or y += that.
+extern "C" __global__ void sum_pointers(size_t n, dy_pointers xs, unsigned count, float a, float *y, int acc) {
+    for (EACH(i, n)) {
+        float total = 0.f;
+        for (unsigned k = 0; k < count; k++) total += xs.p[k][i];
+        store(y + i, acc, a * total);
+    }
+}
+
+// y_i = a x_i, where x, array 0 of the axes, may have fewer elements than y.
+extern "C" __global__ void expand(size_t n, dy_axes axes, float a, const float *__restrict__ x, float *y, int acc) {
+    for (EACH(i, n)) {
+        size_t at[DY_ARRAYS];
+        offsets(axes, i, at);
+        store(y + i, acc, a * x[at[0]]);
+    }
+}
+
+// y_e = a times the sum of x over the reduced axes, at each place of the kept ones; x is array 0. A thread, or a block,
+// makes each element.
+extern "C" __global__ void contract_by_threads(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float a,
+                                               const float *__restrict__ x, float *y, int acc) {
+    for (EACH(e, n)) {
+        size_t base[DY_ARRAYS], at[DY_ARRAYS];
+        float total = 0.f;
+        offsets(kept, e, base);
+        for (size_t r = 0; r < terms; r++) {
+            offsets(reduced, r, at);
+            total += x[base[0] + at[0]];
+        }
+        store(y + e, acc, a * total);
+    }
+}
+
+extern "C" __global__ void contract_by_blocks(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float a,
+                                              const float *__restrict__ x, float *y, int acc) {
+    __shared__ float part[32];
+    for (ROWS(e, n)) {
+        size_t base[DY_ARRAYS], at[DY_ARRAYS];
+        float total = 0.f;
+        offsets(kept, e, base);
+        for (LANES(r, terms)) {
+            offsets(reduced, r, at);
+            total += x[base[0] + at[0]];
+        }
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) store(y + e, acc, a * total);
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Elementwise functions of two arguments, with broadcasting: kernels for each row of binary.def. Arrays of the axes are
+// a, b, and y. Backward of an argument goes over the axes that it has, and sums over those that it lacks.
+#include "common.cuh"
+
+#define BACKWARD(side, name, derivative) \
+    static __device__ __forceinline__ float slope_##side##_##name(float a, float b, float y) { \
+        (void)a; (void)b; (void)y; \
+        return derivative; \
+    } \
+    extern "C" __global__ void binary_##side##_by_threads_##name( \
+        size_t n, size_t terms, dy_axes kept, dy_axes reduced, const float *as, const float *bs, const float *ys, \
+        const float *dys, float *dxs, int acc) { \
+        for (EACH(e, n)) { \
+            size_t base[DY_ARRAYS], at[DY_ARRAYS]; \
+            float total = 0.f; \
+            offsets(kept, e, base); \
+            for (size_t r = 0; r < terms; r++) { \
+                offsets(reduced, r, at); \
+                size_t k = base[2] + at[2]; \
+                total += dys[k] * slope_##side##_##name(as[base[0] + at[0]], bs[base[1] + at[1]], ys[k]); \
+            } \
+            store(dxs + e, acc, total); \
+        } \
+    } \
+    extern "C" __global__ void binary_##side##_by_blocks_##name( \
+        size_t n, size_t terms, dy_axes kept, dy_axes reduced, const float *as, const float *bs, const float *ys, \
+        const float *dys, float *dxs, int acc) { \
+        __shared__ float part[32]; \
+        for (ROWS(e, n)) { \
+            size_t base[DY_ARRAYS], at[DY_ARRAYS]; \
+            float total = 0.f; \
+            offsets(kept, e, base); \
+            for (LANES(r, terms)) { \
+                offsets(reduced, r, at); \
+                size_t k = base[2] + at[2]; \
+                total += dys[k] * slope_##side##_##name(as[base[0] + at[0]], bs[base[1] + at[1]], ys[k]); \
+            } \
+            total = block_sum(total, part); \
+            if (threadIdx.x == 0) store(dxs + e, acc, total); \
+        } \
+    }
+
+#define BINARY(name, value, da, db) \
+    extern "C" __global__ void binary_forward_##name(size_t n, dy_axes axes, const float *as, const float *bs, \
+                                                     float *ys) { \
+        for (EACH(i, n)) { \
+            size_t at[DY_ARRAYS]; \
+            offsets(axes, i, at); \
+            float a = as[at[0]], b = bs[at[1]]; \
+            ys[i] = value; \
+        } \
+    } \
+    BACKWARD(a, name, da) \
+    BACKWARD(b, name, db)
+#include "dynet_cy/binary.def"

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Included first by every .cu file. The files must stay compilable for the emulation on the CPU (tools/gpu/emu):
+// kernels are `extern "C" __global__ void name(...)` on plain pointers, numbers of 4 or 8 bytes and structs by value,
+// right for any grid, with blocks of whole warps of one dimension.
+#pragma once
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dynet_cy/gpu_axes.h"
+
+#ifndef CUDA_EMU
+#define DYN_SHARED(T, name) extern __shared__ __align__(16) T name[]
+#endif
+#define FULL_MASK 0xffffffffu
+
+// for (EACH(i, n)): the threads of the grid share n things.
+#define EACH(i, n) \
+    size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.x * blockDim.x
+// for (ROWS(r, n)): the blocks of the grid share n things; for (LANES(i, n)): the threads of a block do.
+#define ROWS(r, n) size_t r = blockIdx.x; r < (n); r += gridDim.x
+#define LANES(i, n) size_t i = threadIdx.x; i < (n); i += blockDim.x
+
+// ---- what the formulas of the .def files may use ------------------------------
+#define C(x) ((float)(x))
+#define SEL(c, a, b) ((c) ? (a) : (b))
+#define ABS fabsf
+#define SQRT sqrtf
+#define EXP expf
+#define EXPM1 expm1f
+#define LOG logf
+#define LOG1P log1pf
+#define TANH tanhf
+#define POW powf
+#define ERF erff
+#define LGAMMA lgammaf
+#define SIN sinf
+#define COS cosf
+#define TAN tanf
+#define ASIN asinf
+#define ACOS acosf
+#define ATAN atanf
+#define SINH sinhf
+#define COSH coshf
+#define ASINH asinhf
+#define ACOSH acoshf
+#define ATANH atanhf
+#define FLOOR floorf
+#define CEIL ceilf
+#define ROUND roundf
+
+static __device__ __forceinline__ float LOGISTIC(float x) { return 1.f / (1.f + expf(-x)); }
+static __device__ __forceinline__ float SOFTPLUS(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+
+// The derivative of lgamma, as in scalar.h: recurrence up to x >= 6, then the asymptotic series, in double.
+static __device__ inline float DIGAMMA(float xf) {
+    double x = xf, r = 0;
+    if (x <= 0) {
+        if (x == floor(x)) return NAN;
+        r = -3.14159265358979323846 / tan(3.14159265358979323846 * x);
+        x = 1 - x;
+    }
+    for (; x < 6; x += 1) r -= 1 / x;
+    double z = 1 / (x * x);
+    return (float)(r + log(x) - 0.5 / x -
+                   z * (1.0 / 12 - z * (1.0 / 120 - z * (1.0 / 252 - z * (1.0 / 240 - z / 132)))));
+}
+
+// ---- reductions -----------------------------------------------------------------
+static __device__ __forceinline__ float warp_sum(float x) {
+    for (int o = 16; o > 0; o >>= 1) x += __shfl_xor_sync(FULL_MASK, x, o);
+    return x;
+}
+
+static __device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; }  // a NaN stays
+
+static __device__ __forceinline__ float warp_max(float x) {
+    for (int o = 16; o > 0; o >>= 1) x = larger(x, __shfl_xor_sync(FULL_MASK, x, o));
+    return x;
+}
+
+// The sum, or the maximum, over a block, in all of its threads. `part` is 32 floats of shared memory.
+static __device__ inline float block_sum(float x, float *part) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    x = warp_sum(x);
+    if (lane == 0) part[warp] = x;
+    __syncthreads();
+    x = warp_sum(lane < (int)(blockDim.x >> 5) ? part[lane] : 0.f);
+    __syncthreads();  // part may be written again
+    return x;
+}
+
+static __device__ inline float block_max(float x, float *part) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    x = warp_max(x);
+    if (lane == 0) part[warp] = x;
+    __syncthreads();
+    x = warp_max(lane < (int)(blockDim.x >> 5) ? part[lane] : -INFINITY);
+    __syncthreads();
+    return x;
+}
+
+// ---- tensors ----------------------------------------------------------------------
+// Batch element b of an argument: listed, or bstride floats from one to the next.
+static __device__ __forceinline__ float *element(float *v, size_t bstride, float *const *list, size_t b) {
+    return list ? list[b] : v + b * bstride;
+}
+
+// A gradient is added, or assigned.
+static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
+
+// Where element i lies in each of the arrays.
+static __device__ inline void offsets(const dy_axes &x, size_t i, size_t at[DY_ARRAYS]) {
+    at[0] = at[1] = at[2] = 0;
+#pragma unroll 1
+    for (unsigned k = 0; k < x.n; k++) {
+        size_t j = i;
+        if (k + 1 < x.n) {  // division of 32 bits is much faster, and nearly always enough
+            size_t q = (i | x.size[k]) >> 32 ? i / x.size[k] : (uint32_t)i / (uint32_t)x.size[k];
+            j = i - q * x.size[k];
+            i = q;
+        }
+        at[0] += j * x.stride[0][k];
+        at[1] += j * x.stride[1][k];
+        at[2] += j * x.stride[2][k];
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Products that are no matter for cuBLAS.
+#include "common.cuh"
+
+// y_b = sum_i a_i b_i in each batch element; a stride of 0: one element for all of the batch.
+extern "C" __global__ void dot_forward(size_t batch, size_t n, const float *__restrict__ a, size_t stride_a,
+                                       const float *__restrict__ b, size_t stride_b, float *y) {
+    __shared__ float part[32];
+    for (ROWS(r, batch)) {
+        float total = 0.f;
+        for (LANES(i, n)) total += a[r * stride_a + i] * b[r * stride_b + i];
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) y[r] = total;
+    }
+}
+
+// dx += dy_b other; dx of a batch, or, where dx_batch is 1, its sum over that.
+extern "C" __global__ void dot_backward(size_t batch, size_t n, size_t dx_batch, const float *__restrict__ other,
+                                        size_t stride, const float *__restrict__ dy, float *dx) {
+    size_t uses = dx_batch == 1 ? batch : 1;
+    for (EACH(i, dx_batch * n)) {
+        size_t e = i / n, j = i - e * n;
+        float total = dx[i];
+        for (size_t b = e; b < e + uses; b++) total += dy[b] * other[b * stride + j];
+        dx[i] = total;
+    }
+}

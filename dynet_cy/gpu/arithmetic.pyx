@@ -1,0 +1,134 @@
+"""Elementwise functions of two arguments, whose kernels come from the rows of binary.def, and sums of many."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, axis_of, total_of
+from dynet_cy.gpu.base cimport (
+    BASE, FEW_TERMS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, scaled, split_axes,
+    sum_pointers,
+)
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.kernels.kernels cimport DY_BINARY_squared_difference
+from dynet_cy.ops.arithmetic cimport BINARY
+
+cdef int CU = module_at(b"binary")
+# By number of the op; backward: of each argument, by threads and by blocks.
+cdef int[1024] FORWARD
+cdef int[1024][2][2] BACKWARD
+
+
+cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
+    """The axes of y with the strides of a, b and y: all, and those that argument i has or lacks."""
+    cdef uint32_t k, j
+    cdef size_t size, total = 1
+    cdef size_t[2] own, step, stride
+    stride[0] = stride[1] = 1
+    all.n = kept.n = reduced.n = 0
+    for k in range(c.y.dim.nd + 1):
+        size = c.y.dim.d[k] if k < c.y.dim.nd else c.y.dim.bd
+        for j in range(2):
+            own[j] = axis_of(&c.x[j].dim, k) if k < c.y.dim.nd else c.x[j].dim.bd
+            step[j] = 0 if own[j] == 1 else stride[j]
+            stride[j] *= own[j]
+        add_axis(all, size, step[0], step[1], total)
+        add_axis(reduced if own[i] == 1 else kept, size, step[0], step[1], total)
+        total *= size
+
+
+cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes all, kept, reduced
+    cdef size_t n
+    axes_of(c, &all, &kept, &reduced, 0)
+    n = axes_total(&all)
+    return launch_each(gpu, FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v, c.x[1].v, c.y.v) if n else 0
+
+
+cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes all, kept, reduced
+    cdef size_t n, terms
+    axes_of(c, &all, &kept, &reduced, i)
+    n = axes_total(&kept)
+    terms = axes_total(&reduced)
+    if n == 0:
+        return 0
+    if terms <= FEW_TERMS:
+        return launch_each(gpu, BACKWARD[gpu.op][i][0], n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v,
+                           c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+    return launch_rows(gpu, BACKWARD[gpu.op][i][1], n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v,
+                       c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef int which, argument
+cdef GpuOp* op
+for which in range(DY_BINARY_squared_difference):   # the rows from there on are parts of losses
+    name = BINARY[which].name
+    op = gpu_op(name, CU)
+    op.forward = forward
+    op.backward = backward
+    op.assigns = True
+    FORWARD[BINARY[which].id] = kernel_at(CU, b"binary_forward_" + name)
+    for argument in range(2):
+        side = b"ab"[argument:argument + 1]
+        BACKWARD[BINARY[which].id][argument][0] = kernel_at(CU, b"binary_" + side + b"_by_threads_" + name)
+        BACKWARD[BINARY[which].id][argument][1] = kernel_at(CU, b"binary_" + side + b"_by_blocks_" + name)
+
+
+# ---- esum, average ---------------------------------------------------------------
+
+cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
+    """y = scale times the sum of all arguments."""
+    cdef Pointers xs
+    cdef Axes axes
+    cdef uint32_t i, n = 0
+    cdef size_t total = total_of(&c.y.dim)
+    cdef bint acc = False
+    for i in range(c.n):
+        if c.x[i].dim.bd == c.y.dim.bd:
+            xs.p[n] = c.x[i].v
+            n += 1
+        if n and (n == <uint32_t>POINTERS or i + 1 == c.n):
+            sum_pointers(gpu, total, &xs, n, scale, c.y.v, acc)
+            n = 0
+            acc = True
+    for i in range(c.n):
+        if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for all
+            axes_in(&c.y, &c.x[i], &axes)
+            expand(gpu, &axes, scale, c.x[i].v, c.y.v, acc)
+            acc = True
+    return gpu.error
+
+
+cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
+    cdef Axes kept, reduced
+    if c.dx.dim.bd == c.y.dim.bd:
+        return scaled(gpu, total_of(&c.y.dim), scale, c.dy.v, c.dx.v, c.accumulate)
+    split_axes(&c.dy, &c.dx, &kept, &reduced)
+    return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef int esum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return add_scaled(gpu, c, 1)
+
+
+cdef int esum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, c, 1)
+
+
+cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return add_scaled(gpu, c, <float>(1.0 / c.n))
+
+
+cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, c, <float>(1.0 / c.n))
+
+
+op = gpu_op(b"esum", BASE)
+op.forward = esum_forward
+op.backward = esum_backward
+op.assigns = True
+
+op = gpu_op(b"average", BASE)
+op.forward = average_forward
+op.backward = average_backward
+op.assigns = True

@@ -1,0 +1,153 @@
+"""Kernels: from the sources in `cuda/` to code for a device, compiled through PyCUDA and kept on disk.
+
+The name of a kept file says what it was made from: a hash of the source, of all headers and of the options; the
+architecture; a hash of what the compiler says of its version. Where there is no compiler, a file that another one made
+from the same sources serves. A file begins with a hash of the rest, so that a damaged one is seen and made anew; files
+are moved into place when they are whole, so that processes may write the same one at the same time.
+
+Environment variables: `DYNET_CY_NVCC` is the compiler (default: `nvcc` in the path, then below `CUDA_ROOT`,
+`CUDA_HOME`, `/usr/local/cuda`), `DYNET_CY_CUDA_CACHE` the folder (default: `dynet_cy/cubins` below `XDG_CACHE_HOME` or
+`~/.cache`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from dynet_cy.gpu.driver import GpuError, GpuUnavailable
+
+__all__ = ["OPTIONS", "cubin", "module_names", "nvcc", "source_folders"]
+
+OPTIONS = ["-O3", "-std=c++17"]
+_DIGEST = hashlib.sha256().digest_size
+
+
+def source_folders() -> tuple[Path, Path]:
+    """The folders `cuda/` and `include/`: in the installed package, or beside it in the source tree."""
+    package = Path(__file__).resolve().parent.parent
+    for root in (package, package.parent):
+        if (root / "cuda" / "common.cuh").exists():
+            return root / "cuda", root / "include"
+    raise GpuUnavailable(f"the sources of the kernels are neither in {package} nor beside it")
+
+
+def module_names() -> list[str]:
+    """The modules of kernels: the stems of the files `cuda/*.cu`."""
+    return sorted(p.stem for p in source_folders()[0].glob("*.cu"))
+
+
+def nvcc() -> str | None:
+    """The path of the compiler, or None."""
+    given = os.environ.get("DYNET_CY_NVCC")
+    if given:
+        return given
+    found = shutil.which("nvcc")
+    roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    candidates = [Path(root) / "bin" / "nvcc" for root in roots if root]
+    return found or next((str(p) for p in candidates if p.exists()), None)
+
+
+@lru_cache(maxsize=256)
+def _version(compiler: str) -> str:
+    try:
+        said = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as e:
+        raise GpuUnavailable(f"the compiler of kernels, {compiler}, does not run: {e}") from None
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=256)
+def _source_hash(name: str) -> str:
+    cuda, include = source_folders()
+    digest = hashlib.sha256(" ".join(OPTIONS).encode())
+    headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("gpu_*.h")]
+    for path in [cuda / f"{name}.cu", *sorted(headers)]:
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _cache_folder() -> Path:
+    given = os.environ.get("DYNET_CY_CUDA_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynet_cy" / "cubins"
+
+
+def _read(path: Path) -> bytes | None:
+    """The code in a kept file, or None where there is none or it is damaged."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    code = content[_DIGEST:]
+    return code if code and hashlib.sha256(code).digest() == content[:_DIGEST] else None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Keep code in a file. A folder that cannot be written is no error: the code is compiled again next time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(hashlib.sha256(code).digest() + code)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+
+
+def _compile(name: str, architecture: str, compiler: str) -> bytes:
+    import pycuda.compiler
+    import pycuda.driver
+
+    cuda, include = source_folders()
+    source = (cuda / f"{name}.cu").read_text(encoding="utf-8")
+    try:
+        return bytes(
+            pycuda.compiler.compile(
+                source,
+                nvcc=compiler,
+                options=OPTIONS,
+                arch=architecture,
+                no_extern_c=True,
+                include_dirs=[str(cuda), str(include)],
+                cache_dir=False,
+                target="cubin",
+            )
+        )
+    except pycuda.driver.CompileError as e:
+        raise GpuError(f"the kernels in cuda/{name}.cu do not compile for {architecture}: {e}") from None
+
+
+def cubin(name: str, architecture: str) -> bytes:
+    """The kernels of `cuda/<name>.cu` as code for an architecture, such as "sm_90".
+
+    Raises:
+        GpuUnavailable: there is no compiler, and no file that one has made before.
+        GpuError: the compiler reports errors.
+    """
+    folder = _cache_folder()
+    stem = f"{name}-{architecture}-{_source_hash(name)}"
+    compiler = nvcc()
+    if compiler is None:
+        for path in sorted(folder.glob(f"{stem}-*.cubin"), reverse=True):
+            code = _read(path)
+            if code is not None:
+                return code
+        raise GpuUnavailable(
+            "kernels must be compiled and there is no nvcc: install the CUDA toolkit, or set DYNET_CY_NVCC"
+        )
+    path = folder / f"{stem}-{_version(compiler)}.cubin"
+    code = _read(path)
+    if code is None:
+        code = _compile(name, architecture, compiler)
+        _write(path, code)
+    return code

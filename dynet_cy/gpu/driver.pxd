@@ -1,0 +1,143 @@
+"""The driver and cuBLAS, found at run time, and the devices that are open."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from dynet_cy.core.tensor cimport Call
+from dynet_cy.memory.storage cimport pthread_mutex_t
+from dynet_cy.ops.registry cimport FactorsOf, Kept, Work
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
+
+
+cdef extern from "dynet_cy/gpu.h" nogil:
+    ctypedef uint64_t Address "dy_address"
+    int MAX_KERNELS "DY_MAX_KERNELS"
+    int NOT_LOADED "DY_NOT_LOADED"
+    int WRONG_PARAMETERS "DY_WRONG_PARAMETERS"
+    int MOST_CHUNKS "DY_MOST_CHUNKS"
+    int THREADS "DY_THREADS"
+
+    ctypedef struct Driver "dy_driver":
+        int (*cuInit)(unsigned flags) noexcept nogil
+        int (*cuCtxSetCurrent)(void* context) noexcept nogil
+        int (*cuGetErrorString)(int error, const char** text) noexcept nogil
+        int (*cuModuleLoadData)(void** module, const void* image) noexcept nogil
+        int (*cuModuleUnload)(void* module) noexcept nogil
+        int (*cuModuleGetFunction)(void** function, void* module, const char* name) noexcept nogil
+        int (*cuDeviceGetAttribute)(int* value, int attribute, int device) noexcept nogil
+        int (*cuDeviceTotalMem_v2)(size_t* n, int device) noexcept nogil
+        int (*cuMemGetInfo_v2)(size_t* unused, size_t* total) noexcept nogil
+        int (*cuMemGetAllocationGranularity)(size_t* n, const void* properties, int option) noexcept nogil
+        int (*cuMemAddressReserve)(
+            Address* p, size_t n, size_t alignment, Address at, unsigned long long flags) noexcept nogil
+        int (*cuMemAddressFree)(Address p, size_t n) noexcept nogil
+        int (*cuMemCreate)(uint64_t* handle, size_t n, const void* properties, unsigned long long flags) noexcept nogil
+        int (*cuMemRelease)(uint64_t handle) noexcept nogil
+        int (*cuMemMap)(Address p, size_t n, size_t offset, uint64_t handle, unsigned long long flags) noexcept nogil
+        int (*cuMemSetAccess)(Address p, size_t n, const void* access, size_t count) noexcept nogil
+        int (*cuMemUnmap)(Address p, size_t n) noexcept nogil
+        int (*cuMemHostAlloc)(void** p, size_t n, unsigned flags) noexcept nogil
+        int (*cuMemFreeHost)(void* p) noexcept nogil
+        int (*cuMemcpyHtoDAsync_v2)(Address to, const void* source, size_t n, void* stream) noexcept nogil
+        int (*cuMemcpyDtoHAsync_v2)(void* to, Address source, size_t n, void* stream) noexcept nogil
+        int (*cuMemcpyDtoDAsync_v2)(Address to, Address source, size_t n, void* stream) noexcept nogil
+        int (*cuMemsetD32Async)(Address p, unsigned value, size_t n, void* stream) noexcept nogil
+        int (*cuStreamCreate)(void** stream, unsigned flags) noexcept nogil
+        int (*cuStreamSynchronize)(void* stream) noexcept nogil
+        int (*cuEventCreate)(void** event, unsigned flags) noexcept nogil
+        int (*cuEventRecord)(void* event, void* stream) noexcept nogil
+        int (*cuEventSynchronize)(void* event) noexcept nogil
+        int (*cuFuncGetParamInfo)(void* function, size_t i, size_t* offset, size_t* n) noexcept nogil
+
+    ctypedef struct Blas "dy_blas":
+        int (*cublasCreate_v2)(void** handle) noexcept nogil
+        int (*cublasSetStream_v2)(void* handle, void* stream) noexcept nogil
+        int (*cublasSetWorkspace_v2)(void* handle, void* workspace, size_t n) noexcept nogil
+        int (*cublasSetMathMode)(void* handle, int mode) noexcept nogil
+
+    ctypedef struct Counts "dy_gpu_counts":
+        uint64_t launches
+        uint64_t products
+        uint64_t fills
+        uint64_t uploads
+        uint64_t fetches
+        uint64_t uploaded_bytes
+        uint64_t fetched_bytes
+        uint64_t waits
+
+    ctypedef struct Gpu "dy_gpu":
+        const Driver* driver
+        const Blas* blas
+        void* context
+        void* stream
+        void* blas_handle
+        int number
+        uint32_t multiprocessors
+        pthread_mutex_t lock
+        void** functions
+        int* parameters
+        const uint32_t* items
+        uint32_t op
+        int error
+        int error_kernel
+        Counts counts
+
+    ctypedef struct ByValue "dy_by_value":
+        pass
+
+    # For launchers.  The arguments of the kernel follow: pointers, numbers, value_at(a struct).  A whole number may
+    # be declared with 4 or 8 bytes in the kernel, a float with 4.
+    ByValue value_at "dy_value_at"(const void* p)
+    int launch "DY_LAUNCH"(Gpu* gpu, int kernel, unsigned grid_x, unsigned grid_y, unsigned block, unsigned shared, ...)
+    int launch_each "DY_LAUNCH_EACH"(Gpu* gpu, int kernel, size_t n, ...)
+    int launch_rows "DY_LAUNCH_ROWS"(Gpu* gpu, int kernel, size_t n, size_t width, ...)
+    unsigned blocks "dy_blocks"(const Gpu* gpu, size_t n)
+    int fill "dy_gpu_fill"(Gpu* gpu, size_t n, float x, const void* p)
+    int gemm "dy_gpu_gemm"(Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a,
+                           size_t lda, const float* b, size_t ldb, float beta, float* c, size_t ldc)
+    int gemm_strided "dy_gpu_gemm_strided"(
+        Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
+        size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc,
+        size_t stride_c, size_t count)
+    int failed "dy_gpu_failed"(Gpu* gpu, int error, int kernel)
+
+    ctypedef int (*GpuForward "dy_gpu_forward")(Gpu* gpu, const Call* c) noexcept nogil
+    ctypedef int (*GpuBackward "dy_gpu_backward")(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
+
+    ctypedef struct GpuOp "dy_gpu_op":
+        GpuForward forward
+        GpuBackward backward
+        GpuForward begin
+        Kept kept
+        Work work
+        FactorsOf factors
+        uint64_t modules
+        uint8_t assigns
+
+    ctypedef struct Chunk "dy_device_chunk":
+        uint64_t handle
+        size_t n "bytes"
+
+    ctypedef struct DeviceArena "dy_device_arena":
+        Gpu* gpu
+        Address base
+        size_t reserved
+        size_t mapped
+        uint32_t n_chunks
+        Chunk[64] chunks
+
+
+cdef enum:
+    MOST_GPUS = 64
+
+cdef const char* kernel_names[2048]             # by number, for messages; the registry fills it
+cdef Gpu* gpu_at(int number) except NULL        # opens it at the first call
+cdef int check(Gpu* gpu, int error, str what) except -1
+cdef int raise_error(Gpu* gpu) except -1        # what gpu.error says
+cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context current; leave() unlocks
+cdef void leave(Gpu* gpu) noexcept nogil
+cdef int wait(Gpu* gpu) noexcept nogil

@@ -1,0 +1,289 @@
+"""The driver and cuBLAS, found at run time, and the devices that are open.
+
+Every call goes through a pointer that dlsym has found, under the name that the
+library exports ("_v2" and so on), so nothing of CUDA is needed to build this.
+PyCUDA holds the primary context of a device, which libraries share.
+
+Environment variables: `DYNET_CY_LIBCUDA` and `DYNET_CY_LIBCUBLAS` name the
+libraries to load instead of those of the system.
+"""
+
+import importlib.util
+import os
+
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport calloc, free
+from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
+
+
+cdef extern from "tables.h" nogil:
+    Driver driver_table "dy_driver_table"
+    Blas blas_table "dy_blas_table"
+    const char* const driver_names "dy_driver_names"[]
+    const char* const blas_names "dy_blas_names"[]
+    int DRIVER_COUNT "DY_DRIVER_COUNT"
+    int BLAS_COUNT "DY_BLAS_COUNT"
+
+# Attributes of a device.
+cdef enum:
+    MULTIPROCESSORS = 16
+    VIRTUAL_MEMORY = 102
+
+# Errors that leave the context useless: faults of kernels, and of the device.
+_FATAL = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}
+
+cdef Gpu* gpus[MOST_GPUS]
+cdef void* libcuda = NULL
+cdef void* libcublas = NULL
+_contexts = []                                  # PyCUDA's, for as long as the process lives
+
+
+class GpuUnavailable(RuntimeError):
+    """A GPU is asked for, and there is none, or something that it needs is not installed."""
+
+
+class GpuError(RuntimeError):
+    """The driver, cuBLAS or a kernel reported an error."""
+
+
+cdef void* open_library(list candidates, int flags, str what) except NULL:
+    cdef void* lib
+    reasons = []
+    for name in candidates:
+        path = os.fsencode(name)
+        lib = dlopen(<const char*>path, flags)
+        if lib != NULL:
+            return lib
+        reasons.append(dlerror().decode("utf-8", "replace"))
+    raise GpuUnavailable(f"{what} is needed for GPUs and could not be loaded: " + "; ".join(reasons))
+
+
+cdef int find_functions(void* lib, const char* const* wanted, int n, void** table, str what) except -1:
+    cdef int i
+    for i in range(n):
+        table[i] = dlsym(lib, wanted[i])
+        if table[i] == NULL:
+            raise GpuUnavailable(f"{what} is too old: it has no {wanted[i].decode()}")
+    return 0
+
+
+cdef int open_driver() except -1:
+    """Load libcuda and PyCUDA, once."""
+    global libcuda
+    cdef void* lib
+    if libcuda != NULL:
+        return 0
+    path = os.environ.get("DYNET_CY_LIBCUDA", "libcuda.so.1")
+    # Before PyCUDA, which then gets the same one: the loader matches by the name inside the library.
+    lib = open_library([path], RTLD_NOW | RTLD_GLOBAL, "the driver of NVIDIA (libcuda.so.1)")
+    try:
+        import pycuda.driver
+    except ImportError as e:
+        raise GpuUnavailable(f"PyCUDA is needed for GPUs: pip install 'dynet_cy[cuda]' ({e})") from None
+    find_functions(lib, driver_names, DRIVER_COUNT, <void**>&driver_table, "the driver of NVIDIA")
+    try:
+        pycuda.driver.init()
+    except pycuda.driver.Error as e:
+        raise GpuUnavailable(f"there is no GPU that can be used: {e}") from None
+    libcuda = lib
+    return 0
+
+
+def cublas_candidates():
+    """Where cuBLAS is looked for: the wheel, the paths of the loader, the toolkit's usual place."""
+    given = os.environ.get("DYNET_CY_LIBCUBLAS")
+    if given:
+        return [given]
+    found = []
+    spec = importlib.util.find_spec("nvidia")
+    for root in (spec.submodule_search_locations if spec and spec.submodule_search_locations else []):
+        found += [os.path.join(root, "cu13", "lib", "libcublas.so.13"),
+                  os.path.join(root, "cublas", "lib", "libcublas.so.12")]
+    return [x for x in found if os.path.exists(x)] + [
+        "libcublas.so.13", "libcublas.so.12", "/usr/local/cuda/lib64/libcublas.so.13"]
+
+
+cdef int open_blas() except -1:
+    global libcublas
+    cdef void* lib
+    if libcublas == NULL:
+        lib = open_library(cublas_candidates(), RTLD_NOW | RTLD_LOCAL, "cuBLAS")
+        find_functions(lib, blas_names, BLAS_COUNT, <void**>&blas_table, "cuBLAS")
+        libcublas = lib
+    return 0
+
+
+def device_count():
+    """How many GPUs the driver shows.
+
+    Raises:
+        GpuUnavailable: there is no driver, or no PyCUDA.
+    """
+    open_driver()
+    import pycuda.driver
+    return pycuda.driver.Device.count()
+
+
+def open_device(int number):
+    """Open a device, if it is not open.
+
+    Raises:
+        GpuUnavailable: there is none of that number, or it cannot be used.
+        GpuError: it has failed before.
+    """
+    gpu_at(number)
+
+
+def architecture(int number):
+    """The architecture of an open device, such as "sm_90"."""
+    gpu_at(number)
+    import pycuda.driver
+    return "sm_%d%d" % pycuda.driver.Device(number).compute_capability()
+
+
+def device_name(int number):
+    """What the driver calls the device."""
+    gpu_at(number)
+    import pycuda.driver
+    return pycuda.driver.Device(number).name()
+
+
+def memory_info(int number):
+    """Bytes of the device's memory that no process uses, and all of them."""
+    cdef size_t unused = 0, total = 0
+    cdef Gpu* gpu = gpu_at(number)
+    cdef int error
+    enter(gpu)
+    error = gpu.driver.cuMemGetInfo_v2(&unused, &total)
+    leave(gpu)
+    check(gpu, error, "memory_info")
+    return unused, total
+
+
+cdef Gpu* gpu_at(int number) except NULL:
+    cdef Gpu* gpu
+    if not 0 <= number < MOST_GPUS:
+        raise GpuUnavailable(f"GPU:{number}: devices are numbered from 0 to {MOST_GPUS - 1}")
+    if gpus[number] == NULL:
+        n = device_count()
+        if number >= n:
+            raise GpuUnavailable(f"GPU:{number}: the driver shows {n} device{'' if n == 1 else 's'}")
+        open_blas()
+        gpu = <Gpu*>calloc(1, sizeof(Gpu))
+        if gpu == NULL:
+            raise MemoryError(f"the record of GPU:{number}")
+        try:
+            open_gpu(gpu, number)
+        except BaseException:
+            free(gpu)
+            raise
+        gpus[number] = gpu
+    if gpus[number].error:
+        raise_error(gpus[number])
+    return gpus[number]
+
+
+cdef int open_gpu(Gpu* gpu, int number) except -1:
+    cdef int value = 0
+    import pycuda.driver
+    device = pycuda.driver.Device(number)
+    context = device.retain_primary_context()
+    gpu.driver = &driver_table
+    gpu.blas = &blas_table
+    gpu.number = number
+    gpu.error_kernel = -1
+    gpu.context = <void*><uintptr_t>context.handle
+    pthread_mutex_init(&gpu.lock, NULL)
+    check(gpu, gpu.driver.cuCtxSetCurrent(gpu.context), "opening the device")
+    check(gpu, gpu.driver.cuDeviceGetAttribute(&value, VIRTUAL_MEMORY, number), "opening the device")
+    if not value:
+        raise GpuUnavailable(f"GPU:{number} ({device.name()}) has no virtual memory management")
+    check(gpu, gpu.driver.cuDeviceGetAttribute(&value, MULTIPROCESSORS, number), "opening the device")
+    gpu.multiprocessors = value
+    check(gpu, gpu.driver.cuStreamCreate(&gpu.stream, 1), "opening the device")     # not the default stream
+    check_blas(gpu, gpu.blas.cublasCreate_v2(&gpu.blas_handle))
+    check_blas(gpu, gpu.blas.cublasSetStream_v2(gpu.blas_handle, gpu.stream))
+    check_blas(gpu, gpu.blas.cublasSetMathMode(gpu.blas_handle, 0))     # products of float32 in float32
+    _contexts.append(context)
+    return 0
+
+
+cdef int check_blas(Gpu* gpu, int status) except -1:
+    if status:
+        raise GpuError(f"GPU:{gpu.number}: cuBLAS returned status {status}")
+    return 0
+
+
+cdef str text_of(Gpu* gpu, int error):
+    cdef const char* text = NULL
+    if error < 0:
+        return f"cuBLAS returned status {-error}"
+    if error == NOT_LOADED:
+        return "its module is not loaded"
+    if error == WRONG_PARAMETERS:
+        return "it takes another number of parameters"
+    gpu.driver.cuGetErrorString(error, &text)
+    return f"{text.decode('utf-8', 'replace') if text != NULL else 'unknown error'} (error {error})"
+
+
+cdef int check(Gpu* gpu, int error, str what) except -1:
+    if error:
+        raise GpuError(f"GPU:{gpu.number}: {what}: {text_of(gpu, error)}")
+    return 0
+
+
+cdef int raise_error(Gpu* gpu) except -1:
+    cdef int error = gpu.error
+    where = ""
+    if gpu.error_kernel >= 0:
+        where = f"kernel {kernel_names[gpu.error_kernel].decode()}: "
+    if error in _FATAL:
+        raise GpuError(f"GPU:{gpu.number}: {where}{text_of(gpu, error)}.  The device cannot be used any more by this "
+                       "process; start it anew")
+    gpu.error = 0
+    gpu.error_kernel = -1
+    raise GpuError(f"GPU:{gpu.number}: {where}{text_of(gpu, error)}")
+
+
+cdef int enter(Gpu* gpu) noexcept nogil:
+    pthread_mutex_lock(&gpu.lock)
+    if not gpu.error:
+        failed(gpu, gpu.driver.cuCtxSetCurrent(gpu.context), -1)
+    return gpu.error
+
+
+cdef void leave(Gpu* gpu) noexcept nogil:
+    pthread_mutex_unlock(&gpu.lock)
+
+
+cdef int wait(Gpu* gpu) noexcept nogil:
+    """Wait for all that the device has been asked for."""
+    gpu.counts.waits += 1
+    return failed(gpu, gpu.driver.cuStreamSynchronize(gpu.stream), -1)
+
+
+def counts(int number):
+    """What a device has been asked for since it was opened, as a dictionary.
+
+    launches (of kernels), products (of cuBLAS), fills, uploads and fetches (copies to and from the device) with
+    their bytes, and waits of the host.
+    """
+    cdef Counts* c = &gpu_at(number).counts
+    return {"launches": c.launches, "products": c.products, "fills": c.fills, "uploads": c.uploads,
+            "fetches": c.fetches, "uploaded_bytes": c.uploaded_bytes, "fetched_bytes": c.fetched_bytes,
+            "waits": c.waits}
+
+
+def synchronize(int number):
+    """Wait until a device has done all that it was asked for.
+
+    Raises:
+        GpuError: something has failed there.
+    """
+    cdef Gpu* gpu = gpu_at(number)
+    with nogil:
+        enter(gpu)
+        wait(gpu)
+        leave(gpu)
+    if gpu.error:
+        raise_error(gpu)

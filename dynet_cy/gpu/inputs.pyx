@@ -1,0 +1,47 @@
+"""Leaves: rows of tables.  Inputs and parameters need no running."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, size_of
+from dynet_cy.gpu.driver cimport (
+    Gpu, GpuOp, launch_each, launch_rows, pthread_mutex_lock, pthread_mutex_unlock,
+)
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.memory.storage cimport Param, touch
+
+cdef int CU = module_at(b"lookup")
+cdef int FORWARD = kernel_at(CU, b"lookup_forward")
+cdef int BACKWARD = kernel_at(CU, b"lookup_backward")
+cdef int UNORDERED = kernel_at(CU, b"lookup_backward_unordered")
+
+# With more rows than this, looking for equal ones costs more than the addition.
+cdef enum:
+    MOST_ORDERED = 8192
+
+
+cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim), rows = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, FORWARD, rows * n, rows, n, <float>p.factor, p.there_value, c.items, c.y.v)
+
+
+cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim), rows = c.y.dim.bd
+    cdef uint32_t b
+    pthread_mutex_lock(p.lock)
+    for b in range(<uint32_t>rows):
+        touch(p, gpu.items[b])
+    pthread_mutex_unlock(p.lock)
+    if n == 0:
+        return 0
+    if rows > MOST_ORDERED:
+        return launch_each(gpu, UNORDERED, rows * n, rows, n, c.items, c.dy.v, p.there_grad)
+    return launch_rows(gpu, BACKWARD, rows, n, rows, n, c.items, c.dy.v, p.there_grad)
+
+
+cdef GpuOp* op = gpu_op(b"lookup", CU)
+op.forward = lookup_forward
+op.backward = lookup_backward

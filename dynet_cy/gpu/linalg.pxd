@@ -1,0 +1,11 @@
+"""Products, for other families to apply."""
+
+from dynet_cy.core.tensor cimport Tensor
+from dynet_cy.gpu.driver cimport Gpu
+
+# As in dynet_cy/ops/linalg.pyx.
+cdef int multiply(Gpu* gpu, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
+cdef int multiply_backward_a(Gpu* gpu, const Tensor* b, const Tensor* dy, const Tensor* da,
+                             bint accumulate) noexcept nogil
+cdef int multiply_backward_b(Gpu* gpu, const Tensor* a, const Tensor* dy, const Tensor* db,
+                             bint accumulate) noexcept nogil

@@ -1,0 +1,308 @@
+"""Memory of a device: arenas that grow in place, and copies.
+
+An arena is a reserved range of addresses of the device, as large as its memory;
+chunks of memory are mapped to it from its beginning on, each as large as all
+before it.  So pointers into it stay as they are when it grows, as they do in
+the arenas of the host, which the arenas of the device mirror.
+
+Copies to the device go through a ring of page-locked buffers.  Each has an
+event that says when the device has read it, so the host waits only where it is
+several buffers ahead.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
+
+from dynet_cy.gpu.driver cimport (
+    MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fill, gpu_at, leave, raise_error, wait,
+)
+from dynet_cy.memory.mirror cimport mirrors
+
+cdef enum:
+    RING = 3
+    LEAST_BUFFER = 1 << 16
+    OUT_OF_MEMORY = 2
+
+# What cuda.h calls CUmemAllocationProp and CUmemAccessDesc.
+cdef struct Location:
+    int32_t type
+    int32_t id
+
+cdef struct Properties:
+    int32_t type
+    int32_t handle_types
+    Location location
+    void* unused
+    uint8_t[8] flags
+
+cdef struct Access:
+    Location location
+    int32_t flags
+
+cdef enum:
+    PINNED = 1
+    ON_DEVICE = 1
+    READ_WRITE = 3
+
+cdef struct Buffer:
+    char* p
+    size_t n
+    void* event
+    bint busy
+
+cdef struct Ring:
+    Buffer[RING] buffers
+    uint32_t next
+
+cdef Ring[MOST_GPUS] rings
+memset(rings, 0, sizeof(rings))
+
+
+cdef Properties properties_of(const Gpu* gpu) noexcept nogil:
+    cdef Properties p
+    memset(&p, 0, sizeof(p))
+    p.type = PINNED
+    p.location.type = ON_DEVICE
+    p.location.id = gpu.number
+    return p
+
+
+cdef int open_arena(Gpu* gpu, DeviceArena* a) except -1:
+    """An arena without memory."""
+    cdef Properties p = properties_of(gpu)
+    cdef size_t step = 0, total = 0
+    cdef int error
+    memset(a, 0, sizeof(DeviceArena))
+    a.gpu = gpu
+    enter(gpu)
+    error = gpu.driver.cuMemGetAllocationGranularity(&step, &p, 0)
+    if not error:
+        error = gpu.driver.cuDeviceTotalMem_v2(&total, gpu.number)
+    if not error:
+        a.reserved = (total + step - 1) // step * step
+        # The range of addresses may be short where there are many graphs.
+        while True:
+            error = gpu.driver.cuMemAddressReserve(&a.base, a.reserved, 0, 0, 0)
+            if error != OUT_OF_MEMORY or a.reserved <= 64 * step:
+                break
+            a.reserved = a.reserved // 2 // step * step
+    leave(gpu)
+    check(gpu, error, "reserving a range of addresses")
+    return 0
+
+
+cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
+    """Map memory until n bytes are there.  The device is entered already."""
+    cdef Gpu* gpu = a.gpu
+    cdef Properties p
+    cdef Access access
+    cdef Chunk* chunk
+    cdef size_t step, want
+    cdef int error
+    if n <= a.mapped:
+        return 0
+    if n > a.reserved or a.n_chunks == <uint32_t>MOST_CHUNKS:
+        return OUT_OF_MEMORY
+    p = properties_of(gpu)
+    error = gpu.driver.cuMemGetAllocationGranularity(&step, &p, 0)
+    if error:
+        return error
+    want = (max(n - a.mapped, a.mapped) + step - 1) // step * step
+    want = min(want, a.reserved - a.mapped)
+    chunk = &a.chunks[a.n_chunks]
+    error = gpu.driver.cuMemCreate(&chunk.handle, want, &p, 0)
+    if error == OUT_OF_MEMORY:                  # as much as is needed, if no more
+        want = (n - a.mapped + step - 1) // step * step
+        error = gpu.driver.cuMemCreate(&chunk.handle, want, &p, 0)
+    if error:
+        return error
+    chunk.n = want
+    error = gpu.driver.cuMemMap(a.base + a.mapped, want, 0, chunk.handle, 0)
+    if not error:
+        access.location = p.location
+        access.flags = READ_WRITE
+        error = gpu.driver.cuMemSetAccess(a.base + a.mapped, want, &access, 1)
+        if error:
+            gpu.driver.cuMemUnmap(a.base + a.mapped, want)
+    # The mapping keeps the memory from now on.
+    gpu.driver.cuMemRelease(chunk.handle)
+    if error:
+        return error
+    a.mapped += want
+    a.n_chunks += 1
+    return 0
+
+
+cdef void close_arena(DeviceArena* a) noexcept nogil:
+    """Give memory and addresses back.  Errors mean that the driver has gone before us."""
+    cdef uint32_t i
+    cdef Address at = a.base
+    if a.base == 0:
+        return
+    enter(a.gpu)
+    a.gpu.driver.cuStreamSynchronize(a.gpu.stream)
+    for i in range(a.n_chunks):
+        a.gpu.driver.cuMemUnmap(at, a.chunks[i].n)
+        at += a.chunks[i].n
+    a.gpu.driver.cuMemAddressFree(a.base, a.reserved)
+    leave(a.gpu)
+    a.base = 0
+    a.mapped = a.reserved = 0
+    a.n_chunks = 0
+
+
+cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1:
+    """Raise: n bytes in all could not be had."""
+    cdef size_t unused = 0, total = 0
+    if error != OUT_OF_MEMORY:
+        check(gpu, error, f"memory for {what}")
+    gpu.driver.cuMemGetInfo_v2(&unused, &total)
+    raise MemoryError(
+        f"out of memory of GPU:{gpu.number} for {what}: {n:,} bytes are needed in one range, {unused:,} of {total:,} "
+        "are unused by all processes")
+
+
+# ---- copies --------------------------------------------------------------------
+
+cdef char* staging(Gpu* gpu, size_t n, Buffer** out) noexcept nogil:
+    """Room in the next buffer of the ring, which the device has read; NULL after an error."""
+    cdef Ring* ring = &rings[gpu.number]
+    cdef Buffer* b = &ring.buffers[ring.next]
+    ring.next = (ring.next + 1) % RING
+    if b.busy:
+        b.busy = False
+        if failed(gpu, gpu.driver.cuEventSynchronize(b.event), -1):
+            return NULL
+    if b.event == NULL and failed(gpu, gpu.driver.cuEventCreate(&b.event, 2), -1):      # without timing
+        return NULL
+    if n > b.n:
+        if b.p != NULL:
+            gpu.driver.cuMemFreeHost(b.p)
+        b.n = max(max(n, 2 * b.n), <size_t>LEAST_BUFFER)
+        b.p = NULL
+        if failed(gpu, gpu.driver.cuMemHostAlloc(<void**>&b.p, b.n, 0), -1):
+            b.p = NULL
+            b.n = 0
+            return NULL
+    out[0] = b
+    return b.p
+
+
+cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil:
+    cdef Buffer* b = NULL
+    cdef size_t i, first, n, total = 0, at = 0
+    cdef char* p
+    for i in range(count):
+        total += ranges[i].n
+    if total == 0:
+        return gpu.error
+    p = staging(gpu, total, &b)
+    if p == NULL:
+        return gpu.error
+    i = 0
+    while i < count:
+        first = i
+        n = 0
+        while i < count and ranges[i].there == ranges[first].there + n:
+            memcpy(p + at + n, ranges[i].here, ranges[i].n)
+            n += ranges[i].n
+            i += 1
+        if n == 0:
+            continue
+        gpu.counts.uploads += 1
+        gpu.counts.uploaded_bytes += n
+        if failed(gpu, gpu.driver.cuMemcpyHtoDAsync_v2(ranges[first].there, p + at, n, gpu.stream), -1):
+            return gpu.error
+        at += n
+    b.busy = True
+    return failed(gpu, gpu.driver.cuEventRecord(b.event, gpu.stream), -1)
+
+
+# ---- what storage and graphs ask for -------------------------------------------
+
+cdef void* mirror_open(int device) except NULL:
+    cdef DeviceArena* a = <DeviceArena*>calloc(1, sizeof(DeviceArena))
+    if a == NULL:
+        raise MemoryError("the record of an arena of a device")
+    try:
+        open_arena(gpu_at(device - 1), a)
+    except BaseException:
+        free(a)
+        raise
+    return a
+
+
+cdef int mirror_extend(void* arena, size_t n, str what) except -1:
+    cdef DeviceArena* a = <DeviceArena*>arena
+    cdef int error
+    enter(a.gpu)
+    error = extend_arena(a, n)
+    leave(a.gpu)
+    if error:
+        out_of_device_memory(a.gpu, error, n, what)
+    return 0
+
+
+cdef float* mirror_base(void* arena) noexcept:
+    return <float*><uintptr_t>(<DeviceArena*>arena).base
+
+
+cdef void mirror_close(void* arena) noexcept:
+    close_arena(<DeviceArena*>arena)
+    free(arena)
+
+
+cdef int mirror_fetch(int device, const float* there, float* here, size_t n) except -1:
+    cdef Gpu* gpu = gpu_at(device - 1)
+    with nogil:
+        if not enter(gpu):
+            gpu.counts.fetches += 1
+            gpu.counts.fetched_bytes += n * sizeof(float)
+            failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(here, <Address><uintptr_t>there, n * sizeof(float),
+                                                        gpu.stream), -1)
+            wait(gpu)
+        leave(gpu)
+    if gpu.error:
+        raise_error(gpu)
+    return 0
+
+
+cdef int mirror_send(int device, const float* here, float* there, size_t n) except -1:
+    cdef Gpu* gpu = gpu_at(device - 1)
+    cdef Range r
+    r.there = <Address><uintptr_t>there
+    r.here = here
+    r.n = n * sizeof(float)
+    with nogil:
+        if not enter(gpu):
+            send_ranges(gpu, &r, 1)
+        leave(gpu)
+    if gpu.error:
+        raise_error(gpu)
+    return 0
+
+
+cdef int mirror_clear(int device, float* there, size_t n) except -1:
+    cdef Gpu* gpu = gpu_at(device - 1)
+    with nogil:
+        if not enter(gpu):
+            fill(gpu, n, 0, there)
+        leave(gpu)
+    if gpu.error:
+        raise_error(gpu)
+    return 0
+
+
+mirrors().open = mirror_open
+mirrors().extend = mirror_extend
+mirrors().base = mirror_base
+mirrors().close = mirror_close
+mirrors().fetch = mirror_fetch
+mirrors().send = mirror_send
+mirrors().clear = mirror_clear
+
+
+def staging_bytes(int number):
+    """Bytes of page-locked memory that copies to a device go through."""
+    return sum([rings[number].buffers[i].n for i in range(RING)])

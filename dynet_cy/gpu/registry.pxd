@@ -1,0 +1,13 @@
+"""The table of GPU halves of ops, of kernels and of the modules that these are in."""
+
+from libc.stdint cimport uint64_t
+
+from dynet_cy.gpu.driver cimport Gpu, GpuOp
+
+# The GPU half of the op of that name, to be filled in; `module` (of `module_at`) holds its kernels.
+cdef GpuOp* gpu_op(bytes name, int module) except NULL
+cdef GpuOp* gpu_op_at(unsigned op) noexcept nogil
+cdef int module_at(bytes name) except -1
+cdef int kernel_at(int module, bytes name) except -1
+cdef int load(Gpu* gpu, uint64_t modules) except -1
+cdef uint64_t* loaded(Gpu* gpu) noexcept nogil

@@ -1,0 +1,122 @@
+"""The table of GPU halves of ops, of kernels and of the modules that these are in.
+
+An op and its GPU half have one number.  Modules are the files `cuda/*.cu`; the
+kernels of one are compiled, and loaded on a device, when an op first needs them.
+"""
+
+import importlib
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memset
+
+from dynet_cy.gpu.driver cimport MAX_KERNELS, MOST_GPUS, check, enter, kernel_names, leave
+from dynet_cy.ops.registry cimport op_at
+
+from dynet_cy.gpu import compiler
+from dynet_cy.gpu.driver import architecture
+from dynet_cy.ops.registry import describe as describe_ops
+
+cdef enum:
+    MAX_OPS = 1024
+
+cdef GpuOp[MAX_OPS] table
+memset(table, 0, sizeof(table))
+cdef uint64_t[MOST_GPUS] loaded_modules
+memset(loaded_modules, 0, sizeof(loaded_modules))
+
+importlib.import_module("dynet_cy.ops.api")     # registers all of them
+_op_numbers = {op["name"]: i for i, op in enumerate(describe_ops())}
+_modules = []                   # names
+_kernels = []                   # (module, name as bytes): kept, since names point into them
+_pictures = []                  # code that devices have loaded
+
+
+cdef int module_at(bytes name) except -1:
+    """The number of the module of that name."""
+    key = name.decode()
+    if key not in _modules:
+        if len(_modules) == 64:
+            raise RuntimeError("more than 64 modules of kernels")
+        _modules.append(key)
+    return _modules.index(key)
+
+
+cdef int kernel_at(int module, bytes name) except -1:
+    """The number of a kernel of a module."""
+    if len(_kernels) == MAX_KERNELS:
+        raise RuntimeError(f"more than {MAX_KERNELS} kernels")
+    _kernels.append((module, name))
+    kernel_names[len(_kernels) - 1] = name
+    return len(_kernels) - 1
+
+
+cdef GpuOp* gpu_op(bytes name, int module) except NULL:
+    cdef unsigned number = _op_numbers[name.decode()]
+    cdef GpuOp* op = &table[number]
+    op.kept = op_at(number).kept
+    op.modules |= <uint64_t>1 << module
+    return op
+
+
+cdef GpuOp* gpu_op_at(unsigned op) noexcept nogil:
+    return &table[op]
+
+
+cdef uint64_t* loaded(Gpu* gpu) noexcept nogil:
+    """Bits of the modules that are loaded on a device."""
+    return &loaded_modules[gpu.number]
+
+
+cdef int load(Gpu* gpu, uint64_t modules) except -1:
+    """Load the modules with these bits on a device, compiling them where needed."""
+    cdef int i
+    for i in range(len(_modules)):
+        if modules >> i & 1 and not loaded_modules[gpu.number] >> i & 1:
+            load_module(gpu, i)
+            loaded_modules[gpu.number] |= <uint64_t>1 << i
+    return 0
+
+
+cdef int load_module(Gpu* gpu, int number) except -1:
+    cdef void* module = NULL
+    cdef int k, error
+    code = compiler.cubin(_modules[number], architecture(gpu.number))
+    enter(gpu)
+    error = gpu.driver.cuModuleLoadData(&module, <const void*><const char*>code)
+    leave(gpu)
+    check(gpu, error, f"loading the kernels of cuda/{_modules[number]}.cu")
+    _pictures.append(code)
+    for k, (owner, name) in enumerate(_kernels):
+        if owner == number:
+            error = gpu.driver.cuModuleGetFunction(&gpu.functions[k], module, <const char*>name)
+            check(gpu, error, f"cuda/{_modules[number]}.cu has no kernel {name.decode()}")
+            gpu.parameters[k] = parameters_of(gpu, gpu.functions[k])
+    return 0
+
+
+cdef int parameters_of(Gpu* gpu, void* function) noexcept:
+    """How many parameters a kernel takes."""
+    cdef size_t offset = 0, size = 0
+    cdef int n = 0
+    while gpu.driver.cuFuncGetParamInfo(function, n, &offset, &size) == 0:
+        n += 1
+    return n
+
+
+def describe():
+    """The ops that have a GPU half, as a list of dictionaries with their name and modules.
+
+    `gradient` says whether there is a backward.
+    """
+    cdef unsigned i
+    found = []
+    for name, i in _op_numbers.items():
+        if table[i].forward != NULL:
+            found.append({"name": name, "gradient": table[i].backward != NULL,
+                          "modules": [m for k, m in enumerate(_modules) if table[i].modules >> k & 1]})
+    return found
+
+
+def kernels():
+    """The kernels that launchers name: module and name of each."""
+    return [(_modules[module], name.decode()) for module, name in _kernels]

@@ -1,0 +1,61 @@
+"""Elementwise functions of one argument: kernels from the rows of unary.def."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, total_of
+from dynet_cy.gpu.base cimport BASE, scaled
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.kernels.kernels cimport (
+    DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round,
+)
+from dynet_cy.ops.unary cimport UNARY
+
+from dynet_cy.ops.registry import describe
+
+cdef int CU = module_at(b"unary")
+# By number of the op.
+cdef int[1024] FORWARD
+cdef int[1024] BACKWARD
+
+
+cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim)
+    if n == 0:
+        return 0
+    return launch_each(gpu, FORWARD[gpu.op], n, n, c.x[0].v, c.attrs[0].f, c.attrs[1].f, c.y.v)
+
+
+cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim)
+    if n == 0:
+        return 0
+    return launch_each(gpu, BACKWARD[gpu.op], n, n, c.x[0].v, c.y.v, c.dy.v, c.attrs[0].f, c.attrs[1].f, c.dx.v,
+                       c.accumulate)
+
+
+cdef int straight_through(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef int which
+cdef GpuOp* op
+for which in range(DY_UNARY_COUNT):
+    op = gpu_op(UNARY[which].name, CU)
+    op.forward = forward
+    op.backward = backward
+    op.assigns = True
+    FORWARD[UNARY[which].id] = kernel_at(CU, b"unary_forward_" + UNARY[which].name)
+    BACKWARD[UNARY[which].id] = kernel_at(CU, b"unary_backward_" + UNARY[which].name)
+
+cdef uint32_t number
+for number, fact in enumerate(describe()):
+    name = fact["name"]
+    if name.endswith("_straight_through") and name.split("_")[0] in ("floor", "ceil", "round"):
+        which = {"floor": DY_UNARY_floor, "ceil": DY_UNARY_ceil, "round": DY_UNARY_round}[name.split("_")[0]]
+        op = gpu_op(name.encode(), CU)
+        gpu_op(name.encode(), BASE)
+        op.forward = forward
+        op.backward = straight_through
+        op.assigns = True
+        FORWARD[number] = FORWARD[UNARY[which].id]

@@ -1,0 +1,22 @@
+"""Memory of devices that mirrors memory of the host.
+
+What lies at an offset from the base of a range here lies at the same offset
+there.  The functions are filled by the backend of the device when it is loaded,
+so that storage and graphs need no backend.
+"""
+
+
+cdef struct Mirrors:
+    # A range of addresses of a device, empty so far; extend() makes room for that many bytes from its base on.
+    void* (*open)(int device) except NULL
+    int (*extend)(void* arena, size_t n, str what) except -1
+    float* (*base)(void* arena) noexcept
+    void (*close)(void* arena) noexcept
+    # Copies of n floats, which are done when the function returns; and zeros.
+    int (*fetch)(int device, const float* there, float* here, size_t n) except -1
+    int (*send)(int device, const float* here, float* there, size_t n) except -1
+    int (*clear)(int device, float* there, size_t n) except -1
+
+cdef Mirrors* mirrors() noexcept
+# 0: the CPU; 1 + n: GPU number n.  What new graphs and collections are made on.
+cdef int default_device() noexcept nogil

@@ -1,0 +1,23 @@
+"""Memory of devices that mirrors memory of the host."""
+
+cdef Mirrors the_mirrors
+cdef int the_default = 0
+
+
+cdef Mirrors* mirrors() noexcept:
+    return &the_mirrors
+
+
+cdef int default_device() noexcept nogil:
+    return the_default
+
+
+def get_default_device():
+    """The device of graphs and collections that are made from now on: 0 the CPU, 1 + n GPU number n."""
+    return the_default
+
+
+def set_default_device(int device):
+    """Set the device of graphs and collections that are made from now on; its backend must be loaded."""
+    global the_default
+    the_default = device

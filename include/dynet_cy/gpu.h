@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A GPU as the engine sees it: the functions of the driver and of cuBLAS, found at run time, so that no CUDA header
+ * is needed; an open device; launches; and the GPU half of an op. */
+#ifndef DYNET_CY_GPU_H
+#define DYNET_CY_GPU_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "op.h"
+#include "tensor.h"
+
+typedef uint64_t dy_address;    /* CUdeviceptr */
+
+/* DRIVER(exported name, (arguments)): functions of libcuda that return a CUresult. */
+#define DY_DRIVER_FUNCTIONS \
+    DRIVER(cuInit, (unsigned flags)) \
+    DRIVER(cuCtxSetCurrent, (void *context)) \
+    DRIVER(cuGetErrorString, (int error, const char **text)) \
+    DRIVER(cuModuleLoadData, (void **module, const void *image)) \
+    DRIVER(cuModuleUnload, (void *module)) \
+    DRIVER(cuModuleGetFunction, (void **function, void *module, const char *name)) \
+    DRIVER(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
+                            unsigned bz, unsigned shared, void *stream, void **parameters, void **extra)) \
+    DRIVER(cuDeviceGetAttribute, (int *value, int attribute, int device)) \
+    DRIVER(cuDeviceTotalMem_v2, (size_t *bytes, int device)) \
+    DRIVER(cuMemGetInfo_v2, (size_t *unused, size_t *total)) \
+    DRIVER(cuMemGetAllocationGranularity, (size_t *bytes, const void *properties, int option)) \
+    DRIVER(cuMemAddressReserve, (dy_address *p, size_t bytes, size_t alignment, dy_address at, \
+                                 unsigned long long flags)) \
+    DRIVER(cuMemAddressFree, (dy_address p, size_t bytes)) \
+    DRIVER(cuMemCreate, (uint64_t *handle, size_t bytes, const void *properties, unsigned long long flags)) \
+    DRIVER(cuMemRelease, (uint64_t handle)) \
+    DRIVER(cuMemMap, (dy_address p, size_t bytes, size_t offset, uint64_t handle, unsigned long long flags)) \
+    DRIVER(cuMemSetAccess, (dy_address p, size_t bytes, const void *access, size_t count)) \
+    DRIVER(cuMemUnmap, (dy_address p, size_t bytes)) \
+    DRIVER(cuMemHostAlloc, (void **p, size_t bytes, unsigned flags)) \
+    DRIVER(cuMemFreeHost, (void *p)) \
+    DRIVER(cuMemcpyHtoDAsync_v2, (dy_address to, const void *from, size_t bytes, void *stream)) \
+    DRIVER(cuMemcpyDtoHAsync_v2, (void *to, dy_address from, size_t bytes, void *stream)) \
+    DRIVER(cuMemcpyDtoDAsync_v2, (dy_address to, dy_address from, size_t bytes, void *stream)) \
+    DRIVER(cuMemsetD32Async, (dy_address p, unsigned value, size_t n, void *stream)) \
+    DRIVER(cuStreamCreate, (void **stream, unsigned flags)) \
+    DRIVER(cuStreamSynchronize, (void *stream)) \
+    DRIVER(cuEventCreate, (void **event, unsigned flags)) \
+    DRIVER(cuEventRecord, (void *event, void *stream)) \
+    DRIVER(cuEventSynchronize, (void *event)) \
+    DRIVER(cuFuncGetParamInfo, (void *function, size_t i, size_t *offset, size_t *bytes))
+
+/* BLAS(exported name, (arguments)): functions of libcublas that return a cublasStatus_t. */
+#define DY_BLAS_FUNCTIONS \
+    BLAS(cublasCreate_v2, (void **handle)) \
+    BLAS(cublasSetStream_v2, (void *handle, void *stream)) \
+    BLAS(cublasSetWorkspace_v2, (void *handle, void *workspace, size_t bytes)) \
+    BLAS(cublasSetMathMode, (void *handle, int mode)) \
+    BLAS(cublasSgemm_v2, (void *handle, int ta, int tb, int m, int n, int k, const float *alpha, const float *a, \
+                          int lda, const float *b, int ldb, const float *beta, float *c, int ldc)) \
+    BLAS(cublasSgemmStridedBatched, (void *handle, int ta, int tb, int m, int n, int k, const float *alpha, \
+                                     const float *a, int lda, long long stride_a, const float *b, int ldb, \
+                                     long long stride_b, const float *beta, float *c, int ldc, long long stride_c, \
+                                     int count))
+
+typedef struct {
+#define DRIVER(name, arguments) int (*name) arguments;
+    DY_DRIVER_FUNCTIONS
+#undef DRIVER
+} dy_driver;
+
+typedef struct {
+#define BLAS(name, arguments) int (*name) arguments;
+    DY_BLAS_FUNCTIONS
+#undef BLAS
+} dy_blas;
+
+#define DY_MAX_KERNELS 2048
+
+/* What a device has been asked to do. */
+typedef struct {
+    uint64_t launches, products, fills, uploads, fetches, uploaded_bytes, fetched_bytes, waits;
+} dy_gpu_counts;
+
+typedef struct {
+    const dy_driver *driver;
+    const dy_blas *blas;
+    void *context, *stream, *blas_handle;
+    int number;
+    uint32_t multiprocessors;
+    pthread_mutex_t lock;       /* held while work is put on the stream */
+    void *functions[DY_MAX_KERNELS];        /* by number of the kernel; NULL: its module is not loaded */
+    int parameters[DY_MAX_KERNELS];
+    const uint32_t *items;      /* the items of the running call on the host; call->items are on the device */
+    uint32_t op;                /* number of its op */
+    int error;                  /* of the driver, once something failed; of cuBLAS: its negative */
+    int error_kernel;           /* the kernel whose launch failed, or -1 */
+    dy_gpu_counts counts;
+} dy_gpu;
+
+/* ---- launches ------------------------------------------------------------ */
+
+/* One argument of a kernel. Whole numbers take 8 bytes, of which a kernel reads 4 or 8. */
+typedef struct {
+    union {
+        int64_t i;
+        uint64_t u;
+        float f;
+        const void *p;
+    } x;
+    const void *by_value;       /* a struct that is handed over as it is, or NULL */
+} dy_slot;
+
+typedef struct {
+    const void *p;
+} dy_by_value;
+
+static inline dy_by_value dy_value_at(const void *p) { return (dy_by_value){p}; }
+
+static inline dy_slot dy_slot_i(int64_t x) { return (dy_slot){.x.i = x}; }
+static inline dy_slot dy_slot_u(uint64_t x) { return (dy_slot){.x.u = x}; }
+static inline dy_slot dy_slot_f(float x) { return (dy_slot){.x.f = x}; }
+static inline dy_slot dy_slot_d(double x) { return (dy_slot){.x.f = (float)x}; }
+static inline dy_slot dy_slot_p(const void *x) { return (dy_slot){.x.p = x}; }
+static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.p}; }
+
+#define DY_SLOT(v) _Generic((v), float: dy_slot_f, double: dy_slot_d, dy_by_value: dy_slot_v, \
+    char: dy_slot_i, signed char: dy_slot_i, short: dy_slot_i, int: dy_slot_i, long: dy_slot_i, \
+    long long: dy_slot_i, unsigned char: dy_slot_u, unsigned short: dy_slot_u, unsigned: dy_slot_u, \
+    unsigned long: dy_slot_u, unsigned long long: dy_slot_u, default: dy_slot_p)(v)
+
+#define DY_SLOTS_1(a) DY_SLOT(a)
+#define DY_SLOTS_2(a, ...) DY_SLOT(a), DY_SLOTS_1(__VA_ARGS__)
+#define DY_SLOTS_3(a, ...) DY_SLOT(a), DY_SLOTS_2(__VA_ARGS__)
+#define DY_SLOTS_4(a, ...) DY_SLOT(a), DY_SLOTS_3(__VA_ARGS__)
+#define DY_SLOTS_5(a, ...) DY_SLOT(a), DY_SLOTS_4(__VA_ARGS__)
+#define DY_SLOTS_6(a, ...) DY_SLOT(a), DY_SLOTS_5(__VA_ARGS__)
+#define DY_SLOTS_7(a, ...) DY_SLOT(a), DY_SLOTS_6(__VA_ARGS__)
+#define DY_SLOTS_8(a, ...) DY_SLOT(a), DY_SLOTS_7(__VA_ARGS__)
+#define DY_SLOTS_9(a, ...) DY_SLOT(a), DY_SLOTS_8(__VA_ARGS__)
+#define DY_SLOTS_10(a, ...) DY_SLOT(a), DY_SLOTS_9(__VA_ARGS__)
+#define DY_SLOTS_11(a, ...) DY_SLOT(a), DY_SLOTS_10(__VA_ARGS__)
+#define DY_SLOTS_12(a, ...) DY_SLOT(a), DY_SLOTS_11(__VA_ARGS__)
+#define DY_SLOTS_13(a, ...) DY_SLOT(a), DY_SLOTS_12(__VA_ARGS__)
+#define DY_SLOTS_14(a, ...) DY_SLOT(a), DY_SLOTS_13(__VA_ARGS__)
+#define DY_SLOTS_15(a, ...) DY_SLOT(a), DY_SLOTS_14(__VA_ARGS__)
+#define DY_SLOTS_16(a, ...) DY_SLOT(a), DY_SLOTS_15(__VA_ARGS__)
+#define DY_SLOTS_17(a, ...) DY_SLOT(a), DY_SLOTS_16(__VA_ARGS__)
+#define DY_SLOTS_18(a, ...) DY_SLOT(a), DY_SLOTS_17(__VA_ARGS__)
+#define DY_SLOTS_19(a, ...) DY_SLOT(a), DY_SLOTS_18(__VA_ARGS__)
+#define DY_SLOTS_20(a, ...) DY_SLOT(a), DY_SLOTS_19(__VA_ARGS__)
+#define DY_SLOTS_PICK(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, \
+                      name, ...) name
+#define DY_SLOTS(...) DY_SLOTS_PICK(__VA_ARGS__, DY_SLOTS_20, DY_SLOTS_19, DY_SLOTS_18, DY_SLOTS_17, DY_SLOTS_16, \
+    DY_SLOTS_15, DY_SLOTS_14, DY_SLOTS_13, DY_SLOTS_12, DY_SLOTS_11, DY_SLOTS_10, DY_SLOTS_9, DY_SLOTS_8, DY_SLOTS_7, \
+    DY_SLOTS_6, DY_SLOTS_5, DY_SLOTS_4, DY_SLOTS_3, DY_SLOTS_2, DY_SLOTS_1)(__VA_ARGS__)
+
+/* What launches report besides the errors of the driver. */
+enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS };
+
+static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
+    if (error && !gpu->error) {
+        gpu->error = error;
+        gpu->error_kernel = kernel;
+    }
+    return error;
+}
+
+/* The device stays usable with any grid: kernels stride over what it does not cover. */
+static inline unsigned dy_blocks(const dy_gpu *gpu, size_t blocks) {
+    size_t most = (size_t)gpu->multiprocessors * 16;
+    return (unsigned)(blocks == 0 ? 1 : blocks < most ? blocks : most);
+}
+
+static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
+                                  dy_slot *slots, int n) {
+    void *parameters[20];
+    if (gpu->error)
+        return gpu->error;
+    if (!gpu->functions[kernel])
+        return dy_gpu_failed(gpu, DY_NOT_LOADED, kernel);
+    if (gpu->parameters[kernel] != n)
+        return dy_gpu_failed(gpu, DY_WRONG_PARAMETERS, kernel);
+    for (int i = 0; i < n; i++)
+        parameters[i] = slots[i].by_value ? (void *)slots[i].by_value : (void *)&slots[i].x;
+    gpu->counts.launches++;
+    return dy_gpu_failed(gpu, gpu->driver->cuLaunchKernel(gpu->functions[kernel], gx, gy, 1, block, 1, 1, shared,
+                                                          gpu->stream, parameters, NULL), kernel);
+}
+
+#define DY_LAUNCH(gpu, kernel, gx, gy, block, shared, ...) \
+    dy_launch_slots(gpu, kernel, gx, gy, block, shared, (dy_slot[]){DY_SLOTS(__VA_ARGS__)}, \
+                    (int)(sizeof((dy_slot[]){DY_SLOTS(__VA_ARGS__)}) / sizeof(dy_slot)))
+
+#define DY_THREADS 256
+
+/* launch_each: about one thread for each of n things, in blocks of DY_THREADS. */
+#define DY_LAUNCH_EACH(gpu, kernel, n, ...) \
+    DY_LAUNCH(gpu, kernel, dy_blocks(gpu, ((size_t)(n) + DY_THREADS - 1) / DY_THREADS), 1, DY_THREADS, 0, __VA_ARGS__)
+
+/* launch_rows: one block for each of n things, with as many threads as `width` asks for, whole warps. */
+static inline unsigned dy_row_threads(size_t width) {
+    return width <= 32 ? 32 : width <= 64 ? 64 : width <= 128 ? 128 : 256;
+}
+#define DY_LAUNCH_ROWS(gpu, kernel, n, width, ...) \
+    DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), 1, dy_row_threads(width), 0, __VA_ARGS__)
+
+/* n floats at p become x. */
+static inline int dy_gpu_fill(dy_gpu *gpu, size_t n, float x, const void *p) {
+    unsigned bits;
+    if (gpu->error || n == 0)
+        return gpu->error;
+    memcpy(&bits, &x, sizeof bits);
+    gpu->counts.fills++;
+    return dy_gpu_failed(gpu, gpu->driver->cuMemsetD32Async((dy_address)(uintptr_t)p, bits, n, gpu->stream), -1);
+}
+
+/* C = alpha op(A) op(B) + beta C as in BLAS, column-major; with beta 0, C is not read. */
+static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
+                              size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
+    if (gpu->error || m == 0 || n == 0)
+        return gpu->error;
+    if (k == 0)                 /* all of C is contiguous wherever that can be */
+        return beta == 0 ? dy_gpu_fill(gpu, m * n, 0, c) : 0;
+    gpu->counts.products++;
+    int status = gpu->blas->cublasSgemm_v2(gpu->blas_handle, ta, tb, (int)m, (int)n, (int)k, &alpha, a,
+                                           (int)lda, b, (int)ldb, &beta, c, (int)ldc);
+    return dy_gpu_failed(gpu, -status, -1);
+}
+
+/* The same for `count` triples that lie stride_a, stride_b, stride_c floats apart; a stride may be 0. */
+static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
+                                      const float *a, size_t lda, size_t stride_a, const float *b, size_t ldb,
+                                      size_t stride_b, float beta, float *c, size_t ldc, size_t stride_c,
+                                      size_t count) {
+    if (gpu->error || m == 0 || n == 0 || count == 0)
+        return gpu->error;
+    if (k == 0)
+        return beta == 0 ? dy_gpu_fill(gpu, m * n * count, 0, c) : 0;
+    gpu->counts.products++;
+    int status = gpu->blas->cublasSgemmStridedBatched(
+        gpu->blas_handle, ta, tb, (int)m, (int)n, (int)k, &alpha, a, (int)lda, (long long)stride_a, b,
+        (int)ldb, (long long)stride_b, &beta, c, (int)ldc, (long long)stride_c, (int)count);
+    return dy_gpu_failed(gpu, -status, -1);
+}
+
+/* ---- the GPU half of an op ------------------------------------------------- */
+
+/* Pointers of the call are on the device, but attrs, object and gpu->items. Nothing is waited for. 0, or an error. */
+typedef int (*dy_gpu_forward)(dy_gpu *gpu, const dy_call *c);
+typedef int (*dy_gpu_backward)(dy_gpu *gpu, const dy_call *c, uint32_t i);
+
+typedef struct {
+    dy_gpu_forward forward;     /* NULL: the op has no GPU half yet */
+    dy_gpu_backward backward;
+    dy_gpu_forward begin;       /* NULL, or what runs before backward is asked for any gradient of the call */
+    dy_kept kept;               /* as in dy_op; those of the op unless set */
+    dy_work work;               /* as in dy_op; NULL unless set */
+    dy_factors_of factors;      /* as in dy_op; NULL unless set.  It puts nothing on the stream */
+    uint64_t modules;           /* bits: the modules that its kernels are in */
+    uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
+} dy_gpu_op;
+
+/* ---- memory ---------------------------------------------------------------- */
+
+/* A part of an arena of the device that is mapped. */
+typedef struct {
+    uint64_t handle;
+    size_t bytes;
+} dy_device_chunk;
+
+#define DY_MOST_CHUNKS 64
+
+/* A reserved range of device addresses that is mapped from its beginning on, in chunks that double. */
+typedef struct {
+    dy_gpu *gpu;
+    dy_address base;
+    size_t reserved, mapped;
+    uint32_t n_chunks;
+    dy_device_chunk chunks[DY_MOST_CHUNKS];
+} dy_device_arena;
+
+#endif

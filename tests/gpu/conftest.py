@@ -1,0 +1,56 @@
+"""Tests of the GPU backend.
+
+They run on GPU:0 where there is one. With DYNET_CY_GPU_EMULATED=1 they run on the emulated driver (`tools/gpu`), which
+needs PyCUDA, the CUDA headers and g++, and no GPU; it has to be asked for, since a process has one driver only. Tests
+of single kernels under emulation need g++ alone, and run everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_default_device
+
+ROOT = Path(__file__).resolve().parents[2]
+EMULATED = os.environ.get("DYNET_CY_GPU_EMULATED", "0") not in ("", "0")
+
+sys.path.insert(0, str(ROOT / "tools" / "gpu"))
+sys.path.insert(0, str(ROOT / "tests" / "ops"))
+
+if EMULATED:
+    from emulate import environment
+
+    os.environ.update(environment())
+
+
+def why_not() -> str:
+    """Why there is no device, or ""."""
+    try:
+        dy.get_device_info("GPU:0")
+    except RuntimeError as e:
+        return f"{e}; DYNET_CY_GPU_EMULATED=1 takes the emulated driver"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """The name of the device; tests that use it are skipped where there is none."""
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    return "GPU:0"
+
+
+@pytest.fixture
+def on_device(device):
+    """GPU:0 is the default device during the test."""
+    set_default_device(1)
+    dy.renew_cg()
+    yield device
+    set_default_device(0)
+    dy.renew_cg()

@@ -1,0 +1,118 @@
+"""Every row of the table of ops, on the device: the checks of tests/ops/test_ops.py, and against the CPU."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import test_ops
+from table import CASES, Case
+
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_default_device
+from dynet_cy.ops.registry import describe
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+each_with_gradient = pytest.mark.parametrize("case", [c for c in CASES if c.grad is not False], ids=lambda c: c.id)
+
+
+@lru_cache(maxsize=1)
+def missing() -> frozenset[str]:
+    """The ops that docs/gpu.md lists as not done yet."""
+    section = GUIDE.read_text(encoding="utf-8").partition("## Not done yet")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("- **")]
+    return frozenset(re.findall(r"`(\w+)`", "\n".join(lines)))
+
+
+def skip_if_missing(case: Case) -> None:
+    """Skip a row that makes ops which are not done yet."""
+    set_default_device(0)
+    ops = test_ops.ops_of(case)
+    set_default_device(1)
+    dy.renew_cg()
+    if ops & missing():
+        pytest.skip(f"not done on GPUs yet: {', '.join(sorted(ops & missing()))}")
+
+
+@pytest.fixture
+def rows(on_device):
+    """Checks that a row can run."""
+    return skip_if_missing
+
+
+def test_the_list_of_missing_ops_is_right(device) -> None:
+    """What has no GPU half is in the list of docs/gpu.md, and nothing else is."""
+    import dynet_cy.gpu.backend  # noqa: F401 - fills the table
+    from dynet_cy.gpu import registry
+
+    done = {op["name"] for op in registry.describe()}
+    leaves = {"input", "parameter"}  # they need no running
+    assert {op["name"] for op in describe()} - done - leaves == missing()
+    with_gradient = {op["name"] for op in describe() if op["gradient"] is True}
+    assert {op["name"] for op in registry.describe() if not op["gradient"]} & with_gradient == set()
+
+
+@each_case
+def test_value(case: Case, rng, rows) -> None:
+    rows(case)
+    test_ops.test_value(case, rng, dy.renew_cg())
+
+
+@each_with_gradient
+def test_gradients_are_those_of_the_cpu(case: Case, rng, rows) -> None:
+    rows(case)
+    for sizes in case.batch_sizes():
+        samples = case.sample(rng, sizes)
+        weights = test_ops.weights_for(case, samples, rng)
+        found = test_ops.gradients(case, samples, weights)
+        set_default_device(0)
+        desired = test_ops.gradients(case, samples, weights)
+        set_default_device(1)
+        for actual, wanted in zip(found, desired):
+            test_ops.close(actual, wanted, 10 * case.tol)
+
+
+@each_with_gradient
+def test_gradient_accumulates(case: Case, rng, rows) -> None:
+    rows(case)
+    test_ops.test_gradient_accumulates(case, rng, dy.renew_cg())
+
+
+@each_with_gradient
+def test_same_argument_twice(case: Case, rng, rows) -> None:
+    rows(case)
+    test_ops.test_same_argument_twice(case, rng, dy.renew_cg())
+
+
+@each_case
+def test_batched_as_on_the_cpu(case: Case, rows) -> None:
+    """Many instances in one graph, by every schedule: values and gradients as on the CPU."""
+    rows(case)
+    set_default_device(0)
+    values, gradients, _ = test_ops.mixed_graph([case], 3, 0)
+    set_default_device(1)
+    for strategy in (0, 1, 2):
+        found = test_ops.mixed_graph([case], 3, strategy)
+        for actual, desired in zip(found[0], values):
+            test_ops.close(actual, desired, case.tol)
+        for actual, desired in zip(found[1], gradients):
+            test_ops.close(actual, desired, 10 * case.tol)
+
+
+def test_missing_ops_are_an_error(on_device) -> None:
+    """An op that is not done names itself and the device; the graph stays usable."""
+    names = {op["name"] for op in describe()} & missing()
+    case = next((c for c in CASES if test_ops.ops_of(c) & names), None)
+    if case is None:
+        pytest.skip("there is none any more")
+    dy.renew_cg()
+    samples = case.sample(np.random.default_rng(0), case.batch_sizes()[0])
+    y = case.build(dy, [test_ops.as_input(x) for x in samples])
+    with pytest.raises(NotImplementedError, match=r"^\w+: it is not done on GPU:0 yet; docs/gpu.md lists"):
+        y.npvalue()
+    x = dy.inputVector([1.0, 2.0])
+    assert dy.tanh(x * 0).value() == [0, 0]
