@@ -29,8 +29,8 @@ from dynet_cy.gpu.memory cimport (
 )
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_GPU, LIVE, NEEDS_GRAD, NO_BATCH, SENT, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node, args_of,
-    batches_of, engine, gradient_at, items_of, lock_graph, nodes_of, order_of, release_arguments, state_of,
+    COMPUTED, ENGINE_GPU, LIVE, NEEDS_GRAD, NO_BATCH, SENT, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
+    args_of, batches_of, engine, gradient_at, items_of, lock_graph, nodes_of, order_of, release_arguments, state_of,
     take_values, unlock_graph,
 )
 from dynet_cy.kernels.kernels cimport K

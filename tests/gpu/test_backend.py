@@ -1,0 +1,412 @@
+"""The parts of the backend: opening devices, the cache of kernels, memory of the device, errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.graph.graph import set_default_device
+from dynet_cy.memory import arena
+
+MANY = 700_000  # floats: more than the smallest chunk of memory of a device holds
+
+
+def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+# ---- devices -------------------------------------------------------------------
+
+
+def test_names(device: str) -> None:
+    assert dy.available_devices()[:2] == ["CPU", device]
+    info = dy.get_device_info(device)
+    assert (info.name, info.id, info.type) == (device, 0, 0)
+    with pytest.raises(RuntimeError, match=r"to_device: Invalid device name: GPU:63: GPU:63: the driver shows \d+ dev"):
+        dy.to_device(dy.inputVector([1.0]), "GPU:63")
+
+
+def test_settings(device: str) -> None:
+    try:
+        config.set(requested_gpus=1)
+        assert config.gpu()
+        assert config.get()["requested_gpus"] == 1
+        assert config.get()["gpu_mask"] == [1]
+        model = dy.ParameterCollection()
+        assert model.storage.device == 1
+        config.set(gpu_mask=[0, 0])
+        assert not config.gpu()
+        config.set_gpu()
+        assert config.gpu()
+    finally:
+        config.set_gpu(False)
+    assert dy.ParameterCollection().storage.device == 0
+
+
+@pytest.mark.parametrize("option", ["--dynet-gpu", "--dynet-gpus=1", "--dynet-gpu-ids=0", "--dynet-devices=CPU,GPU:0"])
+def test_options(device: str, option: str) -> None:
+    code = f"import sys; sys.argv.append({option!r}); from dynet_cy import config; print(config.gpu())"
+    done = in_a_process(code)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_nothing_is_loaded_before_a_gpu_is_asked_for() -> None:
+    code = "import sys, dynet_cy; print([m for m in sys.modules if 'dynet_cy.gpu' in m or 'pycuda' in m])"
+    done = in_a_process(code)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_without_pycuda(device: str) -> None:
+    code = "import sys; sys.modules['pycuda'] = None; import dynet_cy as dy; dy.get_device_info('GPU:0')"
+    done = in_a_process(code)
+    assert "PyCUDA is needed for GPUs: pip install 'dynet_cy[cuda]'" in done.stderr
+
+
+# ---- which device a graph runs on --------------------------------------------------
+
+
+def test_a_graph_runs_where_its_parameters_are(device: str) -> None:
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.arange(3.0), device=device)
+    q = model.parameters_from_numpy(np.ones(3))
+    assert model.storage.device == 1
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0, 3.0])
+    assert (x + 1).value() == [2, 3, 4], "on the CPU so far"
+    assert dy.dot_product(x, p + q).value() == 1 + 4 + 9
+    assert (x + 1).value() == [2, 3, 4]
+
+
+def test_mixed_devices_are_an_error(device: str) -> None:
+    there, here = dy.ParameterCollection(), dy.ParameterCollection()
+    p = there.add_parameters(3, device=device)
+    q = here.add_parameters(3)
+    dy.renew_cg()
+    p.expr()
+    with pytest.raises(NotImplementedError, match="the graph runs on GPU:0, and not on CPU: one graph on several"):
+        q.expr()
+    with pytest.raises(NotImplementedError, match="to_device: the graph runs on GPU:0, and not on CPU"):
+        dy.to_device(p + 1, "CPU")
+    with pytest.raises(NotImplementedError, match="add_parameters: the collection has parameters on CPU"):
+        here.add_parameters(3, device=device)
+    dy.renew_cg()
+    q.expr()
+    with pytest.raises(NotImplementedError, match="inputVector: the graph runs on CPU, and not on GPU:0"):
+        dy.inputVector([1.0, 2, 3], device=device)
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0, 3.0], device=device)
+    assert dy.to_device(x, device).value() == [1, 2, 3]
+
+
+# ---- kernels ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(device, tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.setenv("DYNET_CY_CUDA_CACHE", str(tmp_path / "cubins"))
+    return tmp_path / "cubins"
+
+
+def test_kernels_are_kept(cache: Path, monkeypatch) -> None:
+    from dynet_cy.gpu import compiler, driver
+
+    architecture = driver.architecture(0)
+    code = compiler.cubin("lookup", architecture)
+    (kept,) = cache.iterdir()
+    assert kept.read_bytes().endswith(code)
+    monkeypatch.setattr(compiler, "_compile", None)  # it must not be called
+    assert compiler.cubin("lookup", architecture) == code
+    # Where there is no compiler, what another one has made serves.
+    monkeypatch.setattr(compiler, "nvcc", lambda: None)
+    assert compiler.cubin("lookup", architecture) == code
+    kept.unlink()
+    with pytest.raises(driver.GpuUnavailable, match="there is no nvcc"):
+        compiler.cubin("lookup", architecture)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", None])
+def test_damaged_kernels_are_made_anew(cache: Path, damage: bytes | None, monkeypatch) -> None:
+    from dynet_cy.gpu import compiler
+
+    monkeypatch.setattr(compiler, "_compile", lambda name, architecture, nvcc: b"code of " + name.encode())
+    assert compiler.cubin("lookup", "sm_90") == b"code of lookup"
+    (kept,) = cache.iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-1] + b"?" if damage is None else damage)
+    assert compiler.cubin("lookup", "sm_90") == b"code of lookup"
+    assert kept.read_bytes() == whole
+
+
+def test_the_cache_tells_sources_and_architectures_apart(cache: Path, monkeypatch) -> None:
+    from dynet_cy.gpu import compiler
+
+    monkeypatch.setattr(compiler, "_compile", lambda name, architecture, nvcc: f"{name} {architecture}".encode())
+    for name in ("lookup", "unary"):
+        for architecture in ("sm_80", "sm_90"):
+            assert compiler.cubin(name, architecture) == f"{name} {architecture}".encode()
+    assert len(list(cache.iterdir())) == 4
+    monkeypatch.setattr(compiler, "_source_hash", lambda name: "other")
+    compiler.cubin("lookup", "sm_90")
+    assert len(list(cache.iterdir())) == 5
+
+
+def test_processes_that_compile_at_the_same_time(cache: Path) -> None:
+    code = """
+import dynet_cy as dy
+table = dy.ParameterCollection().lookup_parameters_from_numpy([[1.0], [2.0]], device="GPU:0")
+print(table[1].value())
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", code]
+    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) for _ in range(3)]
+    assert [run.communicate()[0] for run in runs] == ["2.0\n"] * 3
+    names = [path.name.partition("-")[0] for path in cache.iterdir()]
+    assert sorted(names) == ["base", "lookup"], "nothing is left behind"
+
+
+def test_kernels_that_do_not_compile(cache: Path, tmp_path: Path, monkeypatch) -> None:
+    from dynet_cy.gpu import compiler, driver
+
+    cuda, include = compiler.source_folders()
+    (tmp_path / "wrong.cu").write_text("this is no program\n")
+    monkeypatch.setattr(compiler, "source_folders", lambda: (tmp_path, include))
+    with pytest.raises(driver.GpuError, match=r"the kernels in cuda/wrong.cu do not compile for sm_90"):
+        compiler.cubin("wrong", "sm_90")
+
+
+def test_every_kernel_is_there(device: str) -> None:
+    """All modules load, so every kernel that a launcher names exists, and every file is somebody's."""
+    from dynet_cy.gpu import backend, compiler, registry, update  # noqa: F401 - fill the tables
+
+    assert {module for module, _ in registry.kernels()} == set(compiler.module_names())
+
+
+# ---- memory ----------------------------------------------------------------------
+
+
+def test_graphs_grow(on_device: str) -> None:
+    """Values stay where they are when memory is added, and renewed graphs take what there is."""
+    from dynet_cy.gpu.driver import memory_info
+
+    dy.renew_cg()
+    first = dy.inputTensor(np.arange(1000.0)) * 2
+    assert first.npvalue()[999] == 1998
+    xs = [dy.constant((MANY,), k) + 1 for k in range(4)]
+    total = dy.esum(xs)
+    assert total.npvalue()[[0, -1]].tolist() == [10, 10]
+    assert first.npvalue(True)[999] == 1998
+    dy.sum_elems(total).value()
+    left = memory_info(0)[0]
+    for _ in range(3):
+        dy.renew_cg()
+        assert dy.esum([dy.constant((MANY,), k) + 1 for k in range(4)]).npvalue()[7] == 10
+    assert memory_info(0)[0] == left
+
+
+def test_closed_graphs_give_memory_back(on_device: str) -> None:
+    from dynet_cy.gpu.driver import memory_info
+
+    with dy.ComputationGraph():
+        (dy.constant((10,), 1.0) + 1).value()
+    left = memory_info(0)[0]
+    graph = dy.ComputationGraph()
+    with graph:
+        (dy.constant((MANY,), 1.0) + 1).npvalue()
+    assert memory_info(0)[0] < left
+    del graph
+    assert memory_info(0)[0] == left
+
+
+def test_parameters_grow(on_device: str) -> None:
+    model = dy.ParameterCollection()
+    ps = [model.parameters_from_numpy(np.full(MANY, k)) for k in range(3)]
+    for k, p in enumerate(ps):
+        assert p.as_array()[[0, -1]].tolist() == [k, k]
+        assert p.grad_as_array()[[0, -1]].tolist() == [0, 0]
+    ps[1].zero()
+    ps[2].scale(0.5)
+    assert [p.as_array()[3] for p in ps] == [0, 0, 1]
+
+
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a real device is too large to fill")
+def test_out_of_memory(device: str) -> None:
+    """A clear error; what was computed before stands, and the graph goes on."""
+    code = """
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_default_device
+dy.get_device_info("GPU:0"); set_default_device(1)
+dy.renew_cg()
+small = dy.constant((5000,), 1.0) + 1
+print(small.npvalue()[0])
+try:
+    (small + dy.constant((1, 5000), 1.0)).npvalue()
+except MemoryError as e:
+    print(e)
+print(dy.sum_elems(small).value())
+"""
+    done = in_a_process(code, EMU_MEMORY=str(64 << 20))
+    first, message, last = done.stdout.splitlines()
+    assert (first, last) == ("2.0", "10000.0"), done.stderr
+    assert message.startswith("out of memory of GPU:0 for the values of the graph: ")
+    assert "are needed in one range" in message
+
+
+def test_limit(on_device: str, memory_limit) -> None:
+    """--dynet-mem holds for each device."""
+    memory_limit(arena.used_bytes() + (1 << 20))
+    with dy.ComputationGraph(), pytest.raises(MemoryError, match="raise it with --dynet-mem"):
+        (dy.constant((MANY,), 1.0) + 1).npvalue()
+
+
+# ---- errors ------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="it would leave the device useless")
+def test_a_fault_of_a_kernel(device: str, tmp_path: Path) -> None:
+    """The error names the kernel, and later ones say that the process is to be started anew."""
+    code = """
+import pathlib, shutil, sys
+import dynet_cy as dy
+from dynet_cy.gpu import compiler
+from dynet_cy.graph.graph import set_default_device
+cuda, include = compiler.source_folders()
+here = pathlib.Path(sys.argv[1])
+for f in cuda.iterdir():
+    shutil.copy(f, here)
+part = "__shared__ float part[32];"
+text = (here / "linalg.cu").read_text()
+(here / "linalg.cu").write_text(text.replace(part, part + " if (threadIdx.x) return;"))
+compiler.source_folders = lambda: (here, include)
+dy.get_device_info("GPU:0"); set_default_device(1)
+for _ in range(2):
+    dy.renew_cg()
+    x = dy.inputVector([1.0] * 40)
+    try:
+        print(dy.dot_product(x, x).value())
+    except RuntimeError as e:
+        print(type(e).__name__, e)
+"""
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    for line in lines:
+        assert line.startswith("GpuError GPU:0: ")
+        assert "dot_forward" in line
+        assert "The device cannot be used any more by this process; start it anew" in line
+
+
+def test_not_finite(on_device: str) -> None:
+    dy.renew_cg(check_validity=True)
+    x = dy.inputVector([1.0, -1.0])
+    assert dy.tanh(x).npvalue().shape == (2,)
+    with pytest.raises(ValueError, match=r"log: a value of expression 2 \{2\} is not finite"):
+        dy.log(x).value()
+    assert dy.exp(x).npvalue().shape == (2,)
+
+
+# ---- graphs ------------------------------------------------------------------------
+
+
+def test_set_recalculate_and_revert(on_device: str) -> None:
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0])
+    y = x * 2
+    assert y.value() == [2, 4]
+    x.set([5.0, 6.0])
+    assert y.value() == [10, 12]
+    assert x.value() == [5, 6]
+    for k in range(3):
+        dy.cg_checkpoint()
+        z = dy.dot_product(y, dy.inputVector([k, 1.0]))
+        assert z.value() == 10 * k + 12
+        dy.cg_revert()
+    assert (y + 1).value() == [11, 13]
+    assert y.npvalue(recalculate=True).tolist() == [10, 12]
+
+
+def test_forward_only(on_device: str) -> None:
+    """A loop that keeps its last value runs in the same memory."""
+    from dynet_cy.gpu.driver import memory_info
+
+    dy.renew_cg(forward_only=True)
+    x = dy.inputVector(np.ones(1000))
+    left = 0
+    for k in range(3000):
+        x = x + 1
+        x.forward()
+        if k == 100:
+            left = memory_info(0)[0]
+    assert x.npvalue()[0] == 3001
+    assert memory_info(0)[0] == left
+
+
+def test_immediate(on_device: str) -> None:
+    dy.renew_cg(immediate_compute=True)
+    x = dy.inputVector([1.0, 2.0])
+    assert (x + x).value() == [2, 4]
+
+
+def test_threads(on_device: str) -> None:
+    """Graphs of several threads share the device and its one stream."""
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.ones(5))
+    found = {}
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            with dy.ComputationGraph():
+                loss = dy.dot_product(p, dy.inputVector([float(k)] * 5))
+                found[k] = loss.value()
+                loss.backward()
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {k: 5.0 * k for k in range(4)}
+    assert p.grad_as_array().tolist() == [20.0 * 6] * 5
+
+
+def test_gradient_of_a_parameter_by_itself(on_device: str) -> None:
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.array([2.0]))
+    dy.renew_cg()
+    p.backward()
+    p.backward()
+    assert p.grad_as_array().tolist() == [2]
+
+
+def test_default_device_and_current_graph(device: str) -> None:
+    dy.renew_cg()
+    set_default_device(1)
+    try:
+        x = dy.inputVector([3.0])
+        from dynet_cy.gpu.driver import counts
+
+        before = counts(0)["launches"]
+        assert (x * 2).value() == 6
+        assert counts(0)["launches"] == before + 1
+    finally:
+        set_default_device(0)
+        dy.renew_cg()

@@ -1,0 +1,237 @@
+"""Single kernels on the CPU, against float64, in several orders of threads and blocks. It needs g++ and no PyCUDA."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emu_kernels import EmuModule, KernelError
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDERS = ["", "reverse", "random:1", "random:2"]
+GRIDS = [(1, 1, 32), (1000, 3, 64), (5000, 40, 128)]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="g++ compiles the kernels for the CPU"),
+]
+each_order = pytest.mark.parametrize("order", ORDERS)
+
+
+def module(name: str) -> EmuModule:
+    return EmuModule(ROOT / "cuda" / f"{name}.cu")
+
+
+def poisoned(*shape: int) -> np.ndarray:
+    return np.full(shape, np.nan, np.float32)
+
+
+def size(n: int) -> np.uint64:
+    return np.uint64(n)
+
+
+def axes(*given: tuple[int, int, int, int]) -> bytes:
+    """dy_axes of axes (size, stride in each of three arrays)."""
+    padded = list(given) + [(0, 0, 0, 0)] * (8 - len(given))
+    return struct.pack("I4x32Q", len(given), *(axis[k] for k in range(4) for axis in padded))
+
+
+@pytest.fixture(scope="module")
+def base() -> EmuModule:
+    return module("base")
+
+
+MOVE = np.dtype(
+    [("source", "u8"), ("to", "u8"), ("n", "u8"), ("next", "u4"), ("acc", "u1"), ("follower", "u1"), ("unused", "u2")]
+)
+
+
+@each_order
+def test_moves(base: EmuModule, order: str) -> None:
+    """Copies, additions, zeros, and several additions to one place."""
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal(n).astype(np.float32) for n in (1, 300, 77, 77, 77)]
+    ys = [poisoned(1), rng.standard_normal(300).astype(np.float32), poisoned(77), poisoned(9)]
+    before = ys[1].copy()
+    moves = np.zeros(6, MOVE)
+    for k, (x, y, n, follows, acc, follower) in enumerate(
+        [(0, 0, 1, 0, 0, 0), (1, 1, 300, 0, 1, 0), (2, 2, 77, 4, 0, 0), (3, 2, 77, 5, 1, 1), (4, 2, 77, 0, 1, 1)]
+    ):
+        moves[k] = (xs[x].ctypes.data, ys[y].ctypes.data, n, follows, acc, follower, 0)
+    moves[5] = (0, ys[3].ctypes.data, 9, 0, 0, 0, 0)
+    base.launch("move_floats", (2, 3), 64, [moves, np.uint32(6)], order=order)
+    np.testing.assert_array_equal(ys[0], xs[0])
+    np.testing.assert_array_equal(ys[1], before + xs[1])
+    np.testing.assert_array_equal(ys[2], xs[2] + xs[3] + xs[4])
+    np.testing.assert_array_equal(ys[3], np.zeros(9))
+
+
+@each_order
+@pytest.mark.parametrize(("n", "grid", "block"), GRIDS)
+def test_scale_and_sum(base: EmuModule, order: str, n: int, grid: int, block: int) -> None:
+    rng = np.random.default_rng(n)
+    xs = [rng.standard_normal(n).astype(np.float32) for _ in range(3)]
+    for acc in (0, 1):
+        y = xs[1].copy() if acc else poisoned(n)
+        base.launch("scale_floats", grid, block, [size(n), np.float32(2), xs[0], y, np.int32(acc)], order=order)
+        np.testing.assert_array_equal(y, 2 * xs[0] + (xs[1] if acc else 0))
+        y = xs[2].copy() if acc else poisoned(n)
+        pointers = struct.pack("32Q", *[x.ctypes.data for x in xs], *[0] * 29)
+        arguments = [size(n), pointers, np.uint32(3), np.float32(0.5), y, np.int32(acc)]
+        base.launch("sum_pointers", grid, block, arguments, order=order)
+        desired = 0.5 * np.sum(xs, axis=0, dtype=np.float64) + (xs[2] if acc else 0)
+        np.testing.assert_allclose(y, desired, rtol=1e-5, atol=1e-6)
+
+
+@each_order
+@pytest.mark.parametrize("name", ["contract_by_threads", "contract_by_blocks"])
+def test_expand_and_contract(base: EmuModule, order: str, name: str) -> None:
+    """Sums over the middle axis of three, and back."""
+    x = np.random.default_rng(1).standard_normal((5, 70, 3)).astype(np.float32)  # slowest axis first
+    y = poisoned(5, 3)
+    kept, reduced = axes((3, 1, 0, 0), (5, 210, 0, 0)), axes((70, 3, 0, 0))
+    arguments = [size(15), size(70), kept, reduced, np.float32(2), x, y, np.int32(0)]
+    base.launch(name, 4, 64, arguments, order=order)
+    np.testing.assert_allclose(y, 2 * x.sum(1, dtype=np.float64), rtol=1e-5, atol=1e-5)
+    back = x.copy()
+    all_axes = axes((3, 1, 0, 0), (70, 0, 0, 0), (5, 3, 0, 0))
+    base.launch("expand", 4, 64, [size(x.size), all_axes, np.float32(3), y, back, np.int32(1)], order=order)
+    np.testing.assert_allclose(back, x + 3 * y[:, None, :], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tanh", "exp", "logistic", "lgamma", "elu"])
+@pytest.mark.parametrize(("n", "grid", "block"), GRIDS)
+def test_unary(name: str, n: int, grid: int, block: int) -> None:
+    functions = {
+        "tanh": (np.tanh, lambda x: 1 - np.tanh(x) ** 2),
+        "exp": (np.exp, np.exp),
+        "logistic": (lambda x: 1 / (1 + np.exp(-x)), lambda x: np.exp(-x) / (1 + np.exp(-x)) ** 2),
+        "elu": (lambda x: np.where(x > 0, x, 0.5 * np.expm1(x)), lambda x: np.where(x > 0, 1, 0.5 * np.exp(x))),
+        "lgamma": (None, None),
+    }
+    value, slope = functions[name]
+    if value is None:
+        special = pytest.importorskip("scipy.special")
+        value, slope = special.gammaln, special.digamma
+    unary = module("unary")
+    rng = np.random.default_rng(n)
+    x, dy, dx = (rng.uniform(0.2, 3, n).astype(np.float32) for _ in range(3))
+    y = poisoned(n)
+    p0, p1 = np.float32(0.5), np.float32(0)
+    for order in ORDERS[:2]:
+        unary.launch(f"unary_forward_{name}", grid, block, [size(n), x, p0, p1, y], order=order)
+        np.testing.assert_allclose(y, value(x.astype(np.float64)), rtol=2e-5, atol=2e-6)
+        for acc in (0, 1):
+            out = dx.copy()
+            arguments = [size(n), x, y, dy, p0, p1, out, np.int32(acc)]
+            unary.launch(f"unary_backward_{name}", grid, block, arguments, order=order)
+            desired = dy * slope(x.astype(np.float64)) + (dx if acc else 0)
+            np.testing.assert_allclose(out, desired, rtol=2e-4, atol=2e-5)
+
+
+@each_order
+def test_lookup(order: str) -> None:
+    """Rows that repeat are added in their order, or in any."""
+    lookup = module("lookup")
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((11, 37)).astype(np.float32)
+    items = rng.integers(0, 11, 50).astype(np.uint32)
+    y = poisoned(50, 37)
+    lookup.launch("lookup_forward", 3, 64, [size(50), size(37), np.float32(0.5), table, items, y], order=order)
+    np.testing.assert_array_equal(y, np.float32(0.5) * table[items])
+    dy = rng.standard_normal((50, 37)).astype(np.float32)
+    desired = table.astype(np.float64)
+    np.add.at(desired, items, dy)
+    ordered = table.copy()
+    for i, row in zip(items, dy):
+        ordered[i] += row
+    grad = table.copy()
+    lookup.launch("lookup_backward", 7, 32, [size(50), size(37), items, dy, grad], order=order)
+    np.testing.assert_array_equal(grad, ordered)
+    grad = table.copy()
+    lookup.launch("lookup_backward_unordered", 7, 32, [size(50), size(37), items, dy, grad], order=order)
+    np.testing.assert_allclose(grad, desired, rtol=1e-5, atol=1e-5)
+
+
+@each_order
+@pytest.mark.parametrize(("batch", "n", "block"), [(1, 1, 32), (3, 7, 32), (5, 1000, 128)])
+def test_pickneglogsoftmax(order: str, batch: int, n: int, block: int) -> None:
+    softmax = module("softmax")
+    rng = np.random.default_rng(n)
+    x = (5 * rng.standard_normal((batch, n))).astype(np.float32)
+    items = rng.integers(0, n, batch).astype(np.uint32)
+    kept, y = poisoned(batch), poisoned(batch)
+    arguments = [size(batch), size(n), x, size(n), items, kept, y]
+    softmax.launch("pickneglogsoftmax_forward", 2, block, arguments, order=order)
+    wide = x.astype(np.float64)
+    z = np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1)) + wide.max(1)
+    np.testing.assert_allclose(y, z - wide[np.arange(batch), items], rtol=1e-5, atol=1e-5)
+    dy, dx = rng.standard_normal(batch).astype(np.float32), poisoned(batch, n)
+    arguments = [size(batch), size(n), x, size(n), items, kept, dy, dx, np.int32(0)]
+    softmax.launch("pickneglogsoftmax_backward", 2, block, arguments, order=order)
+    desired = np.exp(wide - z[:, None])
+    desired[np.arange(batch), items] -= 1
+    np.testing.assert_allclose(dx, desired * dy[:, None], rtol=1e-4, atol=1e-5)
+
+
+SEGMENTS = np.array([[3, 5], [100, 300], [500, 1]], np.uint64)
+
+
+@each_order
+def test_updates(order: str) -> None:
+    """The rule reaches the segments alone, zeroes their gradients and takes the decay off after the step."""
+    optim = module("optim")
+    rng = np.random.default_rng(0)
+    v, g, s = (rng.standard_normal(600).astype(np.float32) for _ in range(3))
+    inside = np.zeros(600, bool)
+    for at, n in SEGMENTS.astype(int):
+        inside[at : at + n] = True
+    hyper = struct.pack("6f", 0.1, 0.5, 0.9, 0.0, 1e-8, 0.01)
+    v1, g1, s1 = v.copy(), g.copy(), s.copy()
+    nothing = np.uint64(0)
+    arguments = [SEGMENTS, np.uint32(3), hyper, v1, g1, s1, nothing, nothing]
+    optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
+    step = 0.9 * s.astype(np.float64) - 0.1 * 0.5 * g
+    np.testing.assert_allclose(s1, np.where(inside, step, s), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(v1, np.where(inside, (v + step) * 0.99, v), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(g1, np.where(inside, 0, g))
+    sums = np.full(4, np.nan)
+    optim.launch("squares", (2, 2), 64, [SEGMENTS, np.uint32(3), g, sums], order=order)
+    assert sums.sum() == pytest.approx((g[inside].astype(np.float64) ** 2).sum(), rel=1e-12)
+
+
+BAD = """
+#include "common.cuh"
+extern "C" __global__ void early_return(float* x, int n) {
+    __shared__ float s[64];
+    if ((int)threadIdx.x >= n) return;
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = s[n - 1 - threadIdx.x];
+}
+extern "C" __global__ void missing_barrier(float* x, int n) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    x[threadIdx.x] = s[n - 1 - threadIdx.x];
+}
+extern "C" __global__ void wrong_mask(float* x) {
+    if (threadIdx.x < 16) x[threadIdx.x] = __shfl_xor_sync(0xffff0000u, x[threadIdx.x], 1);
+}
+"""
+
+
+def test_the_emulation_sees_mistakes(tmp_path: Path) -> None:
+    path = tmp_path / "bad.cu"
+    path.write_text(BAD)
+    shutil.copy(ROOT / "cuda" / "common.cuh", tmp_path)
+    bad = EmuModule(path)
+    x = np.arange(64, dtype=np.float32)
+    with pytest.raises(KernelError, match="returned"):
+        bad.launch("early_return", 1, 64, [x, np.int32(40)])
+    with pytest.raises(KernelError, match="mask"):
+        bad.launch("wrong_mask", 1, 32, [x])
+    bad.launch("missing_barrier", 1, 64, [x, np.int32(64)])
+    assert np.isnan(x).any(), "shared memory that was not written is NaN"

@@ -1,0 +1,271 @@
+"""Models that are trained on the device, beside the same ones on the CPU."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_autobatching, set_default_device
+
+TRAINERS = {
+    "sgd": lambda m: dy.SimpleSGDTrainer(m, 0.1),
+    "cyclical": lambda m: dy.CyclicalSGDTrainer(m, 0.01, 0.2, 3),
+    "momentum": lambda m: dy.MomentumSGDTrainer(m, 0.05),
+    "adagrad": lambda m: dy.AdagradTrainer(m, 0.1),
+    "adadelta": lambda m: dy.AdadeltaTrainer(m),
+    "rmsprop": lambda m: dy.RMSPropTrainer(m, 0.01),
+    "adam": lambda m: dy.AdamTrainer(m, 0.01),
+    "amsgrad": lambda m: dy.AmsgradTrainer(m, 0.01),
+}
+
+
+class Classifier:
+    """Rows of a table and a vector, through a hidden layer, to one of three classes."""
+
+    def __init__(self) -> None:
+        self.model = dy.ParameterCollection()
+        self.W = self.model.add_parameters((40, 12))
+        self.b = self.model.add_parameters(40, init=0)
+        self.V = self.model.add_parameters((3, 40))
+        self.table = self.model.add_lookup_parameters((20, 12))
+
+    def loss(self, example) -> dy.Expression:
+        x, row, label = example
+        h = dy.tanh(dy.affine_transform([self.b, self.W, dy.inputVector(x) + self.table[row]]))
+        return dy.pickneglogsoftmax(self.V * h, label)
+
+    def state(self) -> list[np.ndarray]:
+        return [p.as_array() for p in (self.W, self.b, self.V, self.table)]
+
+
+def examples(n: int) -> list[tuple]:
+    rng = np.random.default_rng(5)
+    return [(rng.standard_normal(12), int(rng.integers(6)), int(rng.integers(3))) for _ in range(n)]
+
+
+@pytest.fixture
+def on(device):
+    """Sets the default device, 0 or 1; the CPU again after the test."""
+    yield set_default_device
+    set_default_device(0)
+    set_autobatching(1)
+    dy.renew_cg()
+
+
+def trained(make_trainer, strategy: int = 1, change=None, updates: int = 5):
+    """Losses and parameters of a few updates, each by four examples."""
+    dy.reset_random_seed(3)
+    set_autobatching(strategy)
+    classifier = Classifier()
+    trainer = make_trainer(classifier.model)
+    if change is not None:
+        change(classifier, trainer)
+    losses = []
+    data = examples(4 * updates)
+    for k in range(updates):
+        dy.renew_cg()
+        loss = dy.esum([classifier.loss(x) for x in data[4 * k : 4 * k + 4]])
+        losses.append(loss.value())
+        loss.backward()
+        trainer.update()
+    return classifier, trainer, losses
+
+
+def assert_alike(found, desired) -> None:
+    np.testing.assert_allclose(found[2], desired[2], rtol=1e-4)
+    for a, b in zip(found[0].state(), desired[0].state()):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [0, 1, 2])
+@pytest.mark.parametrize("name", TRAINERS)
+def test_trainers(on, name: str, strategy: int) -> None:
+    desired = trained(TRAINERS[name], strategy)
+    on(1)
+    assert_alike(trained(TRAINERS[name], strategy), desired)
+
+
+def clip(classifier, trainer) -> None:
+    trainer.set_clip_threshold(0.05)
+
+
+def never_clip(classifier, trainer) -> None:
+    trainer.set_clip_threshold(0)
+
+
+def decay(classifier, trainer) -> None:
+    classifier.model.set_weight_decay(0.05)
+
+
+def dense(classifier, trainer) -> None:
+    trainer.set_sparse_updates(False)
+
+
+def dense_decay(classifier, trainer) -> None:
+    dense(classifier, trainer)
+    decay(classifier, trainer)
+
+
+def frozen(classifier, trainer) -> None:
+    classifier.W.set_updated(False)
+    classifier.table.set_updated(False)
+
+
+def average(classifier, trainer) -> None:
+    trainer.exponential_moving_average(0.8)
+
+
+@pytest.mark.parametrize("change", [clip, never_clip, decay, dense, dense_decay, frozen, average])
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_settings(on, name: str, change) -> None:
+    desired = trained(TRAINERS[name], 1, change)
+    on(1)
+    found = trained(TRAINERS[name], 1, change)
+    assert_alike(found, desired)
+    if change is average:
+        for _, trainer, _ in (found, desired):
+            trainer.swap_params_to_moving_average()
+        assert_alike(found, desired)
+        for _, trainer, _ in (found, desired):
+            trainer.swap_params_to_weights()
+        assert_alike(found, desired)
+
+
+def test_update_subset_and_restart(on) -> None:
+    def run():
+        classifier, trainer, losses = trained(TRAINERS["momentum"])
+        dy.renew_cg()
+        classifier.loss(examples(1)[0]).backward()
+        trainer.update_subset([0], [])
+        trainer.restart(0.2)
+        trainer.update()
+        return classifier, trainer, losses
+
+    desired = run()
+    on(1)
+    assert_alike(run(), desired)
+
+
+def test_gradients_that_are_not_finite(on) -> None:
+    """Nothing is changed, and the error names the parameter."""
+    on(1)
+    classifier = Classifier()
+    trainer = dy.SimpleSGDTrainer(classifier.model)
+    before = classifier.state()
+    dy.renew_cg()
+    (dy.dot_product(classifier.b, dy.inputVector([np.inf] * 40)) + dy.sum_elems(classifier.table[3])).backward()
+    with pytest.raises(RuntimeError, match=r"Magnitude of gradient is bad: inf; the gradients of /_1 are not finite"):
+        trainer.update()
+    for a, b in zip(classifier.state(), before):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_repeats_to_the_last_bit(on) -> None:
+    on(1)
+    first, second = trained(TRAINERS["adam"]), trained(TRAINERS["adam"])
+    assert first[2] == second[2]
+    for a, b in zip(first[0].state(), second[0].state()):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_same_start(on) -> None:
+    """Initial values are those of the CPU."""
+    dy.reset_random_seed(3)
+    desired = Classifier().state()
+    on(1)
+    dy.reset_random_seed(3)
+    for a, b in zip(Classifier().state(), desired):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_files(on, tmp_path) -> None:
+    """Models go from one device to the other through files."""
+    on(1)
+    classifier, trainer, _ = trained(TRAINERS["adam"])
+    classifier.model.save(str(tmp_path / "model.txt"))
+    dy.save(str(tmp_path / "listed"), [classifier.W, classifier.table])
+    on(0)
+    other = Classifier()
+    other.model.populate(str(tmp_path / "model.txt"))
+    for a, b in zip(other.state(), classifier.state()):
+        np.testing.assert_array_equal(a, b)
+    assert other.W.is_updated()
+    collection = dy.ParameterCollection()
+    W, table = dy.load(str(tmp_path / "listed"), collection)
+    np.testing.assert_array_equal(W.as_array(), classifier.W.as_array())
+    np.testing.assert_array_equal(table.as_array(), classifier.table.as_array())
+    on(1)
+    back = Classifier()
+    back.model.populate(str(tmp_path / "model.txt"))
+    for a, b in zip(back.state(), classifier.state()):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("how", ["pickle", "safetensors"])
+def test_training_goes_on(on, tmp_path, how: str) -> None:
+    """From a checkpoint, to the last bit, with the state of the trainer."""
+    on(1)
+
+    def steps(classifier, trainer, n: int) -> None:
+        for x in examples(n):
+            dy.renew_cg()
+            classifier.loss(x).backward()
+            trainer.update()
+
+    classifier, trainer, _ = trained(TRAINERS["adam"])
+    if how == "pickle":
+        again, other = pickle.loads(pickle.dumps((classifier, trainer)))
+    else:
+        dy.save_safetensors(tmp_path / "state.safetensors", classifier.model, trainer)
+        again, other, _ = trained(TRAINERS["adam"], updates=1)
+        dy.load_safetensors(tmp_path / "state.safetensors", again.model, other)
+    assert again.model.storage.device == 1
+    steps(classifier, trainer, 3)
+    steps(again, other, 3)
+    for a, b in zip(again.state(), classifier.state()):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_values_of_parameters(on) -> None:
+    """What is read and written by hand."""
+    on(1)
+    classifier = Classifier()
+    p, table = classifier.b, classifier.table
+    p.set_value(np.arange(40))
+    assert p.as_array()[39] == 39
+    p.scale(2)
+    p.clip_inplace(0, 5)
+    dy.renew_cg()
+    assert p.npvalue().max() == 5
+    table.init_row(3, np.ones(12))
+    dy.renew_cg()
+    loss = dy.dot_product(table[3], table[3]) + dy.dot_product(p, p)
+    assert loss.value() == 12 + 0 + 4 + 16 + 37 * 25
+    loss.backward()
+    assert table.row_grad_as_array(3).tolist() == [2] * 12
+    assert p.gradient()[1] == p.grad_as_array()[1] == 4
+    p.scale_gradient(0.5)
+    assert p.grad_as_array()[1] == 2
+    p.zero()
+    assert not p.as_array().any()
+    table.init_from_array(np.zeros((20, 12)))
+    assert not table.as_array().any()
+
+
+def test_steps_wait_once(on) -> None:
+    """A step of training waits for the norm of the gradients and for nothing else."""
+    from dynet_cy.gpu.driver import counts
+
+    on(1)
+    classifier, trainer, _ = trained(TRAINERS["sgd"])
+    before = counts(0)
+    for x in examples(3):
+        dy.renew_cg()
+        classifier.loss(x).backward()
+        trainer.update()
+    after = counts(0)
+    assert after["waits"] - before["waits"] == 3
+    assert after["fetches"] - before["fetches"] == 3
