@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "dynet_cy"
 STUBS = sorted(p.relative_to(SOURCE).with_suffix("") for p in SOURCE.rglob("*.pyx"))
 TOP_LEVEL = [
-    *["setup.py", "pyproject.toml", "dynet_cy", "include", "cuda", "tests", "examples", "benchmarks", "docs"],
+    *["setup.py", "pyproject.toml", "dynet_cy", "include", "cuda", "tests", "examples", "benchmarks", "docs", "tools"],
     *[".ci/run", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
 ]
 

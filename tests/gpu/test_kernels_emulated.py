@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -17,6 +18,9 @@ GRIDS = [(1, 1, 32), (1000, 3, 64), (5000, 40, 128)]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="g++ compiles the kernels for the CPU"),
+    pytest.mark.skipif(
+        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="threads of kernels have stacks of their own"
+    ),
 ]
 each_order = pytest.mark.parametrize("order", ORDERS)
 
