@@ -72,8 +72,11 @@ cdef class Plane:
         return self.clear(had, floats - had)
 
     cdef int place_on(self, int device) except -1:
-        """Live on a device from now on.  It must be empty."""
-        self.there = mirrors().open(device)
+        """Live on a device from now on, or on the CPU again.  It must be empty."""
+        cdef void* there = mirrors().open(device) if device else NULL
+        if self.there != NULL:
+            mirrors().close(self.there)
+        self.there = there
         self.device = device
         return 0
 
@@ -206,12 +209,12 @@ cdef class Storage:
             device: 1 + n for GPU number n, which is open; 0 for the CPU.
 
         Raises:
-            NotImplementedError: it is on another device already, or there are parameters.
+            NotImplementedError: there are parameters already.
             ValueError: a plane lives in memory of the caller's.
         """
         if device == self.device:
             return
-        if self.device or self.n_entries:
+        if self.n_entries:
             raise NotImplementedError("parameters cannot move to another device yet")
         if any((<Plane>plane).mapped for plane in self.planes):
             raise ValueError("parameters whose memory is the caller's cannot go to a device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -74,6 +75,35 @@ def test_without_pycuda(device: str) -> None:
     code = "import sys; sys.modules['pycuda'] = None; import dynet_cy as dy; dy.get_device_info('GPU:0')"
     done = in_a_process(code)
     assert "PyCUDA is needed for GPUs: pip install 'dynet_cy[cuda]'" in done.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a machine may have one device only")
+def test_several_devices(device: str) -> None:
+    code = """
+import sys
+sys.argv.append("--dynet-devices=CPU,GPU:1")
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.gpu.driver import counts
+print(dy.available_devices(), config.get()["gpu_mask"])
+models = [dy.ParameterCollection(), dy.ParameterCollection()]
+tables = [models[0].lookup_parameters_from_numpy([[1.0], [2.0]]),
+          models[1].lookup_parameters_from_numpy([[3.0], [4.0]], device="GPU:0")]
+for model, table in zip(models, tables):
+    dy.renew_cg()
+    loss = table[1] * table[0]
+    print(loss.value(), model.storage.device)
+    loss.backward()
+    dy.SimpleSGDTrainer(model, 1.0).update()
+    print(table.as_array().ravel().tolist())
+print([counts(i)["launches"] for i in range(2)])
+"""
+    done = in_a_process(code, EMU_DEVICES="2")
+    expected = ["['CPU', 'GPU:0', 'GPU:1'] [0, 1]", "2.0 2", "[-1.0, 1.0]", "12.0 1", "[-1.0, 1.0]"]
+    lines = done.stdout.splitlines()
+    assert lines[:5] == expected, done.stderr
+    first, second = json.loads(lines[5])
+    assert first == second > 3
 
 
 # ---- which device a graph runs on --------------------------------------------------
@@ -167,7 +197,8 @@ def test_the_cache_tells_sources_and_architectures_apart(cache: Path, monkeypatc
 def test_processes_that_compile_at_the_same_time(cache: Path) -> None:
     code = """
 import dynet_cy as dy
-table = dy.ParameterCollection().lookup_parameters_from_numpy([[1.0], [2.0]], device="GPU:0")
+model = dy.ParameterCollection()
+table = model.lookup_parameters_from_numpy([[1.0], [2.0]], device="GPU:0")
 print(table[1].value())
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

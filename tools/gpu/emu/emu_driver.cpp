@@ -107,8 +107,10 @@ API CUresult cuGetErrorString(int e, const char** s) {
   return OK;
 }
 API CUresult cuGetErrorName(int, const char** s) { *s = "CUDA_EMU_ERROR"; return OK; }
-API CUresult cuDeviceGetCount(int* n) { *n = 1; return OK; }
-API CUresult cuDeviceGet(int* d, int i) { *d = i; return i ? 101 : OK; }
+// EMU_DEVICES of them, which share memory and all else.
+static int devices() { const char* n = getenv("EMU_DEVICES"); return n ? atoi(n) : 1; }
+API CUresult cuDeviceGetCount(int* n) { *n = devices(); return OK; }
+API CUresult cuDeviceGet(int* d, int i) { *d = i; return i < 0 || i >= devices() ? 101 : OK; }
 API CUresult cuDeviceGetName(char* s, int n, int) { snprintf(s, n, "CPU emulation"); return OK; }
 static size_t memory();
 API CUresult cuDeviceTotalMem_v2(size_t* n, int) { *n = memory(); return OK; }

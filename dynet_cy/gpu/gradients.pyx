@@ -1,0 +1,364 @@
+"""Backward on a device.
+
+Contributions to one gradient are added in the order in which backward meets
+them: the first one assigns.  Gradients of weights that are products are
+collected, and multiplied at the end of the pass.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Tensor, total_of
+from dynet_cy.execute.cpu cimport FEW, mark_gradients
+from dynet_cy.gpu.driver cimport GpuOp, pthread_mutex_lock, pthread_mutex_unlock
+from dynet_cy.gpu.graphs cimport there, there_for
+from dynet_cy.gpu.passes cimport (
+    BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
+    begin_moves, begin_pass, call_there, end_moves, raise_failure, room, run_pass, scratch,
+)
+from dynet_cy.gpu.registry cimport gpu_op_at
+from dynet_cy.graph.graph cimport (
+    COMPUTED, LIVE, NEEDS_GRAD, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at, lock_graph, nodes_of,
+    order_of, state_of, unlock_graph,
+)
+from dynet_cy.memory.arena cimport arena_rewind
+from dynet_cy.memory.storage cimport Param, note_gradient
+from dynet_cy.ops.registry cimport Factors, Op, op_at
+
+
+cdef int backward(Graph* g, uint32_t target, bint full) except -1:
+    """Add the gradient of target to the gradients of parameters."""
+    cdef Pass s
+    cdef int error
+    cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
+    lock_graph(g)
+    try:
+        begin_pass(&s, g, there_for(g))
+        with nogil:
+            error = list_backward_pass(&s, target, full)
+        if error:
+            raise_failure(&s, "the gradients of the graph")
+        run_pass(&s, "the gradients of the graph")
+    finally:
+        g.scratch.top = scratch_top
+        g.tables.top = tables_top               # what comes there next comes after this pass
+        unlock_graph(g)
+    return 0
+
+
+cdef int list_backward_pass(Pass* s, uint32_t target, bint full) noexcept nogil:
+    cdef Graph* g = s.g
+    cdef Node* node = &nodes_of(g)[target]
+    cdef size_t top
+    cdef uint32_t b
+    mark_gradients(g, target, full)
+    # The gradient arena mirrors the value arena.
+    arena_rewind(&g.grads, 0)
+    if room(s, &g.grads, g.values.top) == NULL:
+        return -1
+    if node.val == NULL:                        # a parameter is its own gradient's place
+        return add_one(s, <Param*>node.object) if state_of(g)[target] & TRAINABLE else 0
+    if add_fill(s, there(g, s.t, gradient_at(g, node.val)), node.dim.bd, 1):
+        return -1
+    state_of(g)[target] |= LIVE
+    if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
+        return 0
+    s.place = <uint32_t*>room(s, &s.t.commands, g.n_nodes * sizeof(uint32_t))
+    if s.place == NULL:
+        return -1
+    memset(s.place, 0, g.n_nodes * sizeof(uint32_t))
+    s.group = 1                                 # a place of 0 is none
+    for b in range(node.batch + 1):
+        top = g.scratch.top
+        if batch_backward(s, &batches_of(g)[node.batch - b]):
+            return -1
+        arena_rewind(&g.scratch, top)
+    return multiply_waiting(s)
+
+
+cdef int add_one(Pass* s, Param* p) noexcept nogil:
+    """The gradient of a parameter by itself."""
+    cdef float* one = <float*>room(s, &s.g.tables, sizeof(float))
+    if one == NULL:
+        return -1
+    one[0] = 1
+    begin_moves(s)
+    if add_move(s, there(s.g, s.t, one), p.there_grad, 1, True) == NULL or end_moves(s):
+        return -1
+    note_gradient_of(p)
+    return 0
+
+
+cdef void note_gradient_of(Param* p) noexcept nogil:
+    pthread_mutex_lock(p.lock)
+    note_gradient(p)
+    pthread_mutex_unlock(p.lock)
+
+
+cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
+    cdef Graph* g = s.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Node* node = &nodes[ids[0]]
+    cdef Op* op = op_at(node.op)
+    cdef GpuOp* half = gpu_op_at(node.op)
+    cdef uint8_t* state = state_of(g)
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef uint32_t i, j, n_live = 0
+    cdef size_t top
+    for j in range(batch.count):
+        n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
+    if n_live == 0 or op.backward == NULL:
+        return 0
+    if half.backward == NULL:
+        s.missing = node.op + 1
+        s.missing_gradient = True
+        return -1
+    s.modules |= half.modules
+    if n_live < batch.count:                    # the loss does not depend on the others
+        begin_moves(s)
+        for j in range(batch.count):
+            if not state[ids[j]] & LIVE and zero_gradient(s, &nodes[ids[j]]):
+                return -1
+        if end_moves(s):
+            return -1
+    if call_there(s, batch, few, &c):
+        return -1
+    c.dy = c.y
+    c.dy.v = there(g, s.t, gradient_at(g, batch.y))
+    c.first = 1
+    if half.begin != NULL and add_call(s, BEGIN, &c, batch, 0, n_live):
+        return -1
+    top = g.scratch.top
+    if node.nargs == 0 and state[ids[0]] & TRAINABLE:
+        (<Param*>node.object).has_gradient = 1
+        if add_call(s, BACKWARD, &c, batch, 0, n_live):
+            return -1
+    for i in range(node.nargs):
+        if argument_backward(s, batch, op, half, &c, i, n_live):
+            return -1
+        arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef int zero_gradient(Pass* s, const Node* x) noexcept nogil:
+    cdef float* to = there(s.g, s.t, gradient_at(s.g, x.val))
+    return 0 if add_move(s, NULL, to, total_of(&x.dim), False) != NULL else -1
+
+
+cdef int argument_backward(Pass* s, Batch* batch, Op* op, GpuOp* half, Call* c, uint32_t i,
+                           uint32_t n_nodes) noexcept nogil:
+    """Gradient of argument i of all nodes of a batch."""
+    cdef Graph* g = s.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
+    cdef uint32_t n_need = 0, n_live = 0
+    cdef bint one = batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL)
+    cdef Node* a = &nodes[arg]
+    cdef Factors factors
+    cdef float* at
+    if one:
+        if not state[arg] & NEEDS_GRAD or (a.val == NULL and not state[arg] & TRAINABLE):
+            return 0
+    else:
+        for j in range(batch.count):
+            arg = args_of(g, &nodes[ids[j]])[i]
+            n_need += (state[arg] & NEEDS_GRAD) != 0
+            n_live += (state[arg] & LIVE) != 0
+        if n_need == 0:
+            return 0
+    c.work = NULL
+    if half.work != NULL:
+        c.work = <float*>scratch(s, half.work(c, <int>i) * sizeof(float))
+        if c.work == NULL:
+            return -1
+        c.work = there(g, s.t, c.work)
+    c.dx = c.x[i]
+    if one and a.val == NULL:                   # a parameter: its gradient is in storage
+        note_gradient_of(<Param*>a.object)
+        if half.factors != NULL:
+            factors.n = 0
+            half.factors(c, i, &factors)
+            if factors.n:
+                return wait_for_more(s, <Param*>a.object, &factors)
+        c.dx.v = (<Param*>a.object).there_grad
+        return call_backward(s, batch, half, c, i, True, n_nodes)
+    if one:
+        arg = args_of(g, &nodes[ids[0]])[i]
+        c.dx.v = there(g, s.t, gradient_at(g, a.val))
+        if call_backward(s, batch, half, c, i, (state[arg] & LIVE) != 0, n_nodes):
+            return -1
+        state[arg] |= LIVE
+        return 0
+    if batch.x[i].list != NULL:
+        return list_backward(s, batch, half, c, i, n_nodes)
+    if batch.x[i].v == a.val and n_need == batch.count:
+        # Side by side, so each argument occurs once.
+        if n_live and n_live < batch.count:
+            begin_moves(s)
+            for j in range(batch.count):
+                arg = args_of(g, &nodes[ids[j]])[i]
+                if not state[arg] & LIVE and zero_gradient(s, &nodes[arg]):
+                    return -1
+            if end_moves(s):
+                return -1
+        c.dx.v = there(g, s.t, gradient_at(g, a.val))
+        if call_backward(s, batch, half, c, i, n_live != 0, n_nodes):
+            return -1
+        for j in range(batch.count):
+            state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
+        return 0
+    at = <float*>scratch(s, total_of(&c.dx.dim) * sizeof(float))
+    if at == NULL:
+        return -1
+    c.dx.v = there(g, s.t, at)
+    if call_backward(s, batch, half, c, i, False, n_nodes):
+        return -1
+    return hand_out(s, batch, i, c.dx.v)
+
+
+cdef int hand_out(Pass* s, Batch* batch, uint32_t i, float* source) noexcept nogil:
+    """Add gradients that lie side by side to those of argument i of each node."""
+    cdef Graph* g = s.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg, last
+    cdef float* to
+    cdef size_t n
+    cdef Move* m
+    begin_moves(s)
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        n = total_of(&nodes[arg].dim)
+        if state[arg] & NEEDS_GRAD and nodes[arg].val != NULL:
+            to = there(g, s.t, gradient_at(g, nodes[arg].val))
+            last = s.place[arg]
+            if last >= s.group:                 # an argument of several nodes
+                m = add_move_apart(s, source, to, n, True)
+                if m == NULL:
+                    return -1
+                m.follower = 1
+                s.moves[last - s.group].next = s.n_moves
+            elif add_move_apart(s, source, to, n, (state[arg] & LIVE) != 0) == NULL:
+                return -1
+            s.place[arg] = s.group + s.n_moves - 1
+            state[arg] |= LIVE
+        source += n
+    return end_moves(s)
+
+
+cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, uint32_t n_nodes) noexcept nogil:
+    """Gradient of an argument that is read where it lies: added to where its gradients lie."""
+    cdef Graph* g = s.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef uint8_t* state = state_of(g)
+    cdef float** dx = <float**>room(s, &g.tables, batch.bd * sizeof(float*))
+    cdef uint32_t j, arg
+    if dx == NULL:
+        return -1
+    for j in range(batch.bd):
+        dx[j] = <float*>(<char*>batch.x[i].list[j] - s.t.values.base + s.t.grads.base)
+    begin_moves(s)
+    for j in range(batch.count):
+        arg = args_of(g, &nodes_of(g)[ids[j]])[i]
+        if not state[arg] & LIVE:
+            # What needs no gradient has a place for it all the same.
+            if zero_gradient(s, &nodes_of(g)[arg]):
+                return -1
+            state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
+    if end_moves(s):
+        return -1
+    c.dx.list = <float**>there(g, s.t, dx)
+    c.accumulate = 1
+    return add_call(s, BACKWARD, c, batch, i, n_nodes)
+
+
+cdef int call_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, bint accumulate,
+                       uint32_t n_nodes) noexcept nogil:
+    if not half.assigns and not accumulate:
+        if add_fill(s, c.dx.v, total_of(&c.dx.dim), 0):
+            return -1
+        accumulate = True
+    c.accumulate = accumulate
+    return add_call(s, BACKWARD, c, batch, i, n_nodes)
+
+
+# ---- gradients of weights --------------------------------------------------------------
+# They are products; those of one parameter are one product, of factors laid side by side.
+
+cdef int wait_for_more(Pass* s, Param* p, const Factors* f) noexcept nogil:
+    cdef Waiting* w = s.waiting
+    cdef Waiting* x = <Waiting*>room(s, &s.t.commands, sizeof(Waiting))
+    if x == NULL:
+        return -1
+    memset(x, 0, sizeof(Waiting))
+    x.p = p
+    x.product = f[0]
+    while w != NULL and w.p != p:
+        w = w.next
+    if w == NULL:
+        x.next = s.waiting
+        x.last = x
+        x.n = f.n
+        s.waiting = x
+    else:
+        w.last.more = x
+        w.last = x
+        w.n += f.n
+    return 0
+
+
+cdef int gather_factors(Pass* s, const Waiting* w, float* left, float* right) noexcept nogil:
+    """Lay the factors of one parameter side by side."""
+    cdef const Waiting* x = w
+    begin_moves(s)
+    while x != NULL:
+        if add_move(s, x.product.left, left, w.product.rows * x.product.n, False) == NULL:
+            return -1
+        left += w.product.rows * x.product.n
+        x = x.more
+    x = w
+    while x != NULL:
+        if add_move(s, x.product.right, right, w.product.cols * x.product.n, False) == NULL:
+            return -1
+        right += w.product.cols * x.product.n
+        x = x.more
+    return end_moves(s)
+
+
+cdef int multiply_waiting(Pass* s) noexcept nogil:
+    cdef Waiting* w = s.waiting
+    cdef Command* c
+    cdef float* left
+    cdef float* right
+    cdef size_t rows, cols, top = s.g.scratch.top
+    while w != NULL:
+        rows = w.product.rows
+        cols = w.product.cols
+        left = <float*>w.product.left
+        right = <float*>w.product.right
+        if w.more != NULL:
+            left = <float*>scratch(s, rows * w.n * sizeof(float))
+            right = <float*>scratch(s, cols * w.n * sizeof(float))
+            if left == NULL or right == NULL:
+                return -1
+            left = there(s.g, s.t, left)
+            right = there(s.g, s.t, right)
+            if gather_factors(s, w, left, right):
+                return -1
+        c = add_command(s, PRODUCT)
+        if c == NULL:
+            return -1
+        c.p = w.p.there_grad
+        c.left = left
+        c.right = right
+        c.rows = rows
+        c.cols = cols
+        c.n = w.n
+        arena_rewind(&s.g.scratch, top)
+        w = w.next
+    return 0

@@ -1,0 +1,21 @@
+"""What is kept for a graph that runs on a device: arenas there that its own stand for."""
+
+from dynet_cy.gpu.driver cimport DeviceArena, Gpu
+from dynet_cy.graph.graph cimport Graph
+from dynet_cy.memory.arena cimport Arena
+
+
+# In `graph.there`.
+cdef struct There:
+    Gpu* gpu
+    DeviceArena values
+    DeviceArena grads
+    DeviceArena scratch
+    DeviceArena tables
+    Arena commands                  # of the host: those of the pass that runs
+    Arena ranges                    # of the host: Range, what its upload consists of
+
+cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil
+cdef There* there_for(Graph* g) except NULL
+cdef int fetch(Graph* g, float* v, size_t n) except -1
+cdef void close(Graph* g) noexcept

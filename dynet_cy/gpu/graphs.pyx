@@ -1,0 +1,82 @@
+"""What is kept for a graph that runs on a device: arenas there that its own stand for.
+
+What lies at an offset in an arena of the graph lies at the same offset in that of
+the device.
+"""
+
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport calloc, free
+
+from dynet_cy.gpu.driver cimport Address, enter, failed, gpu_at, leave, raise_error, wait
+from dynet_cy.gpu.memory cimport close_arena, open_arena
+from dynet_cy.memory.arena cimport arena_close, arena_open
+
+
+cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil:
+    """Where on the device something lies that has a place in an arena of the graph."""
+    cdef size_t at = <size_t>(<const char*>p - g.values.base)
+    if at < g.values.reserved:
+        return <float*><uintptr_t>(t.values.base + at)
+    at = <size_t>(<const char*>p - g.scratch.base)
+    if at < g.scratch.reserved:
+        return <float*><uintptr_t>(t.scratch.base + at)
+    at = <size_t>(<const char*>p - g.grads.base)
+    if at < g.grads.reserved:
+        return <float*><uintptr_t>(t.grads.base + at)
+    at = <size_t>(<const char*>p - g.tables.base)
+    return <float*><uintptr_t>(t.tables.base + at)
+
+
+cdef There* there_for(Graph* g) except NULL:
+    """What is kept for the graph on its device; made when it first runs there."""
+    cdef There* t = <There*>g.there
+    cdef Gpu* gpu = gpu_at(g.device - 1)
+    if t != NULL and t.gpu != gpu:
+        close(g)
+        t = NULL
+    if t == NULL:
+        t = <There*>calloc(1, sizeof(There))
+        if t == NULL:
+            raise MemoryError("the record of a graph on a device")
+        t.gpu = gpu
+        g.there = t
+        try:
+            open_arena(gpu, &t.values)
+            open_arena(gpu, &t.grads)
+            open_arena(gpu, &t.scratch)
+            open_arena(gpu, &t.tables)
+            arena_open(&t.commands, False)
+            arena_open(&t.ranges, False)
+        except BaseException:
+            close(g)
+            raise
+    return t
+
+
+cdef void close(Graph* g) noexcept:
+    cdef There* t = <There*>g.there
+    g.there = NULL
+    close_arena(&t.values)
+    close_arena(&t.grads)
+    close_arena(&t.scratch)
+    close_arena(&t.tables)
+    arena_close(&t.commands)
+    arena_close(&t.ranges)
+    free(t)
+
+
+cdef int fetch(Graph* g, float* v, size_t n) except -1:
+    """Copy n floats at v, a place in an arena of the graph, from the device to there."""
+    cdef There* t = there_for(g)
+    cdef Gpu* gpu = t.gpu
+    with nogil:
+        if not enter(gpu):
+            gpu.counts.fetches += 1
+            gpu.counts.fetched_bytes += n * sizeof(float)
+            failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
+                v, <Address><uintptr_t>there(g, t, v), n * sizeof(float), gpu.stream), -1)
+            wait(gpu)
+        leave(gpu)
+    if gpu.error:
+        raise_error(gpu)
+    return 0

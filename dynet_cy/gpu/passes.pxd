@@ -1,0 +1,105 @@
+"""Passes over a graph on a device: commands that are listed first, and then run.
+
+The first half of a pass lays out batches and lists what is to be done; tables
+that the device reads (items, lists of places, moves of numbers) and inputs are
+collected.  The second half sends these in one upload and runs the commands: it
+launches kernels and waits for nothing.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from dynet_cy.core.tensor cimport Call, Tensor
+from dynet_cy.execute.cpu cimport Failure
+from dynet_cy.gpu.graphs cimport There
+from dynet_cy.graph.graph cimport Batch, Graph
+from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport Factors
+
+
+# n numbers that are copied or added (acc) from one place of the device to another; from NULL: zeros.  Moves with one
+# destination are a chain, in the order in which they are added; its first one is no follower.  cuda/base.cu has it too.
+cdef struct Move:
+    float* source
+    float* to
+    size_t n
+    uint32_t next                   # number of the next one in the chain + 1, or 0
+    uint8_t acc
+    uint8_t follower
+    uint8_t[2] unused
+
+cdef enum:
+    MOVES                           # p: Moves, count of them, the longest has n numbers
+    FILL                            # n numbers at p become x
+    FORWARD
+    BEGIN
+    BACKWARD                        # of argument i
+    PRODUCT                         # C += A B': call.x[0], call.x[1] and n
+
+cdef struct Command:
+    Command* next
+    int kind
+    uint32_t i
+    uint32_t nodes                  # for the profile
+    uint16_t op
+    float* p
+    size_t n
+    size_t rows
+    size_t cols
+    const float* left
+    const float* right
+    float x
+    uint32_t count
+    const uint32_t* items           # of the call, on the host
+    Call call
+
+# Factors of a parameter's gradient that wait for the end of the pass.
+cdef struct Waiting:
+    Waiting* next
+    Param* p
+    Waiting* more                   # of the same parameter
+    Waiting* last
+    Factors product
+    size_t n                        # of all
+
+
+# ---- backward ------------------------------------------------------------------------
+
+# A pass in the making.
+cdef struct Pass:
+    Graph* g
+    There* t
+    Command* first
+    Command** end
+    uint64_t modules
+    uint32_t missing                # number of an op that has no GPU half + 1
+    bint missing_gradient
+    size_t values_needed            # of the device, for the pass
+    size_t scratch_needed
+    size_t tables_from
+    Move* moves                     # of the group that is being collected
+    uint32_t n_moves
+    size_t longest
+    uint32_t group                  # where the numbers of its moves begin, among those of all groups
+    uint32_t* place                 # by number of a node: its last move, as one of all groups
+    Waiting* waiting
+    Failure failure
+
+cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil
+cdef int run_pass(Pass* s, str what) except -1
+cdef int raise_failure(Pass* s, str what) except -1
+
+# Room in an arena, NULL after a failure that is noted; `scratch` in that of working memory, which the device has too.
+cdef void* room(Pass* s, Arena* a, size_t n) noexcept nogil
+cdef void* scratch(Pass* s, size_t n) noexcept nogil
+
+cdef Command* add_command(Pass* s, int kind) noexcept nogil
+cdef int add_fill(Pass* s, float* p, size_t n, float x) noexcept nogil
+cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i, uint32_t nodes) noexcept nogil
+cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil
+
+# Moves are collected between `begin_moves` and `end_moves`; nothing else goes into the tables meanwhile.
+cdef void begin_moves(Pass* s) noexcept nogil
+cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil
+cdef Move* add_move_apart(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil
+cdef int end_moves(Pass* s) noexcept nogil

@@ -1,0 +1,270 @@
+"""Passes over a graph on a device: commands that are listed first, and then run."""
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.execute.cpu cimport set_call
+from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, enter, failed, fill, gemm, launch, leave, raise_error
+from dynet_cy.gpu.graphs cimport there
+from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
+from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
+from dynet_cy.graph.graph cimport Node, args_of, nodes_of, order_of
+from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind, out_of_memory
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport op_at
+
+cdef int BASE = module_at(b"base")
+cdef int MOVE = kernel_at(BASE, b"move_floats")
+
+
+cdef void* room(Pass* s, Arena* a, size_t n) noexcept nogil:
+    cdef void* p = arena_alloc(a, n)
+    if p == NULL:
+        s.failure.needed = n
+    return p
+
+
+cdef void* scratch(Pass* s, size_t n) noexcept nogil:
+    """Room in the scratch arena, which the device has to have too."""
+    cdef void* p = room(s, &s.g.scratch, n)
+    s.scratch_needed = max(s.scratch_needed, s.g.scratch.top)
+    return p
+
+
+# ---- commands ------------------------------------------------------------------
+
+cdef Command* add_command(Pass* s, int kind) noexcept nogil:
+    cdef Command* c = <Command*>room(s, &s.t.commands, sizeof(Command))
+    if c == NULL:
+        return NULL
+    c.next = NULL
+    c.kind = kind
+    c.op = 0
+    c.items = NULL
+    s.end[0] = c
+    s.end = &c.next
+    return c
+
+
+cdef int add_fill(Pass* s, float* p, size_t n, float x) noexcept nogil:
+    cdef Command* c
+    if n == 0:
+        return 0
+    c = add_command(s, FILL)
+    if c == NULL:
+        return -1
+    c.p = p
+    c.n = n
+    c.x = x
+    return 0
+
+
+cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i, uint32_t nodes) noexcept nogil:
+    """The command of a call: a copy of it, with its arguments."""
+    cdef Command* c = add_command(s, kind)
+    cdef Tensor* x
+    if c == NULL:
+        return -1
+    x = <Tensor*>room(s, &s.t.commands, call.n * sizeof(Tensor))
+    if x == NULL:
+        return -1
+    memcpy(x, call.x, call.n * sizeof(Tensor))
+    c.call = call[0]
+    c.call.x = x
+    c.op = nodes_of(s.g)[order_of(s.g)[batch.first]].op
+    c.items = batch.items
+    c.i = i
+    c.nodes = nodes
+    return 0
+
+
+cdef void begin_moves(Pass* s) noexcept nogil:
+    s.moves = NULL
+    s.group += s.n_moves
+    s.n_moves = 0
+    s.longest = 0
+
+
+cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
+    """A move more in the group; one that goes on where the one before it ends is part of that."""
+    cdef Move* m
+    if s.n_moves:
+        m = &s.moves[s.n_moves - 1]
+        if (m.acc == acc and m.to + m.n == to
+                and ((source == NULL) if m.source == NULL else m.source + m.n == source)):
+            m.n += n
+            s.longest = max(s.longest, m.n)
+            return m
+    return add_move_apart(s, source, to, n, acc)
+
+
+cdef Move* add_move_apart(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
+    """A move that is not joined to the one before it."""
+    # The group is a contiguous table: nothing else is put there meanwhile.
+    cdef Move* m = <Move*>(room(s, &s.g.tables, sizeof(Move)) if s.n_moves == 0
+                           else arena_push(&s.g.tables, sizeof(Move)))
+    if m == NULL:
+        s.failure.needed = sizeof(Move)
+        return NULL
+    if s.n_moves == 0:
+        s.moves = m
+    memset(m, 0, sizeof(Move))
+    m.source = <float*>source
+    m.to = to
+    m.n = n
+    m.acc = acc
+    s.n_moves += 1
+    s.longest = max(s.longest, n)
+    return m
+
+
+cdef int end_moves(Pass* s) noexcept nogil:
+    cdef Command* c
+    if s.n_moves == 0 or s.longest == 0:
+        return 0
+    c = add_command(s, MOVES)
+    if c == NULL:
+        return -1
+    c.p = there(s.g, s.t, s.moves)
+    c.count = s.n_moves
+    c.n = s.longest
+    return 0
+
+
+cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
+    """The call of a batch with places on the device."""
+    cdef Graph* g = s.g
+    cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef uint32_t* args = args_of(g, node)
+    cdef Tensor* x
+    cdef Node* a
+    cdef uint32_t i
+    if set_call(g, batch, few, c, &s.failure):
+        return -1
+    for i in range(c.n):
+        x = <Tensor*>&c.x[i]
+        a = &nodes_of(g)[args[i]]
+        if x.list != NULL:
+            x.list = <float**>there(g, s.t, x.list)
+        elif a.val == NULL and (batch.count == 1 or batch.x[i].v == NULL):
+            x.v = (<Param*>a.object).there_value
+        else:
+            x.v = there(g, s.t, x.v)
+        x.pack = NULL
+    c.y.v = there(g, s.t, c.y.v)
+    if node.item_count:
+        c.items = <const uint32_t*>there(g, s.t, batch.items)
+    if c.kept != NULL:
+        c.kept = there(g, s.t, c.kept)
+    return 0
+
+
+cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
+    memset(s, 0, sizeof(Pass))
+    s.t = t
+    s.g = g
+    s.end = &s.first
+    s.modules = <uint64_t>1 << BASE
+    s.values_needed = g.values.top
+    s.scratch_needed = g.scratch.top
+    s.tables_from = g.tables.top
+    arena_rewind(&t.commands, 0)
+    arena_rewind(&t.ranges, 0)
+
+
+cdef int raise_failure(Pass* s, str what) except -1:
+    """Raise for what stopped the first half of a pass."""
+    if s.missing:
+        name = op_at(s.missing - 1).name.decode()
+        raise NotImplementedError(
+            f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.t.gpu.number} yet; "
+            "docs/gpu.md lists what is not")
+    out_of_memory(&s.g.values, what, s.failure.needed)
+
+
+cdef int run_pass(Pass* s, str what) except -1:
+    """The second half: load what is needed, make room on the device, upload, run the commands."""
+    cdef Gpu* gpu = s.t.gpu
+    cdef int error = 0
+    cdef size_t needed = 0
+    if s.modules & ~loaded(gpu)[0]:
+        load(gpu, s.modules)
+    with nogil:
+        if not enter(gpu):
+            error = extend_all(s, &needed)
+            if not error and not upload(s):
+                run_commands(s)
+        gpu.items = NULL
+        leave(gpu)
+    if error:
+        out_of_device_memory(gpu, error, needed, what)
+    if gpu.error:
+        raise_error(gpu)
+    return 0
+
+
+cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
+    cdef int error
+    needed[0] = s.values_needed
+    error = extend_arena(&s.t.values, needed[0])
+    if not error:
+        needed[0] = s.g.grads.top
+        error = extend_arena(&s.t.grads, needed[0])
+    if not error:
+        needed[0] = s.scratch_needed
+        error = extend_arena(&s.t.scratch, needed[0])
+    if not error:
+        needed[0] = s.g.tables.top
+        error = extend_arena(&s.t.tables, needed[0])
+    return error
+
+
+cdef int upload(Pass* s) noexcept nogil:
+    """Inputs and tables, in one buffer."""
+    cdef Range* r
+    if s.g.tables.top > s.tables_from:
+        r = <Range*>arena_push(&s.t.ranges, sizeof(Range))
+        if r == NULL:
+            return failed(s.t.gpu, 2, -1)
+        r.there = s.t.tables.base + s.tables_from
+        r.here = s.g.tables.base + s.tables_from
+        r.n = s.g.tables.top - s.tables_from
+    return send_ranges(s.t.gpu, <Range*>s.t.ranges.base, s.t.ranges.top // sizeof(Range))
+
+
+cdef int run_commands(Pass* s) noexcept nogil:
+    cdef Gpu* gpu = s.t.gpu
+    cdef Command* c = s.first
+    cdef GpuOp* half
+    cdef uint64_t begun
+    while c != NULL and not gpu.error:
+        begun = now() if profiling else 0
+        half = gpu_op_at(c.op)
+        gpu.items = c.items
+        gpu.op = c.op
+        if c.kind == MOVES:
+            move(gpu, c)
+        elif c.kind == FILL:
+            fill(gpu, c.n, c.x, c.p)
+        elif c.kind == PRODUCT:
+            gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
+            if profiling:
+                note(WEIGHT_GRADIENTS, True, 1, begun)
+        elif c.kind == FORWARD:
+            half.forward(gpu, &c.call)
+        elif c.kind == BEGIN:
+            half.begin(gpu, &c.call)
+        else:
+            half.backward(gpu, &c.call, c.i)
+        if profiling and (c.kind == FORWARD or c.kind == BACKWARD):
+            note(c.op, c.kind == BACKWARD, c.nodes, begun)
+        c = c.next
+    return gpu.error
+
+
+cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
+    """Blocks side by side work on one move, rows of blocks on different ones."""
+    cdef size_t most = 16 * gpu.multiprocessors
+    cdef size_t wide = min((c.n + 1023) // 1024, max(most // c.count, <size_t>1))
+    return launch(gpu, MOVE, <unsigned>wide, min(c.count, <uint32_t>65535), 256, 0, c.p, c.count)
