@@ -3,13 +3,14 @@
 // What the executor and many ops need: moves of numbers, copies and sums over axes.
 #include "common.cuh"
 
-// As in dynet_cy/gpu/executor.pyx.
+// As in dynet_cy/gpu/passes.pxd.
 struct Move {
     const float *source;
     float *to;
     size_t n;
     uint32_t next;
-    uint8_t acc, follower, unused[2];
+    float scale;
+    uint8_t acc, follower, unused[6];
 };
 
 // Moves with one destination are a chain, and are done in its order by the threads of its first one.
@@ -21,7 +22,7 @@ extern "C" __global__ void move_floats(const Move *__restrict__ moves, unsigned 
             float x = moves[first].acc ? to[i] : 0.f;
             for (unsigned k = first + 1; k; k = moves[k - 1].next) {
                 const float *source = moves[k - 1].source;
-                float g = source ? source[i] : 0.f;
+                float g = source ? moves[k - 1].scale * source[i] : 0.f;
                 x = k == first + 1 && !moves[first].acc ? g : x + g;
             }
             to[i] = x;

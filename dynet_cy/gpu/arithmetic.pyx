@@ -76,13 +76,28 @@ for which in range(DY_BINARY_squared_difference):   # the rows from there on are
 
 # ---- esum, average ---------------------------------------------------------------
 
+cdef bint side_by_side(const Call* c) noexcept nogil:
+    """Whether all arguments lie one behind the other, each as large as y."""
+    cdef size_t total = total_of(&c.y.dim)
+    cdef uint32_t i
+    for i in range(c.n):
+        if c.x[i].dim.bd != c.y.dim.bd or c.x[i].v != c.x[0].v + i * total:
+            return False
+    return True
+
+
 cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     """y = scale times the sum of all arguments."""
     cdef Pointers xs
-    cdef Axes axes
+    cdef Axes axes, terms
     cdef uint32_t i, n = 0
     cdef size_t total = total_of(&c.y.dim)
     cdef bint acc = False
+    if side_by_side(c):
+        axes.n = terms.n = 0
+        add_axis(&axes, total, 1, 0, 0)
+        add_axis(&terms, c.n, total, 0, 0)
+        return contract(gpu, &axes, &terms, scale, c.x[0].v, c.y.v, 0)
     for i in range(c.n):
         if c.x[i].dim.bd == c.y.dim.bd:
             xs.p[n] = c.x[i].v
@@ -107,6 +122,14 @@ cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
 
 
+cdef float spread_sum(const Call* c) noexcept nogil:
+    return 1
+
+
+cdef float spread_average(const Call* c) noexcept nogil:
+    return <float>(1.0 / c.n)
+
+
 cdef int esum_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return add_scaled(gpu, c, 1)
 
@@ -126,9 +149,11 @@ cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"esum", BASE)
 op.forward = esum_forward
 op.backward = esum_backward
+op.spread = spread_sum
 op.assigns = True
 
 op = gpu_op(b"average", BASE)
 op.forward = average_forward
 op.backward = average_backward
+op.spread = spread_average
 op.assigns = True

@@ -108,6 +108,8 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     ctypedef int (*GpuForward "dy_gpu_forward")(Gpu* gpu, const Call* c) noexcept nogil
     ctypedef int (*GpuBackward "dy_gpu_backward")(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
 
+    ctypedef float (*Spread)(const Call* c) noexcept nogil
+
     ctypedef struct GpuOp "dy_gpu_op":
         GpuForward forward
         GpuBackward backward
@@ -115,6 +117,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Kept kept
         Work work
         FactorsOf factors
+        Spread spread
         uint64_t modules
         uint8_t assigns
 

@@ -135,10 +135,60 @@ cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
         (<Param*>node.object).has_gradient = 1
         if add_call(s, BACKWARD, &c, batch, 0, n_live):
             return -1
+    if half.spread != NULL and spread(s, batch, &c, half.spread(&c)):
+        return -1
     for i in range(node.nargs):
-        if argument_backward(s, batch, op, half, &c, i, n_live):
+        if half.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
+            continue                            # done by `spread`
+        if argument_backward(s, batch, half, &c, i, n_live):
             return -1
         arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef int spread(Pass* s, Batch* batch, const Call* c, float scale) noexcept nogil:
+    """The gradients of all arguments that lie as the results do are theirs, times a number: one group of moves."""
+    cdef Graph* g = s.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef float* source = c.dy.v
+    cdef uint32_t i, j
+    begin_moves(s)
+    for j in range(batch.count):
+        for i in range(c.n):
+            if c.x[i].dim.bd == c.y.dim.bd and add_gradient(
+                    s, args_of(g, &nodes[ids[j]])[i], source, total_of(&nodes[ids[j]].dim), scale):
+                return -1
+        source += total_of(&nodes[ids[j]].dim)
+    return end_moves(s)
+
+
+cdef int add_gradient(Pass* s, uint32_t arg, float* source, size_t n, float scale) noexcept nogil:
+    """Let the group of moves add n numbers to the gradient of a node, after what it has added there before."""
+    cdef Graph* g = s.g
+    cdef uint8_t* state = state_of(g)
+    cdef Node* a = &nodes_of(g)[arg]
+    cdef uint32_t last = s.place[arg]
+    cdef bint first = last < s.group            # in this group
+    cdef Move* m
+    if a.val == NULL:
+        if not state[arg] & TRAINABLE:
+            return 0
+        m = add_move_apart(s, source, (<Param*>a.object).there_grad, n, True)
+        note_gradient_of(<Param*>a.object)
+    elif state[arg] & NEEDS_GRAD:
+        m = add_move_apart(s, source, there(g, s.t, gradient_at(g, a.val)), n,
+                           not first or (state[arg] & LIVE) != 0)
+        state[arg] |= LIVE
+    else:
+        return 0
+    if m == NULL:
+        return -1
+    m.scale = scale
+    if not first:
+        m.follower = 1
+        s.moves[last - s.group].next = s.n_moves
+    s.place[arg] = s.group + s.n_moves - 1
     return 0
 
 
@@ -147,7 +197,7 @@ cdef int zero_gradient(Pass* s, const Node* x) noexcept nogil:
     return 0 if add_move(s, NULL, to, total_of(&x.dim), False) != NULL else -1
 
 
-cdef int argument_backward(Pass* s, Batch* batch, Op* op, GpuOp* half, Call* c, uint32_t i,
+cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i,
                            uint32_t n_nodes) noexcept nogil:
     """Gradient of argument i of all nodes of a batch."""
     cdef Graph* g = s.g
@@ -224,29 +274,14 @@ cdef int hand_out(Pass* s, Batch* batch, uint32_t i, float* source) noexcept nog
     """Add gradients that lie side by side to those of argument i of each node."""
     cdef Graph* g = s.g
     cdef uint32_t* ids = order_of(g) + batch.first
-    cdef Node* nodes = nodes_of(g)
-    cdef uint8_t* state = state_of(g)
-    cdef uint32_t j, arg, last
-    cdef float* to
+    cdef uint32_t j, arg
     cdef size_t n
-    cdef Move* m
     begin_moves(s)
     for j in range(batch.count):
-        arg = args_of(g, &nodes[ids[j]])[i]
-        n = total_of(&nodes[arg].dim)
-        if state[arg] & NEEDS_GRAD and nodes[arg].val != NULL:
-            to = there(g, s.t, gradient_at(g, nodes[arg].val))
-            last = s.place[arg]
-            if last >= s.group:                 # an argument of several nodes
-                m = add_move_apart(s, source, to, n, True)
-                if m == NULL:
-                    return -1
-                m.follower = 1
-                s.moves[last - s.group].next = s.n_moves
-            elif add_move_apart(s, source, to, n, (state[arg] & LIVE) != 0) == NULL:
-                return -1
-            s.place[arg] = s.group + s.n_moves - 1
-            state[arg] |= LIVE
+        arg = args_of(g, &nodes_of(g)[ids[j]])[i]
+        n = total_of(&nodes_of(g)[arg].dim)
+        if add_gradient(s, arg, source, n, 1):
+            return -1
         source += n
     return end_moves(s)
 

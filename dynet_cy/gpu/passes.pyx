@@ -113,6 +113,7 @@ cdef Move* add_move_apart(Pass* s, const float* source, float* to, size_t n, bin
     m.source = <float*>source
     m.to = to
     m.n = n
+    m.scale = 1
     m.acc = acc
     s.n_moves += 1
     s.longest = max(s.longest, n)

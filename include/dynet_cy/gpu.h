@@ -256,6 +256,7 @@ typedef struct {
     dy_kept kept;               /* as in dy_op; those of the op unless set */
     dy_work work;               /* as in dy_op; NULL unless set */
     dy_factors_of factors;      /* as in dy_op; NULL unless set.  It puts nothing on the stream */
+    float (*spread)(const dy_call *c);      /* NULL, or: gradients of all arguments are dy times this */
     uint64_t modules;           /* bits: the modules that its kernels are in */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
 } dy_gpu_op;

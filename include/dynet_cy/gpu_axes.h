@@ -34,7 +34,7 @@ static inline void dy_add_axis(dy_axes *x, uint64_t size, uint64_t s0, uint64_t 
     x->stride[2][k] = s2;
 }
 
-#define DY_POINTERS 32
+#define DY_POINTERS 256
 
 typedef struct {
     const float *p[DY_POINTERS];

@@ -49,7 +49,17 @@ def base() -> EmuModule:
 
 
 MOVE = np.dtype(
-    [("source", "u8"), ("to", "u8"), ("n", "u8"), ("next", "u4"), ("acc", "u1"), ("follower", "u1"), ("unused", "u2")]
+    [
+        ("source", "u8"),
+        ("to", "u8"),
+        ("n", "u8"),
+        ("next", "u4"),
+        ("scale", "f4"),
+        ("acc", "u1"),
+        ("follower", "u1"),
+        ("unused", "u2"),
+        ("more", "u4"),
+    ]
 )
 
 
@@ -64,12 +74,12 @@ def test_moves(base: EmuModule, order: str) -> None:
     for k, (x, y, n, follows, acc, follower) in enumerate(
         [(0, 0, 1, 0, 0, 0), (1, 1, 300, 0, 1, 0), (2, 2, 77, 4, 0, 0), (3, 2, 77, 5, 1, 1), (4, 2, 77, 0, 1, 1)]
     ):
-        moves[k] = (xs[x].ctypes.data, ys[y].ctypes.data, n, follows, acc, follower, 0)
-    moves[5] = (0, ys[3].ctypes.data, 9, 0, 0, 0, 0)
+        moves[k] = (xs[x].ctypes.data, ys[y].ctypes.data, n, follows, k + 1, acc, follower, 0, 0)
+    moves[5] = (0, ys[3].ctypes.data, 9, 0, 1, 0, 0, 0, 0)
     base.launch("move_floats", (2, 3), 64, [moves, np.uint32(6)], order=order)
     np.testing.assert_array_equal(ys[0], xs[0])
-    np.testing.assert_array_equal(ys[1], before + xs[1])
-    np.testing.assert_array_equal(ys[2], xs[2] + xs[3] + xs[4])
+    np.testing.assert_array_equal(ys[1], before + 2 * xs[1])
+    np.testing.assert_allclose(ys[2], 3.0 * xs[2] + 4.0 * xs[3] + 5.0 * xs[4], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(ys[3], np.zeros(9))
 
 
@@ -83,7 +93,7 @@ def test_scale_and_sum(base: EmuModule, order: str, n: int, grid: int, block: in
         base.launch("scale_floats", grid, block, [size(n), np.float32(2), xs[0], y, np.int32(acc)], order=order)
         np.testing.assert_array_equal(y, 2 * xs[0] + (xs[1] if acc else 0))
         y = xs[2].copy() if acc else poisoned(n)
-        pointers = struct.pack("32Q", *[x.ctypes.data for x in xs], *[0] * 29)
+        pointers = struct.pack("256Q", *[x.ctypes.data for x in xs], *[0] * 253)
         arguments = [size(n), pointers, np.uint32(3), np.float32(0.5), y, np.int32(acc)]
         base.launch("sum_pointers", grid, block, arguments, order=order)
         desired = 0.5 * np.sum(xs, axis=0, dtype=np.float64) + (xs[2] if acc else 0)
