@@ -11,6 +11,7 @@ libraries to load instead of those of the system.
 import importlib.util
 import os
 
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
@@ -35,7 +36,6 @@ _FATAL = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}
 cdef Gpu* gpus[MOST_GPUS]
 cdef void* libcuda = NULL
 cdef void* libcublas = NULL
-_contexts = []                                  # PyCUDA's, for as long as the process lives
 
 
 class GpuUnavailable(RuntimeError):
@@ -204,7 +204,8 @@ cdef int open_gpu(Gpu* gpu, int number) except -1:
     check_blas(gpu, gpu.blas.cublasCreate_v2(&gpu.blas_handle))
     check_blas(gpu, gpu.blas.cublasSetStream_v2(gpu.blas_handle, gpu.stream))
     check_blas(gpu, gpu.blas.cublasSetMathMode(gpu.blas_handle, 0))     # products of float32 in float32
-    _contexts.append(context)
+    # It is never given back: graphs may be closed when the interpreter has ended nearly everything else.
+    Py_INCREF(context)
     return 0
 
 

@@ -7,7 +7,8 @@ the arenas of the host, which the arenas of the device mirror.
 
 Copies to the device go through a ring of page-locked buffers.  Each has an
 event that says when the device has read it, so the host waits only where it is
-several buffers ahead.
+several buffers ahead.  What fits into one buffer is one copy for each range of
+the device.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uintptr_t
@@ -22,6 +23,7 @@ from dynet_cy.memory.mirror cimport mirrors
 cdef enum:
     RING = 3
     LEAST_BUFFER = 1 << 16
+    MOST_AT_ONCE = 1 << 23              # more takes several buffers, so that these stay small
     OUT_OF_MEMORY = 2
 
 # What cuda.h calls CUmemAllocationProp and CUmemAccessDesc.
@@ -189,34 +191,61 @@ cdef char* staging(Gpu* gpu, size_t n, Buffer** out) noexcept nogil:
     return b.p
 
 
-cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil:
-    cdef Buffer* b = NULL
-    cdef size_t i, first, n, total = 0, at = 0
-    cdef char* p
-    for i in range(count):
-        total += ranges[i].n
-    if total == 0:
-        return gpu.error
-    p = staging(gpu, total, &b)
-    if p == NULL:
-        return gpu.error
-    i = 0
-    while i < count:
-        first = i
-        n = 0
-        while i < count and ranges[i].there == ranges[first].there + n:
-            memcpy(p + at + n, ranges[i].here, ranges[i].n)
-            n += ranges[i].n
-            i += 1
-        if n == 0:
-            continue
+# Bytes of a buffer that lie side by side on the device too, and are one copy.
+cdef struct Run:
+    Address there
+    char* here
+    size_t n
+
+
+cdef int send_run(Gpu* gpu, Run* run) noexcept nogil:
+    if run.n:
         gpu.counts.uploads += 1
-        gpu.counts.uploaded_bytes += n
-        if failed(gpu, gpu.driver.cuMemcpyHtoDAsync_v2(ranges[first].there, p + at, n, gpu.stream), -1):
-            return gpu.error
-        at += n
+        gpu.counts.uploaded_bytes += run.n
+        failed(gpu, gpu.driver.cuMemcpyHtoDAsync_v2(run.there, run.here, run.n, gpu.stream), -1)
+        run.n = 0
+    return gpu.error
+
+
+cdef int send_buffer(Gpu* gpu, Buffer* b, Run* run) noexcept nogil:
+    """Send what the buffer still holds, and note when the device has read it."""
+    if send_run(gpu, run):
+        return gpu.error
     b.busy = True
     return failed(gpu, gpu.driver.cuEventRecord(b.event, gpu.stream), -1)
+
+
+cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil:
+    cdef Buffer* b = NULL
+    cdef Run run
+    cdef size_t i, n, done, left = 0, at = 0, room = 0
+    cdef char* p = NULL
+    run.n = 0
+    for i in range(count):
+        left += ranges[i].n
+    for i in range(count):
+        done = 0
+        while done < ranges[i].n:
+            if at == room:
+                if p != NULL and send_buffer(gpu, b, &run):
+                    return gpu.error
+                room = min(left, <size_t>MOST_AT_ONCE)
+                at = 0
+                p = staging(gpu, room, &b)
+                if p == NULL:
+                    return gpu.error
+            n = min(ranges[i].n - done, room - at)
+            if run.n and run.there + run.n != ranges[i].there + done and send_run(gpu, &run):
+                return gpu.error
+            if run.n == 0:
+                run.there = ranges[i].there + done
+                run.here = p + at
+            memcpy(p + at, <const char*>ranges[i].here + done, n)
+            run.n += n
+            at += n
+            done += n
+            left -= n
+    return send_buffer(gpu, b, &run) if p != NULL else gpu.error
 
 
 # ---- what storage and graphs ask for -------------------------------------------

@@ -17,8 +17,9 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors
 
 
-# n numbers that are copied or added (acc), times scale, from one place of the device to another; from NULL: zeros.  Moves with one
-# destination are a chain, in the order in which they are added; its first one is no follower.  cuda/base.cu has it too.
+# n numbers that are copied or added (acc), times scale, from one place of the device to another; from NULL: zeros.
+# Moves with one destination are a chain, in the order in which they are added; its first one is no follower.
+# cuda/base.cu has it too.
 cdef struct Move:
     float* source
     float* to

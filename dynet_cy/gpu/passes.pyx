@@ -1,6 +1,7 @@
 """Passes over a graph on a device: commands that are listed first, and then run."""
 
 from libc.stdint cimport uint64_t
+from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
 from dynet_cy.execute.cpu cimport set_call
@@ -10,7 +11,7 @@ from dynet_cy.gpu.graphs cimport there
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.graph.graph cimport Node, args_of, nodes_of, order_of
-from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -221,9 +222,31 @@ cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
     return error
 
 
+cdef int by_place(const void* a, const void* b) noexcept nogil:
+    cdef const char* x = <const char*>(<const Range*>a).here
+    cdef const char* y = <const char*>(<const Range*>b).here
+    return (x > y) - (x < y)
+
+
+cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
+    """Let inputs be one range where nothing but the gaps of alignment lies between them."""
+    cdef size_t i, k = 0
+    cdef size_t gap
+    qsort(r, n, sizeof(Range), by_place)
+    for i in range(1, n):
+        gap = <size_t>(<const char*>r[i].here - <const char*>r[k].here) - r[k].n
+        if gap < ALIGN:
+            r[k].n += gap + r[i].n
+        else:
+            k += 1
+            r[k] = r[i]
+    return k + 1 if n else 0
+
+
 cdef int upload(Pass* s) noexcept nogil:
     """Inputs and tables, in one buffer."""
-    cdef Range* r
+    cdef Range* r = <Range*>s.t.ranges.base
+    s.t.ranges.top = join_ranges(r, s.t.ranges.top // sizeof(Range)) * sizeof(Range)
     if s.g.tables.top > s.tables_from:
         r = <Range*>arena_push(&s.t.ranges, sizeof(Range))
         if r == NULL:

@@ -5,6 +5,8 @@ whoever allocates from it never frees.
 """
 
 cdef extern from "dynet_cy/arena.h" nogil:
+    int ALIGN "DY_ALIGN"
+
     ctypedef struct Budget "dy_budget":
         size_t limit
         size_t used

@@ -296,6 +296,44 @@ print(dy.sum_elems(small).value())
     assert "are needed in one range" in message
 
 
+def test_large_copies(on_device: str) -> None:
+    """They go through small buffers, in parts."""
+    from dynet_cy.gpu.memory import staging_bytes
+
+    values = np.arange(5 * MANY, dtype=np.float32)
+    dy.renew_cg()
+    x = dy.inputTensor(values[:-1])
+    y = dy.inputTensor(np.arange(3.0))
+    assert dy.sum_elems(y + 1).value() == 6
+    np.testing.assert_array_equal((x + 1).npvalue(), values[1:])
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(values)
+    np.testing.assert_array_equal(p.as_array(), values)
+    assert staging_bytes(0) < 3 * (16 << 20)
+
+
+def test_launches(on_device: str) -> None:
+    """A sum of many losses, and its gradients, are a few launches, however many they are."""
+    from dynet_cy.gpu.driver import counts
+
+    model = dy.ParameterCollection()
+    weights = model.add_parameters((4, 5))
+    found = []
+    for n in (10, 100):
+        dy.renew_cg(autobatching=1)
+        losses = [dy.pickneglogsoftmax(weights * dy.inputVector([k, 1, 2, 3, 4]), k % 4) for k in range(n)]
+        loss = dy.esum(losses)
+        before = counts(0)
+        loss.value()
+        loss.backward()
+        after = counts(0)
+        found.append({key: after[key] - before[key] for key in after if not key.endswith("bytes")})
+    assert found[0] == found[1]
+    assert found[0]["launches"] + found[0]["products"] <= 8
+    assert found[0]["uploads"] <= 3
+    assert found[0]["waits"] == 1
+
+
 def test_limit(on_device: str, memory_limit) -> None:
     """--dynet-mem holds for each device."""
     memory_limit(arena.used_bytes() + (1 << 20))
