@@ -84,3 +84,37 @@ extern "C" __global__ void contract_by_blocks(size_t n, size_t terms, dy_axes ke
         if (threadIdx.x == 0) store(y + e, acc, a * total);
     }
 }
+
+// y_b = a x_b in each batch element, where x_b is listed and may have fewer elements than y_b; as `expand`.
+extern "C" __global__ void expand_list(size_t batch, size_t n, dy_axes axes, float a, float *const *__restrict__ list,
+                                       float *y, int acc) {
+    for (EACH(i, batch * n)) {
+        size_t b = i / n, at[DY_ARRAYS];
+        offsets(axes, i - b * n, at);
+        store(y + i, acc, a * list[b][at[0]]);
+    }
+}
+
+// The way back: list_b += a times the sums of x_b over the reduced axes. Places that are listed several times are added
+// to in the order of the list, by the block of the first of them.
+extern "C" __global__ void contract_list(size_t batch, size_t n, size_t terms, size_t stride, dy_axes kept,
+                                         dy_axes reduced, float a, const float *__restrict__ x,
+                                         float *const *__restrict__ list, int acc) {
+    for (ROWS(b, batch)) {
+        float *place = list[b];
+        if (is_listed_before(list, b)) continue;
+        for (LANES(e, n)) {
+            size_t base[DY_ARRAYS], at[DY_ARRAYS];
+            float total = 0.f;
+            offsets(kept, e, base);
+            for (size_t k = b; k < batch; k++) {
+                if (list[k] != place) continue;
+                for (size_t r = 0; r < terms; r++) {
+                    offsets(reduced, r, at);
+                    total += x[k * stride + base[0] + at[0]];
+                }
+            }
+            store(place + e, acc, a * total);
+        }
+    }
+}

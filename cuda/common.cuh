@@ -108,6 +108,15 @@ static __device__ __forceinline__ float *element(float *v, size_t bstride, float
     return list ? list[b] : v + b * bstride;
 }
 
+// Whether the place that is listed at b stands before it already: asked by all threads of a block together. Where places
+// are added to, the block of the first of equal ones does all of them.
+static __device__ inline int is_listed_before(float *const *list, size_t b) {
+    float *place = list[b];
+    int before = 0;
+    for (LANES(k, b)) before |= list[k] == place;
+    return __syncthreads_or(before);
+}
+
 // A gradient is added, or assigned.
 static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
 

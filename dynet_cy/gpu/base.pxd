@@ -36,6 +36,12 @@ cdef int expand(Gpu* gpu, const Axes* axes, float a, const float* x, float* y, i
 # y = a times the sum over the reduced axes of x, array 0 of both, at each place of the kept axes (+ y if acc).
 cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, const float* x, float* y,
                   int acc) noexcept nogil
+# The same with each of `batch` arguments listed (a list of the call): axes are those of one batch element of y; these
+# are `stride` floats apart.  The way back adds places that are listed twice in their order.
+cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const void* places, float* y,
+                     int acc) noexcept nogil
+cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,
+                       const float* x, const void* places, int acc) noexcept nogil
 # Axes of y, those along which x has one element apart: `kept` and `reduced`, with the strides of y in array 0.
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
 # Axes of y with the strides of x in array 0.

@@ -8,6 +8,8 @@ BASE = module_at(b"base")
 cdef int SCALE = kernel_at(BASE, b"scale_floats")
 cdef int SUM = kernel_at(BASE, b"sum_pointers")
 cdef int EXPAND = kernel_at(BASE, b"expand")
+cdef int EXPAND_LIST = kernel_at(BASE, b"expand_list")
+cdef int CONTRACT_LIST = kernel_at(BASE, b"contract_list")
 cdef int BY_THREADS = kernel_at(BASE, b"contract_by_threads")
 cdef int BY_BLOCKS = kernel_at(BASE, b"contract_by_blocks")
 
@@ -34,6 +36,23 @@ cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, cons
     if terms <= FEW_TERMS:
         return launch_each(gpu, BY_THREADS, n, n, terms, value_at(kept), value_at(reduced), a, x, y, acc)
     return launch_rows(gpu, BY_BLOCKS, n, terms, n, terms, value_at(kept), value_at(reduced), a, x, y, acc)
+
+
+cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const void* places, float* y,
+                     int acc) noexcept nogil:
+    cdef size_t n = axes_total(axes)
+    if batch * n == 0:
+        return 0
+    return launch_each(gpu, EXPAND_LIST, batch * n, batch, n, value_at(axes), a, places, y, acc)
+
+
+cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,
+                       const float* x, const void* places, int acc) noexcept nogil:
+    cdef size_t n = axes_total(kept)
+    if batch * n == 0:
+        return 0
+    return launch_rows(gpu, CONTRACT_LIST, batch, n, batch, n, axes_total(reduced), stride, value_at(kept),
+                       value_at(reduced), a, x, places, acc)
 
 
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil:

@@ -108,6 +108,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     ctypedef int (*GpuForward "dy_gpu_forward")(Gpu* gpu, const Call* c) noexcept nogil
     ctypedef int (*GpuBackward "dy_gpu_backward")(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
 
+    ctypedef void (*Note)(const Call* c, const uint32_t* items) noexcept nogil
     ctypedef float (*Spread)(const Call* c) noexcept nogil
 
     ctypedef struct GpuOp "dy_gpu_op":
@@ -117,9 +118,11 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Kept kept
         Work work
         FactorsOf factors
+        Note note
         Spread spread
         uint64_t modules
         uint8_t assigns
+        uint8_t lists
 
     ctypedef struct Chunk "dy_device_chunk":
         uint64_t handle

@@ -16,7 +16,7 @@ from dynet_cy.gpu.graphs cimport close, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.passes cimport (
     FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, raise_failure, room, run_pass,
-    scratch,
+    scratch, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
@@ -94,9 +94,11 @@ cdef int arrange(Pass* s, Batch* batch) noexcept nogil:
         for j in range(batch.count):
             a = &nodes[args_of(g, &nodes[ids[j]])[i]]
             n = total_of(&a.dim)
-            if add_move(s, there(g, s.t, a.val), there(g, s.t, at), n, False) == NULL:
-                return -1
-            at += n
+            # What may be listed may have one batch element for several of the node.
+            for _ in range(uses_in(a, &nodes[ids[j]])):
+                if add_move(s, there(g, s.t, a.val), there(g, s.t, at), n, False) == NULL:
+                    return -1
+                at += n
     return end_moves(s)
 
 
@@ -110,17 +112,17 @@ cdef int lay(Pass* s, Batch* batch, Op* op, uint32_t i) noexcept nogil:
     cdef uint32_t j
     cdef size_t n = 0, stride
     cdef float* at = a.val
-    cdef bint listed = rule_of(op, i) == LIST
+    cdef bint listable = rule_of(op, i) == LIST
     cdef bint together = True
     x.v = at
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
-        together = together and a.val == at and not (listed and a.dim.bd < nodes[ids[j]].dim.bd)
+        together = together and a.val == at and not (listable and a.dim.bd < nodes[ids[j]].dim.bd)
         at = a.val + total_of(&a.dim)
-        n += total_of(&a.dim)
+        n += size_of(&a.dim) * (nodes[ids[j]].dim.bd if listable else a.dim.bd)
     if together:
         return 0
-    if not listed:
+    if not (listable and gpu_op_at(op.id).lists):
         x.v = <float*>scratch(s, n * sizeof(float))
         return 0 if x.v != NULL else -1
     x.v = NULL

@@ -15,6 +15,7 @@ from dynet_cy.gpu.graphs cimport there, there_for
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
     begin_moves, begin_pass, call_there, end_moves, raise_failure, room, run_pass, scratch,
+    uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
@@ -90,9 +91,9 @@ cdef int add_one(Pass* s, Param* p) noexcept nogil:
 
 
 cdef void note_gradient_of(Param* p) noexcept nogil:
-    pthread_mutex_lock(p.lock)
+    pthread_mutex_lock(&p.lock)
     note_gradient(p)
-    pthread_mutex_unlock(p.lock)
+    pthread_mutex_unlock(&p.lock)
 
 
 cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
@@ -133,6 +134,8 @@ cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
         (<Param*>node.object).has_gradient = 1
+        if half.note != NULL:
+            half.note(&c, batch.items)
         if add_call(s, BACKWARD, &c, batch, 0, n_live):
             return -1
     if half.spread != NULL and spread(s, batch, &c, half.spread(&c)):
@@ -280,35 +283,48 @@ cdef int hand_out(Pass* s, Batch* batch, uint32_t i, float* source) noexcept nog
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         n = total_of(&nodes_of(g)[arg].dim)
-        if add_gradient(s, arg, source, n, 1):
-            return -1
-        source += n
+        for _ in range(uses_in(&nodes_of(g)[arg], &nodes_of(g)[ids[j]])):
+            if add_gradient(s, arg, source, n, 1):
+                return -1
+            source += n
     return end_moves(s)
 
 
 cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, uint32_t n_nodes) noexcept nogil:
-    """Gradient of an argument that is read where it lies: added to where its gradients lie."""
+    """Gradient of an argument that is read where it lies: goes to where its gradients lie."""
     cdef Graph* g = s.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef uint8_t* state = state_of(g)
     cdef float** dx = <float**>room(s, &g.tables, batch.bd * sizeof(float*))
+    # What has no gradient yet; NULL for the others.
+    cdef Node** empty = <Node**>room(s, &s.t.commands, batch.count * sizeof(Node*))
     cdef uint32_t j, arg
-    if dx == NULL:
+    cdef bint adds = not half.assigns
+    cdef Node* a
+    if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.bd):
         dx[j] = <float*>(<char*>batch.x[i].list[j] - s.t.values.base + s.t.grads.base)
-    begin_moves(s)
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
+        a = &nodes_of(g)[arg]
+        empty[j] = NULL
+        # It serves several batch elements, or has one, perhaps as the argument of a node before in this batch.
+        if a.dim.bd != nodes_of(g)[ids[j]].dim.bd or state[arg] & LIVE:
+            adds = True
         if not state[arg] & LIVE:
             # What needs no gradient has a place for it all the same.
-            if zero_gradient(s, &nodes_of(g)[arg]):
-                return -1
+            empty[j] = a
             state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
-    if end_moves(s):
-        return -1
+    if adds:
+        begin_moves(s)
+        for j in range(batch.count):
+            if empty[j] != NULL and zero_gradient(s, empty[j]):
+                return -1
+        if end_moves(s):
+            return -1
     c.dx.list = <float**>there(g, s.t, dx)
-    c.accumulate = 1
+    c.accumulate = adds
     return add_call(s, BACKWARD, c, batch, i, n_nodes)
 
 

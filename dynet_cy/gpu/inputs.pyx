@@ -27,14 +27,19 @@ cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return launch_each(gpu, FORWARD, rows * n, rows, n, <float>p.factor, p.there_value, c.items, c.y.v)
 
 
+cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
+    """Note which rows get a gradient."""
+    cdef Param* p = <Param*>c.object
+    cdef uint32_t b
+    pthread_mutex_lock(&p.lock)
+    for b in range(c.y.dim.bd):
+        touch(p, items[b])
+    pthread_mutex_unlock(&p.lock)
+
+
 cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Param* p = <Param*>c.object
     cdef size_t n = size_of(&p.dim), rows = c.y.dim.bd
-    cdef uint32_t b
-    pthread_mutex_lock(p.lock)
-    for b in range(<uint32_t>rows):
-        touch(p, gpu.items[b])
-    pthread_mutex_unlock(p.lock)
     if n == 0:
         return 0
     if rows > MOST_ORDERED:
@@ -45,3 +50,4 @@ cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 cdef GpuOp* op = gpu_op(b"lookup", CU)
 op.forward = lookup_forward
 op.backward = lookup_backward
+op.note = lookup_note

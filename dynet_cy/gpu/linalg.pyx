@@ -3,7 +3,9 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, cols_of, element, rows_of, size_of
-from dynet_cy.gpu.base cimport BASE, Axes, axes_in, contract, expand, split_axes
+from dynet_cy.gpu.base cimport (
+    BASE, Axes, axes_in, contract, contract_list, expand, expand_list, split_axes,
+)
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, gemm, gemm_strided, launch_each, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL
@@ -78,12 +80,23 @@ cdef Tensor as_matrix(const Tensor* x) noexcept nogil:
     return y
 
 
+cdef void one_element(Tensor* y, Tensor* x) noexcept nogil:
+    """One batch element of each, for axes of what is listed."""
+    y.dim.bd = 1
+    x.dim.bd = 1
+
+
 cdef int affine_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Tensor y = as_matrix(&c.y), b = as_matrix(&c.x[0])
     cdef Axes axes
     cdef uint32_t i
-    axes_in(&y, &b, &axes)
-    expand(gpu, &axes, 1, b.v, y.v, 0)
+    if b.list != NULL:
+        one_element(&y, &b)
+        axes_in(&y, &b, &axes)
+        expand_list(gpu, c.y.dim.bd, &axes, 1, <const void*>b.list, c.y.v, 0)
+    else:
+        axes_in(&y, &b, &axes)
+        expand(gpu, &axes, 1, b.v, y.v, 0)
     for i in range(1, c.n, 2):
         multiply(gpu, &c.x[i], &c.x[i + 1], &c.y, 1)
     return gpu.error
@@ -95,6 +108,11 @@ cdef int affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if i == 0:
         dy = as_matrix(&c.dy)
         db = as_matrix(&c.dx)
+        if db.list != NULL:
+            one_element(&dy, &db)
+            split_axes(&dy, &db, &kept, &reduced)
+            return contract_list(gpu, c.y.dim.bd, c.dy.bstride, &kept, &reduced, 1, dy.v, <const void*>db.list,
+                                 c.accumulate)
         split_axes(&dy, &db, &kept, &reduced)
         return contract(gpu, &kept, &reduced, 1, dy.v, db.v, c.accumulate)
     if i % 2:
@@ -107,6 +125,7 @@ op.forward = affine_forward
 op.backward = affine_backward
 op.factors = AFFINE.factors
 op.assigns = True
+op.lists = True
 
 
 # ---- dot_product, trace_of_product -------------------------------------------------

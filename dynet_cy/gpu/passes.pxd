@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.execute.cpu cimport Failure
 from dynet_cy.gpu.graphs cimport There
-from dynet_cy.graph.graph cimport Batch, Graph
+from dynet_cy.graph.graph cimport Batch, Graph, Node
 from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors
@@ -86,6 +86,12 @@ cdef struct Pass:
     uint32_t* place                 # by number of a node: its last move, as one of all groups
     Waiting* waiting
     Failure failure
+
+
+cdef inline uint32_t uses_in(const Node* a, const Node* y) noexcept nogil:
+    """How many times an argument is laid down for a node: once, or for each batch element that it serves."""
+    return y.dim.bd if a.dim.bd == 1 else 1
+
 
 cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil
 cdef int run_pass(Pass* s, str what) except -1

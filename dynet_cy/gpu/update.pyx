@@ -10,12 +10,13 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, Gpu, enter, failed, gpu_at, launch, leave, raise_error, value_at, wait,
+    MOST_GPUS, Address, DeviceArena, Gpu, enter, failed, gpu_at, launch, leave, pthread_mutex_lock,
+    pthread_mutex_unlock, raise_error, value_at, wait,
 )
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT, dy_optim
-from dynet_cy.memory.storage cimport Param, Plane, Storage, lock_storage, unlock_storage
+from dynet_cy.memory.storage cimport Param, Plane, Storage
 from dynet_cy.model.parameters cimport _Stored
 
 
@@ -139,8 +140,14 @@ def squared_norm(list stored not None):
     try:
         for x in stored:
             p = x.p
-            if p.has_gradient:
-                add_rows(&t, p) if p.rows else add_whole(&t, p)
+            if p.has_gradient and not p.rows:
+                add_whole(&t, p)
+            elif p.has_gradient:
+                pthread_mutex_lock(&p.lock)
+                try:
+                    add_rows(&t, p)
+                finally:
+                    pthread_mutex_unlock(&p.lock)
         if t.n == 0:
             return 0.0
         x = stored[0]
@@ -228,7 +235,8 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
         if k < len(states):
             plane = states[k]
             s[k] = plane.base_there()
-    lock_storage(storage)
+    for x in stored:                            # gradients stay as they are while this lasts
+        pthread_mutex_lock(&x.p.lock)
     try:
         for x, moved in zip(stored, moves):
             p = x.p
@@ -273,6 +281,7 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
                 p.has_gradient = 0
         storage.changes += 1
     finally:
-        unlock_storage(storage)
+        for x in stored:
+            pthread_mutex_unlock(&x.p.lock)
         for k in range(3):
             free(tables[k].segments)

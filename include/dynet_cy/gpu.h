@@ -256,9 +256,12 @@ typedef struct {
     dy_kept kept;               /* as in dy_op; those of the op unless set */
     dy_work work;               /* as in dy_op; NULL unless set */
     dy_factors_of factors;      /* as in dy_op; NULL unless set.  It puts nothing on the stream */
+    /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host */
+    void (*note)(const dy_call *c, const uint32_t *items);
     float (*spread)(const dy_call *c);      /* NULL, or: gradients of all arguments are dy times this */
     uint64_t modules;           /* bits: the modules that its kernels are in */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
+    uint8_t lists;              /* launchers read the lists of DY_LIST arguments; else these are laid side by side */
 } dy_gpu_op;
 
 /* ---- memory ---------------------------------------------------------------- */
