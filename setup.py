@@ -35,10 +35,8 @@ USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.kernels.selftest", "dynet_cy.
 # sqrt and rounding become vector instructions only when they need not report errors.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
-# Headers that no kernel includes.
-ENGINE_HEADERS = {
-    *["arena.h", "binary.h", "gpu.h", "gpu_axes.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"],
-}
+# Headers that no kernel of the CPU includes, beside those of GPUs.
+ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"}
 
 DIRECTIVES = {
     "language_level": 3,
@@ -131,7 +129,7 @@ class BuildExt(build_ext):
         """Headers that it depends on: kernels take minutes to build, and include nothing of the engine."""
         headers = [p for p in (HERE / "include").rglob("*") if p.is_file()]
         if ext.name in EXTRA_SOURCES:
-            headers = [p for p in headers if p.name not in ENGINE_HEADERS]
+            headers = [p for p in headers if p.name not in ENGINE_HEADERS and not p.name.startswith("gpu")]
             headers += [p for p in (HERE / PACKAGE / "kernels" / "native").rglob("*") if p.is_file()]
         else:
             headers = [p for p in headers if p.suffix != ".inl"]
