@@ -60,6 +60,7 @@ cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef int which, argument
+cdef bytes name, side
 cdef GpuOp* op
 for which in range(DY_BINARY_squared_difference):   # the rows from there on are parts of losses
     name = BINARY[which].name

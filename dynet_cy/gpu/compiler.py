@@ -17,7 +17,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 
 from dynet_cy.gpu.driver import GpuError, GpuUnavailable
@@ -53,23 +52,33 @@ def nvcc() -> str | None:
     return found or next((str(p) for p in candidates if p.exists()), None)
 
 
-@lru_cache(maxsize=256)
+_versions: dict[str, str] = {}  # by compiler
+_source_hashes: dict[str, str] = {}  # by module
+
+
 def _version(compiler: str) -> str:
+    """A hash of what a compiler says of its version."""
+    if compiler in _versions:
+        return _versions[compiler]
     try:
         said = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError) as e:
         raise GpuUnavailable(f"the compiler of kernels, {compiler}, does not run: {e}") from None
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    _versions[compiler] = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return _versions[compiler]
 
 
-@lru_cache(maxsize=256)
 def _source_hash(name: str) -> str:
+    """A hash of all that the code of a module depends on."""
+    if name in _source_hashes:
+        return _source_hashes[name]
     cuda, include = source_folders()
     digest = hashlib.sha256(" ".join(OPTIONS).encode())
     headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("gpu_*.h")]
     for path in [cuda / f"{name}.cu", *sorted(headers)]:
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:32]
+    _source_hashes[name] = digest.hexdigest()[:32]
+    return _source_hashes[name]
 
 
 def _cache_folder() -> Path:

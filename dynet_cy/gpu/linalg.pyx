@@ -147,6 +147,7 @@ cdef int dot_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, other.v, other.bstride, c.dy.v, c.dx.v)
 
 
+cdef bytes name
 for name in (b"dot_product", b"trace_of_product"):
     op = gpu_op(name, CU)
     op.forward = dot_forward

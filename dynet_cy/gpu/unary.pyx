@@ -49,6 +49,8 @@ for which in range(DY_UNARY_COUNT):
     BACKWARD[UNARY[which].id] = kernel_at(CU, b"unary_backward_" + UNARY[which].name)
 
 cdef uint32_t number
+cdef dict fact
+cdef str name
 for number, fact in enumerate(describe()):
     name = fact["name"]
     if name.endswith("_straight_through") and name.split("_")[0] in ("floor", "ceil", "round"):
