@@ -26,6 +26,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, op_at, rule_of
+from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -582,3 +583,4 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
 cdef Engine* hooks = engine()
 hooks.forward = forward
 hooks.backward = backward
+hooks.closed = drop_kept

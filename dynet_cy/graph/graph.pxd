@@ -82,6 +82,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t forward_only
         uint32_t compact_at
         int backward_from
+        void* plans
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -185,5 +186,6 @@ cdef void unlock_graph(Graph* g) noexcept nogil
 cdef struct Engine:
     int (*forward)(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1
     int (*backward)(Graph* g, uint32_t target, bint full) except -1
+    void (*closed)(Graph* g) noexcept nogil     # frees what was kept for the graph
 
 cdef Engine* engine() noexcept

@@ -16,6 +16,9 @@ from dynet_cy.graph.graph cimport (
     WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
+from dynet_cy.schedule.kept cimport (
+    Structure, describe_structure, keep_plan, plan_as_before,
+)
 from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.signature cimport (
     Signatures, signature_of, signatures_open,
@@ -150,16 +153,24 @@ cdef Queue* open_queues(Graph* g, Work* w) noexcept nogil:
     return queues
 
 
-cdef int plan_by_depth(Graph* g, uint32_t lowest, uint32_t target,
-                       uint32_t count) noexcept nogil:
+cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
+                      int strategy) noexcept nogil:
+    """Plan by agenda (1) or by depth (2), or as an equal structure was planned before."""
     cdef size_t top = g.scratch.top
     cdef Work w
+    cdef Structure s
     cdef int failed = find_depths(g, lowest, target, &w)
     if not failed:
         if is_narrow(&w, count):
             failed = plan_plain(g, lowest, target, count)
         else:
-            failed = find_signatures(g, lowest, count, &w) or run_depths(g, &w, lowest)
+            describe_structure(g, lowest, target, count, strategy, &s)
+            if not plan_as_before(g, &s):
+                failed = (find_signatures(g, lowest, count, &w)
+                          or (run_agenda(g, &w, lowest, count) if strategy == 1
+                              else run_depths(g, &w, lowest)))
+                if not failed:
+                    keep_plan(g, &s)
     arena_rewind(&g.scratch, top)
     return failed
 
@@ -217,20 +228,6 @@ cdef inline bint is_before(const Queue* q, const Queue* r) noexcept nogil:
 cdef inline int rank_of(const Queue* q) noexcept nogil:
     """0: all of its nodes are ready.  2: some are not, and they would run together with these later."""
     return 0 if q.ready == q.left else 1 if q.chained else 2
-
-
-cdef int plan_by_agenda(Graph* g, uint32_t lowest, uint32_t target,
-                        uint32_t count) noexcept nogil:
-    cdef size_t top = g.scratch.top
-    cdef Work w
-    cdef int failed = find_depths(g, lowest, target, &w)
-    if not failed:
-        if is_narrow(&w, count):
-            failed = plan_plain(g, lowest, target, count)
-        else:
-            failed = find_signatures(g, lowest, count, &w) or run_agenda(g, &w, lowest, count)
-    arena_rewind(&g.scratch, top)
-    return failed
 
 
 cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept nogil:

@@ -85,6 +85,7 @@ typedef struct {
     uint8_t forward_only;       /* no backward will follow: values that nobody needs are dropped */
     uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
+    void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }
