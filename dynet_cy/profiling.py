@@ -30,7 +30,7 @@ class OpProfile(NamedTuple):
         op: its name; "weight gradients" stands for the products of factors that were collected
         backward: whether it is the gradients
         nodes: how many nodes ran
-        calls: how many calls of kernels they ran in
+        calls: how many batches they ran in; nodes that differ in sizes may be one, though each is called by itself
         seconds: how long that took, laying out of arguments included
         alone_because: why its nodes never batch; empty where they do if their shapes and shared arguments are equal
     """

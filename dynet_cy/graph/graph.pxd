@@ -22,6 +22,11 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int DROPPED "DY_DROPPED"
     uint32_t NO_BATCH "DY_NO_BATCH"
 
+    int STACKED "DY_STACKED"
+    int FLATTENED "DY_FLATTENED"
+    int COLUMNS "DY_COLUMNS"
+    int EACH "DY_EACH"
+
     ctypedef struct Node "dy_node":
         uint16_t op
         uint16_t item_count
@@ -42,11 +47,12 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t count
         uint32_t bd
-        uint32_t flat
+        uint32_t form
         Laid* x
         uint32_t* items
         float* y
         float* kept
+        float** kept_of
         size_t bytes
         uint32_t live
 

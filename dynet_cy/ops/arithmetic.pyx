@@ -61,6 +61,8 @@ for which in range(DY_BINARY_squared_difference):   # the rows from there on are
     BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
                              dy_binary_forward[which], dy_binary_backward[which])
     BINARY[which].batching = FLAT
+    BINARY[which].columns = True
+    BINARY[which].ragged = True
     BINARY[which].assigns = True
 
 

@@ -55,6 +55,8 @@ cdef extern from "dynet_cy/op.h" nogil:
         FactorsOf factors
         uint8_t batching
         uint8_t rule[3]
+        uint8_t columns
+        uint8_t ragged
         uint8_t assigns
         uint8_t any_batch
         uint8_t random

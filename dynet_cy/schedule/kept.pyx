@@ -25,29 +25,13 @@ from dynet_cy.graph.graph cimport (
     SHARED, WANTED, Batch, ComputationGraph, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push
+from dynet_cy.schedule.hash cimport dy_hash
 
 
 cdef extern from *:
     """
-    /* Four lanes, so that multiplications overlap. */
-    static inline uint64_t dy_hash_words(const uint32_t *w, size_t n) {
-        const uint64_t m = 0xD6E8FEB86659FD93u;
-        uint64_t h[4] = {n, 1, 2, 3};
-        for (; n >= 8; n -= 8, w += 8)
-            for (int k = 0; k < 4; k++) {
-                h[k] = (h[k] ^ w[2 * k] ^ (uint64_t)w[2 * k + 1] << 32) * m;
-                h[k] ^= h[k] >> 32;
-            }
-        for (; n; n--, w++)
-            h[0] = (h[0] ^ *w) * m, h[0] ^= h[0] >> 32;
-        for (int k = 1; k < 4; k++)
-            h[0] = (h[0] ^ h[k]) * m, h[0] ^= h[0] >> 32;
-        return h[0];
-    }
-
     #define DY_COUNT_ONE(x) __atomic_add_fetch(&(x), 1, __ATOMIC_RELAXED)
     """
-    uint64_t dy_hash_words(const uint32_t* w, size_t n) nogil
     uint64_t count_one "DY_COUNT_ONE"(uint64_t x) nogil
 
 cdef enum:
@@ -169,7 +153,7 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         w = write_node(g, x, lowest, w)
     s.words = first
     s.n_words = w - first
-    s.hash = dy_hash_words(first, s.n_words) & hash_mask
+    s.hash = dy_hash(first, s.n_words) & hash_mask
 
 
 cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil:
@@ -207,7 +191,7 @@ cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil:
     for i in range(k.n_batches):
         batch[i].first = at
         batch[i].count = batches[2 * i]
-        batch[i].flat = batches[2 * i + 1]
+        batch[i].form = batches[2 * i + 1]
         at += batch[i].count
     count_one(reused)
     return True
@@ -255,7 +239,7 @@ cdef void keep_plan(Graph* g, const Structure* s) noexcept nogil:
     w += s.count
     for i in range(n_batches):
         w[2 * i] = batch[i].count
-        w[2 * i + 1] = batch[i].flat
+        w[2 * i + 1] = batch[i].form
     k.next = plans.first
     plans.first = k
     plans.n += 1

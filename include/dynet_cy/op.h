@@ -63,6 +63,8 @@ typedef struct dy_op {
     dy_factors_of factors;      /* NULL: gradients are no products */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
+    uint8_t columns;            /* works column by column: of how many nodes they are does not matter */
+    uint8_t ragged;             /* nodes that differ in sizes run together too, a call for each */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its first item per batch element is a draw number */

@@ -43,7 +43,7 @@ def sentence(m: Model, choose: np.random.Generator, fill: np.random.Generator) -
     pool, scalars = list(words), []
     state = m.b + pool[0]
     for _ in range(int(choose.integers(2, 12))):
-        kind = int(choose.integers(9))
+        kind = int(choose.integers(11))
         x, y = (pool[int(choose.integers(len(pool)))] for _ in range(2))
         if kind == 0:
             pool.append(dy.tanh(dy.affine_transform([m.b, m.w, x, m.u, y])))
@@ -63,6 +63,15 @@ def sentence(m: Model, choose: np.random.Generator, fill: np.random.Generator) -
             memory = dy.concatenate_cols(pool)
             scores = m.v * dy.tanh(dy.colwise_add(m.w * memory, m.u * state))
             state = dy.tanh(memory * dy.softmax(dy.transpose(scores)))
+        elif kind == 8:
+            memory = dy.concatenate_cols(pool)
+            mask = dy.inputTensor(fill.uniform(0, 1, (1, len(pool))))
+            scalars.append(dy.sum_elems(dy.sum_dim(dy.cmult(m.u * memory, mask), [1])))
+            state = dy.max_dim(memory + m.b, 1)
+        elif kind == 9:
+            scores = dy.transpose(dy.concatenate_cols(pool)) * m.b
+            scalars.append(dy.pickneglogsoftmax(scores, int(fill.integers(len(pool)))))
+            scalars.append(dy.mean_elems(dy.log_softmax(scores)))
         else:
             memory = dy.concatenate_cols(pool)
             state = memory * dy.log_softmax(dy.transpose(memory) * dy.tanh(state)) * 0.1
