@@ -62,6 +62,7 @@ for which in range(DY_BINARY_squared_difference):   # the rows from there on are
                              dy_binary_forward[which], dy_binary_backward[which])
     BINARY[which].batching = FLAT
     BINARY[which].columns = True
+    BINARY[which].one_column[0] = BINARY[which].one_column[1] = True
     BINARY[which].ragged = True
     BINARY[which].assigns = True
 

@@ -191,6 +191,7 @@ AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
 AFFINE.rule[1] = SHARE
 AFFINE.columns = True
+AFFINE.one_column[0] = True
 AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors
 

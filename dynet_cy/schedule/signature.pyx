@@ -8,7 +8,7 @@ from dynet_cy.graph.graph cimport (
     COLUMNS, EACH, FLATTENED, SHARED, STACKED, Graph, Node, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
-from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
 from dynet_cy.schedule.hash cimport dy_hash
 
 
@@ -103,7 +103,7 @@ cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nog
             if a.dim.bd != 1:
                 return False
         elif state_of(g)[args[i]] & SHARED:
-            if cols_of(&a.dim) != 1:
+            if cols_of(&a.dim) != 1 or not op.one_column[rule_index(i)]:
                 return False
         elif cols_of(&a.dim) * a.dim.bd != n:
             return False

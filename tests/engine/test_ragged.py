@@ -52,6 +52,11 @@ CASES = {
         5,  # it is stacked: two sentences are equally long
         lambda m, x, n: dy.affine_transform([dy.pick(x, 1, 1), m.w, x]),
     ),
+    "affine, a parameter among the factors": (
+        "affine_transform",
+        1,
+        lambda m, x, n: dy.affine_transform([m.b, m.w, dy.max_dim(x, 1), m.u, m.b]),
+    ),
     "add a parameter": ("add", 1, lambda m, x, n: dy.colwise_add(x, m.b)),
     "add a vector for each": ("add", 1, lambda m, x, n: dy.colwise_add(x, dy.pick(x, 1, 1))),
     "divide by a row for each": ("div", 1, lambda m, x, n: dy.cdiv(x, dy.square(numbers(1, n)) + 1.0)),
