@@ -13,13 +13,14 @@ import sys
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.execute.collect cimport Waiting, add_collected, collect
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
 from dynet_cy.graph.graph cimport (
-    COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
-    args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
-    nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph, untake_values, value_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, LIVE, NEEDS_GRAD, SHARED, STACKED, TRAINABLE, WANTED,
+    Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
+    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of, take_values,
+    unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
@@ -27,6 +28,7 @@ from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, op_at, rule_of
+from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -71,6 +73,12 @@ cdef inline void set_shared(Tensor* t, Node* a) noexcept nogil:
     set_tensor(t, &a.dim, a.dim.bd, value_of(a))
     if a.val == NULL:
         t.pack = <Packed*>&(<Param*>a.object).pack
+
+
+cdef inline void set_columns(Tensor* t, size_t rows, size_t n, float* v) noexcept nogil:
+    set_flat(t, rows, v)
+    t.dim.nd = 2
+    t.dim.d[1] = <uint32_t>n
 
 
 cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
@@ -141,10 +149,9 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     cdef Node* node = &nodes[ids[0]]
     cdef Op* op = op_at(node.op)
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
-    cdef size_t work_top, total = 0
+    cdef size_t total = 0
     cdef uint32_t j
-    cdef Tensor few[FEW]
-    cdef Call c
+    cdef int failed
     cdef float* y
     cdef uint64_t begun = now() if profiling else 0
     batch.bd = 0
@@ -154,24 +161,17 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     batch.bytes = total * sizeof(float)
     batch.live = batch.count
     batch.y = <float*>take_values(g, batch.bytes)
-    batch.kept = NULL
-    batch.items = NULL
-    batch.x = NULL
     if batch.y == NULL:
         failure.needed = batch.bytes
         return -1
-    if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
+    if batch.form == EACH:
+        failed = call_each(g, batch, op, failure)
+    else:
+        failed = call(g, batch, op, failure)
+    if failed:
         return undo_run(g, batch, values_top, scratch_top)
-    if op.kept != NULL:
-        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
-        c.kept = batch.kept
-    work_top = scratch_top if g.forward_only else g.scratch.top     # no backward: nothing is kept
-    if op.work != NULL:
-        c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
-    if failure.needed:
-        return undo_run(g, batch, values_top, scratch_top)
-    op.forward(&c)
-    arena_rewind(&g.scratch, work_top)
+    if g.forward_only:                          # no backward: nothing is kept
+        arena_rewind(&g.scratch, scratch_top)
     if g.check_validity and not K.all_finite(total, batch.y):
         failure.not_finite = first_not_finite(batch, ids, nodes) + 1
         return undo_run(g, batch, values_top, scratch_top)
@@ -196,6 +196,63 @@ cdef int undo_run(Graph* g, Batch* batch, size_t values_top, size_t scratch_top)
     untake_values(g, batch.y, batch.bytes, values_top)
     g.scratch.top = scratch_top
     return -1
+
+
+cdef int call(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
+    """Run a batch, whose results have their place, as one call."""
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef size_t top
+    batch.kept = NULL
+    batch.kept_of = NULL
+    batch.items = NULL
+    batch.x = NULL
+    if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
+        return -1
+    if op.kept != NULL:
+        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
+        c.kept = batch.kept
+    top = g.scratch.top
+    if op.work != NULL:
+        c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
+    if failure.needed:
+        return -1
+    op.forward(&c)
+    arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
+    """Run a batch, whose results have their place, as a call for each node."""
+    cdef Batch one
+    cdef uint32_t j
+    batch.x = NULL
+    batch.items = NULL
+    batch.kept = NULL
+    batch.kept_of = NULL
+    if op.kept != NULL:
+        batch.kept_of = <float**>take(g, batch.count * sizeof(float*), failure)
+        if batch.kept_of == NULL:
+            return -1
+    one.y = batch.y
+    for j in range(batch.count):
+        set_one(g, batch, j, &one)
+        if call(g, &one, op, failure):
+            return -1
+        if op.kept != NULL:
+            batch.kept_of[j] = one.kept
+        one.y += total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+    return 0
+
+
+cdef inline void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil:
+    """A batch of node j of one that calls each; its y is left to the caller."""
+    one.first = batch.first + j
+    one.count = 1
+    one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
+    one.form = STACKED
+    one.x = NULL
+    one.items = NULL
 
 
 cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids,
@@ -312,13 +369,25 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
             set_shared(&x[i], a)
         set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
         c.items = items_of(g, node)
-    elif batch.flat:
+    elif batch.form == FLATTENED:
         total = 0
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
             set_flat(&x[i], total, batch.x[i].v)
         set_flat(&c.y, total, batch.y)
+        c.items = NULL
+    elif batch.form == COLUMNS:
+        total = 0
+        for i in range(batch.count):
+            total += cols_of(&nodes[ids[i]].dim) * nodes[ids[i]].dim.bd
+        for i in range(node.nargs):
+            a = &nodes[args[i]]
+            if batch.x[i].v == NULL:
+                set_shared(&x[i], a)
+            else:
+                set_columns(&x[i], rows_of(&a.dim), total, batch.x[i].v)
+        set_columns(&c.y, rows_of(&node.dim), total, batch.y)
         c.items = NULL
     else:
         for i in range(node.nargs):
@@ -423,20 +492,46 @@ cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
 
 cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
                             Failure* failure) noexcept nogil:
+    cdef Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
+    cdef Batch one
+    cdef uint32_t j, n_live = 0
+    cdef size_t top = g.scratch.top
+    cdef uint64_t begun = now() if profiling else 0
+    if op.backward == NULL:
+        return 0
+    if batch.form != EACH:
+        if backward_call(g, batch, op, waiting, &n_live, failure):
+            return -1
+    else:
+        one.y = batch.y
+        for j in range(batch.count):
+            set_one(g, batch, j, &one)
+            one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+            if backward_call(g, &one, op, waiting, &n_live, failure):
+                return -1
+            arena_rewind(&g.scratch, top)
+            one.y += total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+    if profiling and n_live:
+        note(op.id, True, n_live, begun)
+    return 0
+
+
+cdef int backward_call(Graph* g, Batch* batch, Op* op, Waiting** waiting, uint32_t* all_live,
+                       Failure* failure) noexcept nogil:
+    """Gradients of the arguments of one call; adds the number of nodes that the loss depends on."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
-    cdef Op* op = op_at(node.op)
     cdef uint8_t* state = state_of(g)
     cdef Tensor few[FEW]
     cdef Call c
     cdef uint32_t i, j, n_live = 0
     cdef size_t top
     cdef float* dy
-    cdef uint64_t begun = now() if profiling else 0
     for j in range(batch.count):
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
-    if n_live == 0 or op.backward == NULL:
+    all_live[0] += n_live
+    if n_live == 0:
         return 0
     if n_live < batch.count:                    # the loss does not depend on the others
         for j in range(batch.count):
@@ -458,8 +553,6 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
         if argument_backward(g, batch, op, &c, i, waiting, failure):
             return -1
         arena_rewind(&g.scratch, top)
-    if profiling:
-        note(node.op, True, n_live, begun)
     return 0
 
 
@@ -599,3 +692,4 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
 cdef Engine* hooks = engine()
 hooks.forward = forward
 hooks.backward = backward
+hooks.closed = drop_kept

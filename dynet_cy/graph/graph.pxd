@@ -22,6 +22,11 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int DROPPED "DY_DROPPED"
     uint32_t NO_BATCH "DY_NO_BATCH"
 
+    int STACKED "DY_STACKED"
+    int FLATTENED "DY_FLATTENED"
+    int COLUMNS "DY_COLUMNS"
+    int EACH "DY_EACH"
+
     ctypedef struct Node "dy_node":
         uint16_t op
         uint16_t item_count
@@ -42,11 +47,12 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t count
         uint32_t bd
-        uint32_t flat
+        uint32_t form
         Laid* x
         uint32_t* items
         float* y
         float* kept
+        float** kept_of
         size_t bytes
         uint32_t live
 
@@ -82,6 +88,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t forward_only
         uint32_t compact_at
         int backward_from
+        void* plans
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -185,5 +192,6 @@ cdef void unlock_graph(Graph* g) noexcept nogil
 cdef struct Engine:
     int (*forward)(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1
     int (*backward)(Graph* g, uint32_t target, bint full) except -1
+    void (*closed)(Graph* g) noexcept nogil     # frees what was kept for the graph
 
 cdef Engine* engine() noexcept

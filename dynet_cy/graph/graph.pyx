@@ -968,6 +968,8 @@ cdef class ComputationGraph:
             owners[g.slot] = NULL
         if dy_current == g:
             dy_current = NULL
+        if the_engine.closed != NULL:
+            the_engine.closed(g)
         for i in range(GRAPH_ARENAS):
             arena_close(&g.arenas[i])
 
