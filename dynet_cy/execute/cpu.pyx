@@ -311,7 +311,7 @@ cdef int lay(Graph* g, Batch* batch, Op* op, uint32_t i, Failure* failure) noexc
     cdef uint32_t j
     cdef size_t n = 0, stride
     cdef float* at = a.val
-    cdef bint listed = rule_of(op, i) == LIST
+    cdef bint listed = rule_of(op, i) == LIST and batch.form != COLUMNS     # a matrix has no list
     cdef bint together = True
     x.v = at
     for j in range(batch.count):
