@@ -110,9 +110,9 @@ class Exchange(abc.ABC):
 
         Collective: it may make shared memory. The models have been compared and rank 0's values broadcast.
         """
-        from dynet_cy.parallel.steps import ExchangeStepper
+        from dynet_cy.parallel.steps import exchange_stepper
 
-        return ExchangeStepper(self, trainer, reduction)
+        return exchange_stepper(self, trainer, reduction)
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to give back
         """Give back what the exchange holds; it is not used afterwards."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dynet_cy.kernels import draws
 from dynet_cy.parallel.exchange import Exchange, LocalExchange
 
 __all__ = ["average", "barrier", "broadcast", "current", "gather", "launched", "mode", "rank", "size", "use"]
@@ -42,6 +43,7 @@ def current() -> Exchange:
         else:
             _exchange = LocalExchange()
         assert _exchange is not None
+        draws.set_rank(_exchange.rank)
     return _exchange
 
 
@@ -53,6 +55,8 @@ def use(exchange: Exchange | None) -> Exchange | None:
     """
     global _exchange
     before, _exchange = _exchange, exchange
+    if exchange is not None:
+        draws.set_rank(exchange.rank)
     return before
 
 
@@ -107,3 +111,8 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sum(numbers for _, numbers in everyone) / np.float64(total)
     return float(mean[0]) if np.ndim(value) == 0 else mean
+
+
+# A worker on one machine joins the others at once, for its random numbers and its files; over MPI when it has to.
+if told().get("backend") == "shared":
+    current()
