@@ -186,8 +186,16 @@ cdef class Board:
         return os.fsdecode(file[:strlen(file)]) if file[0] else None
 
     def ended(self, int rank):
-        """Note that a process has ended."""
-        self.seats[rank].state = DY_ENDED
+        """Note that a process has ended.
+
+        Returns:
+            What it was waiting in for others, or None.
+        """
+        cdef dy_seat* seat = &self.seats[rank]
+        seat.state = DY_ENDED
+        if <int>(seat.arrivals - self.b.generation) <= 0:
+            return None
+        return seat.what[seat.arrivals & 1].decode(errors="replace")
 
     def waiting(self):
         """Who waits for whom.

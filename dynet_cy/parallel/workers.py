@@ -32,6 +32,9 @@ GRACE_FOR_TRACEBACK = 1.0
 WORKING = 0.05
 PATIENCE = 10
 
+# What crashed programs list at great length.
+NOISE = b"Extension modules: "
+
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
 
 
@@ -72,6 +75,7 @@ class Stream:
         if not data and self._rest:
             lines.append(self._rest)
             self._rest = b""
+        lines = [line for line in lines if not line.startswith(NOISE)]
         if lines:
             self.target.write(b"".join(self.prefix + line + b"\n" for line in lines))
             self.target.flush()
@@ -86,6 +90,7 @@ class Worker:
         self.rank = rank
         self.process = process
         self.code: int | None = None  # as Popen has it: negative for a signal
+        self.noticed = False  # whether the job has looked at how it ended
         self.error: Stream | None = None
         self.streams: list[Stream] = []
 
@@ -256,11 +261,15 @@ class Job:
             for worker in self.workers:
                 if not worker.ended():
                     running = True
-                else:
-                    self.board.ended(worker.rank)
+                elif not worker.noticed:
+                    worker.noticed = True
+                    within = self.board.ended(worker.rank)
+                    assert worker.code is not None
                     if worker.code:
                         code = worker.code if worker.code > 0 else 128 - worker.code
-                        self._fail(f"rank {worker.rank} {worker.outcome()}", code, worker)
+                        self._fail(f"rank {worker.rank} {worker.outcome()}", code)
+                    elif within is not None:
+                        self._fail(f"rank {worker.rank} has ended in the middle of {within}", 1)
             if self._kill_at is None:
                 self._look_for_hanging()
             elif time.monotonic() >= self._kill_at:
@@ -283,26 +292,25 @@ class Job:
                 self._selector.unregister(key.fileobj)
 
     def _obey_signals(self) -> None:
+        """Hand signals on to the workers; at the second they are killed."""
         while self._signals:
             number = self._signals.pop(0)
-            again = self._kill_at is not None
-            self._fail("", 128 + number)
-            self._failure = ""
-            for worker in self.workers:
-                worker.signal(signal.SIGKILL if again else number)
-            if not again:
-                self._kill_at = time.monotonic() + GRACE_AFTER_INTERRUPT
+            if self._kill_at is None:
+                self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
+            else:
+                self._kill_at = time.monotonic()
 
-    def _fail(self, why: str, code: int, worker: Worker | None = None) -> None:
+    def _fail(self, why: str, code: int) -> None:
         """Note the first failure, and ask all workers to end."""
-        if self._kill_at is not None:
-            return
+        if self._kill_at is None:
+            self._stop(signal.SIGTERM, GRACE, why, code)
+
+    def _stop(self, number: int, grace: float, why: str, code: int) -> None:
         self._failure = why
         self._code = code
-        self._kill_at = time.monotonic() + GRACE
-        if worker is not None or not code > 128:
-            for other in self.workers:
-                other.signal(signal.SIGTERM)
+        self._kill_at = time.monotonic() + grace
+        for worker in self.workers:
+            worker.signal(number)
 
     def _look_for_hanging(self) -> None:
         """Fail if workers wait for one that does not come."""
