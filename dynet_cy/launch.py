@@ -61,7 +61,14 @@ def parser() -> argparse.ArgumentParser:
         help="end the job when others have waited so long for a process that does nothing, or ten times as long for "
         "one that computes; 0: never; default 60",
     )
-    made.add_argument("-m", dest="module", metavar="MODULE", help="run a module, as python -m does")
+    made.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="MODULE",
+        help="run a module with the arguments that follow, as python -m does",
+    )
     made.add_argument("command", nargs=argparse.REMAINDER, metavar="ARGS", help="the program and its arguments")
     return made
 
@@ -78,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parse = parser()
     options = parse.parse_args(argv)
     config.set(profiling=0)  # an option of the workers, which follows in sys.argv
-    command = [*(["-m", options.module] if options.module else []), *options.command]
+    command = ["-m", *options.module] if options.module else options.command
     if not command:
         parse.error("which program?")
     return Job(command, options.processes, options.mode, options.timeout).run()

@@ -40,6 +40,7 @@ class Exchange(abc.ABC):
         mode: "sync" or "async".
         backend: "none", "shared" or "mpi".
         launched: whether `dynet_cy.launch` or MPI has started the process.
+        used: whether a trainer has been wrapped.
     """
 
     rank: int = 0
@@ -49,6 +50,7 @@ class Exchange(abc.ABC):
     mode: str = "sync"
     backend: str = "none"
     launched: bool = False
+    used: bool = False
 
     @abc.abstractmethod
     def barrier(self, what: str = "barrier") -> None:

@@ -10,9 +10,21 @@ from typing import Any
 import numpy as np
 
 from dynet_cy.kernels import draws
-from dynet_cy.parallel.exchange import Exchange, LocalExchange
+from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
 
-__all__ = ["average", "barrier", "broadcast", "current", "gather", "launched", "mode", "rank", "size", "use"]
+__all__ = [
+    "average",
+    "barrier",
+    "broadcast",
+    "current",
+    "gather",
+    "launched",
+    "mode",
+    "rank",
+    "share_parameters",
+    "size",
+    "use",
+]
 
 # What the launcher tells its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
 VARIABLE = "DYNET_CY_LAUNCH"
@@ -73,6 +85,24 @@ def size() -> int:
 def mode() -> str:
     """How they train together: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
     return current().mode
+
+
+def share_parameters() -> None:
+    """Let this job train asynchronously: the setting ``shared_parameters`` of DyNet.
+
+    Raises:
+        RuntimeError: the process was not started by the launcher, or trains over MPI.
+        ParallelError: a trainer has been wrapped for synchronous training.
+    """
+    exchange = current()
+    if exchange.backend != "shared":
+        raise RuntimeError(
+            "shared_parameters: processes that share parameters are those of one machine that the launcher starts: "
+            "python -m dynet_cy.launch -n N --mode async PROGRAM.py"
+        )
+    if exchange.mode != "async" and exchange.used:
+        raise ParallelError("shared_parameters: to be set before the first trainer is wrapped")
+    exchange.mode = "async"
 
 
 def launched() -> bool:

@@ -50,7 +50,8 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
     exchange = current()
     if exchange.size == 1:
         return trainer
-    _compare(exchange.gather(_description(trainer, reduction), "wrap"))
+    _compare(exchange.gather({"mode": exchange.mode, **_description(trainer, reduction)}, "wrap"))
+    exchange.used = True
     if exchange.mode == "async" and trainer._settings()["_average"] is not None:
         raise RuntimeError("wrap: moving averages are not for asynchronous training")
     trainer._stepper = exchange.stepper(trainer, reduction)

@@ -50,6 +50,8 @@ class Training:
         self.F = self.m.add_lookup_parameters((12, 9), name="F")
         self.t = self.trainer(self.m)
         self.t.set_clip_threshold(self.clip)
+        if isinstance(self.t, dy.AdamTrainer):
+            self.t.learning_rate = 0.02  # enough for what is compared to differ
         self.prepare()
         self.t = dy.parallel.wrap(self.t, self.reduction)
         rng = np.random.default_rng(3)
@@ -89,6 +91,8 @@ class NoClipping(Training):
 
 
 class Sum(Training):
+    trainer = dy.MomentumSGDTrainer
+    clip = 3
     reduction = "sum"
 
 
@@ -238,4 +242,5 @@ class GeneralExchange(SharedExchange):
 if __name__ == "__main__":
     if "general" in sys.argv:
         use(GeneralExchange(current().board))
+    print(type(Training().t._stepper).__name__)
     np.savez(Path(sys.argv[1]) / f"{dy.parallel.rank()}.npz", **results())
