@@ -45,10 +45,6 @@ def shared_memory() -> set[str]:
     """Names of shared memory of which programs like ours could be the makers."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
     return {name for name in names if "dynet" in name or name.startswith("psm_")}
-        {p.name for p in folder.iterdir() if "dynet" in p.name or p.name.startswith("psm_")}
-        if folder.is_dir()
-        else set()
-    )
 
 
 def launch(

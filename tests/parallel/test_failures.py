@@ -74,12 +74,12 @@ def after_failing(number: int):
     return during
 
 
-@pytest.mark.parametrize(
-    "phase", ["start", "exchange", *(pytest.param(p, marks=pytest.mark.slow) for p in ("batch", "saving"))]
-)
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+def slowly(value) -> object:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("phase", ["start", "exchange", slowly("batch"), slowly("saving")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, slowly(signal.SIGTERM)])
 def test_signals_to_the_launcher(tmp_path, phase, number) -> None:
     """Ctrl-C ends all; and when the launcher is killed itself, its workers end too."""
     result = jobs.launch(tmp_path, "failing.py", phase, "hang", during=after_failing(number))

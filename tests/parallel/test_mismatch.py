@@ -11,7 +11,8 @@ SAID = {
     "classes": "trainer is AdamTrainer on rank 0 and AmsgradTrainer on rank 1",
     "settings": "AdamTrainer's beta_1 is 0.9 on rank 0 and 0.8 on rank 1",
     "order": "parameter /B comes on rank 0 where parameter /A comes on rank 1",
-    "frozen": "parameter /_0 is Parameters of shape (2, 3) on rank 0 and Parameters of shape (2, 3), not updated on rank 1",
+    "frozen": "parameter /_0 is Parameters of shape (2, 3) on rank 0 and Parameters of shape (2, 3), not updated on "
+    "rank 1",
     "reductions": "reduction is sum on rank 0 and mean on rank 1",
     "rates": "AdamTrainer: the learning rate is 0.2 on rank 0 and 0.1 on rank 1",
     "subsets": "AdamTrainer: /_0 is updated on rank 0 and not on rank 1",
