@@ -262,7 +262,7 @@ cdef class SharedStepper(Meeting):
         cdef Py_ssize_t i
         cdef size_t low = 0, high = 0, at = 0, end = 0, whole
         cdef bint squares = u.threshold > 0
-        cdef size_t floats = 0, n_rows = 0, row_floats = 0
+        cdef size_t floats = 0
         self.own.squares = 0
         with nogil:
             self.range_of(u, &low, &high)
@@ -272,8 +272,6 @@ cdef class SharedStepper(Meeting):
                     if self.any[i]:
                         self.unite(u, i)
                         self.reduce_rows(u, i, squares)
-                        n_rows += self.tables[i].n
-                        row_floats += self.tables[i].n * size_of(&u.entries[i].dim)
                 elif self.is_range(u, i):
                     whole = self.own_part(u.entries[i], low, high, &at, &end)
                     if self.any[i]:
@@ -283,8 +281,9 @@ cdef class SharedStepper(Meeting):
                     high -= min(high, whole)
                 self.own.squares += self.partial[i]
         self.sent["dense_bytes"] += floats * sizeof(float)
-        self.sent["rows"] += n_rows
-        self.sent["row_bytes"] += (row_floats + n_rows) * sizeof(float)
+        for i in range(self.n):
+            if u.entries[i].rows and self.any[i]:
+                self.note_rows(u.entries[i], self.tables[i].n, u.entries[i].n_touched)
         self.reduced = True
         return 0
 

@@ -46,6 +46,7 @@ cdef class Meeting(Stepper):
     cdef bint reduced
     cdef readonly dict sent             # what has been exchanged: see `traffic`
 
+    cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1
     cdef int begin(self) except -1
     cdef int swap(self, Update* u) except -1
     cdef int reduce(self, Update* u) except -1

@@ -40,7 +40,7 @@ cdef class Meeting(Stepper):
         self.n = n
         self.mean = mean
         self.active = True
-        self.sent = {"updates": 0, "dense_bytes": 0, "row_bytes": 0, "rows": 0}
+        self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
         self.notice_bytes = (sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64
         self.notices = <Notice**>calloc(self.size, sizeof(Notice*))
         self.any = <uint8_t*>calloc(n + 1, 1)
@@ -167,9 +167,23 @@ cdef class Meeting(Stepper):
         return True
 
     def traffic(self):
-        """What updates have moved between ranks so far: their number, bytes of parameters, bytes of rows of tables,
-        and the number of these rows."""
+        """What updates have moved between ranks so far.
+
+        Returns:
+            The number of updates; bytes of gradients of parameters; rows of tables of which some rank has a gradient,
+            and their bytes with the rows' numbers; bytes of those of this rank; and bytes of the whole of these
+            tables, which would have been exchanged instead.
+        """
         return dict(self.sent)
+
+    cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1:
+        """Count an exchange of rows of a table."""
+        cdef size_t row = (size_of(&p.dim) + 1) * sizeof(float)
+        self.sent["rows"] += union_
+        self.sent["row_bytes"] += union_ * row
+        self.sent["own_row_bytes"] += own * row
+        self.sent["table_bytes"] += p.size * sizeof(float)
+        return 0
 
 
 cdef object floats_at(float* base, size_t n):
@@ -253,8 +267,7 @@ cdef class ExchangeStepper(Meeting):
         rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
         table = floats_at(p.grad, p.size).reshape(p.rows, n)
         union, total = self.exchange.sum_rows(rows, table[rows], p.rows)
-        self.sent["rows"] += len(union)
-        self.sent["row_bytes"] += min(len(union) * (n + 1), p.size) * sizeof(float)
+        self.note_rows(p, len(union), len(rows))
         if u.moves[i]:
             table[union] = total
             for r in union:
