@@ -150,7 +150,7 @@ class Job:
 
     def __init__(self, processes: int, mode: str, what: str, *arguments: Any) -> None:
         options = ["-n", str(processes), "--mode", mode, "--timeout", "0"]
-        threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "DYNET_CY_THREADS")}
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "DYNET_CY_THREADS"), "1")
         words = [str(Path(__file__).resolve()), "--work", what, json.dumps(arguments)]
         self.rounds: list[list[dict[str, Any]]] = []
         self.process = subprocess.Popen(

@@ -104,10 +104,17 @@ class Worker:
         """Whether it has ended. What it leaves running is ended too."""
         if self.code is None:
             # While it is not waited for, no other group can have its number.
-            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                return False
-            self.signal(signal.SIGKILL)
-            self.code = self.process.wait()
+            if hasattr(os, "waitid"):
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return False
+                self.signal(signal.SIGKILL)
+                self.code = self.process.wait()
+            else:
+                code = self.process.poll()
+                if code is None:
+                    return False
+                self.signal(signal.SIGKILL)
+                self.code = code
         return True
 
     def processor_seconds(self) -> float | None:
