@@ -8,6 +8,7 @@ messages of each; further regions are added at the end.
 import mmap
 import os
 import tempfile
+import weakref
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
@@ -69,6 +70,7 @@ cdef class Board:
         self.parent = parent
         self.pid = os.getpid()
         self.passed = 0
+        self.regions = []
         # Where processes share a core, the others need it in order to come.
         self.spin = SPIN if size <= cores() else 0
         if create:
@@ -139,28 +141,47 @@ cdef class Board:
         return [b"".join(parts) for parts in found]
 
     def region(self, size_t size):
-        """A new part of the memory, of zeros, that all processes have mapped; collective.
+        """A part of the memory, of zeros, that all processes have mapped; collective.
 
-        Pages come into being when they are touched, so room for more costs nothing.
+        It is given back some time after the last use of what is returned.  Pages come into being when they are
+        touched, so room for more costs nothing.
         """
         cdef size_t step = max(mmap.ALLOCATIONGRANULARITY, mmap.PAGESIZE)
-        cdef size_t at, rounded = (size + step - 1) // step * step
-        failure = None
-        self.wait(b"making shared memory")
-        at = self.b.top
-        if self.rank == 0:
+        cdef size_t at = self.b.top, rounded = (size + step - 1) // step * step
+        self.free_regions()
+        fits = [r for r in self.regions if r[2] is None and rounded <= r[1] <= 2 * rounded]
+        known = fits[0] if fits else [at, rounded, None]
+        failure = ""
+        if self.rank == 0 and not fits:
             try:
                 os.ftruncate(self.fd, at + rounded)
+                self.b.top = at + rounded
             except OSError as error:
-                failure = error
-        told = self.gather(str(failure or "").encode(), "making shared memory")
-        if told[0]:
-            raise MemoryError(f"no shared memory of {rounded:,} bytes: {told[0].decode()}")
-        if self.rank == 0:
-            self.b.top = at + rounded
-        made = mmap.mmap(self.fd, rounded, offset=at)
+                failure = str(error)
+        failure = self.gather(failure.encode(), "making shared memory")[0].decode()
+        if failure:
+            raise MemoryError(f"no shared memory of {rounded:,} bytes: {failure}")
+        made = mmap.mmap(self.fd, known[1], offset=known[0])
+        known[2] = weakref.ref(made)
+        if not fits:
+            self.regions.append(known)
         self.wait(b"making shared memory")
         return made
+
+    cdef int free_regions(self) except -1:
+        """Give back the memory of regions that no process uses any more; collective."""
+        own = bytes([r[2] is not None and r[2]() is None for r in self.regions])
+        everyone = self.gather(own, "making shared memory")
+        for k, region in enumerate(self.regions):
+            if all(dead[k] for dead in everyone):
+                region[2] = None
+                if self.rank == 0:
+                    with mmap.mmap(self.fd, region[1], offset=region[0]) as memory:
+                        try:
+                            memory.madvise(mmap.MADV_REMOVE)
+                        except (AttributeError, OSError):       # not everywhere
+                            memory[:] = bytes(region[1])
+        return 0
 
     def note_file(self, name):
         """Tell the launcher which temporary file is being written, to be removed should this process die.
