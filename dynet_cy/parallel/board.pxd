@@ -45,7 +45,7 @@ cdef class Board:
     cdef readonly object parent
     cdef object pid
 
-    cdef list regions                   # [place in the file, bytes, weak reference to the mapping, or None for a free one]
+    cdef list regions                   # [place in the file, bytes, weak reference to the mapping; None: free]
 
     cdef int free_regions(self) except -1
     cdef int wait(self, const char* what) except -1

@@ -3,6 +3,7 @@ from typing import Any
 
 from dynet_cy.model.parameters import ParameterCollection
 
+LEAST_DECAY: float
 UPDATE_EPOCH: str
 
 class Stepper:
