@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 TOKEN = "DYNET_CY_TEST_TOKEN"
@@ -94,7 +97,16 @@ def launch(
     until = time.monotonic() + 3
     while processes_with(token) and time.monotonic() < until:
         time.sleep(0.02)
-    assert not processes_with(token), f"processes are left\n{out}\n{err}"
+    left = processes_with(token)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"processes are left\n{out}\n{err}"
     assert not list(temporary.iterdir()), f"files are left\n{out}\n{err}"
     assert not shared_memory() - before
     return Result(launcher.returncode, out, err, seconds)
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """What is in a file of arrays."""
+    with np.load(path) as file:
+        return dict(file)

@@ -15,7 +15,7 @@ def test_all_train_the_same_parameters(tmp_path, way) -> None:
     options = ["--mode", "async"] if way == "mode" else []
     result = jobs.launch(tmp_path, "lockfree.py", tmp_path, way, options=options)
     assert result.code == 0, result.err
-    ranks = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]
+    ranks = [jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)]
     for name in ("SimpleSGDTrainer", "AdamTrainer"):
         np.testing.assert_array_equal(ranks[0][name], ranks[1][name])
         assert np.abs(ranks[0][f"{name} errors"]).mean() < 0.15, name

@@ -21,7 +21,7 @@ def test_same_as_alone(alone, tmp_path, n, exchange) -> None:
     assert result.code == 0, result.err
     expected = "SharedStepper" if exchange == "shared" else "ExchangeStepper"
     assert result.out.count(expected) == n
-    ranks = [np.load(tmp_path / f"{rank}.npz") for rank in range(n)]
+    ranks = [jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(n)]
     for name, numbers in alone.items():
         for other in ranks[1:]:
             np.testing.assert_array_equal(ranks[0][name], other[name], err_msg=f"{name}: ranks differ")
