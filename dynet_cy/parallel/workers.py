@@ -118,12 +118,15 @@ class Worker:
         return True
 
     def processor_seconds(self) -> float | None:
-        """Seconds that it has used of all cores; None where that is not to be found out."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds that it and its children have used of all cores; None where that is not to be found out."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                # From the third on: state, parent, group, session, ...; times, those of ended children too, from the 12th.
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid:
+                    total += sum(map(int, fields[11:15]))
+        return total / os.sysconf("SC_CLK_TCK") if total else None
 
     def show_where(self) -> None:
         """Let it write the tracebacks of its threads and end."""
@@ -330,13 +333,17 @@ class Job:
         if gone:
             self._fail(f"rank {gone[0]} has ended, and others wait for it in {what}", 1)
             return
-        used = {rank: self.workers[rank].processor_seconds() for rank in late}
+        if not self.timeout:
+            return
         now = time.monotonic()
         if self._watched is None or self._watched[0] != (what, late) or now - self._watched[1] > seconds + TICK:
-            self._watched = (what, late), now - seconds, used
-        if not self.timeout or now - self._watched[1] < self.timeout:
+            if seconds > self.timeout / 20:  # shorter waits are not worth a look at all processes
+                self._watched = (what, late), now - seconds, self._used(late)
+            return
+        if now - self._watched[1] < self.timeout:
             return
         hanging = []
+        used = self._used(late)
         for rank in late:
             before, after = self._watched[2].get(rank), used[rank]
             works = before is None or after is None or after - before > WORKING * (now - self._watched[1])
@@ -352,6 +359,9 @@ class Job:
         while time.monotonic() < until and not all(self.workers[rank].ended() for rank in hanging):
             self._pass_on(TICK)
         self._fail(f"rank {names} hangs: others have waited {seconds:.0f} s for it in {what}", 1)
+
+    def _used(self, ranks: list[int]) -> dict[int, float | None]:
+        return {rank: self.workers[rank].processor_seconds() for rank in ranks}
 
     # ---- ending ----
 

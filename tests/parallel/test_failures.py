@@ -62,6 +62,21 @@ def test_a_worker_that_computes_for_ever(tmp_path) -> None:
     assert "rank 1 hangs: others have waited 3 s" in result.err
 
 
+@pytest.mark.slow
+def test_a_worker_whose_child_computes(tmp_path) -> None:
+    """It is at work: a program that evaluates, say."""
+    program = tmp_path / "evaluating.py"
+    program.write_text(
+        "import subprocess, sys, dynet_cy as dy\n"
+        "if dy.parallel.rank():\n"
+        "    code = 'import time\\nend = time.time() + 3\\nwhile time.time() < end: pass'\n"
+        "    subprocess.run([sys.executable, '-c', code], check=True)\n"
+        "dy.parallel.barrier()\n"
+    )
+    result = jobs.launch(tmp_path, program, options=["--timeout", "1"])
+    assert result.code == 0, result.err
+
+
 def after_failing(number: int):
     """Sends a signal to the launcher when rank 1 has come to where it fails."""
 
