@@ -122,7 +122,7 @@ class Worker:
         total = 0
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):  # it has just ended
-                # From the third on: state, parent, group, session, ...; times, those of ended children too, from the 12th.
+                # state, parent, group, session, ...; from the 12th on times, those of ended children too
                 fields = stat.read_text().rpartition(")")[2].split()
                 if int(fields[3]) == self.process.pid:
                     total += sum(map(int, fields[11:15]))
