@@ -395,6 +395,8 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
             add_collected_of(waiting, uses[n_complete].p)
             watcher().complete(uses[n_complete].p)
             n_complete += 1
+        if watcher().goes_on != NULL:
+            watcher().goes_on()
     arena_rewind(&g.scratch, before)
     begun = now() if profiling else 0
     add_collected(waiting)

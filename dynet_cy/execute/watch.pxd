@@ -12,6 +12,8 @@ cdef struct Watcher:
     void (*begins)(Param* const* coming, uint32_t n) noexcept nogil
     # It adds nothing more to this one.
     void (*complete)(Param* p) noexcept nogil
+    # One batch more is through: time to look after what is under way.
+    void (*goes_on)() noexcept nogil
 
 cdef Watcher* watcher() noexcept nogil
 

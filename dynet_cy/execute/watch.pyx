@@ -16,6 +16,7 @@ from dynet_cy.memory.storage cimport Param
 cdef Watcher the_watcher
 the_watcher.begins = NULL
 the_watcher.complete = NULL
+the_watcher.goes_on = NULL
 
 
 cdef Watcher* watcher() noexcept nogil:
