@@ -15,6 +15,7 @@ import importlib
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
+from dynet_cy.parallel.hosts import HostExchange, share
 
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
@@ -37,6 +39,7 @@ HOST = "DYNET_CY_HOST"
 ASKING = 2e-4  # seconds for which a wait keeps asking
 LONGEST_SLEEP = 1e-3
 FORWARDING = 0.3  # seconds in which MPI's launcher can pass on what has been written, before it ends all ranks
+LOOKING = 0.25  # seconds between two looks at who waits
 GRACE = 2.0  # seconds after which rank 0 is told what a rank waits for
 
 Rows = NDArray[np.uint32]
@@ -75,11 +78,10 @@ def connect(words: dict[str, str]) -> Exchange:
     if local.size == 1:
         inside: Exchange = LocalExchange()
     else:
-        from dynet_cy.parallel.hosts import share
-
         inside = share(local, mode)
     if world.size == 1:
         return _Alone()
+    watch.look_after(inside, local.rank)
     return MPIExchange(mpi, world, inside, local.rank, watch)
 
 
@@ -114,6 +116,7 @@ class MPIExchange(Exchange):
         self.leaders = world.Split(0 if local_rank == 0 else mpi.UNDEFINED, world.rank)
         self.hosts: int = world.bcast(self.leaders.size if self.rank == 0 else None)
         self.watch = watch
+        self.flow = world.Dup()  # for what runs beside everything else
 
     def wait(self, requests: Sequence[Any], what: str) -> None:
         """Wait until all is done, asleep when it takes long."""
@@ -121,13 +124,16 @@ class MPIExchange(Exchange):
 
     def barrier(self, what: str = "barrier") -> None:
         """See `Exchange`."""
-        self.wait([self.world.Ibarrier()], what)
+        if self.hosts == 1:
+            self.inside.barrier(what)
+        else:
+            self.wait([self.world.Ibarrier()], what)
 
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
         """See `Exchange`."""
-        return self._gather_bytes(self.world, data, what)
-
-    def _gather_bytes(self, comm: Any, data: bytes, what: str) -> list[bytes]:
+        if self.hosts == 1:
+            return self.inside.gather_bytes(data, what)
+        comm = self.world
         lengths = np.empty(comm.size, np.int64)
         self.wait([comm.Iallgather(np.array([len(data)], np.int64), lengths)], what)
         whole = bytearray(int(lengths.sum()))
@@ -137,18 +143,23 @@ class MPIExchange(Exchange):
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
         """See `Exchange`."""
-        self.wait([self.world.Ibcast(floats, root)], "broadcast")
+        if self.hosts == 1:
+            self.inside.broadcast_floats(floats, root)
+        else:
+            self.wait([self.world.Ibcast(floats, root)], "broadcast")
 
     def sum_floats(self, floats: Floats) -> None:
         """See `Exchange`."""
-        if self.local_size > 1:
-            self.inside.sum_floats(floats)
-        if self.hosts == 1:
-            return
-        if self.local_rank == 0:
-            self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, floats)], "sum of gradients")
-        if self.local_size > 1:
-            self.inside.broadcast_floats(floats)
+        what = "sum of gradients"
+        if isinstance(self.inside, HostExchange):
+            shared = self.inside.sum_in_place(floats)
+            if self.hosts > 1:
+                if self.local_rank == 0:
+                    self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, shared)], what)
+                self.inside.barrier(what)
+            floats[:] = shared
+        else:
+            self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, floats)], what)
 
     def sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:
         """See `Exchange`."""
@@ -201,6 +212,20 @@ class MPIExchange(Exchange):
         """See `Exchange`."""
         self.inside.close()
 
+    # ---- for overlap -------------------------------------------------------------
+
+    def start_sum(self, send: Floats, receive: Floats) -> Any:
+        """Begin to sum over all ranks; `wait` for what is returned."""
+        return self.flow.Iallreduce(send, receive)
+
+    def start_any(self, flag: Floats) -> Any:
+        """Begin to sum one number in place."""
+        return self.flow.Iallreduce(self.mpi.IN_PLACE, flag)
+
+    def progress(self, requests: Sequence[Any]) -> None:
+        """Let MPI move data: it does so when it is called."""
+        self.mpi.Request.Testall(requests)
+
 
 def sum_of_rows(rows: Rows, values: Floats) -> tuple[Rows, Floats]:
     """Add up rows of equal number, in the order in which they come.
@@ -222,6 +247,9 @@ class _Watch:
     A rank that raises, or exits with an error, aborts the job by `MPI_Abort`; MPI itself ends the job when a rank is
     killed. A rank that ends without an error tells rank 0, and one that has waited for a while tells rank 0 what it
     waits for. When rank 0 hears that one has ended that others wait for, it aborts the job.
+
+    A thread of the first rank of each host looks after those that wait in its shared memory, and that of rank 0 reads
+    what the others tell.
     """
 
     ENDED, WAITS = 1, 2
@@ -233,81 +261,96 @@ class _Watch:
         self.size: int = world.size
         self.sent: list[Any] = []
         self.ended: set[int] = set()
-        self.waiting: dict[int, str] = {}
-        self.told = False  # rank 0: that this rank waits
+        self.waiting: dict[int, str] = {}  # rank 0: what ranks wait for
+        self.board: Any = None
+        self.over = threading.Event()
         self.hook = sys.excepthook
         sys.excepthook = self.raised
         atexit.register(self.ends)
 
+    def look_after(self, inside: Exchange, local_rank: int) -> None:
+        """Begin to look after those that wait, in a thread."""
+        self.board = getattr(inside, "board", None)
+        if local_rank == 0 and self.size > 1 and self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE:
+            threading.Thread(target=self.look, daemon=True, name="dynet_cy.parallel.mpi").start()
+
+    def look(self) -> None:
+        told = False
+        while not self.over.wait(LOOKING):
+            long = self.board.waiting() if self.board is not None else None
+            waits = long is not None and long[0] > GRACE
+            if waits != told:
+                self.tell(self.WAITS, long[1] if waits else "")
+                told = waits
+            if self.rank == 0:
+                self.listen()
+                stuck = sorted(self.waiting.keys() - self.ended)
+                if self.ended and stuck:
+                    self.give_up(stuck[0])
+
     def wait(self, requests: Sequence[Any], what: str) -> None:
+        """Wait until all is done, asleep when it takes long."""
         test = self.mpi.Request.Testall
         begun = time.perf_counter()
         pause = 2e-5
+        told = False
         while not test(requests):
             elapsed = time.perf_counter() - begun
             if elapsed < ASKING:
                 os.sched_yield()
                 continue
-            if elapsed > GRACE and not self.told:
+            if elapsed > GRACE and not told:
                 self.tell(self.WAITS, what)
-                self.told = True
-            if self.rank == 0:
-                self.listen()
-                if self.ended:
-                    self.give_up(f"rank 0 waits in {what!r}")
+                told = True
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP)
-        if self.told:
+        if told:
             self.tell(self.WAITS, "")
-            self.told = False
 
     def tell(self, tag: int, what: str) -> None:
         """Send rank 0 a note, without waiting for it to be read."""
         if self.rank:
             self.sent.append(self.control.isend(what, 0, tag))
+        else:
+            self.note(0, tag, what)
+
+    def note(self, rank: int, tag: int, what: str) -> None:
+        if tag == self.ENDED:
+            self.ended.add(rank)
+        elif what:
+            self.waiting[rank] = what
+        else:
+            self.waiting.pop(rank, None)
 
     def listen(self) -> None:
         """Rank 0: read the notes that have come."""
-        status = self.mpi.Status()
-        while self.control.iprobe(tag=self.mpi.ANY_TAG, status=status):
-            what = self.control.recv(source=status.source, tag=status.tag)
-            if status.tag == self.ENDED:
-                self.ended.add(status.source)
-            elif what:
-                self.waiting[status.source] = what
-            else:
-                self.waiting.pop(status.source, None)
+        while True:
+            message = self.control.improbe(tag=self.mpi.ANY_TAG, status=(status := self.mpi.Status()))
+            if message is None:
+                return
+            self.note(status.source, status.tag, message.recv())
 
-    def give_up(self, who: str) -> NoReturn:
+    def give_up(self, stuck: int) -> NoReturn:
         ended = ", ".join(map(str, sorted(self.ended)))
-        self.abort(f"{who}, but rank {ended} has ended without taking part in it")
+        what = self.waiting[stuck]
+        self.abort(f"rank {stuck} waits in {what!r}, but rank {ended} has ended without taking part in it")
 
     def ends(self) -> None:
         """The program of this rank has ended."""
         if self.mpi.Is_finalized():
             return
         self.tell(self.ENDED, "")
-        if self.rank == 0:
-            pause = 2e-5
-            while True:
-                self.listen()
-                stuck = sorted(self.waiting.keys() - self.ended)
-                if stuck:
-                    self.ended.add(0)
-                    self.give_up(f"rank {stuck[0]} waits in {self.waiting[stuck[0]]!r}")
-                if len(self.ended) == self.size - 1:
-                    break
-                time.sleep(pause)
-                pause = min(2 * pause, 0.05)
-        # The others must not reach MPI_Finalize, which does not sleep, long before the last rank is through.
+        # Nobody may reach MPI_Finalize, where MPI waits without sleeping, long before the last rank is through.
         done = self.control.Ibarrier()
         while not done.Test():
             time.sleep(LONGEST_SLEEP)
+        self.over.set()
 
     def raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """What Python calls for an exception that nobody has caught."""
         text = "".join(traceback.format_exception(kind, error, trace))
-        self.abort(f"rank {self.rank} on {socket.gethostname()} has failed\n{text}", 130 if kind is KeyboardInterrupt else 1)
+        where = f"rank {self.rank} on {socket.gethostname()} has failed"
+        self.abort(f"{where}\n{text}", 130 if kind is KeyboardInterrupt else 1)
 
     def abort(self, message: str, code: int = 1) -> NoReturn:
         """Write the message to stderr in one piece, and end all ranks."""
