@@ -15,10 +15,12 @@ What workers are told stands in the variable ``DYNET_CY_LAUNCH``, as words ``nam
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
 from dynet_cy import config
+from dynet_cy.parallel import mpirun
 from dynet_cy.parallel.board import cores
 from dynet_cy.parallel.workers import Job
 
@@ -46,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         description="Start several processes of a program that train together.",
         usage="%(prog)s [-n N] [options] (PROGRAM.py | -m MODULE) [ARGS ...]",
     )
-    made.add_argument("-n", "--processes", type=_processes, default=cores(), help="default: as many as there are cores")
+    made.add_argument("-n", "--processes", type=_processes, help="default: as many as there are cores")
     made.add_argument(
         "--mode",
         choices=("sync", "async"),
@@ -60,6 +62,18 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="end the job when others have waited so long for a process that does nothing, or ten times as long for "
         "one that computes; 0: never; default 60",
+    )
+    made.add_argument(
+        "--backend",
+        choices=("shared", "mpi"),
+        default="shared",
+        help="shared (default): processes of this machine; mpi: of any hosts, started by MPI's own launcher",
+    )
+    made.add_argument(
+        "--mpi",
+        metavar="COMMAND",
+        help="with --backend mpi: MPI's launcher and its options, such as 'mpiexec --hostfile hosts' or 'srun'; "
+        "default mpiexec. Without -n it decides how many processes there are",
     )
     made.add_argument(
         "-m",
@@ -88,7 +102,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = ["-m", *options.module] if options.module else options.command
     if not command:
         parse.error("which program?")
-    return Job(command, options.processes, options.mode, options.timeout).run()
+    if options.backend == "mpi":
+        try:
+            words = mpirun.command(command, options.processes, options.mode, options.timeout, options.mpi)
+        except FileNotFoundError as error:
+            parse.error(str(error))
+        sys.stdout.flush()
+        os.execvp(words[0], words)
+    if options.mpi is not None:
+        parse.error("--mpi is for --backend mpi")
+    return Job(command, options.processes or cores(), options.mode, options.timeout).run()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
 from dynet_cy.parallel.hosts import HostExchange, share
+from dynet_cy.parallel.overlap import overlap_stepper
 
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
@@ -211,6 +212,12 @@ class MPIExchange(Exchange):
     def close(self) -> None:
         """See `Exchange`."""
         self.inside.close()
+
+    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
+        """See `Exchange`."""
+        if self.hosts == 1:
+            return self.inside.stepper(trainer, reduction)
+        return overlap_stepper(self, trainer, reduction)
 
     # ---- for overlap -------------------------------------------------------------
 

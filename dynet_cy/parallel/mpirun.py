@@ -1,15 +1,8 @@
-"""How MPI starts processes: whether it has started this one, and the command that lets it start some.
-
-    python -m dynet_cy.parallel.mpirun --mode sync train.py ARGS
-
-is what `dynet_cy.launch --backend mpi` lets MPI start: it tells the program what the launcher was told, then runs it.
-"""
+"""How MPI starts processes: whether it has started this one, and the command that lets it start some."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -69,13 +62,20 @@ def prefix_of(launcher: str) -> list[str]:
     return []
 
 
-def command(program: Sequence[str], n: int | None, mode: str = "sync", launcher: str | None = None) -> list[str]:
+def command(
+    program: Sequence[str],
+    n: int | None = None,
+    mode: str = "sync",
+    timeout: float = 60.0,
+    launcher: str | None = None,
+) -> list[str]:
     """The command that lets MPI run a Python program.
 
     Args:
-        program: name of the script and its arguments; or "-m", name of a module, and arguments.
+        program: arguments for Python: the program, or "-m" and a module, and its arguments.
         n: how many processes; None: as many as the launcher sees fit, such as one for each task that Slurm gives.
         mode: "sync" or "async".
+        timeout: seconds that others may wait for a process that does nothing; 0: forever.
         launcher: MPI's launcher with options of its own, as one would type them, such as "mpiexec --hostfile hosts"
             or "srun --mpi=pmix"; by default `mpiexec`.
 
@@ -84,36 +84,9 @@ def command(program: Sequence[str], n: int | None, mode: str = "sync", launcher:
     """
     words = launcher_of(launcher)
     count = [] if n is None else ["-n", str(n)]
-    worker = [sys.executable, "-m", "dynet_cy.parallel.mpirun", "--mode", mode, *program]
-    return [*words, *prefix_of(words[0]), *count, *worker]
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run a program as one of those that MPI has started."""
-    from dynet_cy.parallel.runtime import VARIABLE, current
-
-    parser = argparse.ArgumentParser(prog="dynet_cy.parallel.mpirun")
-    parser.add_argument("--mode", choices=["sync", "async"], default="sync")
-    parser.add_argument("-m", dest="module", action="store_true")
-    parser.add_argument("program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    args = parser.parse_args(argv)
-    os.environ[VARIABLE] = f"pid={os.getpid()} backend=mpi mode={args.mode}"
-    sys.argv = [args.program, *args.arguments]
-    try:
-        if args.module:
-            sys.path[0] = os.getcwd()
-            runpy.run_module(args.program, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = str(Path(args.program).resolve().parent)
-            runpy.run_path(args.program, run_name="__main__")
-    except SystemExit as exit:
-        if exit.code not in (None, 0):
-            said = "" if isinstance(exit.code, int) else f": {exit.code}"
-            code = exit.code if isinstance(exit.code, int) else 1
-            current().abort(f"rank {current().rank} has exited with code {code}{said}", code)
-        raise
-
-
-if __name__ == "__main__":
-    main()
+    told = f"backend=mpi mode={mode} timeout={timeout:g}"
+    # Sets of strings have the same order in all processes, so that vocabularies are equal.
+    hash_seed = os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("start_mpi.py")), told, hash_seed]
+    return [*words, *prefix_of(words[0]), *count, *start, sys.executable, *flags, *program]

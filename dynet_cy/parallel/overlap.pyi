@@ -1,7 +1,10 @@
-from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from dynet_cy.model import ParameterCollection
+from dynet_cy.parallel.steps import ExchangeStepper
+from dynet_cy.train.trainers import Trainer
+
+DEFAULT_BUCKET: int
 
 class Overlap:
     early: bool
@@ -11,4 +14,9 @@ class Overlap:
         self, collection: ParameterCollection, exchange: Any, bucket_bytes: int = ...
     ) -> None: ...
     def close(self) -> None: ...
-    def finish(self) -> None: ...
+    def make_sums(self) -> None: ...
+
+@final
+class OverlapStepper(ExchangeStepper): ...
+
+def overlap_stepper(exchange: Any, trainer: Trainer, reduction: str, bucket_bytes: int = ...) -> OverlapStepper: ...

@@ -2,8 +2,8 @@
 
 All ranks start the sums in one order, as MPI asks for: parameters are put into buckets, in the order in which they were
 complete in the first backward of rank 0, and a bucket is sent when all in it and all buckets before it are complete. A
-parameter that the graph of a rank does not use is complete from the beginning. What is left is sent by `finish`, which
-the update calls, and with it whatever has changed after the sending: by a second backward, or by a program that scales
+parameter that the graph of a rank does not use is complete from the beginning. What is left is sent by the update, and
+with it whatever has changed after the sending: by a second backward, or by a program that scales
 gradients. So the result never depends on what was sent early.
 
 MPI moves data when it is called, not by itself: it is called after every few batches of backward.
@@ -16,7 +16,8 @@ import weakref
 
 import numpy as np
 
-from libc.stdint cimport uint8_t, uint32_t
+cimport cython
+from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memcpy
 
 from dynet_cy.execute.profile cimport now
@@ -24,6 +25,10 @@ from dynet_cy.execute.watch cimport watcher
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.parallel.steps cimport ExchangeStepper
+from dynet_cy.train.trainers cimport Update
+
+from dynet_cy.parallel.steps import adopt
 
 # Smaller messages cost more in latency than they gain by leaving earlier.
 DEFAULT_BUCKET = 1 << 18
@@ -55,7 +60,7 @@ cdef class Overlap:
 
     cdef object __weakref__
     cdef object exchange, error
-    cdef list stored, requests, ends, completed
+    cdef list stored, offsets, requests, ends, completed
     cdef size_t bucket_bytes, size
     cdef Py_ssize_t n_sent
     cdef object send, receive
@@ -102,10 +107,12 @@ cdef class Overlap:
         cdef size_t begun = 0
         self.stored = stored
         self.places = {}
+        self.offsets = []
         self.ends = []
         self.size = 0
         for place, x in enumerate(stored):
             self.places[x.p.number] = place
+            self.offsets.append(self.size)
             self.size += x.p.size
             if (self.size - begun) * sizeof(float) >= self.bucket_bytes or place == len(stored) - 1:
                 self.ends.append((place + 1, self.size))
@@ -152,8 +159,8 @@ cdef class Overlap:
             self.n_sent += 1
             self.started_early += early
 
-    def finish(self):
-        """Make the gradients on all ranks their sums over all ranks."""
+    cdef finish(self):
+        """Have the sums over all ranks in `received`, until `begin`."""
         global n_open
         cdef _Stored x
         cdef size_t at = 0
@@ -176,18 +183,30 @@ cdef class Overlap:
         flag = self.exchange.start_any(changed)
         self.exchange.wait([*self.requests, flag], "sum of gradients")
         n_open -= len(self.requests)
+        self.requests = []
         if changed[0]:
             self.add_changes()
-        at = 0
-        for x in self.stored:
-            memcpy(x.p.grad, self.received + at, x.p.size * sizeof(float))
-            note_gradient(x.p)
-            at += x.p.size
+
+    cdef next(self):
+        """The sums have been used."""
         completed = self.completed
         self.begin()
         if not self.ordered:
             self.ordered = True
             self.reorder(completed)
+
+    cdef float* sums_of(self, Param* p) except NULL:
+        """Where the sums of a parameter are, between `finish` and `next`."""
+        return self.received + <size_t>self.offsets[self.places[p.number]]
+
+    def make_sums(self):
+        """Make the gradients on all ranks their sums over all ranks."""
+        cdef _Stored x
+        self.finish()
+        for x in self.stored:
+            memcpy(x.p.grad, self.sums_of(x.p), x.p.size * sizeof(float))
+            note_gradient(x.p)
+        self.next()
 
     cdef add_changes(self):
         """Add what gradients have become since they were sent."""
@@ -211,6 +230,51 @@ cdef class Overlap:
         last = [by_number[number] for number in dict.fromkeys(numbers)]
         unused = [by_number[number] for number in by_number.keys() - set(numbers)]
         self.arrange(sorted(unused, key=lambda x: x.name()) + last)
+
+
+@cython.final
+cdef class OverlapStepper(ExchangeStepper):
+    """Updates over an exchange that can sum gradients beside backward.  See `overlap_stepper`."""
+
+    cdef Overlap overlap
+
+    cdef int reduce(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Param* p
+        cdef float* sums
+        self.frozen_squares = 0
+        self.overlap.finish()
+        self.sent["dense_bytes"] += self.overlap.size * sizeof(float)
+        for i in range(self.n):
+            p = u.entries[i]
+            if not self.any[i]:
+                pass
+            elif p.rows:
+                self.reduce_table(u, i)
+            elif u.moves[i]:
+                memcpy(p.grad, self.overlap.sums_of(p), p.size * sizeof(float))
+                p.has_gradient = 1
+            else:
+                self.frozen_squares += K.sumsq(p.size, self.overlap.sums_of(p))
+        self.overlap.next()
+        self.reduced = True
+        return 0
+
+
+def overlap_stepper(exchange, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
+    """Updates of a trainer whose gradients are summed while backward runs.  Collective: all parameters and its state
+    become those of rank 0.
+
+    Args:
+        exchange: see `Overlap`.
+        trainer: what is updated.
+        reduction: "mean" or "sum".
+        bucket_bytes: see `Overlap`.
+    """
+    adopt(exchange, trainer)
+    stepper = OverlapStepper(exchange, len(trainer.collection._below()), reduction == "mean")
+    (<OverlapStepper>stepper).overlap = Overlap(trainer.collection, exchange, bucket_bytes)
+    return stepper
 
 
 cdef void begins(Param* const* coming, uint32_t n) noexcept nogil:

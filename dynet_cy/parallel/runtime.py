@@ -11,6 +11,7 @@ import numpy as np
 
 from dynet_cy.kernels import draws
 from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
+from dynet_cy.parallel.mpirun import started_by_mpi
 
 __all__ = [
     "average",
@@ -48,7 +49,7 @@ def current() -> Exchange:
     """The exchange of this process."""
     global _exchange
     if _exchange is None:
-        words = told()
+        words = told() or ({"backend": "mpi"} if started_by_mpi() else {})
         if words:
             module, _, function = BACKENDS[words["backend"]].partition(":")
             _exchange = getattr(importlib.import_module(module), function)(words)

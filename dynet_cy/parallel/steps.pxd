@@ -51,3 +51,12 @@ cdef class Meeting(Stepper):
     cdef int swap(self, Update* u) except -1
     cdef int reduce(self, Update* u) except -1
     cdef int agree(self, object trainer, list stored, Update* u) except -1
+
+
+cdef class ExchangeStepper(Meeting):
+    cdef list told
+    cdef bytearray memory
+    cdef double frozen_squares
+
+    cdef int reduce_table(self, Update* u, Py_ssize_t i) except -1
+    cdef int reduce_range(self, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1

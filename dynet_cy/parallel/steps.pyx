@@ -7,13 +7,12 @@ gradients are added up, and all make the same update.
 
 import numpy as np
 
-cimport cython
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.memory.storage cimport Param, Storage, touch
+from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.train.trainers cimport Stepper, Update, squared_norm
 
@@ -190,7 +189,6 @@ cdef object floats_at(float* base, size_t n):
     return np.asarray(<float[:n]>base)
 
 
-@cython.final
 cdef class ExchangeStepper(Meeting):
     """Updates over any exchange: gradients are added up, then each rank makes the whole update.
 
@@ -199,10 +197,6 @@ cdef class ExchangeStepper(Meeting):
         trainer: whose updates.
         reduction: "mean" or "sum".
     """
-
-    cdef list told
-    cdef bytearray memory
-    cdef double frozen_squares
 
     def __cinit__(self, exchange, n, mean, *args):
         self.memory = bytearray(self.notice_bytes)
@@ -293,6 +287,19 @@ cdef class ExchangeStepper(Meeting):
         return Stepper.apply(self, storage, u)
 
 
+def adopt(exchange, trainer):
+    """Make parameters and state of the rule those of rank 0.  Collective."""
+    cdef Storage storage = trainer.collection.storage
+    cdef _Stored x
+    for x in trainer.collection._below():
+        settle(x.p)
+        exchange.broadcast_floats(floats_at(x.p.value, x.p.size))
+        for plane in trainer._states[:trainer._n_states]:
+            exchange.broadcast_floats(floats_at((<Plane>plane).base() + x.p.offset, x.p.size))
+    storage.changed()
+
+
 def exchange_stepper(exchange, trainer, reduction):
-    """Updates of a trainer over any exchange."""
+    """Updates of a trainer over any exchange.  Collective: all parameters and its state become those of rank 0."""
+    adopt(exchange, trainer)
     return ExchangeStepper(exchange, len(trainer.collection._below()), reduction == "mean")

@@ -110,7 +110,7 @@ def backward(network: Network, exchange: Exchange, seed: int = 0) -> None:
 
 
 def check_sums(network: Network, overlap: Overlap, before: dict[str, np.ndarray]) -> None:
-    overlap.finish()
+    overlap.make_sums()
     for name, gradient in network.gradients().items():
         np.testing.assert_allclose(gradient, RANKS * before[name], rtol=1e-5, atol=1e-5)
 
@@ -160,7 +160,7 @@ def test_changes_after_sending(network: Network, exchange: Exchange, overlap: Ov
 
 
 def test_no_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
-    overlap.finish()
+    overlap.make_sums()
     assert all(not gradient.any() for gradient in network.gradients().values())
 
 
@@ -175,7 +175,7 @@ def test_another_model(network: Network, exchange: Exchange, overlap: Overlap) -
 def test_progress_is_made_in_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
     for _ in range(20):
         backward(network, exchange)
-        overlap.finish()
+        overlap.make_sums()
         network.forget()
     assert exchange.polls > 0
 
@@ -184,7 +184,7 @@ def test_an_error_in_backward_is_raised_by_the_update(network: Network, exchange
     exchange.fails = True
     backward(network, exchange)
     with pytest.raises(OSError, match="the network is gone"):
-        overlap.finish()
+        overlap.make_sums()
 
 
 def test_after_closing_nothing_is_sent(network: Network, exchange: Exchange) -> None:
