@@ -11,6 +11,8 @@ process that ends early, or that raises, ends the job: see `_Watch`.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import faulthandler
 import importlib
 import os
 import socket
@@ -37,11 +39,18 @@ __all__ = ["MPIExchange", "connect", "sum_of_rows"]
 HOST = "DYNET_CY_HOST"
 """Variable with a name for this host: processes with the same name share memory. By default MPI tells."""
 
+TIMEOUT = "DYNET_CY_TIMEOUT"
+"""Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 0: forever.
+By default 60."""
+
 ASKING = 2e-4  # seconds for which a wait keeps asking
 LONGEST_SLEEP = 1e-3
 FORWARDING = 0.3  # seconds in which MPI's launcher can pass on what has been written, before it ends all ranks
 LOOKING = 0.25  # seconds between two looks at who waits
 GRACE = 2.0  # seconds after which rank 0 is told what a rank waits for
+BEAT = 5.0  # most seconds between two looks at whether a rank is at work:
+WORKING = 0.05  # it is if it uses more than this share of a core, and then others wait longer for it:
+PATIENCE = 10  # so many times
 
 Rows = NDArray[np.uint32]
 
@@ -63,7 +72,7 @@ def connect(words: dict[str, str]) -> Exchange:
             f"pip install 'dynet_cy[mpi]' ({error})"
         ) from error
     world = mpi.COMM_WORLD.Dup()
-    watch = _Watch(mpi, world)
+    watch = _Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
     name = os.environ.get(HOST)
     names = world.allgather(name)
     if any(names):
@@ -82,7 +91,7 @@ def connect(words: dict[str, str]) -> Exchange:
         inside = share(local, mode)
     if world.size == 1:
         return _Alone()
-    watch.look_after(inside, local.rank)
+    watch.look_after(inside, local.allgather(world.rank))
     return MPIExchange(mpi, world, inside, local.rank, watch)
 
 
@@ -118,6 +127,8 @@ class MPIExchange(Exchange):
         self.hosts: int = world.bcast(self.leaders.size if self.rank == 0 else None)
         self.watch = watch
         self.flow = world.Dup()  # for what runs beside everything else
+        world.Barrier()
+        forget_names()
 
     def wait(self, requests: Sequence[Any], what: str) -> None:
         """Wait until all is done, asleep when it takes long."""
@@ -248,52 +259,78 @@ def sum_of_rows(rows: Rows, values: Floats) -> tuple[Rows, Floats]:
     return ascending[first], np.add.reduceat(values[order], first, axis=0)
 
 
+def forget_names() -> None:
+    """Remove the names of shared memory that MPICH has made and this host's processes have all mapped.
+
+    MPICH leaves it behind when a job is aborted or killed; without a name it goes with the last process.
+    """
+    with contextlib.suppress(OSError):
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            names = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line}
+        for name in names:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
 class _Watch:
-    """Sees to it that no rank waits for ever for one that has ended or failed.
+    """Sees to it that no rank waits for ever for one that has ended, failed or hangs.
 
-    A rank that raises, or exits with an error, aborts the job by `MPI_Abort`; MPI itself ends the job when a rank is
-    killed. A rank that ends without an error tells rank 0, and one that has waited for a while tells rank 0 what it
-    waits for. When rank 0 hears that one has ended that others wait for, it aborts the job.
-
-    A thread of the first rank of each host looks after those that wait in its shared memory, and that of rank 0 reads
-    what the others tell.
+    A rank that raises aborts the job by `MPI_Abort`; MPI itself ends the job when a rank is killed. For the rest each
+    rank has a thread that tells rank 0 what is amiss: that its program has ended, what it has been waiting for for a
+    while, that it is at work. When rank 0 finds that others wait for one that has ended, or that does nothing, it
+    aborts the job. The thread needs an MPI that several threads may call.
     """
 
-    ENDED, WAITS = 1, 2
+    ENDED, WAITS, WORKS, SHOW = range(4)
 
-    def __init__(self, mpi: Any, world: Any) -> None:
+    def __init__(self, mpi: Any, world: Any, timeout: float) -> None:
         self.mpi = mpi
         self.control = world.Dup()
         self.rank: int = world.rank
         self.size: int = world.size
+        self.timeout = timeout
         self.sent: list[Any] = []
         self.ended: set[int] = set()
-        self.waiting: dict[int, str] = {}  # rank 0: what ranks wait for
-        self.board: Any = None
+        self.waiting: dict[int, tuple[str, float]] = {}  # rank 0: what ranks wait for, and since when
+        self.worked: dict[int, float] = {}  # rank 0: when ranks have last been at work
         self.over = threading.Event()
-        self.hook = sys.excepthook
         sys.excepthook = self.raised
         atexit.register(self.ends)
 
-    def look_after(self, inside: Exchange, local_rank: int) -> None:
-        """Begin to look after those that wait, in a thread."""
-        self.board = getattr(inside, "board", None)
-        if local_rank == 0 and self.size > 1 and self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE:
-            threading.Thread(target=self.look, daemon=True, name="dynet_cy.parallel.mpi").start()
+    def look_after(self, inside: Exchange, members: list[int]) -> None:
+        """Begin to look after this rank, and the first of a host after those that wait in its shared memory.
 
-    def look(self) -> None:
-        told = False
+        Args:
+            inside: the exchange of the host.
+            members: the ranks of the host.
+        """
+        board = getattr(inside, "board", None) if members[0] == self.rank else None
+        if self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE:
+            name = "dynet_cy.parallel.mpi"
+            threading.Thread(target=self.look, args=(board, members), daemon=True, name=name).start()
+
+    def look(self, board: Any, members: list[int]) -> None:
+        told: dict[int, str] = {}
+        beat, used = time.monotonic(), time.process_time()
+        pause = min(BEAT, self.timeout / 8) if self.timeout else BEAT
         while not self.over.wait(LOOKING):
-            long = self.board.waiting() if self.board is not None else None
-            waits = long is not None and long[0] > GRACE
-            if waits != told:
-                self.tell(self.WAITS, long[1] if waits else "")
+            now = time.monotonic()
+            if now - beat > pause:
+                if time.process_time() - used > WORKING * (now - beat):
+                    self.tell(self.WORKS, None)
+                beat, used = now, time.process_time()
+            if board is not None:
+                long = board.waiting()
+                waits: dict[int, str] = {}
+                if long is not None and long[0] > GRACE:
+                    waits = {rank: long[1] for i, rank in enumerate(members) if i not in long[2]}
+                changed = {rank: waits.get(rank, "") for rank in members if waits.get(rank) != told.get(rank)}
+                if changed:
+                    self.tell(self.WAITS, changed)
                 told = waits
+            self.listen()
             if self.rank == 0:
-                self.listen()
-                stuck = sorted(self.waiting.keys() - self.ended)
-                if self.ended and stuck:
-                    self.give_up(stuck[0])
+                self.judge()
 
     def wait(self, requests: Sequence[Any], what: str) -> None:
         """Wait until all is done, asleep when it takes long."""
@@ -307,46 +344,73 @@ class _Watch:
                 os.sched_yield()
                 continue
             if elapsed > GRACE and not told:
-                self.tell(self.WAITS, what)
+                self.tell(self.WAITS, {self.rank: what})
                 told = True
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP)
         if told:
-            self.tell(self.WAITS, "")
+            self.tell(self.WAITS, {self.rank: ""})
 
-    def tell(self, tag: int, what: str) -> None:
-        """Send rank 0 a note, without waiting for it to be read."""
-        if self.rank:
-            self.sent.append(self.control.isend(what, 0, tag))
+    def tell(self, tag: int, what: Any, to: int = 0) -> None:
+        """Send a note, without waiting for it to be read."""
+        if self.rank == to:
+            self.note(to, tag, what)
         else:
-            self.note(0, tag, what)
+            self.sent = [request for request in self.sent if not request.Test()]
+            self.sent.append(self.control.isend(what, to, tag))
 
-    def note(self, rank: int, tag: int, what: str) -> None:
+    def note(self, rank: int, tag: int, what: Any) -> None:
         if tag == self.ENDED:
             self.ended.add(rank)
-        elif what:
-            self.waiting[rank] = what
+        elif tag == self.WORKS:
+            self.worked[rank] = time.monotonic()
+        elif tag == self.SHOW:
+            faulthandler.dump_traceback()
         else:
-            self.waiting.pop(rank, None)
+            for who, words in what.items():
+                if words:
+                    self.waiting[who] = words, time.monotonic() - GRACE
+                else:
+                    self.waiting.pop(who, None)
 
     def listen(self) -> None:
-        """Rank 0: read the notes that have come."""
+        """Read the notes that have come."""
         while True:
             message = self.control.improbe(tag=self.mpi.ANY_TAG, status=(status := self.mpi.Status()))
             if message is None:
                 return
             self.note(status.source, status.tag, message.recv())
 
-    def give_up(self, stuck: int) -> NoReturn:
-        ended = ", ".join(map(str, sorted(self.ended)))
-        what = self.waiting[stuck]
-        self.abort(f"rank {stuck} waits in {what!r}, but rank {ended} has ended without taking part in it")
+    def judge(self) -> None:
+        """Rank 0: abort the job if some wait for one that does not come."""
+        stuck = {rank: wait for rank, wait in self.waiting.copy().items() if rank not in self.ended}
+        if not stuck:
+            return
+        first = min(stuck, key=lambda rank: stuck[rank][1])
+        what, since = stuck[first]
+        if self.ended:
+            ended = ", ".join(map(str, sorted(self.ended)))
+            self.abort(f"rank {first} waits in {what!r}, but rank {ended} has ended without taking part in it")
+        now = time.monotonic()
+        late = set(range(self.size)) - stuck.keys()
+        hanging = sorted(
+            rank
+            for rank in late
+            if now - max(since, self.worked.get(rank, since)) > self.timeout or now - since > PATIENCE * self.timeout
+        )
+        if not self.timeout or not hanging:
+            return
+        for rank in hanging:
+            self.tell(self.SHOW, None, rank)
+        time.sleep(1)
+        names = ", ".join(map(str, hanging))
+        self.abort(f"rank {names} hangs: others have waited {now - since:.0f} s for it in {what!r}")
 
     def ends(self) -> None:
         """The program of this rank has ended."""
         if self.mpi.Is_finalized():
             return
-        self.tell(self.ENDED, "")
+        self.tell(self.ENDED, None)
         # Nobody may reach MPI_Finalize, where MPI waits without sleeping, long before the last rank is through.
         done = self.control.Ibarrier()
         while not done.Test():
@@ -366,5 +430,6 @@ class _Watch:
         sys.stderr.write(f"dynet_cy: the job is aborted\n{lines}")
         sys.stderr.flush()
         time.sleep(FORWARDING)
+        forget_names()
         self.mpi.COMM_WORLD.Abort(code)
         os._exit(code)
