@@ -15,10 +15,12 @@ Without the launcher it is rank 0 of 1, and trains as before.
 
 from dynet_cy.parallel.data import Shard, progress, shard
 from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
+from dynet_cy.parallel.resume import CheckpointWarning, load_checkpoint, save_checkpoint
 from dynet_cy.parallel.runtime import average, barrier, broadcast, gather, launched, mode, rank, size
 from dynet_cy.parallel.trainer import join, wrap
 
 __all__ = [
+    "CheckpointWarning",
     "Exchange",
     "LocalExchange",
     "ParallelError",
@@ -29,9 +31,11 @@ __all__ = [
     "gather",
     "join",
     "launched",
+    "load_checkpoint",
     "mode",
     "progress",
     "rank",
+    "save_checkpoint",
     "shard",
     "size",
     "wrap",

@@ -7,7 +7,6 @@ the random streams of each, and where the data are.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import random
 import secrets
@@ -301,13 +300,11 @@ def _with_arrays(state: Any) -> Any:
 def _restore_streams(known: dict[str, Any], exchange: Exchange, generators: Sequence[Generator]) -> None:
     """Give this rank its random streams.
 
-    A rank that was not there takes those of one that was, and the library's with another seed. So a generator that has
-    been in the same state on all ranks, because all use it alike, stays so.
+    A rank that was not there takes those of one that was: graphs draw numbers of their own in each rank all the same,
+    and a generator that has been in the same state on all ranks, because all use it alike, stays so.
     """
     states = known["ranks"]
-    turn, which = divmod(exchange.rank, len(states))
-    own = copy.deepcopy(states[which])
-    own["random"]["seed"] = (own["random"]["seed"] + turn * 0x9E3779B97F4A7C15) % (1 << 64)
+    own = states[exchange.rank % len(states)]
     set_random_state(own["random"])
     for generator, state in zip(_all(generators, "load_checkpoint"), own["generators"]):
         _set_state(generator, state)
