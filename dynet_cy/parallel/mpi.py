@@ -14,12 +14,14 @@ import atexit
 import contextlib
 import faulthandler
 import importlib
+import io
 import os
 import socket
 import sys
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -30,11 +32,12 @@ from numpy.typing import NDArray
 from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
 from dynet_cy.parallel.hosts import HostExchange, share
 from dynet_cy.parallel.overlap import overlap_stepper
+from dynet_cy.parallel.shared import sum_of_rows
 
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
 
-__all__ = ["MPIExchange", "connect", "sum_of_rows"]
+__all__ = ["MPIExchange", "connect"]
 
 HOST = "DYNET_CY_HOST"
 """Variable with a name for this host: processes with the same name share memory. By default MPI tells."""
@@ -42,6 +45,9 @@ HOST = "DYNET_CY_HOST"
 TIMEOUT = "DYNET_CY_TIMEOUT"
 """Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 0: forever.
 By default 60."""
+
+OVERLAP = "DYNET_CY_OVERLAP"
+"""Variable that, as "0", lets the sums of gradients begin after backward only."""
 
 ASKING = 2e-4  # seconds for which a wait keeps asking
 LONGEST_SLEEP = 1e-3
@@ -71,6 +77,8 @@ def connect(words: dict[str, str]) -> Exchange:
             "this process was started by MPI, or is to use it, and that needs mpi4py with an MPI library: "
             f"pip install 'dynet_cy[mpi]' ({error})"
         ) from error
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # MPI's launcher puts together what processes write
     world = mpi.COMM_WORLD.Dup()
     watch = _Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
     name = os.environ.get(HOST)
@@ -146,8 +154,14 @@ class MPIExchange(Exchange):
         if self.hosts == 1:
             return self.inside.gather_bytes(data, what)
         comm = self.world
-        lengths = np.empty(comm.size, np.int64)
-        self.wait([comm.Iallgather(np.array([len(data)], np.int64), lengths)], what)
+        told = np.empty((comm.size, 2), np.int64)
+        self.wait([comm.Iallgather(np.array([len(data), zlib.crc32(what.encode())], np.int64), told)], what)
+        lengths = told[:, 0]
+        for rank in np.flatnonzero(told[:, 1] != told[self.rank, 1]).tolist():
+            raise ParallelError(
+                f"rank {self.rank} is in {what} and rank {rank} is not; what needs all ranks must be called by all of "
+                "them, in one order"
+            )
         whole = bytearray(int(lengths.sum()))
         self.wait([comm.Iallgatherv([data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])], what)
         ends = np.cumsum(lengths)
@@ -214,7 +228,8 @@ class MPIExchange(Exchange):
             ],
             what,
         )
-        return sum_of_rows(all_rows, all_values)
+        ends = np.cumsum(counts)[:-1].tolist()
+        return sum_of_rows(list(zip(np.split(all_rows, ends), np.split(all_values, ends))))
 
     def abort(self, message: str, code: int = 1) -> None:
         """See `Exchange`."""
@@ -228,6 +243,8 @@ class MPIExchange(Exchange):
         """See `Exchange`."""
         if self.hosts == 1:
             return self.inside.stepper(trainer, reduction)
+        if os.environ.get(OVERLAP) == "0":
+            return super().stepper(trainer, reduction)
         return overlap_stepper(self, trainer, reduction)
 
     # ---- for overlap -------------------------------------------------------------
@@ -243,20 +260,6 @@ class MPIExchange(Exchange):
     def progress(self, requests: Sequence[Any]) -> None:
         """Let MPI move data: it does so when it is called."""
         self.mpi.Request.Testall(requests)
-
-
-def sum_of_rows(rows: Rows, values: Floats) -> tuple[Rows, Floats]:
-    """Add up rows of equal number, in the order in which they come.
-
-    Returns:
-        The numbers, ascending, each once, and the sums.
-    """
-    if not len(rows):
-        return rows, values
-    order = np.argsort(rows, kind="stable")
-    ascending = rows[order]
-    first = np.flatnonzero(np.r_[True, ascending[1:] != ascending[:-1]])
-    return ascending[first], np.add.reduceat(values[order], first, axis=0)
 
 
 def forget_names() -> None:

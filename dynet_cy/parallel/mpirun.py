@@ -43,7 +43,7 @@ def launcher_of(text: str | None) -> list[str]:
         words = shlex.split(text)
     if not words or shutil.which(words[0]) is None:
         raise FileNotFoundError(
-            f"there is no program {words[0] if words else text!r} to start processes by MPI: install an MPI library "
+            f"there is no program {words[0] if words else ''!r} to start processes by MPI: install an MPI library "
             "(pip install 'dynet_cy[mpi]' mpich), or name its launcher, such as --mpi 'srun --mpi=pmix'"
         )
     return words

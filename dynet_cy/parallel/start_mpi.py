@@ -21,7 +21,6 @@ def main() -> None:
         for name in THREADS:
             os.environ.setdefault(name, threads)
     os.environ.setdefault("PYTHONHASHSEED", hash_seed)
-    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
     os.environ["DYNET_CY_LAUNCH"] = f"{words} pid={os.getpid()}"
     os.execv(python, [python, *args])
