@@ -78,7 +78,7 @@ def connect(words: dict[str, str]) -> Exchange:
             f"pip install 'dynet_cy[mpi]' ({error})"
         ) from error
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # MPI's launcher puts together what processes write
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)  # MPI's launcher puts together what processes write
     world = mpi.COMM_WORLD.Dup()
     watch = _Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
     name = os.environ.get(HOST)
