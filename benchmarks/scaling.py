@@ -4,9 +4,10 @@
     python benchmarks/scaling.py --write docs/scaling.md      # put them into the page
     python benchmarks/scaling.py --network 'mine 20 5.0'      # another network: latency in us, gigabytes per second
 
-It reads `benchmarks/scaling.json`: for each workload what was measured on one machine, the fields of `Workload`.
-`python benchmarks/parallel.py --scaling benchmarks/scaling.json` measures and writes them.  docs/scaling.md explains
-the model and cites where its parts come from.
+It reads `benchmarks/scaling.json`: for each workload what was measured on one machine, the fields of `Workload`, and
+in "measured_on" words about the machine.  `python benchmarks/parallel.py --scaling benchmarks/scaling.json` measures
+and writes them; `--machine WORDS` here adds the words.  docs/scaling.md explains the model and cites where its parts
+come from.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
@@ -126,14 +128,9 @@ def inside(w: Workload, local: int) -> float:
 
 def waiting(w: Workload, processes: int) -> float:
     """Milliseconds for which a process waits on average for the slowest, were all to begin together: the expected
-    largest of P normal numbers, by its usual approximation; exact for two."""
-    if processes == 1:
-        return 0.0
+    largest of P normal numbers, by Blom's approximation (1958)."""
     p = processes
-    quantile = {2: 1 / math.sqrt(math.pi)}.get(p) or math.sqrt(2 * math.log(p)) - (
-        math.log(math.log(p)) + math.log(4 * math.pi)
-    ) / (2 * math.sqrt(2 * math.log(p)))
-    return w.compute_2_ms * w.spread * quantile
+    return w.compute_2_ms * w.spread * NormalDist().inv_cdf((p - 0.375) / (p + 0.25)) if p > 1 else 0.0
 
 
 def formula(w: Workload, hosts: int, local: int, net: Network) -> float:
@@ -196,14 +193,15 @@ def ring_of(start: np.ndarray, n: float, net: Network) -> np.ndarray:
 def read(path: Path) -> tuple[dict[str, Workload], str]:
     """Workloads by name, and in words where they were measured."""
     stored = json.loads(path.read_text(encoding="utf-8"))
+    measured_on = stored.pop("measured_on", "a machine that was not noted down")
     wanted = [field.name for field in fields(Workload)]
     found = {}
-    for name, values in stored["workloads"].items():
+    for name, values in stored.items():
         missing = [field for field in wanted if field not in values]
         if missing:
             raise ValueError(f"{path}: workload {name} has no {', '.join(missing)}")
         found[name] = Workload(**{field: float(values[field]) for field in wanted})
-    return found, stored["measured_on"]
+    return found, measured_on
 
 
 def check_table(workloads: dict[str, Workload], measured_on: str) -> list[str]:
@@ -285,8 +283,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Work out how far data-parallel training scales.")
     parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="default: %(default)s")
     parser.add_argument("--network", type=network_of, action="append", metavar="'NAME LATENCY_US GB_PER_S'")
+    parser.add_argument("--machine", metavar="WORDS", help="note in the file where it was measured")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     args = parser.parse_args()
+    if args.machine:
+        stored = json.loads(args.measured.read_text(encoding="utf-8"))
+        args.measured.write_text(json.dumps({**stored, "measured_on": args.machine}, indent=1) + "\n", encoding="utf-8")
     made = tables(args.measured, args.network or NETWORKS)
     if args.write:
         args.write.write_text(insert(args.write.read_text(encoding="utf-8"), made), encoding="utf-8")
