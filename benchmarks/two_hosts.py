@@ -101,7 +101,8 @@ class Hosts:
         about = run(launcher, "--version").stdout
         if "Open MPI" in about:
             hosts = ",".join(f"{address}:{n // 2}" for address in ADDRESSES)
-            words = [launcher, "--host", hosts, "--map-by", "node", "--prtemca", "plm_ssh_agent", str(self.ssh), "-n", str(n)]
+            words = [launcher, "--host", hosts, "--map-by", "node", "-n", str(n)]
+            words += ["--prtemca", "plm_ssh_agent", str(self.ssh)]
             words += [word for name in [*OVER_TCP, "PYTHONPATH"] if name in os.environ for word in ("-x", name)]
         else:
             hosts = ",".join(f"{address}:{n // 2}" for address in ADDRESSES)

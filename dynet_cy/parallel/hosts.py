@@ -78,8 +78,8 @@ class HostExchange(SharedExchange):
         n = len(floats)
         if self._room is None or self._room.shape[1] < n:
             region = self.board.region((self.size + 1) * max(n, 1) * 4)
-            self._room = np.frombuffer(region, np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
-        room = self._room[:, :n]
+            self._room = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
+        room: Floats = self._room[:, :n]
         room[self.rank] = floats
         self.barrier("sum")
         part = slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
@@ -88,4 +88,5 @@ class HostExchange(SharedExchange):
         for r in range(1, self.size):
             total += room[r, part]
         self.barrier("sum")
-        return room[self.size]
+        sums: Floats = room[self.size]
+        return sums

@@ -43,8 +43,8 @@ HOST = "DYNET_CY_HOST"
 """Variable with a name for this host: processes with the same name share memory. By default MPI tells."""
 
 TIMEOUT = "DYNET_CY_TIMEOUT"
-"""Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 0: forever.
-By default 60."""
+"""Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 60 by
+default, 0: forever."""
 
 OVERLAP = "DYNET_CY_OVERLAP"
 """Variable that, as "0", lets the sums of gradients begin after backward only."""
@@ -78,7 +78,8 @@ def connect(words: dict[str, str]) -> Exchange:
             f"pip install 'dynet_cy[mpi]' ({error})"
         ) from error
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True, write_through=False)  # MPI's launcher puts together what processes write
+        # MPI's launcher puts together what processes write, whole lines or not.
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     world = mpi.COMM_WORLD.Dup()
     watch = _Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
     name = os.environ.get(HOST)

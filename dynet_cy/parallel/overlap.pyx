@@ -6,10 +6,10 @@ parameter that the graph of a rank does not use is complete from the beginning. 
 with it whatever has changed after the sending: by a second backward, or by a program that scales
 gradients. So the result never depends on what was sent early.
 
-MPI moves data when it is called, not by itself: it is called after every few batches of backward.
+MPI moves data when it is called, not by itself: it is called between batches of backward.
 
-The idea of buckets in a fixed order is that of Li et al. (PyTorch Distributed: experiences on accelerating data parallel
-training, VLDB 2020).
+The idea of buckets in a fixed order is that of Li et al. (PyTorch Distributed: experiences on accelerating data
+parallel training, VLDB 2020).
 """
 
 import weakref
@@ -241,7 +241,6 @@ cdef class OverlapStepper(ExchangeStepper):
     cdef int reduce(self, Update* u) except -1:
         cdef Py_ssize_t i
         cdef Param* p
-        cdef float* sums
         self.frozen_squares = 0
         self.overlap.finish()
         self.sent["dense_bytes"] += self.overlap.size * sizeof(float)

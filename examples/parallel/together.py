@@ -69,7 +69,8 @@ def train(
         loss_mean = dy.parallel.average(summed / max(units, 1), units)
         speed = dy.parallel.average(units / seconds) * processes
         score = dy.parallel.average(*measure())
-        tell(rank, f"epoch {epoch}: loss {loss_mean:.4f}, {seconds:.1f} s, {speed:.0f} {unit}/s, dev accuracy {score:.2%}")
+        words = f"loss {loss_mean:.4f}, {seconds:.1f} s, {speed:.0f} {unit}/s, dev accuracy {score:.2%}"
+        tell(rank, f"epoch {epoch}: {words}")
         if score > best["score"]:
             best = {"score": score, "epoch": epoch}
             if rank == 0:
@@ -89,7 +90,12 @@ def share(dy: ModuleType, items: list[Item]) -> list[Item]:
     return items[dy.parallel.rank() :: dy.parallel.size()]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Add the options of this folder's programs, and read the command line."""
     add = parser.add_argument
     add("--checkpoint", type=Path, metavar="FILE", help="write one now and then, and go on from it if it is there")
     add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
+    args = parser.parse_args()
+    if args.engine != "dynet_cy":
+        parser.error(f"--engine {args.engine}: these programs need dynet_cy.parallel")
+    return args

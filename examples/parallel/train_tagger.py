@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import together  # first: it finds the modules of the other examples
+import together  # isort: skip  # first: it finds the modules of the other examples
 
 import learning
 import tagger
@@ -50,8 +50,7 @@ def parse() -> argparse.Namespace:
     tagger.add_sizes(parser)
     learning.add_training(parser, epochs=10, batch=16, rate=0.002)
     learning.add_common(parser, "tagger")
-    together.add_options(parser)
-    return parser.parse_args()
+    return together.parse(parser)
 
 
 if __name__ == "__main__":

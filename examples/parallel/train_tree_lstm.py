@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import argparse
 import random
-from pathlib import Path
 
-import together  # first: it finds the modules of the other examples
+import together  # isort: skip  # first: it finds the modules of the other examples
 
 import learning
 import tree_lstm
@@ -48,8 +47,7 @@ def parse() -> argparse.Namespace:
     tree_lstm.add_data_and_sizes(parser)
     learning.add_training(parser, epochs=10, batch=25, rate=0.002)
     learning.add_common(parser, "tree_lstm")
-    together.add_options(parser)
-    return parser.parse_args()
+    return together.parse(parser)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes that MPI starts, with whatever MPI library is installed; the same program runs on one and on two "hosts"."""
+"""Processes that MPI starts, with whatever MPI library is installed, on one host and on several so called."""
 
 from __future__ import annotations
 
@@ -37,6 +37,13 @@ ENVIRONMENT = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
 }
 
+IMPORTS = """
+import os, sys, time
+import numpy as np
+import dynet_cy as dy
+from dynet_cy.parallel.runtime import current
+"""
+
 # Ranks take turns among host names, so that neighbours are on different hosts.
 ON_HOSTS = 'r=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; export DYNET_CY_HOST=host$((r %% %d)); exec "$@"'
 
@@ -65,7 +72,7 @@ def shared_memory() -> set[str]:
 
 def write(folder: Path, text: str) -> Path:
     path = folder / "program.py"
-    path.write_text(f"import os, sys, time\nimport numpy as np\nimport dynet_cy as dy\nrank = dy.parallel.rank()\n{text}")
+    path.write_text(f"{IMPORTS}rank = dy.parallel.rank()\n{text}\n")
     return path
 
 
@@ -111,7 +118,6 @@ def test_the_exchange(tmp_path: Path, n: int, hosts: int) -> None:
     program = write(
         tmp_path,
         """
-from dynet_cy.parallel.runtime import current
 x, n = current(), dy.parallel.size()
 x.barrier()
 assert x.gather_bytes(b"ab" * rank) == [b"ab" * i for i in range(n)]
@@ -169,7 +175,7 @@ def test_resuming_to_the_last_bit(tmp_path: Path, hosts: int) -> None:
     ],
 )
 def test_a_rank_that_fails_ends_the_job(tmp_path: Path, hosts: int, how: str, says: list[str]) -> None:
-    program = write(tmp_path, f"if rank == 1:\n    {how}\nfrom dynet_cy.parallel.runtime import current\ncurrent().barrier('meeting')")
+    program = write(tmp_path, f"if rank == 1:\n    {how}\ncurrent().barrier('meeting')")
     done = run(program, hosts=hosts, variables={"DYNET_CY_TIMEOUT": "4"}, timeout=30)
     assert done.returncode != 0
     for words in says:
@@ -178,10 +184,7 @@ def test_a_rank_that_fails_ends_the_job(tmp_path: Path, hosts: int, how: str, sa
 
 @needs_mpi
 def test_calls_that_do_not_match(tmp_path: Path) -> None:
-    program = write(
-        tmp_path,
-        "from dynet_cy.parallel.runtime import current\ncurrent().gather_bytes(b'', 'tea' if rank else 'coffee')",
-    )
+    program = write(tmp_path, "current().gather_bytes(b'', 'tea' if rank else 'coffee')")
     done = run(program, hosts=2)
     assert done.returncode != 0
     assert "what needs all ranks must be called by all of them, in one order" in done.stderr
@@ -189,7 +192,7 @@ def test_calls_that_do_not_match(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_the_launcher(tmp_path: Path) -> None:
-    program = write(tmp_path, "print('this is', rank, dy.parallel.size(), sys.argv[1:], dy.parallel.mode(), flush=True)")
+    program = write(tmp_path, "print('this is', rank, dy.parallel.size(), sys.argv[1:], dy.parallel.mode())")
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", "--backend", "mpi", str(program), "-n", "a b"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, timeout=60)
     assert done.returncode == 0, done.stderr

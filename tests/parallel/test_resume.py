@@ -89,7 +89,9 @@ def test_asynchronous_processes(tmp_path: Path) -> None:
     for what in ("whole", "rest"):
         done = launch(tmp_path, "resuming.py", tmp_path, what, 4, options=["--mode", "async"])
         assert done.code == 0, done.err
-    seen = [sorted(tuple(x) for rank in (0, 1) for x in numbers(tmp_path, what, rank)["seen"]) for what in ("whole", "rest")]
+    seen = [
+        sorted(tuple(x) for rank in (0, 1) for x in numbers(tmp_path, what, rank)["seen"]) for what in ("whole", "rest")
+    ]
     assert seen[0] == seen[1]
 
 

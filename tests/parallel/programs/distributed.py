@@ -35,9 +35,7 @@ class Network:
         losses = []
         for sentence in sentences:
             states = self.rnn.initial_state().transduce([self.words[w] for w in sentence])
-            losses += [
-                dy.pickneglogsoftmax(self.out * h + self.bias, w % 5) for h, w in zip(states, sentence)
-            ]
+            losses += [dy.pickneglogsoftmax(self.out * h + self.bias, w % 5) for h, w in zip(states, sentence)]
         return dy.esum(losses) / len(losses)
 
 
