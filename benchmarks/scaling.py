@@ -126,17 +126,22 @@ def inside(w: Workload, local: int) -> float:
     return max(w.exchange_ms, traffic / (MEMORY * 1e6))
 
 
-def waiting(w: Workload, processes: int) -> float:
+def batch(w: Workload, local: int) -> float:
+    """Milliseconds of a batch."""
+    return w.compute_ms if local == 1 else w.compute_2_ms
+
+
+def waiting(w: Workload, processes: int, local: int) -> float:
     """Milliseconds for which a process waits on average for the slowest, were all to begin together: the expected
     largest of P normal numbers, by Blom's approximation (1958)."""
     p = processes
-    return w.compute_2_ms * w.spread * NormalDist().inv_cdf((p - 0.375) / (p + 0.25)) if p > 1 else 0.0
+    return batch(w, local) * w.spread * NormalDist().inv_cdf((p - 0.375) / (p + 0.25)) if p > 1 else 0.0
 
 
 def formula(w: Workload, hosts: int, local: int, net: Network) -> float:
     """Expected milliseconds of one update."""
-    compute = w.compute_ms if local == 1 else w.compute_2_ms
-    return compute + waiting(w, hosts * local) + inside(w, local) + between(w, hosts, local, net) + w.update_ms
+    exchange = inside(w, local) + between(w, hosts, local, net)
+    return batch(w, local) + waiting(w, hosts * local, local) + exchange + w.update_ms
 
 
 # -- the simulation ------------------------------------------------------------------------------
@@ -157,7 +162,7 @@ def simulate(
     """
     rng = np.random.default_rng(seed)
     deviation = math.sqrt(math.log1p(w.spread**2))
-    mean = w.compute_ms if local == 1 else w.compute_2_ms
+    mean = batch(w, local)
     ready = np.zeros((hosts, local))
     sparse = between(replace(w, dense_bytes=0), hosts, local, net)
     dense = best(w.dense_bytes, hosts, net)

@@ -57,7 +57,7 @@ def test_rows_cost_no_more_than_the_table() -> None:
 @pytest.mark.parametrize("processes", [2, 8, 64, 512])
 def test_waiting(processes: int) -> None:
     drawn = np.random.default_rng(1).normal(size=(4000, processes)).max(1).mean()
-    assert scaling.waiting(WORK, processes) == pytest.approx(drawn * 5.2, rel=0.06)
+    assert scaling.waiting(WORK, processes, 2) == pytest.approx(drawn * 5.2, rel=0.06)
 
 
 def test_a_ring_message_by_message() -> None:
