@@ -1,7 +1,7 @@
 """Two "hosts" on one machine: network namespaces joined by a veth pair, on which MPI trains as on two machines.
 
     sudo python benchmarks/two_hosts.py                        # train on one host and on two, and compare
-    sudo python benchmarks/two_hosts.py --rate 1gbit --delay 50us --hidden 256
+    sudo python benchmarks/two_hosts.py --rate 1gbit --delay 50us --hidden 256      # where the kernel has netem
 
 Each has a network of its own and a host name of its own, and nothing but the pair connects them.  MPI starts processes
 on hosts by `ssh`; a stand-in for it enters the namespace instead.  Everything is taken down in the end.  Shared memory
@@ -55,8 +55,11 @@ OVER_TCP = {
 }
 
 
-def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, check=True, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(words)}: {done.stderr.strip()}")
+    return done
 
 
 def mpiexec() -> str | None:
@@ -80,8 +83,8 @@ def why_not() -> str:
     try:
         run("ip", "netns", "add", name)
         run("ip", "netns", "exec", name, "unshare", "--uts", "hostname", name)
-    except subprocess.CalledProcessError as error:
-        return f"network namespaces are not allowed: {error.stderr.strip()}"
+    except RuntimeError as error:
+        return f"network namespaces are not allowed: {error}"
     finally:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     return ""
@@ -138,7 +141,7 @@ def two_hosts(rate: str | None = None, delay: str | None = None) -> Iterator[Hos
                 run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "veth0")
                 run("ip", "-n", space, "link", "set", "lo", "up")
                 run("ip", "-n", space, "link", "set", "veth0", "up")
-                if rate or delay:
+                if rate or delay:  # needs netem in the kernel
                     shape = ["delay", delay or "0us", *(["rate", rate] if rate else []), "limit", "100000"]
                     run("tc", "-n", space, "qdisc", "add", "dev", "veth0", "root", "netem", *shape)
             for space in spaces:

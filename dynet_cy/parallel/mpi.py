@@ -49,7 +49,10 @@ default, 0: forever."""
 OVERLAP = "DYNET_CY_OVERLAP"
 """Variable that, as "0", lets the sums of gradients begin after backward only."""
 
-ASKING = 2e-4  # seconds for which a wait keeps asking
+# Seconds for which a wait keeps asking before it sleeps. What begins something together may have to wait long for a rank
+# that is late; in what follows, all are there, and MPI moves data only while it is asked.
+ARRIVAL = 2e-4
+TRANSFER = 0.25
 LONGEST_SLEEP = 1e-3
 FORWARDING = 0.3  # seconds in which MPI's launcher can pass on what has been written, before it ends all ranks
 LOOKING = 0.25  # seconds between two looks at who waits
@@ -136,19 +139,21 @@ class MPIExchange(Exchange):
         self.hosts: int = world.bcast(self.leaders.size if self.rank == 0 else None)
         self.watch = watch
         self.flow = world.Dup()  # for what runs beside everything else
+        self.flowing: list[Any] = []
         world.Barrier()
         forget_names()
 
-    def wait(self, requests: Sequence[Any], what: str) -> None:
-        """Wait until all is done, asleep when it takes long."""
-        self.watch.wait(requests, what)
+    def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
+        """Wait until all is done; after `asking` seconds asleep between questions, if no sums are under way."""
+        self.flowing = [request for request in self.flowing if not request.Test()]
+        self.watch.wait(requests, what, TRANSFER if self.flowing else asking)
 
     def barrier(self, what: str = "barrier") -> None:
         """See `Exchange`."""
         if self.hosts == 1:
             self.inside.barrier(what)
         else:
-            self.wait([self.world.Ibarrier()], what)
+            self.wait([self.world.Ibarrier()], what, ARRIVAL)
 
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
         """See `Exchange`."""
@@ -156,7 +161,7 @@ class MPIExchange(Exchange):
             return self.inside.gather_bytes(data, what)
         comm = self.world
         told = np.empty((comm.size, 2), np.int64)
-        self.wait([comm.Iallgather(np.array([len(data), zlib.crc32(what.encode())], np.int64), told)], what)
+        self.wait([comm.Iallgather(np.array([len(data), zlib.crc32(what.encode())], np.int64), told)], what, ARRIVAL)
         lengths = told[:, 0]
         for rank in np.flatnonzero(told[:, 1] != told[self.rank, 1]).tolist():
             raise ParallelError(
@@ -252,7 +257,8 @@ class MPIExchange(Exchange):
 
     def start_sum(self, send: Floats, receive: Floats) -> Any:
         """Begin to sum over all ranks; `wait` for what is returned."""
-        return self.flow.Iallreduce(send, receive)
+        self.flowing.append(self.flow.Iallreduce(send, receive))
+        return self.flowing[-1]
 
     def start_any(self, flag: Floats) -> Any:
         """Begin to sum one number in place."""
@@ -336,15 +342,15 @@ class _Watch:
             if self.rank == 0:
                 self.judge()
 
-    def wait(self, requests: Sequence[Any], what: str) -> None:
-        """Wait until all is done, asleep when it takes long."""
+    def wait(self, requests: Sequence[Any], what: str, asking: float) -> None:
+        """Wait until all is done; after `asking` seconds asleep between questions."""
         test = self.mpi.Request.Testall
         begun = time.perf_counter()
         pause = 2e-5
         told = False
         while not test(requests):
             elapsed = time.perf_counter() - begun
-            if elapsed < ASKING:
+            if elapsed < asking:
                 os.sched_yield()
                 continue
             if elapsed > GRACE and not told:
