@@ -49,8 +49,8 @@ default, 0: forever."""
 OVERLAP = "DYNET_CY_OVERLAP"
 """Variable that, as "0", lets the sums of gradients begin after backward only."""
 
-# Seconds for which a wait keeps asking before it sleeps. What begins something together may have to wait long for a rank
-# that is late; in what follows, all are there, and MPI moves data only while it is asked.
+# Seconds for which a wait keeps asking before it sleeps. What begins something together may have to wait long for a
+# rank that is late; in what follows, all are there, and MPI moves data only while it is asked.
 ARRIVAL = 2e-4
 TRANSFER = 0.25
 LONGEST_SLEEP = 1e-3
