@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-import scaling  # noqa: E402
+import scaling
+
+sys.path.pop(0)
 
 PAGE = ROOT / "docs" / "scaling.md"
 WORK = scaling.Workload(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import PROGRAMS
+from parallel.jobs import PROGRAMS
 
 import dynet_cy as dy
 from dynet_cy.parallel import mpirun

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import PROGRAMS, launch
+from parallel.jobs import PROGRAMS, launch
 
 import dynet_cy as dy
 from dynet_cy.parallel import CheckpointWarning
