@@ -39,6 +39,7 @@ from dynet_cy.kernels import draws as _draws
 from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import parameters as _parameters
+from dynet_cy.parallel import runtime as _parallel
 
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
@@ -82,7 +83,8 @@ def set(
         profiling: 1 measures operations and writes a report to stderr when the process ends, 2 lists every batch
             as well, 0 does neither; see `dynet_cy.profiling`.
         weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
-        shared_parameters: 0; training in several processes is not done yet.
+        shared_parameters: 1 lets the processes of a job of `dynet_cy.launch` change one copy of the parameters, as
+            its ``--mode async`` does; to be set before a trainer is wrapped.  0 leaves the mode as it is.
         requested_gpus: 0; there is no GPU so far.
         gpu_mask: numbers of GPUs, none so far; an empty list, or one of zeros.
         threads: how many threads, 1 to 1024, work together on one large product; 0, the default, is for as many as
@@ -91,11 +93,10 @@ def set(
 
     Raises:
         ValueError: a setting is out of range.
-        NotImplementedError: a setting that is not done yet is asked for.
-        RuntimeError: a GPU is asked for.
+        RuntimeError: a GPU is asked for, or shared parameters for a process that the launcher has not started.
     """
     if shared_parameters:
-        raise NotImplementedError(f"dynet_cy.config: shared_parameters={shared_parameters!r} is not done yet")
+        _parallel.share_parameters()
     if requested_gpus:
         _no_gpu(f"requested_gpus={requested_gpus!r}")
     if gpu_mask and any(gpu_mask):
@@ -127,7 +128,7 @@ def get() -> dict[str, Any]:
         "autobatch": _graph.autobatching(),
         "profiling": _profile.level(),
         "weight_decay": _parameters.get_default_weight_decay(),
-        "shared_params": 0,
+        "shared_params": int(_parallel.mode() == "async"),
         "requested_gpus": 0,
         "gpu_mask": [],
         "threads": _pool.threads(),
@@ -283,7 +284,7 @@ class DynetParams:
         self._settings["weight_decay"] = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Set whether processes share parameters: only False so far; True is an error in `init`."""
+        """Set whether the processes of a job share parameters; see `set`."""
         self._settings["shared_parameters"] = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:
@@ -303,11 +304,11 @@ def init(shared_parameters: bool | None = None) -> None:
     """Read the options of the command line again and put them in force. Importing dynet_cy does that already.
 
     Args:
-        shared_parameters: only false so far
+        shared_parameters: see `set`
 
     Raises:
         ValueError: an option has a value that is not possible
-        NotImplementedError: `shared_parameters` is true
+        RuntimeError: `shared_parameters` is true, and the launcher has not started this process
     """
     params = DynetParams()
     params.from_args(shared_parameters)

@@ -14,8 +14,9 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
-from dynet_cy.execute.collect cimport Waiting, add_collected, collect
+from dynet_cy.execute.collect cimport Waiting, add_collected, add_collected_of, collect
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
+from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, LIVE, NEEDS_GRAD, SHARED, STACKED, TRAINABLE, WANTED,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
@@ -432,12 +433,14 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
 
 
 cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) noexcept nogil:
-    cdef size_t scratch_top = g.scratch.top
+    cdef size_t before = g.scratch.top, scratch_top
     cdef Node* node = &nodes_of(g)[target]
     cdef uint32_t b
     cdef int failed = 0
     cdef uint64_t begun
     cdef Waiting* waiting = NULL
+    cdef Use* uses = NULL
+    cdef uint32_t n_uses = 0, n_complete = 0
     mark_gradients(g, target, full)
     # The gradient arena mirrors the value arena.
     arena_rewind(&g.grads, 0)
@@ -453,15 +456,42 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
+    if watcher().complete != NULL and tell_uses(g, target, &uses, &n_uses, failure):
+        return -1
+    scratch_top = g.scratch.top
     for b in range(node.batch + 1):
         failed = run_batch_backward(g, &batches_of(g)[node.batch - b], &waiting, failure)
         arena_rewind(&g.scratch, scratch_top)
         if failed:
+            arena_rewind(&g.scratch, before)
             return -1
+        while n_complete < n_uses and uses[n_complete].batch == node.batch - b:
+            add_collected_of(waiting, uses[n_complete].p)
+            watcher().complete(uses[n_complete].p)
+            n_complete += 1
+        if watcher().goes_on != NULL:
+            watcher().goes_on()
+    arena_rewind(&g.scratch, before)
     begun = now() if profiling else 0
     add_collected(waiting)
     if profiling and waiting != NULL:
         note(WEIGHT_GRADIENTS, True, 1, begun)
+    return 0
+
+
+cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* failure) noexcept nogil:
+    """List which parameters get gradients and when, and tell who watches."""
+    cdef Param** coming
+    cdef uint32_t i
+    if list_uses(g, target, uses, n):
+        failure.needed = g.n_nodes * sizeof(Use)
+        return -1
+    coming = <Param**>take(g, (n[0] + 1) * sizeof(Param*), failure)
+    if coming == NULL:
+        return -1
+    for i in range(n[0]):
+        coming[i] = uses[0][i].p
+    watcher().begins(coming, n[0])
     return 0
 
 

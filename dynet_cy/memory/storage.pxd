@@ -56,7 +56,7 @@ cdef class Plane:
     cdef bint mapped
     cdef float* base(self) noexcept
     cdef int extend(self, size_t floats) except -1
-    cdef int move(self, object mapping, size_t floats) except -1
+    cdef int move(self, object mapping, size_t floats, bint copy) except -1
 
 
 cdef class Storage:
