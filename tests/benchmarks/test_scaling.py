@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import scaling
 
 sys.path.pop(0)
 
-PAGE = ROOT / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 WORK = scaling.Workload(
     compute_ms=50,
     compute_2_ms=52,
