@@ -28,9 +28,10 @@ SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 # What single extensions need besides their .pyx.
 EXTRA_SOURCES = {
     "dynet_cy.kernels.kernels": ["dynet_cy/kernels/native/kernels.c"],
+    "dynet_cy.kernels.pool": ["dynet_cy/kernels/native/pool.c"],
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/selftest.c"],
 }
-USES_BLAS = {*EXTRA_SOURCES, "dynet_cy.ops.inverse"}
+USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.kernels.selftest", "dynet_cy.ops.inverse"}
 # sqrt and rounding become vector instructions only when they need not report errors.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 

@@ -36,15 +36,18 @@ TOLERANCE = 1e-4
 class Child:
     """A worker."""
 
-    def __init__(self, python: str, library: str, form: str = "", workload: str = "") -> None:
+    def __init__(
+        self, python: str, library: str, form: str = "", workload: str = "", threads: int = 1, script: Path = WORKER
+    ) -> None:
         self.name = f"{library} {form} {workload}".strip()
         self.rounds: list[dict[str, float]] = []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        environment.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
         if library in report.PEERS:  # another interpreter, which has its own modules
             environment.pop("PYTHONPATH", None)
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [python, str(WORKER), library, form, workload],
+            [python, str(script), library, form, workload, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -107,7 +110,8 @@ def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
     children: dict[tuple[str, str], Child] = {}
     try:
         for library, python in pythons.items():
-            for form in workload.torch_forms if library == "torch" else workload.dynet_forms:
+            own = workload.own_forms if library == "dynet_cy" else ()
+            for form in workload.torch_forms if library == "torch" else (*workload.dynet_forms, *own):
                 children[library, form] = Child(python, library, form, name)
         for _ in range(rounds + 1):
             for child in (gemm, *children.values()):
@@ -121,6 +125,7 @@ def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
         {
             "library": library,
             "form": form,
+            "own": form in workload.own_forms,
             "seconds": [r["seconds"] for r in child.rounds[1:]],
             "median": child.seconds,
             "result": workload.result(child.seconds),

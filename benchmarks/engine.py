@@ -158,7 +158,7 @@ def main() -> None:
     pythons = {"dynet_cy": sys.executable}
     if args.dynet:
         pythons["dynet"] = args.dynet
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "DYNET_CY_THREADS": "1"}
     children = {
         library: subprocess.Popen(
             [python, __file__, "--serve", library],

@@ -60,7 +60,7 @@ def decode(library: str) -> None:
 
 def decoding(python: str, library: str) -> list[int | None]:
     """Memory after STEPS; None where the library was out of memory before."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    environment = dict(os.environ, OMP_NUM_THREADS="1", DYNET_CY_THREADS="1")
     if library == "dynet":
         environment.pop("PYTHONPATH", None)
     command = [python, __file__, "--decode", library]

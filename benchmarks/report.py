@@ -19,8 +19,12 @@ Form = dict[str, Any]
 
 
 def fastest(workload: dict[str, Any], *libraries: str, form: str = "") -> Form | None:
-    """The fastest form of some libraries, or their form of that name; None if there is none."""
-    chosen = [f for f in workload["forms"] if f["library"] in libraries and form in ("", f["form"])]
+    """The fastest form of some libraries, or their form of that name; None if there is none.
+
+    A form by what DyNet does not have is never the fastest: its source is not the same.
+    """
+    found = [f for f in workload["forms"] if f["library"] in libraries]
+    chosen = [f for f in found if (f["form"] == form if form else not f.get("own"))]
     return min(chosen, key=lambda f: f["median"], default=None)
 
 
@@ -79,7 +83,8 @@ def table(result: dict[str, Any], goals: bool = False) -> str:
         for form in workload["forms"]:
             spread = max(form["seconds"]) / min(form["seconds"])
             memory = f"{form['memory'] / 2**20:.0f}"
-            names = [workload["workload"], LIBRARIES[form["library"]], form["form"]]
+            label = form["form"] + (", not in DyNet" if form.get("own") else "")
+            names = [workload["workload"], LIBRARIES[form["library"]], label]
             every.append([*names, f"{number(form['result'])} {workload['unit']}", share(form), memory, number(spread)])
     peak = statistics.median(w["peak"] for w in result["workloads"]) / 1e9
     text = f"{result['date']}, {result['processor']}, {result['rounds']} rounds, peak {peak:.0f} GFLOP/s\n\n"

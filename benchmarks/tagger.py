@@ -26,7 +26,7 @@ def run(engine: str, python: str, epochs: int, options: list[str]) -> list[tuple
     """Seconds and dev accuracy of each epoch."""
     with tempfile.TemporaryDirectory() as folder:
         command = [python, str(TAGGER), "train", "--engine", engine, "--model", folder, "--epochs", str(epochs)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "DYNET_CY_THREADS": "1"}
         done = subprocess.run(command + options, env=environment, text=True, capture_output=True)
     if done.returncode:
         sys.exit(f"{engine} failed:\n{done.stderr}")

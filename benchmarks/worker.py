@@ -1,11 +1,11 @@
 """One library in one form: a process that runs a round of a workload for each line of its standard input.
 
-    python worker.py LIBRARY FORM WORKLOAD
+    python worker.py LIBRARY FORM WORKLOAD [THREADS]
 
 LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the seconds
-of CPU time that an update took, its loss, and the greatest resident memory so
-far.  With LIBRARY "gemm" a round is a large product, to see what the CPU can
-reach.
+of CPU time that an update took, those that went by, its loss, and the greatest
+resident memory so far.  With LIBRARY "gemm" a round is a large product, to see
+what the CPU can reach.  All run on one thread, where not said otherwise.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def gemm() -> Update:
     return lambda: float((a @ b)[0, 0])
 
 
-def make_update(library: str, form: str, workload: Workload) -> Update:
+def make_update(library: str, form: str, workload: Workload, threads: int = 1) -> Update:
     """Import a library, with its settings, and make the program."""
     if library == "torch":
         import torch
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(threads)
         return torch_update(torch, form, workload)
-    autobatch = int(form == "autobatch")
+    autobatch = int(form in ("autobatch", "fused"))
     if library == "dynet":
         import dynet_config
 
@@ -91,25 +91,27 @@ def make_update(library: str, form: str, workload: Workload) -> Update:
         import dynet_cy as dy
         from dynet_cy import config
 
-        config.set(autobatch=autobatch)
+        config.set(autobatch=autobatch, threads=threads)
     return dynet_update(dy, form, workload)
 
 
 def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
-    library, form, name = sys.argv[1:]
+    library, form, name = sys.argv[1:4]
+    threads = int(sys.argv[4]) if len(sys.argv) > 4 else 1
     if library == "gemm":
         run, repeat = gemm(), 1
     else:
         workload = workloads.load(name)
-        run, repeat = make_update(library, form, workload), workload.repeat
+        run, repeat = make_update(library, form, workload, threads), workload.repeat
     for _ in sys.stdin:
-        start = time.process_time()
+        start, begun = time.process_time(), time.perf_counter()
         for _ in range(repeat):
             loss = run()
         seconds = (time.process_time() - start) / repeat
+        wall = (time.perf_counter() - begun) / repeat
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"seconds": seconds, "loss": loss, "memory": memory}), file=answers, flush=True)
+        print(json.dumps({"seconds": seconds, "wall": wall, "loss": loss, "memory": memory}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -61,15 +61,18 @@ from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn import (
     BiRNNBuilder,
+    ChildSumTreeLSTMBuilder,
     CompactVanillaLSTMBuilder,
     CoupledLSTMBuilder,
     FastLSTMBuilder,
     GRUBuilder,
     LSTMBuilder,
+    NaryTreeLSTMBuilder,
     RNNState,
     SimpleRNNBuilder,
     SparseLSTMBuilder,
     StackedRNNState,
+    TreeState,
     VanillaLSTMBuilder,
 )
 from dynet_cy.saving import load, load_generator, save
@@ -162,6 +165,9 @@ __all__ = [
     "SimpleRNNBuilder",
     "SparseLSTMBuilder",
     "StackedRNNState",
+    "ChildSumTreeLSTMBuilder",
+    "NaryTreeLSTMBuilder",
+    "TreeState",
     "VanillaLSTMBuilder",
     # softmax layers
     "ClassFactoredSoftmaxBuilder",

@@ -10,6 +10,7 @@ option                     variable                     value
 ``--dynet-seed``           ``DYNET_CY_SEED``            seed of random numbers; 0 draws one at random
 ``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0, 1 (default) or 2: see `set`
 ``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
+``--dynet-threads``        ``DYNET_CY_THREADS``         threads that work on one large product: see `set`
 ``--dynet-profiling``      ``DYNET_CY_PROFILING``       0 (default), 1 or 2: see `dynet_cy.profiling`
 ``--dynet-devices``        ``DYNET_CY_DEVICES``         only ``CPU`` so far
 ``--dynet-gpus``           ``DYNET_CY_GPUS``            only 0 so far
@@ -35,6 +36,7 @@ from dynet_cy.devices import check_device
 from dynet_cy.execute import profile as _profile
 from dynet_cy.graph import graph as _graph
 from dynet_cy.kernels import draws as _draws
+from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import parameters as _parameters
 from dynet_cy.parallel import runtime as _parallel
@@ -42,7 +44,7 @@ from dynet_cy.parallel import runtime as _parallel
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
 _FLAGS = ("gpu", "viz")  # options without a value
-_VALUES = ("mem", "seed", "autobatch", "weight-decay", "profiling", "devices", "gpus", "gpu-ids")
+_VALUES = ("mem", "seed", "autobatch", "weight-decay", "threads", "profiling", "devices", "gpus", "gpu-ids")
 
 Mem = Optional[object]  # a number, or numbers in a string
 
@@ -67,6 +69,7 @@ def set(
     shared_parameters: int | None = None,
     requested_gpus: int | None = None,
     gpu_mask: Sequence[int] | None = None,
+    threads: int | None = None,
 ) -> None:
     """Change settings; those that are None stay.
 
@@ -84,6 +87,9 @@ def set(
             its ``--mode async`` does; to be set before a trainer is wrapped.  0 leaves the mode as it is.
         requested_gpus: 0; there is no GPU so far.
         gpu_mask: numbers of GPUs, none so far; an empty list, or one of zeros.
+        threads: how many threads, 1 to 1024, work together on one large product; 0, the default, is for as many as
+            there are CPUs that this process may use, at most ``OMP_NUM_THREADS`` where that variable is set.  Results
+            do not depend on it.
 
     Raises:
         ValueError: a setting is out of range.
@@ -105,6 +111,8 @@ def set(
         _profiling.set_level(profiling)
     if weight_decay is not None:
         _parameters.set_default_weight_decay(weight_decay)
+    if threads is not None:
+        _pool.set_threads(threads)
 
 
 def _no_gpu(what: str) -> None:
@@ -113,7 +121,7 @@ def _no_gpu(what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask."""
+    requested_gpus, gpu_mask, threads."""
     return {
         "mem": _arena.limit() / 2**20,
         "seed": _draws.seed(),
@@ -123,6 +131,7 @@ def get() -> dict[str, Any]:
         "shared_params": int(_parallel.mode() == "async"),
         "requested_gpus": 0,
         "gpu_mask": [],
+        "threads": _pool.threads(),
     }
 
 
@@ -193,6 +202,7 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
         "autobatch": _number(given, "autobatch", int),
         "weight_decay": _number(given, "weight-decay", float),
         "profiling": _number(given, "profiling", int),
+        "threads": _number(given, "threads", int),
         "requested_gpus": _number(given, "gpus", int),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -265,6 +275,10 @@ class DynetParams:
         """Set the level of profiling: see `set`."""
         self._settings["profiling"] = int(profiling)
 
+    def set_threads(self, threads: int) -> None:
+        """Set how many threads work on one large product; 0 for as many as there are CPUs."""
+        self._settings["threads"] = int(threads)
+
     def set_weight_decay(self, weight_decay: float) -> None:
         """Set the weight decay of collections that are made after `init`, at least 0."""
         self._settings["weight_decay"] = float(weight_decay)
@@ -306,4 +320,4 @@ def init_from_params(params: DynetParams) -> None:
     params.init()
 
 
-set(**{**_from_environment(), **_from_command_line()})
+set(**{"threads": 0, **_from_environment(), **_from_command_line()})

@@ -23,7 +23,7 @@ from dynet_cy import config
 def restored() -> Iterator[None]:
     before = config.get()
     yield
-    config.set(before["mem"], before["seed"], before["autobatch"], weight_decay=before["weight_decay"])
+    config.set(before["mem"], before["seed"], before["autobatch"], weight_decay=before["weight_decay"], threads=0)
     dy.renew_cg()
 
 
@@ -40,7 +40,14 @@ def in_a_process(folder: Path, *options: str, **environment: str) -> subprocess.
     )
 
 
-NOT_SET = {"profiling": 0, "weight_decay": 0, "shared_params": 0, "requested_gpus": 0, "gpu_mask": []}
+NOT_SET = {
+    "profiling": 0,
+    "weight_decay": 0,
+    "shared_params": 0,
+    "requested_gpus": 0,
+    "gpu_mask": [],
+    "threads": config.get()["threads"],
+}
 
 
 def test_set_and_get() -> None:
@@ -117,6 +124,19 @@ def test_environment_and_option(tmp_path: Path) -> None:
     assert json.loads(done.stdout)[0] == {"mem": 0, "seed": 6, "autobatch": 2, **NOT_SET}
 
 
+def test_threads(tmp_path: Path) -> None:
+    def threads(*options: str, **environment: str) -> int:
+        return json.loads(in_a_process(tmp_path, *options, **environment).stdout)[0]["threads"]
+
+    assert threads(OMP_NUM_THREADS="1") == 1
+    assert threads(OMP_NUM_THREADS="1", DYNET_CY_THREADS="3") == 3
+    assert threads("--dynet-threads", "5", DYNET_CY_THREADS="3") == 5
+    assert threads("--dynet-threads=0", OMP_NUM_THREADS="1", DYNET_CY_THREADS="3") == 1
+    done = in_a_process(tmp_path, "--dynet-threads=-1")
+    assert done.returncode == 1
+    assert "ValueError: threads must be between 1 and 1024, or 0 for the default, not -1" in done.stderr
+
+
 def test_unknown_option(tmp_path: Path) -> None:
     done = in_a_process(tmp_path, "--dynet-speed", "1")
     assert done.returncode == 0
@@ -158,15 +178,17 @@ def test_params_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     params.set_autobatch(True)
     params.set_weight_decay(0)
     params.set_profiling(0)
+    params.set_threads(3)
     params.set_shared_parameters(False)
     params.set_requested_gpus(2)
     params.set_gpu_mask([1])
     params.set_cpu_mode()
     assert config.get()["mem"] == 0, "nothing is in force before init"
     params.init()
-    assert config.get() == {"mem": 64, "seed": 8, "autobatch": 1, **NOT_SET}
+    assert config.get() == {"mem": 64, "seed": 8, "autobatch": 1, **NOT_SET, "threads": 3}
     other = dy.DynetParams()
-    other.from_config({"mem": 0, "seed": 9, "autobatch": 0, "profiling": 0, "shared_params": 0, "gpu_mask": []})
+    settings = {"mem": 0, "seed": 9, "autobatch": 0, "profiling": 0, "shared_params": 0, "gpu_mask": [], "threads": 0}
+    other.from_config(settings)
     dy.init_from_params(other)
     assert config.get() == {"mem": 0, "seed": 9, "autobatch": 0, **NOT_SET}
     dy.init()

@@ -36,7 +36,8 @@ class Workload:
 
     Forms for DyNet and dynet_cy: "plain" and "autobatch" run the same code, for
     one example at a time, without and with automatic batching; "minibatch",
-    where it is natural, is batched by hand.  Forms for PyTorch: "eager", for
+    where it is natural, is batched by hand; "fused", for dynet_cy alone, is
+    "autobatch" with ops that DyNet does not have.  Forms for PyTorch: "eager", for
     one example at a time, and "batched", in the customary batched or padded
     form.
     """
@@ -46,6 +47,7 @@ class Workload:
     per_item = 0.0  # a time for each item is given, this many to the second, rather than items by the second
     mode = "train"  # "train" is forward, backward and update; "backward" has no update; "forward" is forward alone
     dynet_forms: tuple[str, ...] = ("plain", "autobatch")
+    own_forms: tuple[str, ...] = ()  # of dynet_cy alone, with other source: never its best
     torch_forms: tuple[str, ...] = ("eager", "batched")
     goals: tuple[Goal, ...] = ()
     sizes: dict[str, int]  # become attributes

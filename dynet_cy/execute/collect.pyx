@@ -10,7 +10,7 @@ and multiplied at once.
 from libc.string cimport memcpy
 
 from dynet_cy.graph.graph cimport Graph
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors
@@ -68,8 +68,8 @@ cdef void add_collected(Waiting* all) noexcept nogil:
 cdef void multiply(Waiting* w) noexcept nogil:
     cdef Factors* x = &w.product
     if x.n:
-        pthread_mutex_lock(w.p.lock)
-        K.sgemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, w.p.grad, x.rows)
+        pthread_mutex_lock(&w.p.lock)
+        gemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, w.p.grad, x.rows)
         note_gradient(w.p)
-        pthread_mutex_unlock(w.p.lock)
+        pthread_mutex_unlock(&w.p.lock)
     x.n = 0

@@ -23,6 +23,7 @@ from dynet_cy.graph.graph cimport (
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, op_at, rule_of
@@ -92,7 +93,9 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     memset(&failure, 0, sizeof(Failure))
     lock_graph(g)
     with nogil:
+        enter_pool()
         failed = plan_and_run(g, targets, n, strategy, &failure)
+        leave_pool()
     unlock_graph(g)
     if profiling > 1:
         list_batches(g, ran)
@@ -349,7 +352,9 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     memset(&failure, 0, sizeof(Failure))
     lock_graph(g)
     with nogil:
+        enter_pool()
         failed = run_backward(g, target, full, &failure)
+        leave_pool()
     unlock_graph(g)
     if failed:
         out_of_memory(&g.grads if failure.in_gradients else &g.scratch,
@@ -392,10 +397,10 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
 
 
 cdef void add_to_parameter(Param* p) noexcept nogil:
-    pthread_mutex_lock(p.lock)
+    pthread_mutex_lock(&p.lock)
     p.grad[0] += 1
     note_gradient(p)
-    pthread_mutex_unlock(p.lock)
+    pthread_mutex_unlock(&p.lock)
 
 
 cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
@@ -445,10 +450,10 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
     c.first = 1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
-        pthread_mutex_lock((<Param*>node.object).lock)
+        pthread_mutex_lock(&(<Param*>node.object).lock)
         op.backward(&c, 0)
         (<Param*>node.object).has_gradient = 1
-        pthread_mutex_unlock((<Param*>node.object).lock)
+        pthread_mutex_unlock(&(<Param*>node.object).lock)
     for i in range(node.nargs):
         if argument_backward(g, batch, op, &c, i, waiting, failure):
             return -1
@@ -497,13 +502,13 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
                 c.first = 0
             if collect(g, waiting, p, &factors):
                 return 0
-        pthread_mutex_lock(p.lock)
+        pthread_mutex_lock(&p.lock)
         c.dx.v = p.grad
         c.accumulate = 1
         op.backward(c, i)
         c.first = 0
         note_gradient(p)
-        pthread_mutex_unlock(p.lock)
+        pthread_mutex_unlock(&p.lock)
         return 0
     if one:
         c.dx.v = gradient_at(g, a.val)
@@ -546,25 +551,37 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
 
 cdef int list_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
                        Failure* failure) noexcept nogil:
-    """Gradient of an argument that is read where it lies: added to where its gradients lie."""
+    """Gradient of an argument that is read where it lies: goes to where its gradients lie."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef uint8_t* state = state_of(g)
     cdef float** dx = <float**>take(g, batch.bd * sizeof(float*), failure)
+    # What has no gradient yet; NULL for the others.
+    cdef Node** empty = <Node**>take(g, batch.count * sizeof(Node*), failure)
     cdef uint32_t j, arg
+    cdef bint adds = not op.assigns
     cdef Node* a
-    if dx == NULL:
+    if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         a = &nodes_of(g)[arg]
-        if not state[arg] & LIVE:
+        empty[j] = NULL
+        if a.dim.bd != nodes_of(g)[ids[j]].dim.bd:      # it serves several batch elements
+            adds = True
+        if state[arg] & LIVE:                           # perhaps as the argument of a node before, in this batch
+            adds = True
+        else:
             # What needs no gradient has a place for it all the same.
-            memset(gradient_at(g, a.val), 0, total_of(&a.dim) * sizeof(float))
+            empty[j] = a
             state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
+    if adds:
+        for j in range(batch.count):
+            if empty[j] != NULL:
+                memset(gradient_at(g, empty[j].val), 0, total_of(&empty[j].dim) * sizeof(float))
     for j in range(batch.bd):
         dx[j] = gradient_at(g, batch.x[i].list[j])
     c.dx.list = dx
-    c.accumulate = 1
+    c.accumulate = adds
     op.backward(c, i)
     c.first = 0
     return 0

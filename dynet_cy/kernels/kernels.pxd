@@ -25,6 +25,10 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     enum:
         DY_RNG_uniform, DY_RNG_normal, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_COUNT
 
+    enum:
+        DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY
+    size_t DY_COLUMN_STEP
+
     const char *const dy_unary_names[]
     const char *const dy_binary_names[]
     const char *const dy_optim_names[]
@@ -53,6 +57,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     ctypedef struct dy_kernels:
         const char *isa
         int packs
+        size_t panel
         dy_unary_fwd *unary_fwd
         dy_unary_bwd *unary_bwd
         dy_binary_fwd *binary_fwd
@@ -93,18 +98,21 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                            int acc_gates, float *dc, int acc_c) noexcept nogil
         void (*sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                       const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
+        int (*sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) noexcept nogil
+        void (*sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                         const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
         void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
         void (*sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb,
                              float beta, float *c, size_t ldc) noexcept nogil
-        void (*conv2d)(const dy_window *s, size_t out_channels, const float *x, const float *filter, float *work,
-                       float *y) noexcept nogil
-        void (*conv2d_bwd_x)(const dy_window *s, size_t out_channels, const float *filter, const float *dy,
+        void (*conv2d)(const dy_window *s, size_t outputs, size_t images, const float *x, const float *filter,
+                       const float *bias, float *work, float *y) noexcept nogil
+        void (*conv2d_bwd_x)(const dy_window *s, size_t outputs, size_t images, const float *filter, const float *dy,
                              float *work, float *dx, int acc) noexcept nogil
-        void (*conv2d_bwd_filter)(const dy_window *s, size_t out_channels, const float *x, const float *dy,
+        void (*conv2d_bwd_filter)(const dy_window *s, size_t outputs, size_t images, const float *x, const float *dy,
                                   float *work, float *dfilter, int acc) noexcept nogil
         void (*maxpool2d)(const dy_window *s, const float *x, float *y) noexcept nogil
-        void (*maxpool2d_bwd)(const dy_window *s, const float *x, const float *dy, float *work, float *dx,
-                              int acc) noexcept nogil
+        void (*maxpool2d_bwd)(const dy_window *s, const float *x, const float *y, const float *dy, float *work,
+                              float *dx, int acc) noexcept nogil
         void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n,
                              uint32_t *out) noexcept nogil
 
@@ -112,7 +120,9 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
                         int valid)
     size_t dy_panels(size_t m, size_t k)
-    size_t dy_conv_work(const dy_window *s)
+    size_t dy_conv_work(const dy_window *s, size_t outputs, size_t images)
+    int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images)
+    size_t dy_conv_work_back(const dy_window *s, size_t outputs, size_t images)
 
 
 cdef const dy_kernels *K

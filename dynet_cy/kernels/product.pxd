@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with a parameter, whose packed form is kept while its values stay."""
+"""Products of matrices: with packed parameters, and on several threads."""
 
 from dynet_cy.core.tensor cimport Packed
 
 cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack,
                   const float* b, float beta, float* c) noexcept nogil
+cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
+               const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil

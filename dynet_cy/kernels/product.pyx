@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Used from Cython only.
-"""Products with a parameter, whose packed form is kept while its values stay."""
+"""Products of matrices.
+
+Those with a parameter may use its packed form, which is kept while its values
+stay.  Large ones are cut into parts of rows or columns for several threads.
+The parts are computed in the way of the whole and cut where its numbers do not
+depend on it (see kernels.def), so they are the same on any number of threads.
+"""
 
 from libc.stdint cimport uint64_t
 
 from dynet_cy.core.tensor cimport Packed
-from dynet_cy.kernels.kernels cimport K, dy_panels
+from dynet_cy.kernels.kernels cimport (
+    DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_VECTOR, K, dy_panels,
+)
+from dynet_cy.kernels.pool cimport DY_MOST_THREADS, run_pool, take_pool
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Pack, Panels, pthread_mutex_t
 
@@ -20,6 +29,40 @@ cdef enum:
     LEAST_PACKED = 8192
     MOST_COLUMNS = 512
 
+# What each thread is to have at least, in multiplications, where threads must be
+# woken and where they look for work already; docs/kernels.md has the
+# measurements.  A part for OpenBLAS must stay above the 1e6 of what it takes for
+# a small product on AVX-512, and computes in another order.
+cdef enum:
+    LEAST_ASLEEP = 2500000
+    LEAST_AWAKE = 500000
+    LEAST_LIBRARY = 1200000
+    LEAST_PART = 250000                         # own products come in more parts than threads,
+    MOST_PARTS = 8                              # up to so many for each: some may be slower
+    PACKED = -1                                 # a way beside those of sgemm
+
+
+cdef struct Product:
+    int way
+    bint ta, tb
+    size_t m, n, k
+    float alpha
+    const float* a                              # or panels
+    size_t lda
+    const float* b
+    size_t ldb
+    float beta
+    float* c
+    size_t ldc
+
+
+# How a product is cut.
+cdef struct Cut:
+    const Product* whole
+    bint by_rows                                # whether parts are rows, not columns
+    size_t step                                 # they begin at multiples of that
+    size_t parts
+
 
 cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack,
                   const float* b, float beta, float* c) noexcept nogil:
@@ -28,12 +71,78 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
     `pack` belongs to the parameter that A is, or is NULL.
     """
     cdef const float* panels = NULL
+    cdef Product p
     if pack != NULL and K.packs and m * k >= LEAST_PACKED and n <= MOST_COLUMNS:
         panels = panels_of(<Pack*>pack, ta, m, k, a)
-    if panels != NULL:
-        K.sgemm_packed(m, n, k, panels, b, k, beta, c, m)
+    if panels == NULL:
+        gemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
+        return
+    if m * n * k >= 2 * LEAST_AWAKE:
+        p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m)
+        if together(&p):
+            return
+    K.sgemm_packed(m, n, k, panels, b, k, beta, c, m)
+
+
+cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
+               const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil:
+    """`sgemm` of kernels.def, on several threads where that is faster.  `alpha` and `beta` are 0, 1 or -1."""
+    cdef Product p
+    if m * n * k >= 2 * LEAST_AWAKE and alpha != 0:
+        p = Product(K.sgemm_way(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+        if p.way != DY_SGEMM_VECTOR and together(&p):
+            return
+    K.sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+
+
+cdef bint together(const Product* p) noexcept nogil:
+    """Compute a large product on several threads; False where there is only one."""
+    cdef Cut cut
+    cdef bint library = p.way == DY_SGEMM_LIBRARY
+    cdef size_t steps, most, work = p.m * p.n * p.k
+    cdef int threads
+    cut.whole = p
+    # Each part reads all of the other matrix, so the longer side is cut.
+    cut.by_rows = not library and p.m >= p.n
+    cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
+    steps = ((p.m if cut.by_rows else p.n) + cut.step - 1) // cut.step
+    # With less than a step and a half for each thread one would do most of the work.
+    most = min(work // (LEAST_LIBRARY if library else LEAST_AWAKE), steps * 2 // 3 if library else steps,
+               <size_t>DY_MOST_THREADS)
+    if most < 2:
+        return False
+    threads = take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
+    if threads == 1:
+        return False
+    # OpenBLAS packs the other matrix for each part anew.
+    cut.parts = threads if library else min(<size_t>threads * MOST_PARTS, steps, work // LEAST_PART)
+    run_pool(threads, cut.parts, part, &cut)
+    return True
+
+
+cdef void part(void* job, size_t i) noexcept nogil:
+    """Compute part i of a product."""
+    cdef const Cut* cut = <const Cut*>job
+    cdef const Product* p = cut.whole
+    cdef size_t size = p.m if cut.by_rows else p.n
+    cdef size_t steps = (size + cut.step - 1) // cut.step
+    cdef size_t first = steps * i // cut.parts * cut.step
+    cdef size_t n = min(steps * (i + 1) // cut.parts * cut.step, size) - first
+    cdef size_t rows = n if cut.by_rows else p.m
+    cdef size_t columns = p.n if cut.by_rows else n
+    cdef const float* a = p.a
+    cdef const float* b = p.b
+    cdef float* c = p.c
+    if cut.by_rows:
+        c += first
+        a += first * (p.k if p.way == PACKED else p.lda if p.ta else 1)
     else:
-        K.sgemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
+        c += first * p.ldc
+        b += first * (1 if p.tb else p.ldb)
+    if p.way == PACKED:
+        K.sgemm_packed(rows, columns, p.k, a, b, p.ldb, p.beta, c, p.ldc)
+    else:
+        K.sgemm_by(p.way, p.ta, p.tb, rows, columns, p.k, p.alpha, a, p.lda, b, p.ldb, p.beta, c, p.ldc)
 
 
 cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k,

@@ -6,8 +6,9 @@ scalar code are among them.
 """
 
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_COUNT, DY_OPTIM_COUNT, DY_RNG_COUNT, DY_UNARY_COUNT, dy_binary_names, dy_kernels, dy_kernels_get,
-    dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names,
+    DY_BINARY_COUNT, DY_OPTIM_COUNT, DY_RNG_COUNT, DY_UNARY_COUNT, dy_binary_names, dy_conv_work, dy_conv_work_back,
+    dy_kernels, dy_kernels_get, dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names, dy_window,
+    dy_winograd_gains,
 )
 
 cdef extern from *:
@@ -32,6 +33,17 @@ cdef address(const void *slot):
 def optim_states():
     """Number of state arrays by optimiser name."""
     return {dy_optim_names[i].decode(): dy_optim_states[i] for i in range(DY_OPTIM_COUNT)}
+
+
+def conv_work(size_t window, size_t outputs, size_t images, bint back=False):
+    """Floats of working memory of a convolution; the window is given by its address."""
+    cdef const dy_window *w = <const dy_window *>window
+    return dy_conv_work_back(w, outputs, images) if back else dy_conv_work(w, outputs, images)
+
+
+def winograd_gains(size_t window, size_t outputs, size_t images):
+    """Whether a convolution is computed by Winograd's method."""
+    return bool(dy_winograd_gains(<const dy_window *>window, outputs, images))
 
 
 def tables():

@@ -37,7 +37,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         float* grad
         Pack pack
         double factor
-        pthread_mutex_t* lock
+        pthread_mutex_t lock
         uint8_t* is_touched
         uint32_t* touched
         uint32_t n_touched
@@ -63,7 +63,6 @@ cdef class Storage:
     cdef readonly Plane values
     cdef readonly Plane grads
     cdef list planes
-    cdef pthread_mutex_t lock
     cdef pthread_mutex_t pack_lock
     cdef Arena panels               # of packed parameters
     cdef uint64_t changes           # of values; whoever writes values counts it up
@@ -75,7 +74,3 @@ cdef class Storage:
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef int rebase(self) except -1
-
-
-cdef void lock_storage(Storage storage) noexcept nogil
-cdef void unlock_storage(Storage storage) noexcept nogil

@@ -15,8 +15,6 @@ from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_close, arena_open, 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
     int pthread_mutex_destroy(pthread_mutex_t* m)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 # Names of parameters by the id of their entry, for messages.
 parameter_names = {}
@@ -95,7 +93,6 @@ cdef class Storage:
         self.changes = 1
         memset(&self.panels, 0, sizeof(Arena))
         arena_open(&self.panels, False)
-        pthread_mutex_init(&self.lock, NULL)
         pthread_mutex_init(&self.pack_lock, NULL)
 
     def __dealloc__(self):
@@ -105,10 +102,10 @@ cdef class Storage:
             free_ids.append(self.entries[i].id)
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
+            pthread_mutex_destroy(&self.entries[i].lock)
             free(self.entries[i])
         free(self.entries)
         arena_close(&self.panels)
-        pthread_mutex_destroy(&self.lock)
         pthread_mutex_destroy(&self.pack_lock)
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:
@@ -139,7 +136,7 @@ cdef class Storage:
         p.number = self.n_entries
         p.offset = self.top
         p.size = size
-        p.lock = &self.lock
+        pthread_mutex_init(&p.lock, NULL)
         p.pack.changes = &self.changes
         p.pack.arena = &self.panels
         p.pack.lock = &self.pack_lock
@@ -206,12 +203,3 @@ cdef class Storage:
     def changed(self):
         """Note that somebody has written values from outside, into the mapping they live in."""
         self.changes += 1
-
-
-cdef void lock_storage(Storage storage) noexcept nogil:
-    """Keep graphs of other threads from adding to gradients."""
-    pthread_mutex_lock(&storage.lock)
-
-
-cdef void unlock_storage(Storage storage) noexcept nogil:
-    pthread_mutex_unlock(&storage.lock)

@@ -27,6 +27,14 @@ from dynet_cy.ops.conv import (
     kmh_ngram,
     maxpooling2d,
 )
+from dynet_cy.ops.gated import (
+    gru_h,
+    logistic_affine,
+    tanh_affine,
+    tree_lstm_c,
+    tree_lstm_gates,
+    tree_lstm_h,
+)
 from dynet_cy.ops.inputs import (
     constant,
     inputMatrix,
@@ -325,6 +333,13 @@ __all__ = [
     "vanilla_lstm_gates_dropout_concat",
     "vanilla_lstm_gates_projected",
     "vanilla_lstm_h",
+    # gated
+    "gru_h",
+    "logistic_affine",
+    "tanh_affine",
+    "tree_lstm_c",
+    "tree_lstm_gates",
+    "tree_lstm_h",
     # other spellings
     "zeroes",
 ]

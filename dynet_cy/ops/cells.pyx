@@ -7,13 +7,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport (
-    Expression, Extra, Graph, add_node, apply, apply2, apply2x, dim_of, sequence,
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of, sequence
+from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
+from dynet_cy.ops.linalg cimport factors_of_a, multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.ops.registry cimport (
+    LIST, SHARE, Backward, Factors, Forward, Op, Shapes, register, same_dim,
 )
-from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, DY_UNARY_tanh, K
-from dynet_cy.ops.linalg cimport AFFINE, factors_of_a, multiply, multiply_backward_a, multiply_backward_b
-from dynet_cy.ops.registry cimport SHARE, STACK, Factors, Op, Shapes, register, same_dim
-from dynet_cy.ops.unary cimport UNARY
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -62,7 +61,10 @@ cdef void gates_forward(const Call* c) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), offset = 0
     cdef uint32_t i
     cdef Tensor part
-    if c.x[0].dim.bd == c.y.dim.bd:
+    if c.x[0].list != NULL:
+        for i in range(c.y.dim.bd):
+            memcpy(element(&c.y, i), c.x[0].list[i], m * sizeof(float))
+    elif c.x[0].dim.bd == c.y.dim.bd:
         memcpy(c.y.v, c.x[0].v, total_of(&c.y.dim) * sizeof(float))
     else:
         K.repeat(m, c.y.dim.bd, c.x[0].v, c.y.v)
@@ -128,7 +130,10 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Tensor dpre = gradient_of_sums(c), part
     cdef bint accumulate = c.accumulate
     if i == 0:
-        if c.dx.dim.bd == c.y.dim.bd:
+        if c.dx.list != NULL:
+            for k in range(c.y.dim.bd):
+                K.bias_bwd(m, 1, element(&dpre, k), c.dx.list[k], accumulate)
+        elif c.dx.dim.bd == c.y.dim.bd:
             K.bias_bwd(m * c.y.dim.bd, 1, dpre.v, c.dx.v, accumulate)
         else:
             K.bias_bwd(m, c.y.dim.bd, dpre.v, c.dx.v, accumulate)
@@ -174,8 +179,8 @@ cdef Op* new_gates_op(const char* name) except NULL:
 cdef Op* GATES = new_gates_op(b"vanilla_lstm_gates")
 cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
 # The sums of Wx x + b come in the place of b.
-cdef Op* PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
-PROJECTED.rule[0] = STACK
+PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
+PROJECTED.rule[0] = LIST
 NOISY_GATES.random = True
 NOISY_GATES.work = gates_work
 
@@ -318,13 +323,20 @@ cdef int cell_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef inline uint32_t calls_for(const Call* c, size_t* cols) noexcept nogil:
-    """How many calls of a kernel serve the batch: one where all arguments have it."""
-    if c.x[0].dim.bd == c.x[1].dim.bd:
-        cols[0] = c.y.dim.bd
-        return 1
-    cols[0] = 1
-    return c.y.dim.bd
+cdef inline bint follows(const Tensor* x, uint32_t b) noexcept nogil:
+    """Whether batch element b lies right behind the one before it."""
+    return element(x, b) == element(x, b - 1) + size_of(&x.dim)
+
+
+cdef inline uint32_t together(const Call* c, uint32_t b) noexcept nogil:
+    """How many batch elements, from b on, lie side by side in both arguments: one call of a kernel serves them."""
+    cdef uint32_t end = b + 1
+    cdef uint32_t all_of_y = c.y.dim.bd
+    if c.x[0].list == NULL and c.x[1].list == NULL and c.x[0].dim.bd == all_of_y == c.x[1].dim.bd:
+        return all_of_y
+    while end < all_of_y and follows(&c.x[0], end) and follows(&c.x[1], end):
+        end += 1
+    return end - b
 
 
 cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
@@ -333,47 +345,55 @@ cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
 
 
 cdef void cell_forward(const Call* c) noexcept nogil:
-    cdef size_t cols
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.lstm_c(rows_of(&c.y.dim), cols, element(&c.x[0], b), element(&c.x[1], b),
+    cdef uint32_t b = 0, n
+    while b < c.y.dim.bd:
+        n = together(c, b)
+        K.lstm_c(rows_of(&c.y.dim), n, element(&c.x[0], b), element(&c.x[1], b),
                  element(&c.y, b))
+        b += n
 
 
 cdef void cell_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t cols
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.lstm_c_bwd(rows_of(&c.y.dim), cols, element(&c.x[0], b), element(&c.x[1], b),
+    cdef uint32_t b = 0, n
+    while b < c.y.dim.bd:
+        n = together(c, b)
+        K.lstm_c_bwd(rows_of(&c.y.dim), n, element(&c.x[0], b), element(&c.x[1], b),
                      element(&c.dy, b), NULL if i else element(&c.dx, b), adds(c, b),
                      element(&c.dx, b) if i else NULL, adds(c, b))
+        b += n
 
 
-cdef Op* CELL = register(b"vanilla_lstm_c", b"c_tm1 gates_t", cell_dim, cell_forward,
-                         cell_backward)
-CELL.assigns = True
+cdef Op* new_cell_op(const char* name, const char* args, Forward forward, Backward backward) except NULL:
+    cdef Op* op = register(name, args, cell_dim, forward, backward)
+    # The nodes of several cells run as one call; what each computed lies side by side, but not those of all cells.
+    op.rule[0] = op.rule[1] = LIST
+    op.assigns = True
+    return op
+
+
+CELL = new_cell_op(b"vanilla_lstm_c", b"c_tm1 gates_t", cell_forward, cell_backward)
 
 
 cdef void output_forward(const Call* c) noexcept nogil:
-    cdef size_t cols
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.lstm_h(rows_of(&c.y.dim), cols, element(&c.x[1], b), element(&c.x[0], b),
+    cdef uint32_t b = 0, n
+    while b < c.y.dim.bd:
+        n = together(c, b)
+        K.lstm_h(rows_of(&c.y.dim), n, element(&c.x[1], b), element(&c.x[0], b),
                  element(&c.y, b))
+        b += n
 
 
 cdef void output_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t cols
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.lstm_h_bwd(rows_of(&c.y.dim), cols, element(&c.x[1], b), element(&c.x[0], b),
+    cdef uint32_t b = 0, n
+    while b < c.y.dim.bd:
+        n = together(c, b)
+        K.lstm_h_bwd(rows_of(&c.y.dim), n, element(&c.x[1], b), element(&c.x[0], b),
                      element(&c.dy, b), element(&c.dx, b) if i else NULL, adds(c, b),
                      NULL if i else element(&c.dx, b), adds(c, b))
+        b += n
 
 
-cdef Op* OUTPUT = register(b"vanilla_lstm_h", b"c_t gates_t", cell_dim, output_forward,
-                           output_backward)
-OUTPUT.assigns = True
+OUTPUT = new_cell_op(b"vanilla_lstm_h", b"c_t gates_t", output_forward, output_backward)
 
 
 def vanilla_lstm_c(c_tm1, gates_t):
@@ -390,30 +410,3 @@ def vanilla_lstm_h(c_t, gates_t):
     Shapes: ``c_t {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
     """
     return apply2(OUTPUT, c_t, gates_t)
-
-
-# ---- a step of a layer, for builders --------------------------------------------
-
-cdef int lstm_step(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c) except -1:
-    """The nodes of an LSTM for one input.  Weights: Wx, Wh, b."""
-    cdef uint32_t[3] args
-    args[0], args[1], args[2] = weights[2], weights[0], x
-    # The products with the inputs need no step before: batched, they are one product for all steps.
-    args[0] = add_node(g, AFFINE, args, 3, NULL)
-    args[1], args[2] = weights[1], h[0]
-    args[1] = add_node(g, PROJECTED, args, 3, NULL)
-    args[0] = c[0]
-    c[0] = args[0] = add_node(g, CELL, args, 2, NULL)
-    h[0] = add_node(g, OUTPUT, args, 2, NULL)
-    return 0
-
-
-cdef int simple_step(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c) except -1:
-    """The nodes of Elman's network for one input.  Weights: Wx, Wh, b."""
-    cdef uint32_t[3] args
-    args[0], args[1], args[2] = weights[2], weights[0], x
-    args[0] = add_node(g, AFFINE, args, 3, NULL)
-    args[1], args[2] = weights[1], h[0]
-    args[0] = add_node(g, AFFINE, args, 3, NULL)
-    h[0] = add_node(g, UNARY[DY_UNARY_tanh], args, 1, NULL)
-    return 0

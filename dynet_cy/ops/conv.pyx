@@ -8,8 +8,9 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.graph cimport Extra, apply, apply1x, apply2, apply2x
 from dynet_cy.kernels.kernels cimport (
-    DY_UNARY_shift, K, dy_conv_work, dy_window, dy_window_init,
+    K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_init,
 )
+from dynet_cy.kernels.product cimport gemm
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
@@ -87,42 +88,52 @@ cdef int conv2d_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef inline uint32_t together(const Call* c) noexcept nogil:
+    """Images of one call of a kernel: all, unless filters or bias differ from image to image."""
+    if c.x[1].dim.bd > 1 or (c.n == 3 and c.x[2].dim.bd > 1):
+        return 1
+    return c.y.dim.bd
+
+
 cdef void conv2d_forward(const Call* c) noexcept nogil:
     cdef const Tensor* f = &c.x[1]
     cdef dy_window w = conv_window(&c.x[0].dim, &f.dim, c)
-    cdef size_t o, outputs = axis_of(&f.dim, 3), n = w.out[0] * w.out[1]
-    cdef uint32_t b
-    cdef float* y
-    for b in range(c.y.dim.bd):
-        y = element(&c.y, b)
-        K.conv2d(&w, outputs, element(&c.x[0], b), element(f, b), c.work, y)
-        if c.n == 3:
-            for o in range(outputs):
-                K.unary_fwd[<int>DY_UNARY_shift](n, y + o * n, element(&c.x[2], b)[o], 0, y + o * n)
+    cdef uint32_t b, k, images = together(c)
+    for k in range(c.y.dim.bd // images):
+        b = k * images
+        K.conv2d(&w, axis_of(&f.dim, 3), images, element(&c.x[0], b), element(f, b),
+                 element(&c.x[2], b) if c.n == 3 else NULL, c.work, element(&c.y, b))
 
 
 cdef void conv2d_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef const Tensor* f = &c.x[1]
     cdef dy_window w = conv_window(&c.x[0].dim, &f.dim, c)
     cdef size_t o, outputs = axis_of(&f.dim, 3), n = w.out[0] * w.out[1]
-    cdef uint32_t b
+    cdef uint32_t b, k, images = together(c)
     cdef float* dy
     cdef float* dx
-    for b in range(c.y.dim.bd):
+    if i == 2:
+        for b in range(c.y.dim.bd):
+            dy = element(&c.dy, b)
+            dx = element(&c.dx, b)
+            for o in range(outputs):
+                dx[o] = (dx[o] if adds(c, b) else 0) + K.sum(n, dy + o * n)
+        return
+    for k in range(c.y.dim.bd // images):
+        b = k * images
         dy = element(&c.dy, b)
         dx = element(&c.dx, b)
         if i == 0:
-            K.conv2d_bwd_x(&w, outputs, element(f, b), dy, c.work, dx, adds(c, b))
-        elif i == 1:
-            K.conv2d_bwd_filter(&w, outputs, element(&c.x[0], b), dy, c.work, dx, adds(c, b))
+            K.conv2d_bwd_x(&w, outputs, images, element(f, b), dy, c.work, dx, adds(c, b))
         else:
-            for o in range(outputs):
-                dx[o] = (dx[o] if adds(c, b) else 0) + K.sum(n, dy + o * n)
+            K.conv2d_bwd_filter(&w, outputs, images, element(&c.x[0], b), dy, c.work, dx, adds(c, b))
 
 
 cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
     cdef dy_window w = conv_window(&c.x[0].dim, &c.x[1].dim, c)
-    return dy_conv_work(&w) if i < 2 else 0
+    if i == 2:
+        return 0
+    return (dy_conv_work_back if i == 0 else dy_conv_work)(&w, axis_of(&c.x[1].dim, 3), together(c))
 
 
 cdef Op* new_conv_op(const char* name, const char* args) except NULL:
@@ -208,11 +219,12 @@ cdef void maxpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef dy_window w = pool_window(&c.x[0].dim, c)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        K.maxpool2d_bwd(&w, element(&c.x[0], b), element(&c.dy, b), c.work, element(&c.dx, b), adds(c, b))
+        K.maxpool2d_bwd(&w, element(&c.x[0], b), element(&c.y, b), element(&c.dy, b), c.work,
+                        element(&c.dx, b), adds(c, b))
 
 
 cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:
-    return 2 * axis_of(&c.y.dim, 0) if i >= 0 else 0
+    return axis_of(&c.y.dim, 0) if i >= 0 else 0
 
 
 cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpooling2d_forward,
@@ -269,8 +281,8 @@ cdef void filter1d_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         for j in range(k):
-            K.sgemm(1, 0, o, n, r, 1, element(&c.x[1], b) + j * r, r * k,
-                    element(&c.x[0], b) + j * r, r, j > 0, element(&c.y, b), o)
+            gemm(1, 0, o, n, r, 1, element(&c.x[1], b) + j * r, r * k,
+                 element(&c.x[0], b) + j * r, r, j > 0, element(&c.y, b), o)
 
 
 cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -280,11 +292,11 @@ cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
     for b in range(c.y.dim.bd):
         for j in range(k):
             if i == 0:
-                K.sgemm(0, 0, r, n, o, 1, element(&c.x[1], b) + j * r, r * k, element(&c.dy, b), o,
-                        1, element(&c.dx, b) + j * r, r)
+                gemm(0, 0, r, n, o, 1, element(&c.x[1], b) + j * r, r * k, element(&c.dy, b), o,
+                     1, element(&c.dx, b) + j * r, r)
             else:
-                K.sgemm(0, 1, r, o, n, 1, element(&c.x[0], b) + j * r, r, element(&c.dy, b), o,
-                        1, element(&c.dx, b) + j * r, r * k)
+                gemm(0, 1, r, o, n, 1, element(&c.x[0], b) + j * r, r, element(&c.dy, b), o,
+                     1, element(&c.dx, b) + j * r, r * k)
 
 
 cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_forward,

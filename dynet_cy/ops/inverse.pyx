@@ -7,6 +7,7 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, rows_of, size_of
 from dynet_cy.graph.graph cimport apply1
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.product cimport gemm
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -72,8 +73,8 @@ cdef void inverse_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = rows_of(&c.y.dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        K.sgemm(1, 0, n, n, n, 1, element(&c.y, b), n, element(&c.dy, b), n, 0, c.work, n)
-        K.sgemm(0, 1, n, n, n, -1, c.work, n, element(&c.y, b), n, 1, element(&c.dx, b), n)
+        gemm(1, 0, n, n, n, 1, element(&c.y, b), n, element(&c.dy, b), n, 0, c.work, n)
+        gemm(0, 1, n, n, n, -1, c.work, n, element(&c.y, b), n, 1, element(&c.dx, b), n)
 
 
 cdef size_t inverse_work(const Call* c, int i) noexcept nogil:

@@ -1,7 +1,9 @@
 """Products, for other families to apply."""
 
-from dynet_cy.core.tensor cimport Tensor
-from dynet_cy.ops.registry cimport Factors, Op
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, Dim, Tensor
+from dynet_cy.ops.registry cimport Factors, Op, Shapes
 
 cdef Op* MATMUL
 cdef Op* AFFINE
@@ -12,3 +14,8 @@ cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* d
                               bint accumulate) noexcept nogil
 cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* db,
                               bint accumulate) noexcept nogil
+
+cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1
+cdef void affine_transform_forward(const Call* c) noexcept nogil
+cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil
+cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil

@@ -8,8 +8,8 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.product cimport product
-from dynet_cy.ops.registry cimport SHARE, Factors, Op, Shapes, register, same_dim
+from dynet_cy.kernels.product cimport gemm, product
+from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -41,7 +41,7 @@ cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta
         product(0, m, n * b.dim.bd, k, a.v, a.pack, b.v, beta, y.v)
         return
     for i in range(y.dim.bd):
-        K.sgemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
+        gemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
 
 
 cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* da,
@@ -50,11 +50,11 @@ cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* d
     cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
     cdef uint32_t i
     if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
-        K.sgemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
+        gemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
         return
     for i in range(dy.dim.bd):
-        K.sgemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
-                accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
+        gemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
+             accumulate or (da.dim.bd == 1 and i > 0), element(da, i), m)
 
 
 cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
@@ -76,8 +76,8 @@ cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* d
         product(1, k, n * db.dim.bd, m, a.v, a.pack, dy.v, accumulate, db.v)
         return
     for i in range(dy.dim.bd):
-        K.sgemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
-                accumulate or (db.dim.bd == 1 and i > 0), element(db, i), k)
+        gemm(1, 0, k, n, m, 1, element(a, i), m, element(dy, i), m,
+             accumulate or (db.dim.bd == 1 and i > 0), element(db, i), k)
 
 
 # ---- matmul: y = a b ---------------------------------------------------------
@@ -148,7 +148,7 @@ cdef void affine_transform_forward(const Call* c) noexcept nogil:
     cdef const Tensor* b = &c.x[0]
     cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
     cdef uint32_t i
-    if cols_of(&b.dim) == n and b.dim.bd == c.y.dim.bd:
+    if b.list == NULL and cols_of(&b.dim) == n and b.dim.bd == c.y.dim.bd:
         memcpy(c.y.v, b.v, total_of(&c.y.dim) * sizeof(float))
     else:
         for i in range(c.y.dim.bd):
@@ -164,7 +164,13 @@ cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
     cdef uint32_t k
     if i == 0:
-        if cols_of(&c.dx.dim) == n and c.dx.dim.bd == c.y.dim.bd:
+        if c.dx.list != NULL:
+            for k in range(c.y.dim.bd):
+                if cols_of(&c.dx.dim) == n:
+                    K.bias_bwd(m * n, 1, element(&c.dy, k), c.dx.list[k], c.accumulate)
+                else:
+                    K.bias_bwd(m, n, element(&c.dy, k), c.dx.list[k], c.accumulate)
+        elif cols_of(&c.dx.dim) == n and c.dx.dim.bd == c.y.dim.bd:
             K.bias_bwd(m * n * c.y.dim.bd, 1, c.dy.v, c.dx.v, c.accumulate)
         elif c.dx.dim.bd == 1 and cols_of(&c.dx.dim) == 1:
             K.bias_bwd(m, n * c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
@@ -186,6 +192,7 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
 
 AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
+AFFINE.rule[0] = LIST               # it is copied anyway
 AFFINE.rule[1] = SHARE
 AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors

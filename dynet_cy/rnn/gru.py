@@ -7,8 +7,9 @@ from typing import Any
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.ops.api import affine_transform, cmult, dropout, logistic, tanh
+from dynet_cy.ops.api import affine_transform, cmult, dropout, gru_h, logistic_affine, tanh_affine
 from dynet_cy.rnn.builder import _RNNBuilder
+from dynet_cy.rnn.state import Binding, Steps
 
 __all__ = ["GRUBuilder"]
 
@@ -61,9 +62,13 @@ class GRUBuilder(_RNNBuilder):
         w_zx, w_zh, b_z, w_rx, w_rh, b_r, w_hx, w_hh, b_h = params
         if self._dropping:
             x = dropout(x, self._rates[0])
+        # The products with the inputs need no step before: batched, they are one product for all steps.
+        p_z, p_r, p_g = (affine_transform(layer) for layer in ([b_z, w_zx, x], [b_r, w_rx, x], [b_h, w_hx, x]))
         if h is None:
-            return cmult(logistic(affine_transform([b_z, w_zx, x])), tanh(affine_transform([b_h, w_hx, x]))), None
-        z = logistic(affine_transform([b_z, w_zx, x, w_zh, h]))
-        r = logistic(affine_transform([b_r, w_rx, x, w_rh, h]))
-        g = tanh(affine_transform([b_h, w_hx, x, w_hh, cmult(r, h)]))
-        return h + cmult(z, g - h), None
+            return cmult(logistic_affine([p_z]), tanh_affine([p_g])), None
+        r = logistic_affine([p_r, w_rh, h])
+        g = tanh_affine([p_g, w_hh, cmult(r, h)])
+        return gru_h(h, logistic_affine([p_z, w_zh, h]), g), None
+
+    def _make_steps(self, binding: Binding) -> Steps:
+        return Steps(self, "gru", [tuple(layer) for layer in binding.exprs])

@@ -7,7 +7,7 @@ from typing import Any
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.ops.api import affine_transform, cmult, tanh
+from dynet_cy.ops.api import affine_transform, cmult, tanh_affine
 from dynet_cy.rnn.builder import _RNNBuilder, rate
 from dynet_cy.rnn.state import Binding, Steps
 
@@ -88,4 +88,4 @@ class SimpleRNNBuilder(_RNNBuilder):
             if mask_h is not None and h is not None:
                 h = cmult(h, mask_h)
         projected = affine_transform([b, w_x, x])
-        return tanh(projected if h is None else affine_transform([projected, w_h, h])), None
+        return tanh_affine([projected] if h is None else [projected, w_h, h]), None

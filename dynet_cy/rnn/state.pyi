@@ -24,7 +24,7 @@ class Binding:
 
 class Steps:
     def __new__(
-        cls, builder: _RNNBuilder, kind: Literal["lstm", "simple"], weights: list[tuple[Expression, ...]]
+        cls, builder: _RNNBuilder, kind: Literal["lstm", "gru", "simple"], weights: list[tuple[Expression, ...]]
     ) -> Steps: ...
     def run(self, i: int, xs: list[Expression], h: Expression, c: Expression | None) -> list[Expression] | None: ...
 

@@ -8,7 +8,7 @@ from libc.stdlib cimport free, malloc
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport Expression, Graph, current_graph, nodes_of, number_in, wrap
-from dynet_cy.ops.cells cimport Step, lstm_step, simple_step
+from dynet_cy.ops.steps cimport Step, gru_step, lstm_step, simple_step
 
 from dynet_cy.ops.inputs import zeros
 
@@ -42,8 +42,8 @@ cdef class Steps:
 
     Args:
         builder: it has `_plain`, which says whether steps are these nodes alone at the time.
-        kind: "lstm" or "simple".
-        weights: those of each layer, in the order of the step in `ops/cells.pyx`.
+        kind: "lstm", "gru" or "simple".
+        weights: those of each layer, in the order of the step in `ops/steps.pyx`.
     """
 
     cdef object builder
@@ -56,11 +56,9 @@ cdef class Steps:
     cdef uint64_t version           # of the graph: the numbers hold in it
 
     def __cinit__(self, builder, str kind, list weights):
-        cdef dict steps = {"lstm": LSTM, "simple": SIMPLE}
-        cdef int which = steps[kind]
         self.builder = builder
-        self.make = lstm_step if which == LSTM else simple_step
-        self.cells = which == LSTM
+        self.make = lstm_step if kind == "lstm" else gru_step if kind == "gru" else simple_step
+        self.cells = kind == "lstm"
         self.layers = len(weights)
         self.per_layer = len(weights[0])
         self.weights = [w for layer in weights for w in layer]
@@ -148,11 +146,6 @@ cdef class Steps:
             self.make(g, weights, (<Expression>x).index, &h_now, &c_now)
             out.append(wrap(g, h_now))
         return out
-
-
-cdef enum:
-    LSTM
-    SIMPLE
 
 
 def to_predecessor(state):

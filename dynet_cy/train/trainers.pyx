@@ -17,18 +17,32 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
 )
+from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, lock_storage, unlock_storage, value_changed,
+    Param, Plane, Storage, pthread_mutex_t, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 
 
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
 cdef size_t PART = 1 << 13
 
 # A table whose factor is less than this is multiplied by it.
 cdef double LEAST_FACTOR = 0.25
+
+
+cdef void lock_gradient(Param* p) noexcept nogil:
+    """Keep graphs of other threads from adding to it."""
+    pthread_mutex_lock(&p.lock)
+
+
+cdef void unlock_gradient(Param* p) noexcept nogil:
+    pthread_mutex_unlock(&p.lock)
 
 
 cdef double squared_norm(Param* p) noexcept nogil:
@@ -114,8 +128,12 @@ cdef class Stepper:
         cdef double total = 0
         cdef Py_ssize_t i
         with nogil:
+            enter_pool()
             for i in range(u.n):
+                lock_gradient(u.entries[i])
                 total += squared_norm(u.entries[i])
+                unlock_gradient(u.entries[i])
+            leave_pool()
         return total
 
     cdef list not_finite(self, list stored, Update* u):
@@ -130,14 +148,16 @@ cdef class Stepper:
         """Change the parameters, and set the gradients of those that move to zero."""
         cdef Py_ssize_t i
         with nogil:
-            lock_storage(storage)
+            enter_pool()
             for i in range(u.n):
+                lock_gradient(u.entries[i])
                 if u.moves[i]:
                     step(u.entries[i], u.rule, &u.h, u.states, u.sparse, u.decay)
                 if u.decay != 0:
                     take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
+                unlock_gradient(u.entries[i])
             storage.changes += 1
-            unlock_storage(storage)
+            leave_pool()
         return 0
 
 

@@ -207,6 +207,53 @@ static void DY_N(gemm_t)(size_t m, size_t n, size_t k, float alpha, const float 
 #undef DY_ALL_DOTS
 #endif
 
+static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
+#if DY_W >= 8
+    if (!ta && k <= DY_MOST_RANK) return DY_SGEMM_RANK;
+    if (!ta && DY_OWN_N(m, n, k)) return DY_SGEMM_TILES;
+    if (ta && !tb && DY_OWN_T(n, k)) return DY_SGEMM_DOTS;
+#else
+    (void)ta, (void)tb, (void)k;
+#endif
+    /* A single row or column is several times slower in sgemm than in sgemv. */
+    return m == 1 || n == 1 ? DY_SGEMM_VECTOR : DY_SGEMM_LIBRARY;
+}
+#if DY_W >= 8
+#undef DY_MOST_RANK
+#undef DY_MOST_COLUMNS
+#undef DY_OWN_N
+#undef DY_OWN_T
+#endif
+
+static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                           const float *b, size_t ldb, float beta, float *c, size_t ldc) {
+    enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
+    int ha = ta ? TRANSPOSED : PLAIN, hb = tb ? TRANSPOSED : PLAIN;
+    switch (way) {
+#if DY_W >= 8
+    case DY_SGEMM_RANK:
+        DY_N(gemm_rank)(m, n, k, alpha, a, lda, b, tb ? ldb : 1, tb ? 1 : ldb, beta, c, ldc);
+        return;
+    case DY_SGEMM_TILES:
+        DY_N(gemm_n)(m, n, k, alpha, a, lda, b, tb ? ldb : 1, tb ? 1 : ldb, beta, c, ldc);
+        return;
+    case DY_SGEMM_DOTS:
+        DY_N(gemm_t)(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        return;
+#endif
+    case DY_SGEMM_VECTOR:
+        if (n == 1)
+            scipy_cblas_sgemv(COL_MAJOR, ha, (int)(ta ? k : m), (int)(ta ? m : k), alpha, a, (int)lda, b,
+                              tb ? (int)ldb : 1, beta, c, 1);
+        else
+            scipy_cblas_sgemv(COL_MAJOR, tb ? PLAIN : TRANSPOSED, (int)(tb ? n : k), (int)(tb ? k : n), alpha, b,
+                              (int)ldb, a, ta ? 1 : (int)lda, beta, c, (int)ldc);
+        return;
+    default:
+        scipy_cblas_sgemm(COL_MAJOR, ha, hb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    }
+}
+
 static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda, const float *b,
                         size_t ldb, float beta, float *c, size_t ldc) {
     if (!m || !n) return;
@@ -216,39 +263,8 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
             else if (beta != 1) DY_N(scale)(m, beta, c, c);
         return;
     }
-    enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
-#if DY_W >= 8
-    size_t rs = tb ? ldb : 1, cs = tb ? 1 : ldb;
-    if (!ta && k <= DY_MOST_RANK) {
-        DY_N(gemm_rank)(m, n, k, alpha, a, lda, b, rs, cs, beta, c, ldc);
-        return;
-    }
-    if (!ta && DY_OWN_N(m, n, k)) {
-        DY_N(gemm_n)(m, n, k, alpha, a, lda, b, rs, cs, beta, c, ldc);
-        return;
-    }
-    if (ta && !tb && DY_OWN_T(n, k)) {
-        DY_N(gemm_t)(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-        return;
-    }
-#endif
-    int ha = ta ? TRANSPOSED : PLAIN, hb = tb ? TRANSPOSED : PLAIN;
-    /* A single row or column is several times slower in sgemm than in sgemv. */
-    if (n == 1)
-        scipy_cblas_sgemv(COL_MAJOR, ha, (int)(ta ? k : m), (int)(ta ? m : k), alpha, a, (int)lda, b, tb ? (int)ldb : 1, beta,
-                          c, 1);
-    else if (m == 1)
-        scipy_cblas_sgemv(COL_MAJOR, tb ? PLAIN : TRANSPOSED, (int)(tb ? n : k), (int)(tb ? k : n), alpha, b, (int)ldb, a,
-                          ta ? 1 : (int)lda, beta, c, (int)ldc);
-    else
-        scipy_cblas_sgemm(COL_MAJOR, ha, hb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    DY_N(sgemm_by)(DY_N(sgemm_way)(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
-#if DY_W >= 8
-#undef DY_MOST_RANK
-#undef DY_MOST_COLUMNS
-#undef DY_OWN_N
-#undef DY_OWN_T
-#endif
 
 /* ---- Products with A packed ----------------------------------------------------
  *
@@ -375,7 +391,6 @@ static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels
     }
 }
 
-#undef DY_PANEL
 #undef DY_PANEL_COLUMNS
 #undef DY_PANEL_TILES
 #undef DY_PASS

@@ -46,6 +46,11 @@ typedef struct {
     float lr, grad_scale, step_scale, b1, b2, eps;
 } dy_optim;
 
+/* Ways of sgemm: sums of few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS. */
+enum { DY_SGEMM_RANK, DY_SGEMM_TILES, DY_SGEMM_DOTS, DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY };
+/* OpenBLAS sums in another order where columns are left over, of 4, 6, 8, 12 or 24 that it takes at a time. */
+enum { DY_COLUMN_STEP = 24 };
+
 /* Geometry of a convolution or pooling; see dy_window_init. Index 0 is the row direction, the contiguous one. */
 typedef struct {
     size_t in[2], channels, size[2], stride[2], pad[2], out[2];
@@ -67,6 +72,7 @@ typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t
 typedef struct dy_kernels {
     const char *isa;
     int packs;                  /* whether sgemm_packed is worth its packing: it is faster than sgemm */
+    size_t panel;               /* rows of a panel, where sgemm_packed and pack can be cut */
     dy_unary_fwd unary_fwd[DY_UNARY_COUNT];
     dy_unary_bwd unary_bwd[DY_UNARY_COUNT];
     dy_binary_fwd binary_fwd[DY_BINARY_COUNT];
@@ -106,8 +112,74 @@ static inline void dy_window_init(dy_window *s, const size_t in[2], size_t chann
 /* Floats of an m x k matrix that is packed. */
 static inline size_t dy_panels(size_t m, size_t k) { return (m + 15) / 16 * 16 * k; }
 
-static inline size_t dy_conv_work(const dy_window *s) {
+/* Numbers of the patches of an image: a row per output position, a column per filter row, filter column and channel. */
+static inline size_t dy_conv_patches(const dy_window *s) {
     return s->out[0] * s->out[1] * s->size[0] * s->size[1] * s->channels;
+}
+
+/* The window of the gradient of the input, which is a convolution of the gradient of the result by the filters turned
+ * around; for strides of 1. */
+static inline dy_window dy_window_back(const dy_window *s, size_t outputs) {
+    dy_window back = *s;
+    back.channels = outputs;
+    for (int i = 0; i < 2; i++) {
+        back.in[i] = s->out[i];
+        back.out[i] = s->in[i];
+        back.pad[i] = s->size[i] - 1 - s->pad[i];
+    }
+    return back;
+}
+
+/* How winograd.inl divides images: into tiles of 6 x 6 inputs, in strips one tile wide. So many strips are worked on at
+ * a time that the products are large, while what they read stays in the cache. */
+typedef struct {
+    size_t tile[2], count[2];   /* outputs of a tile along each direction, tiles of an image */
+    size_t strips;              /* at a time */
+    size_t margin, area;        /* the most pixels of an image at a time, with what surrounds them, and of its result */
+} dy_winograd;
+
+static inline void dy_winograd_init(dy_winograd *t, const dy_window *s, size_t images) {
+    enum { TILES = 84 };
+    for (int i = 0; i < 2; i++) {
+        t->tile[i] = 7 - s->size[i];
+        t->count[i] = (s->out[i] + t->tile[i] - 1) / t->tile[i];
+    }
+    size_t all = images * t->count[1], rows = t->count[0] * t->tile[0];
+    t->strips = t->count[0] < TILES ? TILES / t->count[0] : 1;
+    if (t->strips > all) t->strips = all;
+    size_t cols = (t->strips < t->count[1] ? t->strips : t->count[1]) * t->tile[1];
+    t->margin = (rows + s->size[0] - 1) * (cols + s->size[1] - 1);
+    t->area = rows * cols;
+}
+
+/* Whether it is faster than products with patches: by the multiplications that each needs, and those that could be done
+ * in the time of its transforms. */
+static inline int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images) {
+    for (int i = 0; i < 2; i++)
+        if (s->stride[i] != 1 || s->size[i] < 2 || s->size[i] > 5 || !s->out[i]) return 0;
+    dy_winograd t;
+    dy_winograd_init(&t, s, images);
+    double pairs = (double)s->channels * outputs, lanes = (s->channels + 7) / 8 * 8 + (outputs + 7) / 8 * 8;
+    double patches = (double)dy_conv_patches(s) * outputs, tiles = (double)(t.count[0] * t.count[1]);
+    return images * (patches - tiles * (36 * pairs + 300 * lanes)) > 400 * pairs;
+}
+
+/* The distance of the matrices at two points: not a multiple of 1 KiB, or all 36 would want the same lines of the cache. */
+static inline size_t dy_apart(size_t n) { return n % 256 ? n : n + 16; }
+
+/* Floats of working memory of a convolution and the gradient of its filter; `dy_conv_work_back`, of the gradient of its
+ * input. */
+static inline size_t dy_conv_work(const dy_window *s, size_t outputs, size_t images) {
+    if (!dy_winograd_gains(s, outputs, images)) return dy_conv_patches(s);
+    dy_winograd t;
+    dy_winograd_init(&t, s, images);
+    size_t in = (s->channels + 15) / 16 * 16, out = (outputs + 15) / 16 * 16, tiles = t.strips * t.count[0];
+    return 36 * (in * out + tiles * (in + out) + 48) + t.margin * in + t.area * out;
+}
+
+static inline size_t dy_conv_work_back(const dy_window *s, size_t outputs, size_t images) {
+    dy_window back = dy_window_back(s, outputs);
+    return dy_winograd_gains(&back, s->channels, images) ? dy_conv_work(&back, s->channels, images) : dy_conv_patches(s);
 }
 
 #endif

@@ -10,11 +10,13 @@
 #include "lstm.inl"
 #include "rng.inl"
 #include "gemm.inl"
+#include "winograd.inl"
 #include "conv.inl"
 
 static const dy_kernels DY_N(table) = {
     .isa = DY_STR(DY_ISA),
     .packs = DY_W >= 8,
+    .panel = DY_PANEL * DY_W,
 #define UNARY(name, y, dx) .unary_fwd[DY_UNARY_##name] = DY_N(unary_fwd_##name), .unary_bwd[DY_UNARY_##name] = DY_N(unary_bwd_##name),
 #include "unary.def"
 #undef UNARY
@@ -35,6 +37,7 @@ static const dy_kernels DY_N(table) = {
 #undef KERNEL
 };
 
+#undef DY_PANEL
 #undef DY_LANE
 #undef DY_ISA
 #undef DY_W

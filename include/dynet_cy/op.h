@@ -8,7 +8,7 @@
 /* How one argument of many nodes becomes one argument of a batched call. */
 enum {
     DY_STACK,                   /* laid side by side along the batch */
-    DY_LIST,                    /* read where they lie: the op uses `dy_element` only, and adds gradients */
+    DY_LIST,                    /* read where they lie: the op uses `dy_element` only; it adds gradients, or obeys accumulate */
     DY_SHARE                    /* the same node for all of them */
 };
 

@@ -82,6 +82,55 @@ DY_INLINE void st_n(float *p, vf x, size_t r) {
 }
 #endif
 
+/* Lanes of even and of odd number of two vectors that follow each other, and back. */
+#if DY_W == 8 && defined(DY_X86)
+DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {
+    __m256d e = _mm256_castps_pd(_mm256_shuffle_ps((__m256)low, (__m256)high, 0x88));
+    __m256d o = _mm256_castps_pd(_mm256_shuffle_ps((__m256)low, (__m256)high, 0xDD));
+    *even = (vf)_mm256_castpd_ps(_mm256_permute4x64_pd(e, 0xD8));
+    *odd = (vf)_mm256_castpd_ps(_mm256_permute4x64_pd(o, 0xD8));
+}
+DY_INLINE void DY_N(zip)(vf even, vf odd, vf *low, vf *high) {
+    __m256 a = _mm256_unpacklo_ps((__m256)even, (__m256)odd), b = _mm256_unpackhi_ps((__m256)even, (__m256)odd);
+    *low = (vf)_mm256_permute2f128_ps(a, b, 0x20);
+    *high = (vf)_mm256_permute2f128_ps(a, b, 0x31);
+}
+#elif DY_W == 16 && defined(DY_AVX512)
+DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {
+    const __m512i e = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = (vf)_mm512_permutex2var_ps((__m512)low, e, (__m512)high);
+    *odd = (vf)_mm512_permutex2var_ps((__m512)low, _mm512_add_epi32(e, _mm512_set1_epi32(1)), (__m512)high);
+}
+DY_INLINE void DY_N(zip)(vf even, vf odd, vf *low, vf *high) {
+    const __m512i l = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *low = (vf)_mm512_permutex2var_ps((__m512)even, l, (__m512)odd);
+    *high = (vf)_mm512_permutex2var_ps((__m512)even, _mm512_add_epi32(l, _mm512_set1_epi32(8)), (__m512)odd);
+}
+#else
+DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {
+    float b[2 * DY_W], e[DY_W], o[DY_W];
+    st(b, low);
+    st(b + DY_W, high);
+    DY_UNROLL for (int i = 0; i < DY_W; i++) {
+        e[i] = b[2 * i];
+        o[i] = b[2 * i + 1];
+    }
+    *even = ld(e);
+    *odd = ld(o);
+}
+DY_INLINE void DY_N(zip)(vf even, vf odd, vf *low, vf *high) {
+    float b[2 * DY_W], e[DY_W], o[DY_W];
+    st(e, even);
+    st(o, odd);
+    DY_UNROLL for (int i = 0; i < DY_W; i++) {
+        b[2 * i] = e[i];
+        b[2 * i + 1] = o[i];
+    }
+    *low = ld(b);
+    *high = ld(b + DY_W);
+}
+#endif
+
 /* Mask of the first r lanes. */
 DY_INLINE vi DY_N(lanes_below)(size_t r) {
     vf ones = C(1.f);

@@ -31,7 +31,7 @@ typedef struct {
     float *value, *grad;
     struct dy_pack pack;
     double factor;              /* what the numbers at `value` are to be multiplied by: 1 but for tables that decay */
-    pthread_mutex_t *lock;      /* held while a graph adds to the gradient */
+    pthread_mutex_t lock;       /* held while the gradient is read or changed */
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;
     uint32_t n_touched;

@@ -24,10 +24,10 @@ sys.path.pop(0)
 
 @pytest.fixture(autouse=True)
 def batching() -> Iterator[None]:
-    """Workers set batching for their whole process; it is as before after a test."""
-    before = int(config.get()["autobatch"])
+    """Workers set batching and threads for their whole process; they are as before after a test."""
+    before = config.get()
     yield
-    config.set(autobatch=before)
+    config.set(autobatch=before["autobatch"], threads=before["threads"])
     dy.renew_cg()
 
 
@@ -42,7 +42,7 @@ def test_forms_have_the_same_losses(name: str) -> None:
     plain = losses("dynet_cy", "plain", name)
     assert all(map(math.isfinite, plain))
     assert (plain[0] > plain[1] > plain[2]) == (workload.mode == "train")
-    for form in workload.dynet_forms[1:]:
+    for form in (*workload.dynet_forms[1:], *workload.own_forms):
         assert losses("dynet_cy", form, name) == pytest.approx(plain, rel=1e-5), form
 
 

@@ -45,13 +45,15 @@ SIGNATURES = {
     "lstm_h": (N, N, P, P, P),
     "lstm_h_bwd": (N, N, P, P, P, P, I, P, I),
     "sgemm": (I, I, N, N, N, F, P, N, P, N, F, P, N),
+    "sgemm_way": (I, I, N, N, N),
+    "sgemm_by": (I, I, I, N, N, N, F, P, N, P, N, F, P, N),
     "pack": (I, N, N, P, N, P),
     "sgemm_packed": (N, N, N, P, P, N, F, P, N),
-    "conv2d": (P, N, P, P, P, P),
-    "conv2d_bwd_x": (P, N, P, P, P, P, I),
-    "conv2d_bwd_filter": (P, N, P, P, P, P, I),
+    "conv2d": (P, N, N, P, P, P, P, P),
+    "conv2d_bwd_x": (P, N, N, P, P, P, P, I),
+    "conv2d_bwd_filter": (P, N, N, P, P, P, P, I),
     "maxpool2d": (P, P, P),
-    "maxpool2d_bwd": (P, P, P, P, P, I),
+    "maxpool2d_bwd": (P, P, P, P, P, P, I),
     "random_words": (c_uint64, c_uint32, c_uint64, N, N, P),
     "unary_fwd": (N, P, F, F, P),
     "unary_bwd": (N, P, P, P, F, F, P, I),
@@ -61,7 +63,7 @@ SIGNATURES = {
     "optim": (N, P, P, P, P, P, P),
     "rng": (c_uint64, c_uint32, c_uint64, N, N, F, F, P),
 }
-RESULTS = {"dot": F, "sum": F, "sumsq": F, "max": F, "argmax": N, "all_finite": I}
+RESULTS = {"dot": F, "sum": F, "sumsq": F, "max": F, "argmax": N, "all_finite": I, "sgemm_way": I}
 
 
 class Isa:
@@ -513,6 +515,55 @@ def test_packed_products(k: Isa, m: int, ta: int) -> None:
                 close(c.checked(), want, 1e-5 * math.sqrt(inner))
 
 
+VECTOR, LIBRARY = 3, 4  # ways of sgemm; the others are own kernels
+COLUMN_STEP = 24
+
+
+@pytest.mark.parametrize(
+    "size", [(130, 75, 7), (333, 21, 40), (100, 90, 150), (261, 131, 333), (97, 7, 200), (48, 300, 64)]
+)
+@pytest.mark.parametrize(("ta", "tb"), [(0, 0), (1, 0), (0, 1)])
+def test_parts_of_products_have_the_same_bits(k: Isa, size: tuple[int, int, int], ta: int, tb: int) -> None:
+    m, n, inner = size
+    a = floats(*((inner, m) if ta else (m, inner)), seed=1)
+    b = floats(*((n, inner) if tb else (inner, n)), seed=2)
+    way = k.sgemm_way(ta, tb, m, n, inner)
+    assert way != VECTOR
+    for beta in (0.0, 1.0):
+        whole = floats(m, n, seed=3)
+        k.sgemm(ta, tb, m, n, inner, 1.0, a, len(a), b, len(b), beta, whole, m)
+        by_columns = floats(m, n, seed=3)
+        for j in range(0, n, COLUMN_STEP):
+            part = b.ctypes.data + 4 * (j if tb else j * len(b))
+            c = by_columns[:, j : j + COLUMN_STEP]
+            k.sgemm_by(way, ta, tb, m, c.shape[1], inner, 1.0, a, len(a), part, len(b), beta, c.ctypes.data, m)
+        assert by_columns.tobytes() == whole.tobytes()
+        if way == LIBRARY:
+            continue
+        by_rows = floats(m, n, seed=3)
+        for i in range(0, m, 32):
+            part = a.ctypes.data + 4 * (i * len(a) if ta else i)
+            c = by_rows[i : i + 32]
+            k.sgemm_by(way, ta, tb, len(c), n, inner, 1.0, part, len(a), b, len(b), beta, c.ctypes.data, m)
+        assert by_rows.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("size", [(130, 75, 7), (333, 21, 300), (261, 131, 333), (97, 1, 600)])
+def test_parts_of_packed_products_have_the_same_bits(k: Isa, size: tuple[int, int, int]) -> None:
+    m, n, inner = size
+    a, b = floats(m, inner, seed=1), floats(inner, n, seed=2)
+    panels = np.zeros((m + 15) // 16 * 16 * inner, np.float32)
+    k.pack(0, m, inner, a, m, panels)
+    whole, parts = floats(m, n, seed=3), floats(m, n, seed=3)
+    k.sgemm_packed(m, n, inner, panels, b, inner, 1.0, whole, m)
+    for i in range(0, m, 48):  # a multiple of the height of a panel in all instruction sets
+        for j in range(0, n, 10):
+            c = parts[i : i + 48, j : j + 10]
+            left = panels.ctypes.data + 4 * i * inner
+            k.sgemm_packed(*c.shape, inner, left, b[:, j:].ctypes.data, inner, 1.0, c.ctypes.data, m)
+    assert parts.tobytes() == whole.tobytes()
+
+
 @pytest.mark.parametrize("n", [1, 3, 8, 12])
 def test_gemm_keeps_nan_and_infinity(k: Isa, n: int) -> None:
     a, b = floats(20, 9, seed=1), floats(9, n, seed=2)
@@ -562,51 +613,103 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-def test_convolution(k: Isa, window) -> None:
-    shape, size, stride, valid = window
-    w = Window.of(shape, 2, size, stride, valid)
+def unpatched(w: Window, p: np.ndarray) -> np.ndarray:
+    """The transpose of `patches`: adds all windows to the image."""
+    big = np.zeros((64, 64, w.channels))
+    for i, j in np.ndindex(*w.out):
+        r, c = 16 + i * w.stride[0] - w.pad[0], 16 + j * w.stride[1] - w.pad[1]
+        big[r : r + w.size[0], c : c + w.size[1]] += p[i, j]
+    return big[16 : 16 + w.inputs[0], 16 : 16 + w.inputs[1]]
+
+
+def check_convolution(k: Isa, w: Window, outputs: int, images: int, tolerance: float = 1e-5) -> None:
+    """All convolution kernels against sums over patches, several images at once."""
     at = ctypes.addressof(w)
-    x, filters = floats(*shape, 2, seed=1), floats(*size, 2, 3, seed=2)
-    unfolded = patches(w, x, 0)
-    work = Output(math.prod(unfolded.shape))
-    y = Output(*w.out, 3)
-    k.conv2d(at, 3, x, filters, work.array, y.array)
-    close(y.checked(), np.einsum("abijc,ijco->abo", unfolded, filters), 1e-5)
-    dy = floats(*w.out, 3, seed=3)
+    shape, size, channels = tuple(w.inputs), tuple(w.size), w.channels
+    x, bias = floats(*shape, channels, images, seed=1), floats(outputs)
+    filters = floats(*size, channels, outputs, seed=2)
+    unfolded = np.stack([patches(w, x[..., b], 0) for b in range(images)], 2)
+    terms = channels * math.prod(size)
+    work, y = Output(selftest.conv_work(at, outputs, images)), Output(*w.out, outputs, images)
+    want = np.moveaxis(np.tensordot(unfolded, filters, 3), 2, 3)
+    k.conv2d(at, outputs, images, x, filters, None, work.array, y.array)
+    close(y.checked() / terms**0.5, want / terms**0.5, tolerance)
+    k.conv2d(at, outputs, images, x, filters, bias, work.array, y.array)
+    close(y.checked() / terms**0.5, (want + bias[:, None]) / terms**0.5, tolerance)
+    dy = floats(*w.out, outputs, images, seed=3)
+    scale = (math.prod(w.out) * images) ** 0.5
     for acc in (0, 1):
-        dx, dfilter = Output(*shape, 2, value=0.25 * acc), Output(*size, 2, 3, value=0.25 * acc)
-        k.conv2d_bwd_filter(at, 3, x, dy, work.array, dfilter.array, acc)
-        close(dfilter.checked(), np.einsum("abijc,abo->ijco", unfolded, dy) + 0.25 * acc, 1e-5)
-        k.conv2d_bwd_x(at, 3, filters, dy, work.array, dx.array, acc)
-        # The transpose of a linear map, entry by entry.
-        want = np.empty(x.shape)
-        for place in np.ndindex(*x.shape):
-            unit = np.zeros(x.shape)
-            unit[place] = 1
-            want[place] = np.einsum("abijc,ijco,abo->", patches(w, unit, 0), filters, dy)
-        close(dx.checked(), want + 0.25 * acc, 1e-5)
+        dfilter = Output(*size, channels, outputs, value=0.25 * acc)
+        k.conv2d_bwd_filter(at, outputs, images, x, dy, work.array, dfilter.array, acc)
+        want = np.tensordot(unfolded, np.moveaxis(dy, 3, 2), ((0, 1, 2), (0, 1, 2))) + 0.25 * acc
+        close(dfilter.checked() / scale, want / scale, tolerance)
+    work.checked()
+    work = Output(selftest.conv_work(at, outputs, images, back=True))
+    folded = np.tensordot(dy.astype(np.float64), filters, (2, 3))
+    want = np.stack([unpatched(w, folded[:, :, b]) for b in range(images)], -1)
+    scale = (outputs * math.prod(size)) ** 0.5
+    for acc in (0, 1):
+        dx = Output(*shape, channels, images, value=0.25 * acc)
+        k.conv2d_bwd_x(at, outputs, images, filters, dy, work.array, dx.array, acc)
+        close(dx.checked() / scale, (want + 0.25 * acc) / scale, tolerance)
     work.checked()
 
 
 @pytest.mark.parametrize("window", WINDOWS)
+def test_convolution(k: Isa, window) -> None:
+    shape, size, stride, valid = window
+    check_convolution(k, Window.of(shape, 2, size, stride, valid), 3, 2)
+
+
+@pytest.mark.parametrize("channels", [(16, 32), (35, 19), (48, 12)])
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((14, 14), (5, 5)),
+        ((12, 11), (3, 3)),
+        ((9, 21), (4, 2)),
+        ((24, 8), (2, 5)),
+        ((13, 7), (3, 4)),
+        ((10, 38), (2, 2)),
+    ],
+)
+def test_winograd_convolution(k: Isa, shape, size, valid: bool, channels: tuple[int, int]) -> None:
+    """Also with tiles that reach beyond the image, channels that fill no whole vector, and images in several parts."""
+    w = Window.of(shape, channels[0], size, (1, 1), valid)
+    check_convolution(k, w, channels[1], 5, 3e-5)
+    assert selftest.winograd_gains(ctypes.addressof(w), channels[1], 5)
+
+
+HALVING = [
+    ((rows, cols), (2, 2), (2, 2), valid)
+    for rows in (2, 6, 14, 16, 17, 28, 40)
+    for cols in (2, 5)
+    for valid in (True, False)
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS + HALVING)
 def test_max_pooling(k: Isa, window) -> None:
     shape, size, stride, valid = window
     w = Window.of(shape, 2, size, stride, valid)
     at = ctypes.addressof(w)
-    x, dy = floats(*shape, 2, seed=1), floats(*w.out, 2, seed=2)
+    x, dy = np.round(floats(*shape, 2, seed=1) * 4) / 4, floats(*w.out, 2, seed=2)  # some windows have equal numbers
     y = Output(*w.out, 2)
     k.maxpool2d(at, x, y.array)
     want = patches(w, x, -math.inf).max((2, 3))
     close(y.checked(), want)
+    seen, places = patches(w, x, -math.inf), patches(w, np.stack(np.indices(x.shape[:2]), -1), -1).astype(int)
     for acc in (0, 1):
         dx = Output(*shape, 2, value=0.25 * acc)
-        work = Output(2 * w.out[0])
-        k.maxpool2d_bwd(at, x, dy, work.array, dx.array, acc)
+        work = Output(w.out[0])
+        k.maxpool2d_bwd(at, x, y.array, dy, work.array, dx.array, acc)
         work.checked()
         expected = np.full(x.shape, 0.25 * acc)
         for i, j, c in np.ndindex(*want.shape):
-            expected[(*np.argwhere(x[:, :, c] == want[i, j, c])[0], c)] += dy[i, j, c]
+            # The first one, column by column, in the window.
+            col, row = np.argwhere(want[i, j, c] == seen[i, j, :, :, c].T)[0]
+            expected[(*places[i, j, row, col], c)] += dy[i, j, c]
         close(dx.checked(), expected)
 
 

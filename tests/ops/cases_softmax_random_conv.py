@@ -319,6 +319,17 @@ CONV = [
         )
         for valid in (True, False)
     ],
+    # So large that Winograd's method is used.
+    *[
+        Case(
+            f"conv2d_bias-{'x'.join(map(str, size))}-many-channels-{'valid' if valid else 'same'}",
+            [(*image, 24), (*size, 24, 25), (25,)],
+            lambda dy, xs, valid=valid: dy.conv2d_bias(*xs, [1, 1], is_valid=valid),
+            lambda xs, valid=valid: convolved(*xs[:2], (1, 1), valid) + xs[2],
+        )
+        for image, size in [((12, 10), (3, 3)), ((10, 9), (5, 4))]
+        for valid in (True, False)
+    ],
     *[
         Case(
             f"maxpooling2d-stride{s[0]}{s[1]}-{'valid' if valid else 'same'}",
@@ -327,6 +338,16 @@ CONV = [
             lambda xs, s=s, valid=valid: greatest(xs[0], (3, 2), s, valid),
         )
         for s, valid in GEOMETRY
+    ],
+    *[
+        Case(
+            f"maxpooling2d-halves-{rows}x{cols}-{'valid' if valid else 'same'}",
+            [(rows, cols, 3)],
+            lambda dy, xs, valid=valid: dy.maxpooling2d(xs[0], [2, 2], [2, 2], is_valid=valid),
+            lambda xs, valid=valid: greatest(xs[0], (2, 2), (2, 2), valid),
+        )
+        for rows, cols in ((20, 4), (7, 9))
+        for valid in (True, False)
     ],
     Case(
         "maxpooling2d-matrix",

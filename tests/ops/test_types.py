@@ -20,7 +20,7 @@ OTHERS = {
 }
 # By the name of the function, where the name of the argument is not enough.
 SPECIAL = {("sum_dim", "d"): [0], ("mean_dim", "d"): [0], ("moment_dim", "d"): [0], ("std_dim", "d"): [0]}
-SPECIAL |= {("hinge_dim", "v"): [0], ("poisson_loss", "x"): 1}
+SPECIAL |= {("hinge_dim", "v"): [0], ("poisson_loss", "x"): 1, ("tree_lstm_gates", "children"): 2}
 
 
 def signatures() -> dict[str, list[tuple[str, str, bool]]]:

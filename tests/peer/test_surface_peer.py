@@ -42,9 +42,9 @@ DIFFERENT = {
     "dynet_config.set": (
         [
             *["mem=None", "random_seed=None", "autobatch=None", "profiling=None", "weight_decay=None"],
-            *["shared_parameters=None", "requested_gpus=None", "gpu_mask=None"],
+            *["shared_parameters=None", "requested_gpus=None", "gpu_mask=None", "threads=None"],
         ],
-        "what is not given stays as it is: settings can be changed at any time",
+        "what is not given stays as it is: settings can be changed at any time; threads are new",
     ),
     "dynet.Trainer": (["m"], "the documentation of an attribute, taken for an argument"),
 }

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads for jobs of several parts; see native/pool.h."""
+
+cdef extern from "pool.h" nogil:
+    enum:
+        DY_MOST_THREADS
+
+cdef void enter_pool() noexcept nogil
+cdef void leave_pool() noexcept nogil
+cdef int take_pool(int most, int most_awake) noexcept nogil
+cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
+                   void* job) noexcept nogil

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The threads that work together on one large product; see native/pool.h."""
+
+import atexit
+import os
+
+
+cdef extern from "pool.h" nogil:
+    int dy_pool_init()
+    void dy_pool_set_threads(int threads, int cpus)
+    int dy_pool_threads()
+    unsigned dy_pool_jobs()
+    void dy_pool_stop()
+    void dy_pool_end()
+    void dy_pool_enter()
+    void dy_pool_leave()
+    int dy_pool_take(int most, int most_awake)
+    void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
+
+
+cdef void enter_pool() noexcept nogil:
+    """The calling thread begins to compute: there is one thread less for jobs of others."""
+    dy_pool_enter()
+
+
+cdef void leave_pool() noexcept nogil:
+    """The calling thread has computed."""
+    dy_pool_leave()
+
+
+cdef int take_pool(int most, int most_awake) noexcept nogil:
+    """How many threads there are for a job: see pool.h.  Where it is not 1, `run_pool` must follow."""
+    return dy_pool_take(most, most_awake)
+
+
+cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
+                   void* job) noexcept nogil:
+    """Call run(job, 0) to run(job, parts - 1) on the threads that `take_pool` gave, and give them back."""
+    dy_pool_run(threads, parts, run, job)
+
+
+def cpus():
+    """Number of CPUs that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
+
+
+def default_threads():
+    """Number of threads where nothing is set: the CPUs that this process may use, at most ``OMP_NUM_THREADS``."""
+    found = cpus()
+    # OpenMP allows a list, of which the first number is for the outermost level.
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if limit.isascii() and limit.isdigit() and int(limit):
+        found = min(found, int(limit))
+    return min(found, DY_MOST_THREADS)
+
+
+def set_threads(threads):
+    """Set how many threads work on one product.
+
+    Args:
+        threads: 1 to 1024; 0 for as many as `default_threads` says.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    try:
+        n = threads.__index__()
+    except AttributeError:
+        raise ValueError(f"threads must be a whole number, not {threads!r}") from None
+    if not 0 <= n <= DY_MOST_THREADS:
+        raise ValueError(f"threads must be between 1 and {DY_MOST_THREADS}, or 0 for the default, not {threads!r}")
+    dy_pool_set_threads(n or default_threads(), cpus())
+
+
+def threads():
+    """How many threads work on one product."""
+    return dy_pool_threads()
+
+
+def jobs():
+    """How many products several threads have worked on so far."""
+    return dy_pool_jobs()
+
+
+def stop():
+    """End the threads.  Those that are wanted later are made again."""
+    with nogil:
+        dy_pool_stop()
+
+
+def _end():
+    """End the threads; no other thread computes from now on."""
+    with nogil:
+        dy_pool_end()
+
+
+cdef int failed = dy_pool_init()
+if failed:
+    raise OSError(failed, os.strerror(failed))
+# Daemon threads run on while the interpreter frees what they compute with.
+atexit.register(_end)

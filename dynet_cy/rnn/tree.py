@@ -1,0 +1,227 @@
+"""Recurrent networks over trees: Tai, Socher and Manning, "Improved Semantic Representations From Tree-Structured Long
+Short-Term Memory Networks", ACL 2015. DyNet's Python has no such builders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.ops.api import (
+    affine_transform,
+    cmult,
+    esum,
+    logistic_affine,
+    tree_lstm_c,
+    tree_lstm_gates,
+    tree_lstm_h,
+    zeros,
+)
+from dynet_cy.rnn.builder import positive_integer
+
+__all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
+
+
+class TreeState(NamedTuple):
+    """What a Tree-LSTM knows of a subtree: its output h and its cell c, each of shape (hidden_dim,)."""
+
+    h: Expression
+    c: Expression
+
+    def output(self) -> Expression:
+        """The output: h."""
+        return self.h
+
+
+class _TreeBuilder:
+    """What both builders share."""
+
+    spec: tuple[int, ...]
+    _collection_name: str
+
+    def __init__(self, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        name = type(self).__name__
+        self.input_dim = positive_integer(input_dim, name, "input_dim")
+        self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
+        if not isinstance(model, ParameterCollection):
+            raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
+        self._collection = model.add_subcollection(self._collection_name)
+
+    def _weights(self, gates: int, columns: int) -> Parameters:
+        return self._collection.add_parameters((gates * self.hidden_dim, columns), init="glorot")
+
+    def _bias(self, gates: int) -> Parameters:
+        return self._collection.add_parameters((gates * self.hidden_dim,), init=0.0)
+
+    def _checked(self, x: Expression | None, children: Iterable[TreeState | None]) -> list[TreeState | None]:
+        """The children, at least one of which is there if x is not."""
+        name = type(self).__name__
+        states = list(children)
+        for i, state in enumerate(states):
+            if state is not None and not isinstance(state, TreeState):
+                raise TypeError(f"{name}.add_input: argument children: {i} is a {type(state).__name__}, no TreeState")
+        if x is None and all(state is None for state in states):
+            raise ValueError(f"{name}.add_input: a node needs an input or a child")
+        return states
+
+    def param_collection(self) -> ParameterCollection:
+        """The sub-collection that holds the parameters."""
+        return self._collection
+
+    def get_parameters(self) -> list[Parameters]:
+        """The parameters, in the order that the class gives."""
+        return self._collection.parameters_list()
+
+    def whoami(self) -> str:
+        """The name of the class."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.spec}>"
+
+
+class NaryTreeLSTMBuilder(_TreeBuilder):
+    """Tree-LSTM whose nodes have up to N children in order, each with weights of its own (Tai et al., 2015, 3.2)
+
+        i   = sigmoid(W_i x + sum_k U_ik h_k + b_i)
+        o   = sigmoid(W_o x + sum_k U_ok h_k + b_o)
+        u   = tanh(W_u x + sum_k U_uk h_k + b_u)
+        f_k = sigmoid(W_f x + sum_l U_fkl h_l + b_f)      for each child k
+        c   = i * u + sum_k f_k * c_k
+        h   = o * tanh(c)
+
+    but that W_f and b_f are not shared between the children: each f_k has its own. A node without input leaves out the
+    terms with x, one with fewer children those of the others.
+
+    A node of the tree is three nodes of the graph.
+
+    Parameters, in the order of `get_parameters()`: W ((3 + N) hidden_dim, input_dim), U_1 ... U_N, each
+    ((3 + N) hidden_dim, hidden_dim), all Glorot; b ((3 + N) hidden_dim,), zeros. Rows: i, o, u, f_1 ... f_N.
+    Sub-collection: `nary-tree-lstm-builder`.
+
+    Args:
+        N: the greatest number of children of a node
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "nary-tree-lstm-builder"
+
+    def __init__(self, N: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        self.N = positive_integer(N, type(self).__name__, "N")
+        super().__init__(input_dim, hidden_dim, model)
+        self.spec = (self.N, self.input_dim, self.hidden_dim)
+        self._w = self._weights(3 + self.N, self.input_dim)
+        self._u = [self._weights(3 + self.N, self.hidden_dim) for _ in range(self.N)]
+        self._b = self._bias(3 + self.N)
+
+    @classmethod
+    def from_spec(cls, spec: Sequence[int], model: ParameterCollection) -> NaryTreeLSTMBuilder:
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        n, input_dim, hidden_dim = spec
+        return cls(n, input_dim, hidden_dim, model)
+
+    def add_input(self, x: Expression | None, children: Iterable[TreeState | None] = ()) -> TreeState:
+        """The state of a node of a tree.
+
+        Args:
+            x: the input, of shape (input_dim,); None for a node that has none
+            children: the states of the first, second, ... child; `[]` for a leaf; None for a child that is not there
+
+        Raises:
+            TypeError: a child is no state
+            ValueError: neither x nor a child is given, there are more than N children, or a shape does not fit
+        """
+        states = self._checked(x, children)
+        if len(states) > self.N:
+            raise ValueError(
+                f"{type(self).__name__}.add_input: {len(states)} children are given, {self.N} are possible"
+            )
+        while states and states[-1] is None:
+            states.pop()
+        terms: list[Expression] = [self._b]
+        if x is not None:
+            terms += [self._w, x]
+        for u, state in zip(self._u, states):
+            if state is not None:
+                terms += [u, state.h]
+        gates = tree_lstm_gates(terms, self.N)
+        cells = [zeros((self.hidden_dim,)) if state is None else state.c for state in states]
+        c = tree_lstm_c(gates, cells, self.N)
+        return TreeState(tree_lstm_h(c, gates), c)
+
+
+class ChildSumTreeLSTMBuilder(_TreeBuilder):
+    """Tree-LSTM whose nodes have any number of children, without order (Tai et al., 2015, 3.1)
+
+        s   = sum_k h_k
+        i   = sigmoid(W_i x + U_i s + b_i)
+        o   = sigmoid(W_o x + U_o s + b_o)
+        u   = tanh(W_u x + U_u s + b_u)
+        f_k = sigmoid(W_f x + U_f h_k + b_f)      for each child k
+        c   = i * u + sum_k f_k * c_k
+        h   = o * tanh(c)
+
+    A node without input leaves out the terms with x, a leaf those with children.
+
+    Parameters, in the order of `get_parameters()`: W (3 hidden_dim, input_dim), U (3 hidden_dim, hidden_dim), b
+    (3 hidden_dim,), with rows i, o, u; W_f (hidden_dim, input_dim), U_f (hidden_dim, hidden_dim), b_f (hidden_dim,).
+    Matrices are Glorot, biases zeros. Sub-collection: `child-sum-tree-lstm-builder`.
+
+    Args:
+        input_dim: length of the inputs
+        hidden_dim: length of the outputs
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+    """
+
+    _collection_name = "child-sum-tree-lstm-builder"
+
+    def __init__(self, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        super().__init__(input_dim, hidden_dim, model)
+        self.spec = (self.input_dim, self.hidden_dim)
+        self._w, self._u = self._weights(3, self.input_dim), self._weights(3, self.hidden_dim)
+        self._b = self._bias(3)
+        self._w_f, self._u_f = self._weights(1, self.input_dim), self._weights(1, self.hidden_dim)
+        self._b_f = self._bias(1)
+
+    @classmethod
+    def from_spec(cls, spec: Sequence[int], model: ParameterCollection) -> ChildSumTreeLSTMBuilder:
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        input_dim, hidden_dim = spec
+        return cls(input_dim, hidden_dim, model)
+
+    def add_input(self, x: Expression | None, children: Iterable[TreeState] = ()) -> TreeState:
+        """The state of a node of a tree.
+
+        Args:
+            x: the input, of shape (input_dim,); None for a node that has none
+            children: the states of the children; `[]` for a leaf
+
+        Raises:
+            TypeError: a child is no state
+            ValueError: neither x nor a child is given, or a shape does not fit
+        """
+        states = [state for state in self._checked(x, children) if state is not None]
+        terms: list[Expression] = [self._b]
+        forget: list[Expression] = [self._b_f]
+        if x is not None:
+            terms += [self._w, x]
+            forget = [affine_transform([self._b_f, self._w_f, x])] if states else forget
+        if states:
+            terms += [self._u, esum([state.h for state in states])]
+        gates = tree_lstm_gates(terms, 0)
+        c = tree_lstm_c(gates, [])
+        if states:
+            kept = [cmult(logistic_affine([*forget, self._u_f, state.h]), state.c) for state in states]
+            c = esum([c, *kept])
+        return TreeState(tree_lstm_h(c, gates), c)

@@ -1,0 +1,248 @@
+"""Several threads for one large product: the same bits on any number of them, and nothing that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.kernels import pool
+
+# Rows of the left matrix, its columns, columns of the right one. Each way of computing a product is among them, forward
+# or backward: few columns, a short inner dimension, packed weights in rows and in columns, and OpenBLAS, with sizes
+# that leave something over.
+SIZES = [
+    (1531, 307, 19),
+    (1531, 7, 777),
+    (811, 203, 67),
+    (203, 203, 307),
+    (67, 203, 467),
+    (517, 389, 631),
+    (1024, 256, 600),
+]
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    yield
+    config.set(threads=0)
+    dy.renew_cg()
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+def products(m: int, k: int, n: int) -> list[bytes]:
+    """Values and gradients of products with a parameter and with a matrix that is none, each several times."""
+    rng = np.random.default_rng([m, k, n])
+    collection = dy.ParameterCollection()
+    w = collection.parameters_from_numpy(numbers(rng, m, k))
+    x = collection.parameters_from_numpy(numbers(rng, k, n))
+    dy.renew_cg()
+    other = dy.inputTensor(numbers(rng, m, k)) * 1.0
+    right = x * 1.0
+    ys = [w * right, w * (right * 0.5), other * right, w * right]
+    loss = dy.sum_elems(dy.cmult(dy.esum(ys), dy.inputTensor(numbers(rng, m, n))))
+    loss.backward(full=True)
+    found = [*ys, loss, *(y.gradient() for y in (right, other))]
+    arrays = [v.npvalue() if isinstance(v, dy.Expression) else v for v in found]
+    return [np.asarray(a).tobytes() for a in [*arrays, w.grad_as_array(), x.grad_as_array()]]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_the_same_bits_on_any_number_of_threads(size: tuple[int, int, int]) -> None:
+    config.set(threads=1)
+    before = pool.jobs()
+    desired = products(*size)
+    assert pool.jobs() == before
+    for threads in (2, 3, 8):
+        config.set(threads=threads)
+        before = pool.jobs()
+        assert products(*size) == desired
+        assert pool.jobs() >= before + 3, "no product was large enough to be cut"
+
+
+def test_training_ends_with_the_same_bits() -> None:
+    def trained(threads: int) -> list[bytes]:
+        config.set(threads=threads)
+        rng = np.random.default_rng(3)
+        collection = dy.ParameterCollection()
+        ps = [collection.parameters_from_numpy(numbers(rng, *s) / 20) for s in [(400, 300), (400,), (150, 400)]]
+        trainer = dy.AdamTrainer(collection)
+        for _ in range(3):
+            dy.renew_cg()
+            losses = []
+            for i in range(80):
+                h = dy.tanh(dy.affine_transform([ps[1], ps[0], dy.inputVector(numbers(rng, 300))]))
+                losses.append(dy.pickneglogsoftmax(ps[2] * h, i))
+            dy.esum(losses).backward()
+            trainer.update()
+        return [p.as_array().tobytes() for p in ps]
+
+    before = pool.jobs()
+    desired = trained(1)
+    assert pool.jobs() == before
+    assert trained(2) == desired
+    assert pool.jobs() > before
+    assert trained(5) == desired
+
+
+SIZE = (811, 203, 67)
+
+
+def test_many_threads_ask_at_once() -> None:
+    config.set(threads=1)
+    desired = products(*SIZE)
+    config.set(threads=3)
+    barrier = threading.Barrier(4)
+
+    def work(i: int) -> bool:
+        barrier.wait()
+        for k in range(6):
+            assert products(*SIZE) == desired
+            if i == 0:  # also while others are at it
+                config.set(threads=2 + k % 3)
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))
+
+
+def test_after_fork() -> None:
+    config.set(threads=3)
+    desired = products(*SIZE)
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads
+            child = os.fork()
+        if not child:
+            status = 1
+            try:
+                before = pool.jobs()
+                same = products(*SIZE) == desired and pool.jobs() > before
+                pool.stop()
+                status = 0 if same and products(*SIZE) == desired else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert products(*SIZE) == desired
+
+
+def test_fork_while_a_product_runs() -> None:
+    config.set(threads=3)
+    desired = products(*SIZE)
+    graph = dy.ComputationGraph()
+    with graph:
+        m = dy.inputTensor(np.full((700, 700), 1 / 700, np.float32))
+        y = m
+        for _ in range(100):
+            y = m * y
+    running = threading.Thread(target=y.forward)
+    running.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            before = pool.jobs()
+            status = 0 if products(*SIZE) == desired and pool.jobs() > before else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    running.join()
+
+
+def test_an_error_leaves_the_threads_in_order(memory_limit) -> None:
+    from dynet_cy.memory import arena
+
+    config.set(threads=2)
+    desired = products(*SIZE)
+    for _ in range(3):
+        dy.renew_cg(check_validity=True)
+        x = dy.inputTensor(np.full((300, 300), 3e38, np.float32))
+        with pytest.raises(ValueError, match="not finite"):
+            (x * x).forward()
+    memory_limit(arena.used_bytes() + (1 << 16))
+    with pytest.raises(MemoryError):
+        dy.inputTensor(np.ones((3000, 3000), np.float32)).forward()
+    memory_limit(0)
+    before = pool.jobs()
+    assert products(*SIZE) == desired
+    assert pool.jobs() > before
+
+
+def test_threads_are_ended_and_made_again() -> None:
+    config.set(threads=4)
+    desired = products(*SIZE)
+    for threads in (2, 1, 3):
+        config.set(threads=threads)
+        assert products(*SIZE) == desired
+        pool.stop()
+        pool.stop()
+        assert products(*SIZE) == desired
+
+
+IN_A_PROCESS = """
+import sys, threading, time
+import numpy as np
+import dynet_cy as dy
+from dynet_cy.kernels import pool
+x = dy.inputTensor(np.ones((400, 400), np.float32))
+assert (x * x).npvalue()[0, 0] == 400 and pool.jobs() == 1
+if sys.argv[1:] == ["daemon"]:
+    def forever():
+        while True:
+            dy.renew_cg()
+            x = dy.inputTensor(np.ones((400, 400), np.float32))
+            for _ in range(5):
+                x = x * 0.001 * x
+            x.forward()
+    for _ in range(2):
+        threading.Thread(target=forever, daemon=True).start()
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["daemon"]], ids=str)
+def test_the_process_ends(arguments: list[str]) -> None:
+    """Also while threads compute with what the interpreter frees."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, *arguments],
+        env={**os.environ, "PYTHONPATH": path, "DYNET_CY_THREADS": "3"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("threads", [-1, 1025, 1.5, "2", None], ids=repr)
+def test_numbers_that_cannot_be(threads: object) -> None:
+    before = pool.threads()
+    with pytest.raises(ValueError, match="threads must be"):
+        pool.set_threads(threads)
+    assert pool.threads() == before
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("", None), ("1", 1), ("1,2", 1), (" 1 ", 1), ("9999", None), ("0", None), ("-1", None), ("x", None)],
+)
+def test_the_default(monkeypatch: pytest.MonkeyPatch, limit: str, expected: int | None) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    config.set(threads=0)
+    assert pool.threads() == (expected or min(pool.cpus(), 1024))
+    config.set(threads=7)
+    assert config.get()["threads"] == 7
