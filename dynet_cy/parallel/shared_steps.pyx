@@ -20,17 +20,13 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.pool cimport enter_pool, leave_pool
-from dynet_cy.memory.storage cimport Param, Storage, pthread_mutex_t
+from dynet_cy.memory.storage cimport Param, Storage
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.steps cimport Entry, Meeting, Notice, entries_of
-from dynet_cy.train.trainers cimport PART, Stepper, Update, forget_gradient, step_part, take_off
-
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
+from dynet_cy.train.trainers cimport (
+    PART, Stepper, Update, forget_gradient, lock_gradient, step_part, take_off, unlock_gradient,
+)
 
 
 # ---- shared memory of models ---------------------------------------------------
@@ -381,10 +377,9 @@ cdef class SharedStepper(Meeting):
         if not self.reduced:
             self.reduce(u)
         with nogil:
-            enter_pool()
             self.range_of(u, &low, &high)
             for i in range(self.n):
-                pthread_mutex_lock(&u.entries[i].lock)
+                lock_gradient(u.entries[i])
                 if u.entries[i].rows:
                     if u.moves[i]:
                         self.update_table(u, i)
@@ -394,14 +389,12 @@ cdef class SharedStepper(Meeting):
                         self.update_range(u, i, at, end)
                     low -= min(low, whole)
                     high -= min(high, whole)
-                pthread_mutex_unlock(&u.entries[i].lock)
-            leave_pool()
+                unlock_gradient(u.entries[i])
         self.board.wait(b"update, values")
         with nogil:
-            enter_pool()
             self.range_of(u, &low, &high)
             for i in range(self.n):
-                pthread_mutex_lock(&u.entries[i].lock)
+                lock_gradient(u.entries[i])
                 if u.entries[i].rows:
                     if u.moves[i]:
                         self.fetch_table(u, i)
@@ -416,9 +409,8 @@ cdef class SharedStepper(Meeting):
                     forget_gradient(u.entries[i])
                 if u.decay != 0:
                     take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
-                pthread_mutex_unlock(&u.entries[i].lock)
+                unlock_gradient(u.entries[i])
             storage.changes += 1
-            leave_pool()
         return 0
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:

@@ -37,6 +37,15 @@ cdef size_t PART = 1 << 13
 cdef double LEAST_FACTOR = 0.25
 
 
+cdef void lock_gradient(Param* p) noexcept nogil:
+    """Keep graphs of other threads from adding to it."""
+    pthread_mutex_lock(&p.lock)
+
+
+cdef void unlock_gradient(Param* p) noexcept nogil:
+    pthread_mutex_unlock(&p.lock)
+
+
 cdef double squared_norm(Param* p) noexcept nogil:
     """Sum of the squares of the gradient."""
     cdef size_t n = size_of(&p.dim)
@@ -122,9 +131,9 @@ cdef class Stepper:
         with nogil:
             enter_pool()
             for i in range(u.n):
-                pthread_mutex_lock(&u.entries[i].lock)
+                lock_gradient(u.entries[i])
                 total += squared_norm(u.entries[i])
-                pthread_mutex_unlock(&u.entries[i].lock)
+                unlock_gradient(u.entries[i])
             leave_pool()
         return total
 
@@ -142,12 +151,12 @@ cdef class Stepper:
         with nogil:
             enter_pool()
             for i in range(u.n):
-                pthread_mutex_lock(&u.entries[i].lock)
+                lock_gradient(u.entries[i])
                 if u.moves[i]:
                     step(u.entries[i], u.rule, &u.h, u.states, u.sparse, u.decay)
                 if u.decay != 0:
                     take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
-                pthread_mutex_unlock(&u.entries[i].lock)
+                unlock_gradient(u.entries[i])
             storage.changes += 1
             leave_pool()
         return 0
