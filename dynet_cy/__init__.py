@@ -13,6 +13,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
+from dynet_cy import parallel
 from dynet_cy._version import __version__
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
@@ -172,6 +173,8 @@ __all__ = [
     "ClassFactoredSoftmaxBuilder",
     "SoftmaxBuilder",
     "StandardSoftmaxBuilder",
+    # several processes
+    "parallel",
     # trainers
     "AdadeltaTrainer",
     "AdagradTrainer",

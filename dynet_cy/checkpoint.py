@@ -220,6 +220,23 @@ class _Checkpoint:
         trainer.collection._set_decay_state(there["weight_decay"])
 
 
+def stored_extra(path: FileName) -> dict[str, Any]:
+    """The `extra` that was saved with a checkpoint, without reading anything else.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ModelFileError: the file is cut off or something else.
+    """
+    with open(path, "rb"):
+        pass
+    try:
+        with safe_open(os.fspath(path), "numpy") as file:
+            extra: dict[str, Any] = _Checkpoint(path, file).state.get("extra", {})
+            return extra
+    except SafetensorError as error:
+        raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error
+
+
 def load_safetensors(
     path: FileName, collection: ParameterCollection, trainer: Trainer | None = None, random: bool = False
 ) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from dynet_cy.kernels import draws as _draws
 from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import parameters as _parameters
+from dynet_cy.parallel import runtime as _parallel
 
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
@@ -85,7 +86,8 @@ def set(
         profiling: 1 measures operations and writes a report to stderr when the process ends, 2 lists every batch
             as well, 0 does neither; see `dynet_cy.profiling`.
         weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
-        shared_parameters: 0; training in several processes is not done yet.
+        shared_parameters: 1 lets the processes of a job of `dynet_cy.launch` change one copy of the parameters, as
+            its ``--mode async`` does; to be set before a trainer is wrapped.  0 leaves the mode as it is.
         requested_gpus: how many GPUs to use, from GPU:0 on, which is the default device then; 0 for the CPU.
         gpu_mask: for each GPU 1 to use it or 0 not to; the first that is used is the default device, the CPU if none
             is. Where `requested_gpus` is given too, it is how many of them are used.
@@ -95,11 +97,11 @@ def set(
 
     Raises:
         ValueError: a setting is out of range.
-        NotImplementedError: a setting that is not done yet is asked for.
-        RuntimeError: a GPU is asked for that is not there.
+        RuntimeError: a GPU is asked for that is not there, or shared parameters for a process that the launcher has not
+            started.
     """
     if shared_parameters:
-        raise NotImplementedError(f"dynet_cy.config: shared_parameters={shared_parameters!r} is not done yet")
+        _parallel.share_parameters()
     if gpu_mask is not None and any(gpu_mask):
         numbers = [i for i, used in enumerate(gpu_mask) if used]
         _use_gpus(numbers[:requested_gpus] if requested_gpus else numbers, f"gpu_mask={gpu_mask!r}")
@@ -142,7 +144,7 @@ def get() -> dict[str, Any]:
         "autobatch": _graph.autobatching(),
         "profiling": _profile.level(),
         "weight_decay": _parameters.get_default_weight_decay(),
-        "shared_params": 0,
+        "shared_params": int(_parallel.mode() == "async"),
         "requested_gpus": len(_gpus),
         "gpu_mask": [int(i in _gpus) for i in range(max(_gpus) + 1)] if _gpus else [],
         "threads": _pool.threads(),
@@ -312,7 +314,7 @@ class DynetParams:
         self._settings["weight_decay"] = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Set whether processes share parameters: only False so far; True is an error in `init`."""
+        """Set whether the processes of a job share parameters; see `set`."""
         self._settings["shared_parameters"] = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:
@@ -332,11 +334,11 @@ def init(shared_parameters: bool | None = None) -> None:
     """Read the options of the command line again and put them in force. Importing dynet_cy does that already.
 
     Args:
-        shared_parameters: only false so far
+        shared_parameters: see `set`
 
     Raises:
         ValueError: an option has a value that is not possible
-        NotImplementedError: `shared_parameters` is true
+        RuntimeError: `shared_parameters` is true, and the launcher has not started this process
     """
     params = DynetParams()
     params.from_args(shared_parameters)

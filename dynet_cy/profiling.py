@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from dynet_cy.execute import profile as _profile
 from dynet_cy.ops.registry import describe as _describe
+from dynet_cy.schedule import kept as _kept
 
 __all__ = ["OpProfile", "Profile", "measure", "profile", "set_level"]
 
@@ -29,7 +30,7 @@ class OpProfile(NamedTuple):
         op: its name; "weight gradients" stands for the products of factors that were collected
         backward: whether it is the gradients
         nodes: how many nodes ran
-        calls: how many calls of kernels they ran in
+        calls: how many batches they ran in; nodes that differ in sizes may be one, though each is called by itself
         seconds: how long that took, laying out of arguments included
         alone_because: why its nodes never batch; empty where they do if their shapes and shared arguments are equal
     """
@@ -43,7 +44,15 @@ class OpProfile(NamedTuple):
 
 
 class Profile(list["OpProfile"]):
-    """Operations, the slowest first; as text it is a table."""
+    """Operations, the slowest first; as text it is a table.
+
+    Attributes:
+        schedules: how many graphs, or parts of them, were scheduled in batches
+        reused: how many were not, because an equal structure had been: its schedule was kept
+    """
+
+    schedules: int = 0
+    reused: int = 0
 
     def __str__(self) -> str:
         total = sum(row.seconds for row in self)
@@ -56,14 +65,23 @@ class Profile(list["OpProfile"]):
                 f"{1e3 * row.seconds:12.3f} {share:7.1%} {row.nodes:10,} {row.calls:10,} {row.nodes / row.calls:9.1f}  "
                 f"{way} {row.op}{why}"
             )
-        return "\n".join([*lines, f"{1e3 * total:12.3f}          in all"])
+        lines.append(f"{1e3 * total:12.3f}          in all")
+        if self.schedules or self.reused:
+            lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} kept ones used again")
+        return "\n".join(lines)
+
+    def _measured(self) -> Profile:
+        """This profile with what has been measured so far."""
+        reasons = {op["name"]: op["alone_because"] for op in _describe()}
+        rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _profile.counts()]
+        self.extend(sorted(rows, key=lambda row: -row.seconds))
+        self.schedules, self.reused = _kept.counts()
+        return self
 
 
 def profile() -> Profile:
     """What has been measured so far."""
-    reasons = {op["name"]: op["alone_because"] for op in _describe()}
-    rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _profile.counts()]
-    return Profile(sorted(rows, key=lambda row: -row.seconds))
+    return Profile()._measured()
 
 
 @contextmanager
@@ -72,12 +90,13 @@ def measure() -> Iterator[Profile]:
     before = _profile.level()
     result = Profile()
     _profile.reset()
+    _kept.reset()
     _profile.set_level(max(before, 1))
     try:
         yield result
     finally:
         _profile.set_level(before)
-        result.extend(profile())
+        result._measured()
 
 
 _at_exit = False

@@ -402,6 +402,10 @@ def populate_entries(
         position[entry.kind] += 1
 
 
+# Called with the name of each temporary file before it is made, and with "" when it is gone.
+note_temporary: Callable[[str], None] | None = None
+
+
 @contextlib.contextmanager
 def replacing_path(path: Path) -> Iterator[str]:
     """The name of a new file that takes the place of `path` when the block ends without an exception.
@@ -422,6 +426,8 @@ def replacing_path(path: Path) -> Iterator[str]:
         raise OSError(f"not a regular file: {os.fsdecode(path)}")
     folder, base = os.path.split(target)
     temporary = os.path.join(folder, f".{base[:100]}.{secrets.token_hex(8)}.tmp")
+    if note_temporary is not None:
+        note_temporary(temporary)
     try:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -433,6 +439,9 @@ def replacing_path(path: Path) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+    finally:
+        if note_temporary is not None:
+            note_temporary("")
     with contextlib.suppress(OSError):  # some file systems cannot sync a folder
         descriptor = os.open(folder, os.O_RDONLY)
         try:

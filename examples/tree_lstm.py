@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import helpers
 import learning
@@ -220,6 +221,13 @@ def made_up_tree(rng: random.Random) -> Tree:
 # -- command line --------------------------------------------------------------------------------
 
 
+def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
+    """Collect the vocabulary, and the sizes that were asked for."""
+    words = count((node.word.lower() for tree in training for node in tree.nodes() if node.word), least=2)
+    sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
+    return {"words": words, **sizes}
+
+
 def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
     """Return the accuracy at the roots, and those at roots and at all nodes in words."""
     roots = right = total = 0
@@ -244,10 +252,8 @@ def train(args: argparse.Namespace) -> None:
     else:
         training, dev = learning.hold_out(training, args.train)
     import_engine(args)
-    words = count((node.word.lower() for tree in training for node in tree.nodes() if node.word), least=2)
-    sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
-    network = Sentiment({"words": words, **sizes})
-    print(f"{len(training)} training and {len(dev)} dev trees, {len(words)} words")
+    network = Sentiment(new_spec(training, args))
+    print(f"{len(training)} training and {len(dev)} dev trees, {len(network.words) - 1} words")
     learning.train(
         dy, network, training, lambda tree: sum(1 for _ in tree.nodes()), lambda: accuracy(network, dev), args, "nodes"
     )
@@ -269,9 +275,10 @@ def print_labelled(network: Sentiment, trees: list[Tree]) -> None:
         print(tree, flush=True)
 
 
-def import_engine(args: argparse.Namespace) -> None:
+def import_engine(args: argparse.Namespace) -> ModuleType:
     global dy
     dy = helpers.import_engine(args, args.autobatch)
+    return dy
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -281,14 +288,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
     command = commands.add_parser("train", help="train (done if no command is named)", **for_all)
     command.set_defaults(run=train)
-    add = command.add_argument
-    add("--train", type=Path, metavar="FILE", help="a tree a line, plain or .gz; else 2,000 trees are made up")
-    add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
-    add("--limit", type=int, metavar="N", help="take the first N trees of each file only")
-    add("--word-dim", type=int, default=100)
-    add("--hidden", type=int, default=128)
-    add("--dropout", type=float, default=0.3)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
+    add_data_and_sizes(command)
     learning.add_training(command, epochs=10, batch=25, rate=0.002)
     learning.add_common(command, "tree_lstm")
 
@@ -299,6 +299,17 @@ def parse(argv: list[str]) -> argparse.Namespace:
     command.add_argument("file", type=Path)
     learning.add_common(command, "tree_lstm")
     return parser.parse_args(learning.train_first(argv))
+
+
+def add_data_and_sizes(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--train", type=Path, metavar="FILE", help="a tree a line, plain or .gz; else 2,000 trees are made up")
+    add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
+    add("--limit", type=int, metavar="N", help="take the first N trees of each file only")
+    add("--word-dim", type=int, default=100)
+    add("--hidden", type=int, default=128)
+    add("--dropout", type=float, default=0.3)
+    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
 
 
 def main() -> None:

@@ -13,3 +13,4 @@ cdef struct Waiting:
 
 cdef bint collect(Graph* g, Waiting** all, Param* p, const Factors* f) noexcept nogil
 cdef void add_collected(Waiting* all) noexcept nogil
+cdef void add_collected_of(Waiting* all, Param* p) noexcept nogil

@@ -65,6 +65,14 @@ cdef void add_collected(Waiting* all) noexcept nogil:
         all = all.next
 
 
+cdef void add_collected_of(Waiting* all, Param* p) noexcept nogil:
+    """Add what waits for one parameter."""
+    while all != NULL:
+        if all.p == p:
+            multiply(all)
+        all = all.next
+
+
 cdef void multiply(Waiting* w) noexcept nogil:
     cdef Factors* x = &w.product
     if x.n:

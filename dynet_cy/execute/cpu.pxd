@@ -23,6 +23,7 @@ cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i, uint3
 
 cdef void* take(Graph* g, size_t n, Failure* failure) noexcept nogil
 cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c, Failure* failure) noexcept nogil
+cdef void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil
 cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil
 cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil
 cdef int raise_not_finite(Graph* g, uint32_t number) except -1

@@ -13,13 +13,15 @@ import sys
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
-from dynet_cy.execute.collect cimport Waiting, add_collected, collect
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
+from dynet_cy.execute.collect cimport Waiting, add_collected, add_collected_of, collect
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
+from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_CPU, LIVE, NEEDS_GRAD, TRAINABLE, WANTED, Batch, Engine, Graph, Laid, Node,
-    args_of, batches_of, describe_dim, engine, gradient_at, items_of, lock_graph,
-    nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph, untake_values, value_of,
+    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE, WANTED,
+    Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
+    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of, take_values,
+    unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
@@ -27,6 +29,7 @@ from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport LIST, Factors, Op, op_at, rule_of
+from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -55,6 +58,12 @@ cdef inline void set_shared(Tensor* t, Node* a) noexcept nogil:
     set_tensor(t, &a.dim, a.dim.bd, value_of(a))
     if a.val == NULL:
         t.pack = <Packed*>&(<Param*>a.object).pack
+
+
+cdef inline void set_columns(Tensor* t, size_t rows, size_t n, float* v) noexcept nogil:
+    set_flat(t, rows, v)
+    t.dim.nd = 2
+    t.dim.d[1] = <uint32_t>n
 
 
 cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
@@ -128,10 +137,9 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     cdef Node* node = &nodes[ids[0]]
     cdef Op* op = op_at(node.op)
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
-    cdef size_t work_top, total = 0
+    cdef size_t total = 0
     cdef uint32_t j
-    cdef Tensor few[FEW]
-    cdef Call c
+    cdef int failed
     cdef float* y
     cdef uint64_t begun = now() if profiling else 0
     batch.bd = 0
@@ -141,24 +149,17 @@ cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     batch.bytes = total * sizeof(float)
     batch.live = batch.count
     batch.y = <float*>take_values(g, batch.bytes)
-    batch.kept = NULL
-    batch.items = NULL
-    batch.x = NULL
     if batch.y == NULL:
         failure.needed = batch.bytes
         return -1
-    if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
+    if batch.form == EACH:
+        failed = call_each(g, batch, op, failure)
+    else:
+        failed = call(g, batch, op, failure)
+    if failed:
         return undo_run(g, batch, values_top, scratch_top)
-    if op.kept != NULL:
-        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
-        c.kept = batch.kept
-    work_top = scratch_top if g.forward_only else g.scratch.top     # no backward: nothing is kept
-    if op.work != NULL:
-        c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
-    if failure.needed:
-        return undo_run(g, batch, values_top, scratch_top)
-    op.forward(&c)
-    arena_rewind(&g.scratch, work_top)
+    if g.forward_only:                          # no backward: nothing is kept
+        arena_rewind(&g.scratch, scratch_top)
     if g.check_validity and not K.all_finite(total, batch.y):
         failure.not_finite = first_not_finite(batch, ids, g) + 1
         return undo_run(g, batch, values_top, scratch_top)
@@ -183,6 +184,63 @@ cdef int undo_run(Graph* g, Batch* batch, size_t values_top, size_t scratch_top)
     untake_values(g, batch.y, batch.bytes, values_top)
     g.scratch.top = scratch_top
     return -1
+
+
+cdef int call(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
+    """Run a batch, whose results have their place, as one call."""
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef size_t top
+    batch.kept = NULL
+    batch.kept_of = NULL
+    batch.items = NULL
+    batch.x = NULL
+    if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
+        return -1
+    if op.kept != NULL:
+        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
+        c.kept = batch.kept
+    top = g.scratch.top
+    if op.work != NULL:
+        c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
+    if failure.needed:
+        return -1
+    op.forward(&c)
+    arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
+    """Run a batch, whose results have their place, as a call for each node."""
+    cdef Batch one
+    cdef uint32_t j
+    batch.x = NULL
+    batch.items = NULL
+    batch.kept = NULL
+    batch.kept_of = NULL
+    if op.kept != NULL:
+        batch.kept_of = <float**>take(g, batch.count * sizeof(float*), failure)
+        if batch.kept_of == NULL:
+            return -1
+    one.y = batch.y
+    for j in range(batch.count):
+        set_one(g, batch, j, &one)
+        if call(g, &one, op, failure):
+            return -1
+        if op.kept != NULL:
+            batch.kept_of[j] = one.kept
+        one.y += total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+    return 0
+
+
+cdef void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil:
+    """A batch of node j of one that calls each; its y is left to the caller."""
+    one.first = batch.first + j
+    one.count = 1
+    one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
+    one.form = STACKED
+    one.x = NULL
+    one.items = NULL
 
 
 cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil:
@@ -241,7 +299,7 @@ cdef int lay(Graph* g, Batch* batch, Op* op, uint32_t i, Failure* failure) noexc
     cdef uint32_t j
     cdef size_t n = 0, stride
     cdef float* at = a.val
-    cdef bint listed = rule_of(op, i) == LIST
+    cdef bint listed = rule_of(op, i) == LIST and batch.form != COLUMNS     # a matrix has no list
     cdef bint together = True
     x.v = at
     for j in range(batch.count):
@@ -299,13 +357,25 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
             set_shared(&x[i], a)
         set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
         c.items = items_of(g, node)
-    elif batch.flat:
+    elif batch.form == FLATTENED:
         total = 0
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
             set_flat(&x[i], total, batch.x[i].v)
         set_flat(&c.y, total, batch.y)
+        c.items = NULL
+    elif batch.form == COLUMNS:
+        total = 0
+        for i in range(batch.count):
+            total += cols_of(&nodes[ids[i]].dim) * nodes[ids[i]].dim.bd
+        for i in range(node.nargs):
+            a = &nodes[args[i]]
+            if batch.x[i].v == NULL:
+                set_shared(&x[i], a)
+            else:
+                set_columns(&x[i], rows_of(&a.dim), total, batch.x[i].v)
+        set_columns(&c.y, rows_of(&node.dim), total, batch.y)
         c.items = NULL
     else:
         for i in range(node.nargs):
@@ -350,12 +420,14 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
 
 
 cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) noexcept nogil:
-    cdef size_t scratch_top = g.scratch.top
+    cdef size_t before = g.scratch.top, scratch_top
     cdef Node* node = &nodes_of(g)[target]
     cdef uint32_t b
     cdef int failed = 0
     cdef uint64_t begun
     cdef Waiting* waiting = NULL
+    cdef Use* uses = NULL
+    cdef uint32_t n_uses = 0, n_complete = 0
     mark_gradients(g, target, full)
     # The gradient arena mirrors the value arena.
     arena_rewind(&g.grads, 0)
@@ -371,15 +443,42 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
+    if watcher().complete != NULL and tell_uses(g, target, &uses, &n_uses, failure):
+        return -1
+    scratch_top = g.scratch.top
     for b in range(node.batch + 1):
         failed = run_batch_backward(g, &batches_of(g)[node.batch - b], &waiting, failure)
         arena_rewind(&g.scratch, scratch_top)
         if failed:
+            arena_rewind(&g.scratch, before)
             return -1
+        while n_complete < n_uses and uses[n_complete].batch == node.batch - b:
+            add_collected_of(waiting, uses[n_complete].p)
+            watcher().complete(uses[n_complete].p)
+            n_complete += 1
+        if watcher().goes_on != NULL:
+            watcher().goes_on()
+    arena_rewind(&g.scratch, before)
     begun = now() if profiling else 0
     add_collected(waiting)
     if profiling and waiting != NULL:
         note(WEIGHT_GRADIENTS, True, 1, begun)
+    return 0
+
+
+cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* failure) noexcept nogil:
+    """List which parameters get gradients and when, and tell who watches."""
+    cdef Param** coming
+    cdef uint32_t i
+    if list_uses(g, target, uses, n):
+        failure.needed = g.n_nodes * sizeof(Use)
+        return -1
+    coming = <Param**>take(g, (n[0] + 1) * sizeof(Param*), failure)
+    if coming == NULL:
+        return -1
+    for i in range(n[0]):
+        coming[i] = uses[0][i].p
+    watcher().begins(coming, n[0])
     return 0
 
 
@@ -410,20 +509,46 @@ cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
 
 cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
                             Failure* failure) noexcept nogil:
+    cdef Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
+    cdef Batch one
+    cdef uint32_t j, n_live = 0
+    cdef size_t top = g.scratch.top
+    cdef uint64_t begun = now() if profiling else 0
+    if op.backward == NULL:
+        return 0
+    if batch.form != EACH:
+        if backward_call(g, batch, op, waiting, &n_live, failure):
+            return -1
+    else:
+        one.y = batch.y
+        for j in range(batch.count):
+            set_one(g, batch, j, &one)
+            one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+            if backward_call(g, &one, op, waiting, &n_live, failure):
+                return -1
+            arena_rewind(&g.scratch, top)
+            one.y += total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+    if profiling and n_live:
+        note(op.id, True, n_live, begun)
+    return 0
+
+
+cdef int backward_call(Graph* g, Batch* batch, Op* op, Waiting** waiting, uint32_t* all_live,
+                       Failure* failure) noexcept nogil:
+    """Gradients of the arguments of one call; adds the number of nodes that the loss depends on."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
-    cdef Op* op = op_at(node.op)
     cdef uint8_t* state = state_of(g)
     cdef Tensor few[FEW]
     cdef Call c
     cdef uint32_t i, j, n_live = 0
     cdef size_t top
     cdef float* dy
-    cdef uint64_t begun = now() if profiling else 0
     for j in range(batch.count):
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
-    if n_live == 0 or op.backward == NULL:
+    all_live[0] += n_live
+    if n_live == 0:
         return 0
     if n_live < batch.count:                    # the loss does not depend on the others
         for j in range(batch.count):
@@ -445,8 +570,6 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
         if argument_backward(g, batch, op, &c, i, waiting, failure):
             return -1
         arena_rewind(&g.scratch, top)
-    if profiling:
-        note(node.op, True, n_live, begun)
     return 0
 
 
@@ -586,3 +709,4 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
 cdef Engine* hooks = engine(ENGINE_CPU)
 hooks.forward = forward
 hooks.backward = backward
+hooks.closed = drop_kept

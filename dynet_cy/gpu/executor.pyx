@@ -6,22 +6,23 @@ for the CPU, and costs no memory there, since nothing is written.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
-from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
-from dynet_cy.execute.cpu cimport FEW, first_not_finite, is_shared, raise_not_finite, take
+from dynet_cy.execute.cpu cimport FEW, first_not_finite, is_shared, raise_not_finite, set_one, take
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport close, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.passes cimport (
-    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, raise_failure, room, run_pass,
+    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items,
+    raise_failure, room, run_pass,
     scratch, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_GPU, NO_BATCH, SENT, WANTED, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
-    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph,
+    COLUMNS, COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, WANTED, Batch, Engine, Graph, Laid, Node, args_of,
+    batches_of, engine,
+    lock_graph, nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_push, arena_rewind
@@ -65,15 +66,8 @@ cdef int arrange(Pass* s, Batch* batch) noexcept nogil:
         for i in range(node.nargs):
             if send_input(s, args_of(g, &nodes[ids[j]])[i]):
                 return -1
-    if node.item_count:
-        batch.items = <uint32_t*>room(s, &g.tables, <size_t>batch.bd * node.item_count * sizeof(uint32_t))
-        if batch.items == NULL:
-            return -1
-        n = 0
-        for j in range(batch.count):
-            a = &nodes[ids[j]]
-            memcpy(batch.items + n, items_of(g, a), <size_t>a.dim.bd * a.item_count * sizeof(uint32_t))
-            n += <size_t>a.dim.bd * a.item_count
+    if lay_items(s, batch):
+        return -1
     if batch.count == 1 or node.nargs == 0:
         return 0
     batch.x = <Laid*>take(g, node.nargs * sizeof(Laid), &s.failure)
@@ -95,7 +89,7 @@ cdef int arrange(Pass* s, Batch* batch) noexcept nogil:
             a = &nodes[args_of(g, &nodes[ids[j]])[i]]
             n = total_of(&a.dim)
             # What may be listed may have one batch element for several of the node.
-            for _ in range(uses_in(a, &nodes[ids[j]])):
+            for _ in range(uses_in(batch, a, &nodes[ids[j]])):
                 if add_move(s, there(g, s.t, a.val), there(g, s.t, at), n, False) == NULL:
                     return -1
                 at += n
@@ -112,7 +106,7 @@ cdef int lay(Pass* s, Batch* batch, Op* op, uint32_t i) noexcept nogil:
     cdef uint32_t j
     cdef size_t n = 0, stride
     cdef float* at = a.val
-    cdef bint listable = rule_of(op, i) == LIST
+    cdef bint listable = rule_of(op, i) == LIST and batch.form != COLUMNS     # a matrix has no list
     cdef bint together = True
     x.v = at
     for j in range(batch.count):
@@ -148,10 +142,8 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
     cdef GpuOp* half = gpu_op_at(node.op)
-    cdef Tensor few[FEW]
-    cdef Call c
     cdef uint32_t j
-    cdef size_t total = 0, top, before = g.scratch.top
+    cdef size_t total = 0, before = g.scratch.top
     cdef float* y
     if half.forward == NULL:
         s.missing = node.op + 1
@@ -164,29 +156,14 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     batch.bytes = total * sizeof(float)
     batch.live = batch.count
     batch.y = <float*>take_values(g, batch.bytes)
-    batch.kept = NULL
-    batch.items = NULL
-    batch.x = NULL
     if batch.y == NULL:
         s.failure.needed = batch.bytes
         return -1
     s.values_needed = max(s.values_needed, g.values.top)
-    if arrange(s, batch) or call_there(s, batch, few, &c):
+    if lay_each(s, batch, half) if batch.form == EACH else lay_call(s, batch, half):
         return -1
-    if half.kept != NULL:
-        batch.kept = <float*>scratch(s, half.kept(&c) * sizeof(float))
-        if batch.kept == NULL:
-            return -1
-        c.kept = there(g, s.t, batch.kept)
-    top = before if g.forward_only else g.scratch.top       # no backward: nothing is kept
-    if half.work != NULL:
-        c.work = <float*>scratch(s, half.work(&c, -1) * sizeof(float))
-        if c.work == NULL:
-            return -1
-        c.work = there(g, s.t, c.work)
-    if add_call(s, FORWARD, &c, batch, 0, batch.count):
-        return -1
-    arena_rewind(&g.scratch, top)               # the device does one thing after another
+    if g.forward_only:                          # no backward: nothing is kept
+        arena_rewind(&g.scratch, before)
     y = batch.y
     for j in range(batch.count):
         node = &nodes[ids[j]]
@@ -196,7 +173,57 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     return 0
 
 
-# ---- forward -------------------------------------------------------------------------
+cdef int lay_call(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
+    """Lay out a batch, whose results have their place, as one call."""
+    cdef Graph* g = s.g
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef size_t top
+    batch.kept = NULL
+    batch.kept_of = NULL
+    batch.items = NULL
+    batch.x = NULL
+    if arrange(s, batch) or call_there(s, batch, few, &c):
+        return -1
+    if half.kept != NULL:
+        batch.kept = <float*>scratch(s, half.kept(&c) * sizeof(float))
+        if batch.kept == NULL:
+            return -1
+        c.kept = there(g, s.t, batch.kept)
+    top = g.scratch.top
+    if half.work != NULL:
+        c.work = <float*>scratch(s, half.work(&c, -1) * sizeof(float))
+        if c.work == NULL:
+            return -1
+        c.work = there(g, s.t, c.work)
+    if add_call(s, FORWARD, &c, batch, 0, batch.count):
+        return -1
+    arena_rewind(&g.scratch, top)               # the device does one thing after another
+    return 0
+
+
+cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
+    """Lay out a batch, whose results have their place, as a call for each node."""
+    cdef Batch one
+    cdef uint32_t j
+    batch.x = NULL
+    batch.items = NULL
+    batch.kept = NULL
+    batch.kept_of = NULL
+    if half.kept != NULL:
+        batch.kept_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
+        if batch.kept_of == NULL:
+            return -1
+    one.y = batch.y
+    for j in range(batch.count):
+        set_one(s.g, batch, j, &one)
+        if lay_call(s, &one, half):
+            return -1
+        if half.kept != NULL:
+            batch.kept_of[j] = one.kept
+        one.y += total_of(&nodes_of(s.g)[order_of(s.g)[one.first]].dim)
+    return 0
+
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""

@@ -9,17 +9,19 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
-from dynet_cy.execute.cpu cimport FEW, mark_gradients
+from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one
+from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport there, there_for
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
-    begin_moves, begin_pass, call_there, end_moves, raise_failure, room, run_pass, scratch,
+    begin_moves, begin_pass, call_there, end_moves, lay_items, raise_failure, room, run_pass, scratch,
     uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
-    COMPUTED, LIVE, NEEDS_GRAD, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at, lock_graph, nodes_of,
+    COMPUTED, EACH, LIVE, NEEDS_GRAD, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
+    lock_graph, nodes_of,
     order_of, state_of, unlock_graph,
 )
 from dynet_cy.memory.arena cimport arena_rewind
@@ -32,6 +34,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef Pass s
     cdef int error
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
+    if watcher().complete != NULL:
+        raise NotImplementedError("training in several processes is not done on GPUs yet")
     lock_graph(g)
     try:
         begin_pass(&s, g, there_for(g))
@@ -97,6 +101,24 @@ cdef void note_gradient_of(Param* p) noexcept nogil:
 
 
 cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
+    cdef Batch one
+    cdef uint32_t j
+    cdef size_t top = s.g.scratch.top
+    if batch.form != EACH:
+        return call_gradients(s, batch)
+    one.y = batch.y
+    for j in range(batch.count):
+        set_one(s.g, batch, j, &one)
+        one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+        if lay_items(s, &one) or call_gradients(s, &one):
+            return -1
+        arena_rewind(&s.g.scratch, top)
+        one.y += total_of(&nodes_of(s.g)[order_of(s.g)[one.first]].dim)
+    return 0
+
+
+cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
+    """Gradients of the arguments of one call."""
     cdef Graph* g = s.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -283,7 +305,7 @@ cdef int hand_out(Pass* s, Batch* batch, uint32_t i, float* source) noexcept nog
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         n = total_of(&nodes_of(g)[arg].dim)
-        for _ in range(uses_in(&nodes_of(g)[arg], &nodes_of(g)[ids[j]])):
+        for _ in range(uses_in(batch, &nodes_of(g)[arg], &nodes_of(g)[ids[j]])):
             if add_gradient(s, arg, source, n, 1):
                 return -1
             source += n

@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.execute.cpu cimport Failure
 from dynet_cy.gpu.graphs cimport There
-from dynet_cy.graph.graph cimport Batch, Graph, Node
+from dynet_cy.graph.graph cimport STACKED, Batch, Graph, Node
 from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors
@@ -88,9 +88,9 @@ cdef struct Pass:
     Failure failure
 
 
-cdef inline uint32_t uses_in(const Node* a, const Node* y) noexcept nogil:
+cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) noexcept nogil:
     """How many times an argument is laid down for a node: once, or for each batch element that it serves."""
-    return y.dim.bd if a.dim.bd == 1 else 1
+    return y.dim.bd if batch.form == STACKED and a.dim.bd == 1 else 1
 
 
 cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil
@@ -104,6 +104,7 @@ cdef void* scratch(Pass* s, size_t n) noexcept nogil
 cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef int add_fill(Pass* s, float* p, size_t n, float x) noexcept nogil
 cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i, uint32_t nodes) noexcept nogil
+cdef int lay_items(Pass* s, Batch* batch) noexcept nogil
 cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil
 
 # Moves are collected between `begin_moves` and `end_moves`; nothing else goes into the tables meanwhile.

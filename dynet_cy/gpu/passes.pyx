@@ -10,7 +10,7 @@ from dynet_cy.gpu.driver cimport Gpu, GpuOp, enter, failed, fill, gemm, launch, 
 from dynet_cy.gpu.graphs cimport there
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
-from dynet_cy.graph.graph cimport Node, args_of, nodes_of, order_of
+from dynet_cy.graph.graph cimport Node, args_of, items_of, nodes_of, order_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
@@ -131,6 +131,26 @@ cdef int end_moves(Pass* s) noexcept nogil:
     c.p = there(s.g, s.t, s.moves)
     c.count = s.n_moves
     c.n = s.longest
+    return 0
+
+
+cdef int lay_items(Pass* s, Batch* batch) noexcept nogil:
+    """The items of the nodes of a call, in the tables."""
+    cdef Graph* g = s.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* node = &nodes_of(g)[ids[0]]
+    cdef uint32_t j
+    cdef size_t n = 0
+    batch.items = NULL
+    if node.item_count == 0:
+        return 0
+    batch.items = <uint32_t*>room(s, &g.tables, <size_t>batch.bd * node.item_count * sizeof(uint32_t))
+    if batch.items == NULL:
+        return -1
+    for j in range(batch.count):
+        node = &nodes_of(g)[ids[j]]
+        memcpy(batch.items + n, items_of(g, node), <size_t>node.dim.bd * node.item_count * sizeof(uint32_t))
+        n += <size_t>node.dim.bd * node.item_count
     return 0
 
 

@@ -23,6 +23,11 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint32_t NO_BATCH "DY_NO_BATCH"
     int SENT "DY_SENT"
 
+    int STACKED "DY_STACKED"
+    int FLATTENED "DY_FLATTENED"
+    int COLUMNS "DY_COLUMNS"
+    int EACH "DY_EACH"
+
     ctypedef struct Node "dy_node":
         uint16_t op
         uint16_t item_count
@@ -43,11 +48,12 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t count
         uint32_t bd
-        uint32_t flat
+        uint32_t form
         Laid* x
         uint32_t* items
         float* y
         float* kept
+        float** kept_of
         size_t bytes
         uint32_t live
 
@@ -87,6 +93,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int device
         uint8_t is_bound
         void* there
+        void* plans
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -193,6 +200,7 @@ cdef struct Engine:
     # For graphs on a device: n floats at v, in an arena of the graph, as they are there.
     int (*fetch)(Graph* g, float* v, size_t n) except -1
     void (*close)(Graph* g) noexcept
+    void (*closed)(Graph* g) noexcept nogil     # frees what was kept for the graph
 
 cdef enum:
     ENGINE_CPU

@@ -74,6 +74,9 @@ cdef void* owners[MAX_GRAPHS]           # the ComputationGraph of each, borrowed
 cdef uint32_t n_slots = 0
 cdef uint64_t renewals = 0
 cdef uint32_t streams = 0
+
+# Streams of a state that was put back, with their renewals, for graphs that are not made yet.
+cdef list awaited = []
 cdef int default_strategy = 1
 # A graph that only goes forward numbers its nodes anew when there are twice as many as needed, and this many.
 cdef uint32_t LEAST_TO_COMPACT = 4096
@@ -974,8 +977,11 @@ cdef class ComputationGraph:
             raise RuntimeError(f"more than {MAX_GRAPHS} graphs are open")
         self.open_arenas()
         self.g.slot = slot
-        self.g.stream_number = streams
-        streams += 1
+        if awaited:
+            self.g.stream_number, count = awaited.pop(0)
+        else:
+            self.g.stream_number, count = streams, 0
+            streams += 1
         graphs[slot] = &self.g
         owners[slot] = <void*>self
         n_slots = max(n_slots, slot + 1)
@@ -983,8 +989,8 @@ cdef class ComputationGraph:
         self.leaves = {}
         self.renew(autobatching=autobatching)
         # Random streams count the renewals that the program asks for.
-        self.g.n_renewals = 0
-        self.g.stream = <uint64_t>self.g.stream_number << 32
+        self.g.n_renewals = count
+        self.g.stream = <uint64_t>self.g.stream_number << 32 | self.g.n_renewals
 
     cdef int open_arenas(self) except -1:
         cdef int i
@@ -1003,6 +1009,8 @@ cdef class ComputationGraph:
             dy_current = NULL
         if g.there != NULL:
             engines[ENGINE_GPU].close(g)
+        if engines[ENGINE_CPU].closed != NULL:
+            engines[ENGINE_CPU].closed(g)
         for i in range(GRAPH_ARENAS):
             arena_close(&g.arenas[i])
 
@@ -1393,6 +1401,7 @@ def set_seed(seed):
     global streams
     cdef uint32_t slot
     draws.set_seed(seed)
+    awaited.clear()
     streams = 0
     for slot in range(n_slots):
         if graphs[slot] != NULL:
@@ -1405,26 +1414,31 @@ def set_seed(seed):
 def random_state():
     """Where all random streams are, as plain data for `set_random_state`."""
     cdef uint32_t slot
-    renewals = {}
+    renewals = list(awaited)
     for slot in range(n_slots):
         if graphs[slot] != NULL:
-            renewals[graphs[slot].stream_number] = graphs[slot].n_renewals
+            renewals.append((graphs[slot].stream_number, graphs[slot].n_renewals))
     return {"seed": draws.seed(), "host": draws.host_position(), "streams": streams,
-            "renewals": sorted(renewals.items())}
+            "renewals": sorted(renewals)}
 
 
 def set_random_state(state):
     """Let all random streams go on as they would have where `random_state` was called.
 
-    Graphs that are there now are told from each other by the order in which they
-    were made.  It holds from the next renewal on.
+    Graphs are told from each other by the order in which they were made: those that
+    are there now come first, and the next that are made after them.  It holds from
+    the next renewal on.
     """
     global streams
     cdef uint32_t slot
     set_seed(state["seed"])
     draws.set_host_position(state["host"])
-    streams = max(streams, <uint32_t>state["streams"])
-    renewals = {number: count for number, count in state["renewals"]}
-    for slot in range(n_slots):
-        if graphs[slot] != NULL:
-            graphs[slot].n_renewals = renewals.get(graphs[slot].stream_number, 0)
+    streams = state["streams"]
+    awaited[:] = [(number, count) for number, count in state["renewals"]]
+    there = [(graphs[slot].stream_number, slot) for slot in range(n_slots) if graphs[slot] != NULL]
+    for _, slot in sorted(there):
+        if awaited:
+            graphs[slot].stream_number, graphs[slot].n_renewals = awaited.pop(0)
+        else:
+            graphs[slot].stream_number, graphs[slot].n_renewals = streams, 0
+            streams += 1

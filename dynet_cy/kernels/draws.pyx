@@ -27,8 +27,18 @@ cdef uint64_t _seed = random_bits()
 cdef uint64_t host_draws = 0
 
 
+# Processes that train together draw different numbers in graphs, and the same initial values.
+cdef uint64_t _rank = 0
+
+
 cdef uint64_t random_seed() noexcept nogil:
-    return _seed
+    return _seed + _rank * 0x9E3779B97F4A7C15u
+
+
+def set_rank(value):
+    """Let graphs draw the numbers of that process among several with the same seed; 0 draws those of one alone."""
+    global _rank
+    _rank = value
 
 
 def seed():

@@ -65,7 +65,7 @@ cdef class Plane:
     cdef float* base(self) noexcept
     cdef float* base_there(self) noexcept
     cdef int extend(self, size_t floats) except -1
-    cdef int move(self, object mapping, size_t floats) except -1
+    cdef int move(self, object mapping, size_t floats, bint copy) except -1
     cdef int place_on(self, int device) except -1
     # Floats from a place on, from the device to here and back; nothing happens on the CPU.
     cdef int pull(self, size_t at, size_t n) except -1

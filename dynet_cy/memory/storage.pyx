@@ -96,7 +96,7 @@ cdef class Plane:
             mirrors().clear(self.device, self.base_there() + at, n)
         return 0
 
-    cdef int move(self, object mapping, size_t floats) except -1:
+    cdef int move(self, object mapping, size_t floats, bint copy) except -1:
         """Live in the caller's writable buffer from now on."""
         cdef Py_buffer view
         PyObject_GetBuffer(mapping, &view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
@@ -106,7 +106,8 @@ cdef class Plane:
             raise ValueError(
                 f"the mapping must begin on a 64-byte boundary and hold at least "
                 f"{floats * sizeof(float):,} bytes; it has {size:,}")
-        memcpy(view.buf, self.base(), floats * sizeof(float))
+        if copy and view.buf != <void*>self.base():
+            memcpy(view.buf, self.base(), floats * sizeof(float))
         if self.mapped:
             PyBuffer_Release(&self.view)
         else:
@@ -239,7 +240,7 @@ cdef class Storage:
         """Bytes of each plane."""
         return self.top * sizeof(float)
 
-    def move(self, Plane plane not None, mapping):
+    def move(self, Plane plane not None, mapping, copy=True):
         """Let a plane live in memory of the caller's, such as a shared mapping.
 
         What the plane holds is copied there.  No graph may be running.
@@ -248,6 +249,8 @@ cdef class Storage:
             plane: `values`, `grads`, or a plane of `new_plane`.
             mapping: a writable contiguous buffer on a 64-byte boundary, at least
                 `n_bytes()` long; a larger one leaves room for more parameters.
+            copy: when False, what the mapping holds takes the place of what the plane
+                holds; `changed` is to be called if these are values.
 
         Raises:
             ValueError: the mapping is too small or not on a boundary, or the plane is
@@ -257,7 +260,7 @@ cdef class Storage:
             raise ValueError("the plane belongs to another storage")
         if self.device:
             raise ValueError("parameters on a device cannot live in memory of the caller's")
-        plane.move(mapping, self.top)
+        plane.move(mapping, self.top, copy)
         self.rebase()
 
     def changed(self):

@@ -84,7 +84,7 @@ cdef object shown(_Stored x, tuple shape, size_t start=0):
 
 cdef double default_weight_decay = 0
 # Shares less than this are collected: taken off one by one, much of them would be lost in rounding.
-cdef double LEAST_DECAY = 2.0 ** -20
+LEAST_DECAY = 2.0 ** -20
 
 
 def _checked_weight_decay(value):
@@ -819,10 +819,13 @@ class ParameterCollection:
         """Put back what `_decay_state` has returned."""
         self._weight_decay, self._decay_due = state
 
-    def _take_decay(self):
-        """The share that an update is to take off all values, for a trainer of this collection."""
+    def _take_decay(self, least):
+        """The share that an update is to take off all values, for a trainer of this collection.
+
+        Shares less than `least` are collected.
+        """
         due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
-        taken = 0.0 if due < LEAST_DECAY else due
+        taken = 0.0 if due < least else due
         self._decay_due = due - taken
         return taken
 

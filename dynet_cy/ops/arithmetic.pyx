@@ -61,6 +61,9 @@ for which in range(DY_BINARY_squared_difference):   # the rows from there on are
     BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
                              dy_binary_forward[which], dy_binary_backward[which])
     BINARY[which].batching = FLAT
+    BINARY[which].columns = True
+    BINARY[which].one_column[0] = BINARY[which].one_column[1] = True
+    BINARY[which].ragged = True
     BINARY[which].assigns = True
 
 

@@ -105,6 +105,9 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
 # Nodes that multiply by the same a run as one product with a wider b.
 MATMUL.rule[0] = SHARE
+# Others, such as products of a matrix for each sentence, differ in its size.
+MATMUL.columns = True
+MATMUL.ragged = True
 MATMUL.assigns = True
 MATMUL.factors = matmul_factors
 
@@ -194,6 +197,8 @@ AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
 AFFINE.rule[0] = LIST               # it is copied anyway
 AFFINE.rule[1] = SHARE
+AFFINE.columns = True
+AFFINE.one_column[0] = True
 AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors
 

@@ -235,6 +235,7 @@ cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* SUM = register(b"sum", b"x", reduced_dim, sum_forward, sum_backward)
 SUM.assigns = True
+SUM.ragged = True
 
 
 def sum_elems(x):
@@ -314,6 +315,7 @@ cdef void moment_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* MOMENT = register(b"moment", b"x", reduced_dim, moment_forward, moment_backward)
+MOMENT.ragged = True
 MOMENT.assigns = True
 
 
@@ -596,8 +598,10 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
 MAX_DIM.kept = extreme_kept
+MAX_DIM.ragged = True
 cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
 MIN_DIM.kept = extreme_kept
+MIN_DIM.ragged = True
 
 
 def max_dim(x, d=0):

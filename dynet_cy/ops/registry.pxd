@@ -55,12 +55,16 @@ cdef extern from "dynet_cy/op.h" nogil:
         FactorsOf factors
         uint8_t batching
         uint8_t rule[3]
+        uint8_t columns
+        uint8_t one_column[3]
+        uint8_t ragged
         uint8_t assigns
         uint8_t any_batch
         uint8_t random
         const char* alone_because
         const char* no_gradient_because
 
+    int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,

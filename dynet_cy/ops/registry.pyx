@@ -66,8 +66,8 @@ def describe(name=None):
 
     Returns:
         A dictionary, or a list of them in order of registration, with the keys
-        name, args, batching, rules, gradient (True, or why there is none) and
-        alone_because.
+        name, args, batching, rules, columns, ragged, gradient (True, or why there
+        is none) and alone_because.
 
     Raises:
         KeyError: there is no op of that name.
@@ -85,6 +85,8 @@ cdef _describe(uint32_t i):
         "args": op.args.decode(),
         "batching": {BATCH: "batch", FLAT: "flat", ALONE: "alone"}[op.batching],
         "rules": [rules[op.rule[k]] for k in range(3)],
+        "columns": bool(op.columns),
+        "ragged": bool(op.ragged),
         "gradient": op.backward != NULL or op.no_gradient_because.decode(),
         "alone_because": op.alone_because.decode(),
     }

@@ -242,6 +242,7 @@ cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forward,
                               transpose_backward)
 TRANSPOSE.assigns = True
+TRANSPOSE.ragged = True
 
 
 def transpose(x, dims=(1, 0)):

@@ -139,6 +139,7 @@ cdef size_t softmax_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* SOFTMAX = register(b"softmax", b"x", softmax_dim, softmax_forward, softmax_backward)
 SOFTMAX.work = softmax_work
+SOFTMAX.ragged = True
 SOFTMAX.assigns = True
 
 
@@ -177,6 +178,8 @@ cdef void log_softmax_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* LOG_SOFTMAX = register(b"log_softmax", b"x", same_dim, log_softmax_forward,
                                 log_softmax_backward)
+LOG_SOFTMAX.columns = True
+LOG_SOFTMAX.ragged = True
 LOG_SOFTMAX.assigns = True
 
 
@@ -300,6 +303,7 @@ cdef size_t one_per_element(const Call* c) noexcept nogil:
 cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
                                       pickneglogsoftmax_forward, pickneglogsoftmax_backward)
 PICKNEGLOGSOFTMAX.kept = one_per_element
+PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 
 

@@ -13,18 +13,22 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.graph cimport (
-    WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
+    COLUMNS, EACH, FLATTENED, WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
+from dynet_cy.schedule.kept cimport (
+    Structure, describe_structure, keep_plan, plan_as_before,
+)
 from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.signature cimport (
-    Signatures, signature_of, signatures_open,
+    Signatures, queue_of, signature_of, signatures_open,
 )
 
 
 # All per wanted node, by its number less `lowest`.
 cdef struct Work:
-    uint32_t* sig
+    uint32_t* sig                   # its signature
+    uint32_t* queue                 # the signature in whose queue it waits
     uint32_t* depth
     uint32_t* next                  # the node after it in the list of its signature
     uint32_t span
@@ -40,11 +44,19 @@ cdef struct Queue:
     uint32_t left                   # nodes that have not run
     uint32_t chained                # some of its nodes perhaps need others of them
     uint64_t depths                 # sum over those that have not run
+    uint32_t n                      # nodes of this signature in the queue that is emptied
+    uint32_t at                     # where the next of them goes, plus 1; 0: nowhere of its own
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A batch of which shapes are forgotten is one vector, whose length must fit a Dim.
 cdef size_t MOST_FLAT = 0xFFFFFFFFu
+
+# So many nodes of one size are one call, though nodes of other sizes are ready beside them,
+# if their results are no larger than that.
+cdef enum:
+    MANY_APART = 8
+    SMALL_APART = 64
 
 
 cdef void* take(Graph* g, size_t bytes) noexcept nogil:
@@ -85,16 +97,22 @@ cdef inline bint is_narrow(const Work* w, uint32_t count) noexcept nogil:
 
 
 cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w) noexcept nogil:
-    """Signature of every wanted node."""
+    """Signature and queue of every wanted node."""
+    cdef const uint8_t* state = state_of(g)
     cdef uint32_t i
     w.sig = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    w.queue = <uint32_t*>take(g, w.span * sizeof(uint32_t))
     w.next = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    if w.sig == NULL or w.next == NULL or signatures_open(g, &w.signatures, count):
+    if (w.sig == NULL or w.queue == NULL or w.next == NULL
+            or signatures_open(g, &w.signatures, count)):
         return -1
     for i in range(w.span):
-        if (state_of(g)[lowest + i] & WANTED
-                and signature_of(g, &w.signatures, lowest + i, &w.sig[i])):
+        if (state[lowest + i] & WANTED
+                and signature_of(g, &w.signatures, lowest + i, w.depth[i], &w.sig[i])):
             return -1
+    for i in range(w.span):
+        if state[lowest + i] & WANTED:
+            w.queue[i] = queue_of(&w.signatures, w.sig[i])
     return 0
 
 
@@ -108,38 +126,119 @@ cdef inline void push(Work* w, Queue* q, uint32_t i) noexcept nogil:
     q.ready += 1
 
 
-cdef inline void start(Batch* batch, uint32_t first, uint32_t flat) noexcept nogil:
-    batch.first = first
-    batch.count = 0
-    batch.flat = flat
-
-
-cdef int emit(Graph* g, Work* w, uint32_t sig, Queue* q, uint32_t lowest,
-              uint32_t* at) noexcept nogil:
-    """Write all ready nodes of a signature as one batch (or more, where one would be too long)."""
+cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil:
+    """A new batch without nodes; NULL when there is no room."""
     cdef Batch* batch = <Batch*>arena_push(&g.batches, sizeof(Batch))
+    if batch != NULL:
+        batch.first = first
+        batch.count = 0
+        batch.form = form
+    return batch
+
+
+cdef int emit(Graph* g, Work* w, Queue* queues, Queue* q, uint32_t lowest,
+              uint32_t* at) noexcept nogil:
+    """Write all ready nodes of a queue as batches: as one, where that is possible and good."""
+    cdef int failed
+    if is_mixed(w, q):
+        failed = write_kin(g, w, queues, q, lowest, at)
+    else:
+        failed = write_alike(g, w, q, lowest, at)
+    q.left -= q.ready
+    q.ready = 0
+    return failed
+
+
+cdef bint is_mixed(const Work* w, const Queue* q) noexcept nogil:
+    """Whether the ready nodes are of several signatures."""
+    cdef uint32_t i = q.head
+    cdef uint32_t sig = w.sig[i]
+    if w.queue[i] == sig:
+        return False
+    while i != NONE and w.sig[i] == sig:
+        i = w.next[i]
+    return i != NONE
+
+
+cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
+                     uint32_t* at) noexcept nogil:
+    """Write ready nodes of one signature as one batch, or more where one would be too long."""
     cdef uint32_t* order = order_of(g)
     cdef uint32_t i = q.head
+    cdef uint32_t form = w.signatures.keys[w.sig[i]].form
+    cdef bint adds_up = form == FLATTENED or form == COLUMNS
     cdef size_t n, floats = 0
+    cdef Batch* batch = start(g, at[0], form)
     if batch == NULL:
         return -1
-    start(batch, at[0], w.signatures.keys[sig].flat)
     while i != NONE:
-        if batch.flat:
+        if adds_up:
             n = total_of(&nodes_of(g)[lowest + i].dim)
             floats += n
             if floats > MOST_FLAT and batch.count:
-                batch = <Batch*>arena_push(&g.batches, sizeof(Batch))
+                batch = start(g, at[0], form)
                 if batch == NULL:
                     return -1
-                start(batch, at[0], 1)
                 floats = n
         order[at[0]] = lowest + i
         at[0] += 1
         batch.count += 1
         i = w.next[i]
-    q.left -= q.ready
-    q.ready = 0
+    return 0
+
+
+cdef inline bint is_apart(const Work* w, const Queue* own, uint32_t i, const Node* x) noexcept nogil:
+    """Whether the nodes of one signature gain more from one call than from lying beside their kin."""
+    if w.signatures.keys[w.sig[i]].by_node:
+        return own.n > 1
+    return own.n >= MANY_APART and total_of(&x.dim) <= SMALL_APART
+
+
+cdef int write_kin(Graph* g, const Work* w, Queue* queues, const Queue* q, uint32_t lowest,
+                   uint32_t* at) noexcept nogil:
+    """Write ready nodes of several signatures as one batch with a call for each, after batches
+    for those signatures of which there are enough.
+    """
+    cdef uint32_t* order = order_of(g)
+    cdef uint32_t n_each = 0
+    cdef uint32_t i = q.head
+    cdef Queue* own
+    cdef Batch* batch
+    while i != NONE:
+        queues[w.sig[i]].n += 1
+        i = w.next[i]
+    i = q.head
+    while i != NONE:
+        own = &queues[w.sig[i]]
+        if own.at == 0 and is_apart(w, own, i, &nodes_of(g)[lowest + i]):
+            batch = start(g, at[0], w.signatures.keys[w.sig[i]].form)
+            if batch == NULL:
+                return -1
+            batch.count = own.n
+            own.at = at[0] + 1
+            at[0] += own.n
+        n_each += own.at == 0
+        i = w.next[i]
+    if n_each:
+        batch = start(g, at[0], EACH)
+        if batch == NULL:
+            return -1
+        batch.count = n_each
+    i = q.head
+    while i != NONE:
+        own = &queues[w.sig[i]]
+        if own.at:
+            order[own.at - 1] = lowest + i
+            own.at += 1
+        else:
+            order[at[0]] = lowest + i
+            at[0] += 1
+        i = w.next[i]
+    i = q.head
+    while i != NONE:
+        own = &queues[w.sig[i]]
+        own.n = own.at = 0
+        i = w.next[i]
     return 0
 
 
@@ -150,16 +249,24 @@ cdef Queue* open_queues(Graph* g, Work* w) noexcept nogil:
     return queues
 
 
-cdef int plan_by_depth(Graph* g, uint32_t lowest, uint32_t target,
-                       uint32_t count) noexcept nogil:
+cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
+                      int strategy) noexcept nogil:
+    """Plan by agenda (1) or by depth (2), or as an equal structure was planned before."""
     cdef size_t top = g.scratch.top
     cdef Work w
+    cdef Structure s
     cdef int failed = find_depths(g, lowest, target, &w)
     if not failed:
         if is_narrow(&w, count):
             failed = plan_plain(g, lowest, target, count)
         else:
-            failed = find_signatures(g, lowest, count, &w) or run_depths(g, &w, lowest)
+            describe_structure(g, lowest, target, count, strategy, &s)
+            if not plan_as_before(g, &s):
+                failed = (find_signatures(g, lowest, count, &w)
+                          or (run_agenda(g, &w, lowest, count) if strategy == 1
+                              else run_depths(g, &w, lowest)))
+                if not failed:
+                    keep_plan(g, &s)
     arena_rewind(&g.scratch, top)
     return failed
 
@@ -191,14 +298,14 @@ cdef int run_depths(Graph* g, Work* w, uint32_t lowest) noexcept nogil:
         while k < levels[d]:
             i = sorted_[k]
             k += 1
-            sig = w.sig[i]
+            sig = w.queue[i]
             if queues[sig].ready == 0:
                 active[n_active] = sig
                 n_active += 1
             queues[sig].left += 1
             push(w, &queues[sig], i)
         for i in range(n_active):
-            if emit(g, w, active[i], &queues[active[i]], lowest, &at):
+            if emit(g, w, queues, &queues[active[i]], lowest, &at):
                 return -1
     return 0
 
@@ -219,20 +326,6 @@ cdef inline int rank_of(const Queue* q) noexcept nogil:
     return 0 if q.ready == q.left else 1 if q.chained else 2
 
 
-cdef int plan_by_agenda(Graph* g, uint32_t lowest, uint32_t target,
-                        uint32_t count) noexcept nogil:
-    cdef size_t top = g.scratch.top
-    cdef Work w
-    cdef int failed = find_depths(g, lowest, target, &w)
-    if not failed:
-        if is_narrow(&w, count):
-            failed = plan_plain(g, lowest, target, count)
-        else:
-            failed = find_signatures(g, lowest, count, &w) or run_agenda(g, &w, lowest, count)
-    arena_rewind(&g.scratch, top)
-    return failed
-
-
 cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
@@ -251,13 +344,13 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
     cdef Queue* r
     if queues == NULL or waits == NULL or behind == NULL or users == NULL or active == NULL:
         return -1
-    # behind[i]: the signatures of the nodes that node i needs, directly or not, as bits, which they share beyond 64.
+    # behind[i]: the queues of the nodes that node i needs, directly or not, as bits, which they share beyond 64.
     # users[a] .. users[a + 1]: where in `user` the users of node a are.
     memset(users, 0, (w.span + 1) * sizeof(uint32_t))
     for i in range(w.span):
         if not state[lowest + i] & WANTED:
             continue
-        q = &queues[w.sig[i]]
+        q = &queues[w.queue[i]]
         q.left += 1
         q.depths += w.depth[i]
         x = nodes_of(g) + lowest + i
@@ -268,11 +361,11 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
             a = args[k]
             if state[a] & WANTED:
                 a -= lowest
-                behind[i] |= behind[a] | <uint64_t>1 << (w.sig[a] & 63)
+                behind[i] |= behind[a] | <uint64_t>1 << (w.queue[a] & 63)
                 users[a] += 1
                 waits[i] += 1
                 n_edges += 1
-        q.chained |= behind[i] >> (w.sig[i] & 63) & 1
+        q.chained |= behind[i] >> (w.queue[i] & 63) & 1
     user = <uint32_t*>take(g, n_edges * sizeof(uint32_t))
     if user == NULL:
         return -1
@@ -292,7 +385,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
                 user[users[a - lowest]] = i
     for i in range(w.span):
         if state[lowest + i] & WANTED and waits[i] == 0:
-            sig = w.sig[i]
+            sig = w.queue[i]
             if queues[sig].ready == 0:
                 active[n_active] = sig
                 n_active += 1
@@ -307,7 +400,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
         active[best] = active[n_active]
         q = &queues[sig]
         ran = at
-        if emit(g, w, sig, q, lowest, &at):
+        if emit(g, w, queues, q, lowest, &at):
             return -1
         while ran < at:
             i = order_of(g)[ran] - lowest
@@ -317,9 +410,9 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
                 a = user[k]
                 waits[a] -= 1
                 if waits[a] == 0:
-                    r = &queues[w.sig[a]]
+                    r = &queues[w.queue[a]]
                     if r.ready == 0:
-                        active[n_active] = w.sig[a]
+                        active[n_active] = w.queue[a]
                         n_active += 1
                     push(w, r, a)
     return 0

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.graph.graph cimport WANTED, Batch, Graph, order_of, state_of
+from dynet_cy.graph.graph cimport STACKED, WANTED, Batch, Graph, order_of, state_of
 from dynet_cy.memory.arena cimport arena_push
 
 
@@ -20,7 +20,7 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target,
             order[at] = i
             batch.first = at
             batch.count = 1
-            batch.flat = 0
+            batch.form = STACKED
             batch += 1
             at += 1
     return 0

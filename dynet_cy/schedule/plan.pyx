@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.graph.graph cimport WANTED, Batch, Graph, state_of
 from dynet_cy.memory.arena cimport arena_rewind
-from dynet_cy.schedule.batched cimport plan_by_agenda, plan_by_depth
+from dynet_cy.schedule.batched cimport plan_batched
 from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.wanted cimport mark_wanted
 
@@ -17,10 +17,8 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
     if not failed and count:
         if strategy == 0 or count == 1:
             failed = plan_plain(g, lowest, highest, count)
-        elif strategy == 1:
-            failed = plan_by_agenda(g, lowest, highest, count)
         else:
-            failed = plan_by_depth(g, lowest, highest, count)
+            failed = plan_batched(g, lowest, highest, count, strategy)
     if failed:
         drop_plan(g)
         return -1

@@ -3,6 +3,9 @@
 Two nodes have the same signature when their keys are equal, word for word; the
 hash only finds the key.  A key holds the op, its parameters, and for each
 argument either its shape or, where a batched call has one for all, itself.
+
+Nodes of ragged ops that are alike but for sizes have signatures of one kin.
+They wait in one queue, so that sentences of different lengths stay in step.
 """
 
 from libc.stdint cimport uint32_t
@@ -20,7 +23,13 @@ cdef struct Key:
     uint32_t* words
     uint32_t n_words
     uint32_t hash
-    uint32_t flat
+    uint32_t form                   # of a batch of such nodes
+    uint32_t kin                    # signature that forgets sizes as well, or itself
+    uint32_t deepest                # depth of its last node, in the order of making
+    bint rising                     # each of its nodes is deeper than the one before
+    bint by_node                    # its nodes share an argument that is no parameter
 
 cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil
-cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t* out) noexcept nogil
+cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
+                      uint32_t* out) noexcept nogil
+cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil

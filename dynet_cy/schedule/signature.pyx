@@ -3,39 +3,37 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
-from dynet_cy.core.tensor cimport Dim, same_shape
+from dynet_cy.core.tensor cimport Dim, cols_of, rows_of, same_shape
 from dynet_cy.graph.graph cimport (
-    SHARED, Graph, Node, args_of, nodes_of, state_of,
+    COLUMNS, EACH, FLATTENED, SHARED, STACKED, Graph, Node, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
-from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
+from dynet_cy.schedule.hash cimport dy_hash
 
-
-cdef extern from *:
-    """
-    static inline uint32_t dy_hash(const uint32_t *w, uint32_t n) {
-        uint64_t h = 0x9E3779B97F4A7C15u ^ n;
-        for (uint32_t i = 0; i < n; i++)
-            h = (h ^ w[i]) * 0xD6E8FEB86659FD93u, h ^= h >> 32;
-        return (uint32_t)h;
-    }
-    """
-    uint32_t dy_hash(const uint32_t* w, uint32_t n) nogil
 
 # Words of a key before those of its arguments, and of a shape.
 cdef enum:
     HEAD_WORDS = 10
     SHAPE_WORDS = 8
 
+# What a key says of its arguments.
+cdef enum:
+    KEY_SHAPES                      # their shapes
+    KEY_ALONE                       # nothing: it has the number of its node
+    KEY_FLAT                        # nothing: all are as large as the result
+    KEY_COLUMNS                     # their rows
+    KEY_KIN                         # their numbers of axes
+
 
 cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
     """An empty table for at most `most` signatures, in the scratch arena."""
     s.n = 0
     s.table_size = 16
-    while s.table_size < 2 * most:
+    while s.table_size <= 2 * most:             # one for each node, and of what kin it is
         s.table_size *= 2
     s.table = <uint32_t*>arena_alloc(&g.scratch, s.table_size * sizeof(uint32_t))
-    s.keys = <Key*>arena_alloc(&g.scratch, most * sizeof(Key))
+    s.keys = <Key*>arena_alloc(&g.scratch, 2 * most * sizeof(Key))
     if s.table == NULL or s.keys == NULL:
         return -1
     memset(s.table, 0, s.table_size * sizeof(uint32_t))
@@ -50,19 +48,20 @@ cdef inline uint32_t* write_shape(uint32_t* w, const Dim* d) noexcept nogil:
     return w + 1 + d.nd
 
 
-cdef uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, uint32_t* flat) noexcept nogil:
-    """Write the key of a node and return its length in words."""
-    cdef Node* nodes = nodes_of(g)
-    cdef uint8_t* state = state_of(g)
-    cdef Node* x = &nodes[id]
-    cdef Op* op = op_at(x.op)
-    cdef const uint32_t* args = args_of(g, x)
+cdef inline uint32_t* write_rows(uint32_t* w, const Dim* d) noexcept nogil:
+    w[0] = 1
+    w[1] = rows_of(d)
+    return w + 2
+
+
+cdef inline uint32_t* write_shared(uint32_t* w, uint32_t node) noexcept nogil:
+    w[0] = 0xFFFFFFFFu
+    w[1] = node
+    return w + 2
+
+
+cdef inline uint32_t* write_head(const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
     cdef uint32_t i
-    cdef uint32_t* at = w + HEAD_WORDS
-    cdef Node* a
-    cdef bint shared, listed
-    cdef bint all_shared = x.nargs > 0
-    flat[0] = 0
     w[0] = x.op
     w[1] = x.nargs
     for i in range(4):
@@ -70,75 +69,173 @@ cdef uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, uint32_t* flat) noex
     w[6] = x.item_count
     w[7] = <uint32_t><uintptr_t>x.object
     w[8] = <uint32_t>(<uint64_t><uintptr_t>x.object >> 32)
-    w[9] = 0
+    w[9] = kind
+    return w + HEAD_WORDS
+
+
+cdef inline uint32_t write_alone(const Node* x, uint32_t id, uint32_t* w) noexcept nogil:
+    write_head(x, KEY_ALONE, w)[0] = id
+    return HEAD_WORDS + 1
+
+
+cdef inline bint is_flat(Graph* g, const Node* x) noexcept nogil:
+    """Whether all arguments have the shape of the result."""
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef uint32_t i
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args[i]]
+        if (state_of(g)[args[i]] & SHARED or a.dim.bd != x.dim.bd
+                or not same_shape(&a.dim, &x.dim)):
+            return False
+    return True
+
+
+cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nogil:
+    """Whether the arguments have as many columns as the result, but for those that serve for all."""
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef size_t n = cols_of(&x.dim) * x.dim.bd
+    cdef uint32_t i
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args[i]]
+        if rule_of(op, i) == SHARE:
+            if a.dim.bd != 1:
+                return False
+        elif state_of(g)[args[i]] & SHARED:
+            if cols_of(&a.dim) != 1 or not op.one_column[rule_index(i)]:
+                return False
+        elif cols_of(&a.dim) * a.dim.bd != n:
+            return False
+    return True
+
+
+cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noexcept nogil:
+    """Write the key of a node and return its length in words."""
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef Node* x = &nodes[id]
+    cdef Op* op = op_at(x.op)
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t i
+    cdef uint32_t* at
+    cdef Node* a
+    cdef bint shared, columns
+    cdef bint all_shared = x.nargs > 0
+    key.form = STACKED
+    key.by_node = False
     if op.batching == ALONE:
-        w[9] = 1
-        at[0] = id
-        return HEAD_WORDS + 1
-    if op.batching == FLAT:
-        for i in range(x.nargs):
-            a = &nodes[args[i]]
-            if (state[args[i]] & SHARED or a.dim.bd != x.dim.bd
-                    or not same_shape(&a.dim, &x.dim)):
-                break
-        else:
-            flat[0] = 1
-            w[9] = 2
-            return HEAD_WORDS
+        return write_alone(x, id, w)
+    if op.batching == FLAT and is_flat(g, x):
+        key.form = FLATTENED
+        write_head(x, KEY_FLAT, w)
+        return HEAD_WORDS
+    columns = op.columns and has_columns(g, op, x)
+    at = write_head(x, KEY_COLUMNS if columns else KEY_SHAPES, w)
     for i in range(x.nargs):
         a = &nodes[args[i]]
         shared = state[args[i]] & SHARED or rule_of(op, i) == SHARE
-        listed = rule_of(op, i) == LIST
-        if listed:
+        if rule_of(op, i) == LIST:
             all_shared = False
-        elif a.dim.bd != (1 if shared else x.dim.bd):
+        elif not columns and a.dim.bd != (1 if shared else x.dim.bd):
             # An argument with several elements cannot be one for all; one that
             # the node's own elements share cannot be laid beside others.
-            w[9] = 1
-            w[HEAD_WORDS] = id
-            return HEAD_WORDS + 1
+            return write_alone(x, id, w)
         if shared:
-            at[0] = 0xFFFFFFFFu
-            at[1] = args[i]
-            at += 2
+            key.by_node = key.by_node or not state[args[i]] & SHARED
+            at = write_shared(at, args[i])
         else:
             all_shared = False
-            at = write_shape(at, &a.dim)
+            at = write_rows(at, &a.dim) if columns else write_shape(at, &a.dim)
     if all_shared:
         # A call's batch size is that of one of its arguments at least.
-        w[9] = 1
-        w[HEAD_WORDS] = id
-        return HEAD_WORDS + 1
-    at = write_shape(at, &x.dim)
+        key.by_node = False
+        return write_alone(x, id, w)
+    if columns:
+        key.form = COLUMNS
+    at = write_rows(at, &x.dim) if columns else write_shape(at, &x.dim)
     return <uint32_t>(at - w)
 
 
-cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t* out) noexcept nogil:
-    """Number of the signature of a node, a new one if no equal key is known."""
-    cdef size_t top = g.scratch.top
-    cdef size_t most = HEAD_WORDS + SHAPE_WORDS * (<size_t>nodes_of(g)[node].nargs + 1)
-    cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most * sizeof(uint32_t))
-    cdef uint32_t n, h, at, flat
+cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
+    """Write the key that nodes have in common which differ in sizes, and return its length."""
+    cdef Node* x = &nodes_of(g)[id]
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t* at = write_head(x, KEY_KIN, w)
+    cdef uint32_t i
+    for i in range(x.nargs):
+        if state_of(g)[args[i]] & SHARED:
+            at = write_shared(at, args[i])
+        else:
+            at[0] = nodes_of(g)[args[i]].dim.nd
+            at += 1
+    return <uint32_t>(at - w)
+
+
+cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint* is_new) noexcept nogil:
+    """Number of the signature with a key, a new one if no equal key is known.
+
+    The key is at the top of the scratch arena, and stays there if it is new.
+    """
+    cdef uint32_t h = <uint32_t>dy_hash(w, n)
+    cdef uint32_t at = h & (s.table_size - 1)
+    cdef size_t top = <size_t>(<char*>w - g.scratch.base)
     cdef Key* key
-    if w == NULL:
-        return -1
-    n = write_key(g, node, w, &flat)
-    h = dy_hash(w, n)
-    at = h & (s.table_size - 1)
     while s.table[at]:
         key = &s.keys[s.table[at] - 1]
         if key.hash == h and key.n_words == n and memcmp(key.words, w, n * sizeof(uint32_t)) == 0:
             arena_rewind(&g.scratch, top)
-            out[0] = s.table[at] - 1
-            return 0
+            is_new[0] = False
+            return s.table[at] - 1
         at = (at + 1) & (s.table_size - 1)
     arena_rewind(&g.scratch, top + n * sizeof(uint32_t))
     key = &s.keys[s.n]
     key.words = w
     key.n_words = n
     key.hash = h
-    key.flat = flat
-    out[0] = s.n
+    key.form = EACH
+    key.kin = s.n
+    key.by_node = False
     s.n += 1
     s.table[at] = s.n
+    is_new[0] = True
+    return s.n - 1
+
+
+cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
+                      uint32_t* out) noexcept nogil:
+    """Number of the signature of a node; nodes are asked for in the order of making."""
+    cdef const Node* x = &nodes_of(g)[node]
+    cdef size_t most = (HEAD_WORDS + SHAPE_WORDS * (<size_t>x.nargs + 1)) * sizeof(uint32_t)
+    cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most)
+    cdef Key described
+    cdef Key* key
+    cdef bint is_new
+    if w == NULL:
+        return -1
+    out[0] = find(g, s, w, write_key(g, node, w, &described), &is_new)
+    key = &s.keys[out[0]]
+    if not is_new:
+        key.rising = key.rising and depth > key.deepest
+        key.deepest = depth
+        return 0
+    key.form = described.form
+    key.by_node = described.by_node
+    key.rising = True
+    key.deepest = depth
+    if op_at(x.op).ragged and key.form != FLATTENED:
+        w = <uint32_t*>arena_push(&g.scratch, most)
+        if w == NULL:
+            return -1
+        key.kin = find(g, s, w, write_kin(g, node, w), &is_new)
     return 0
+
+
+cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil:
+    """Number of the signature in whose queue the nodes of a signature wait, when all have one.
+
+    Nodes that share an argument, and of which several may run at once, gain more
+    from running as one call than from being in step with their kin.
+    """
+    cdef const Key* key = &s.keys[signature]
+    return signature if key.by_node and not key.rising else key.kin

@@ -3,48 +3,43 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.graph.graph cimport (
-    COMPUTED, WANTED, Graph, Node, args_of, nodes_of, order_of, state_of,
+    COMPUTED, WANTED, Graph, Node, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_push
 
 
 cdef inline int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest,
                             uint32_t* highest, uint32_t* count) noexcept nogil:
-    """Mark the targets and all uncomputed nodes behind them, and list them in `order`.
+    """Mark the targets and all uncomputed nodes behind them, and make room for them in `order`.
 
-    Costs time in proportion to their number, not to the size of the graph.
+    Arguments have smaller numbers than the nodes that use them, so one pass from
+    the highest number down finds all.
     """
     cdef uint8_t* state = state_of(g)
-    cdef Node* nodes = nodes_of(g)
-    cdef uint32_t first = g.n_order
-    cdef uint32_t head = first
-    cdef uint32_t tail = first
+    cdef Node* node
     cdef uint32_t a, i
+    cdef uint32_t ahead = 0                     # marked, and not visited yet
     cdef const uint32_t* args
-    lowest[0] = 0xFFFFFFFFu
     highest[0] = 0
+    count[0] = 0
     for i in range(n):
         a = targets[i]
         if not state[a] & (COMPUTED | WANTED):
-            if arena_push(&g.order, sizeof(uint32_t)) == NULL:
-                return -1
             state[a] |= WANTED
-            order_of(g)[tail] = a
-            tail += 1
-            lowest[0] = min(lowest[0], a)
+            ahead += 1
             highest[0] = max(highest[0], a)
-    while head < tail:
-        node = &nodes[order_of(g)[head]]
-        head += 1
+    a = highest[0] + 1
+    while ahead:
+        a -= 1
+        if not state[a] & WANTED:
+            continue
+        ahead -= 1
+        count[0] += 1
+        node = nodes_of(g) + a
         args = args_of(g, node)
         for i in range(node.nargs):
-            a = args[i]
-            if not state[a] & (COMPUTED | WANTED):
-                if arena_push(&g.order, sizeof(uint32_t)) == NULL:
-                    return -1
-                state[a] |= WANTED
-                order_of(g)[tail] = a
-                tail += 1
-                lowest[0] = min(lowest[0], a)
-    count[0] = tail - first
-    return 0
+            if not state[args[i]] & (COMPUTED | WANTED):
+                state[args[i]] |= WANTED
+                ahead += 1
+    lowest[0] = a
+    return -1 if arena_push(&g.order, count[0] * sizeof(uint32_t)) == NULL else 0

@@ -3,9 +3,19 @@ from typing import Any
 
 from dynet_cy.model.parameters import ParameterCollection
 
+LEAST_DECAY: float
 UPDATE_EPOCH: str
 
+class Stepper:
+    @property
+    def least_decay(self) -> float: ...
+    @property
+    def alone(self) -> bool: ...
+
+class DeviceStepper(Stepper): ...
+
 class Trainer:
+    _stepper: Stepper
     def __init__(self, m: ParameterCollection, learning_rate: float) -> None: ...
     def __del__(self) -> None: ...
     @property

@@ -23,22 +23,27 @@ from dynet_cy.memory.storage cimport (
 )
 from dynet_cy.model.parameters cimport _Stored, settle
 
-from dynet_cy.model.parameters import ParameterCollection
+from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
-# Most state floats per parameter of any rule.
-cdef enum:
-    MOST_STATES = 3
-
 # Parameters are updated in parts that stay in the cache from one loop to the next.
 cdef size_t PART = 1 << 13
 
 # A table whose factor is less than this is multiplied by it.
 cdef double LEAST_FACTOR = 0.25
+
+
+cdef void lock_gradient(Param* p) noexcept nogil:
+    """Keep graphs of other threads from adding to it."""
+    pthread_mutex_lock(&p.lock)
+
+
+cdef void unlock_gradient(Param* p) noexcept nogil:
+    pthread_mutex_unlock(&p.lock)
 
 
 cdef double squared_norm(Param* p) noexcept nogil:
@@ -73,6 +78,12 @@ cdef void step(Param* p, int rule, const dy_optim* shared, float** states, bint 
             if decay != 0 and p.in_place:
                 K.axpy(n, <float>-decay, p.value + at, p.value + at)
             at += n
+    forget_gradient(p)
+
+
+cdef void forget_gradient(Param* p) noexcept nogil:
+    """Note that the gradient is zero."""
+    cdef uint32_t i
     for i in range(p.n_touched):
         p.is_touched[p.touched[i]] = 0
     p.n_touched = 0
@@ -99,6 +110,83 @@ cdef void take_off(Param* p, double decay, bint passed) noexcept nogil:
             settle(p)
     elif not passed:
         K.axpy(p.size, <float>-decay, p.value, p.value)
+
+
+cdef class Stepper:
+    """How a trainer makes its updates: alone, here; those of several processes together are derived from it."""
+
+    def __cinit__(self, *args):
+        self.least_decay = LEAST_DECAY
+        self.alone = True
+
+    cdef int meet(self, object trainer, list stored, Update* u) except -1:
+        """Begin an update: learn what the others have.  May change settings of the trainer and what moves."""
+        u.scale = 1
+        return 0
+
+    cdef double squares(self, Update* u) except? -1:
+        """The sum of the squares of all gradients, without the scale.  Called if there is clipping."""
+        cdef double total = 0
+        cdef Py_ssize_t i
+        with nogil:
+            enter_pool()
+            for i in range(u.n):
+                lock_gradient(u.entries[i])
+                total += squared_norm(u.entries[i])
+                unlock_gradient(u.entries[i])
+            leave_pool()
+        return total
+
+    cdef list not_finite(self, list stored, Update* u):
+        """Names of the parameters whose gradients are not finite."""
+        return [(<_Stored>x).full_name for x in stored if not isfinite(squared_norm((<_Stored>x).p))]
+
+    cdef object count(self, object steps):
+        """The number of this update, after those so far."""
+        return steps + 1
+
+    cdef int apply(self, Storage storage, Update* u) except -1:
+        """Change the parameters, and set the gradients of those that move to zero."""
+        cdef Py_ssize_t i
+        with nogil:
+            enter_pool()
+            for i in range(u.n):
+                lock_gradient(u.entries[i])
+                if u.moves[i]:
+                    step(u.entries[i], u.rule, &u.h, u.states, u.sparse, u.decay)
+                if u.decay != 0:
+                    take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
+                unlock_gradient(u.entries[i])
+            storage.changes += 1
+            leave_pool()
+        return 0
+
+
+cdef class DeviceStepper(Stepper):
+    """Updates of one trainer whose parameters live on a device."""
+
+    cdef list stored
+    cdef list planes
+    cdef object device
+
+    cdef int meet(self, object trainer, list stored, Update* u) except -1:
+        from dynet_cy.gpu import update         # loaded where there is a device only
+        u.scale = 1
+        self.device = update
+        self.stored = stored
+        self.planes = trainer._states[:trainer._n_states]
+        return 0
+
+    cdef double squares(self, Update* u) except? -1:
+        return self.device.squared_norm(self.stored)
+
+    cdef list not_finite(self, list stored, Update* u):
+        return [(<_Stored>x).full_name for x in stored if not isfinite(self.device.squared_norm([x]))]
+
+    cdef int apply(self, Storage storage, Update* u) except -1:
+        moves = [bool(u.moves[i]) for i in range(u.n)]
+        self.device.update(self.stored, moves, u.rule, u.h, self.planes, u.sparse, u.decay)
+        return 0
 
 
 cdef double number(object value, str name) except? -1:
@@ -131,6 +219,7 @@ class Trainer:
 
     _rule = None
     _n_states = 0
+    _stepper = Stepper()
 
     def __init__(self, m, learning_rate):
         if self._rule is None:
@@ -230,89 +319,55 @@ class Trainer:
                 "swap_params_to_weights comes before the next update")
         cdef list stored = self._collection._below()
         cdef Py_ssize_t i, n = len(stored)
-        cdef float* states[MOST_STATES]
-        cdef dy_optim h
-        cdef double norm = 0, decay
-        cdef double threshold = self._clip_threshold
-        cdef int rule = self._rule
-        cdef bint sparse = self._sparse
-        cdef Storage storage = self._collection.storage
-        cdef Param** entries = <Param**>malloc((n + 1) * sizeof(Param*))
-        cdef uint8_t* moves = <uint8_t*>malloc(n + 1)
-        if entries == NULL or moves == NULL:
-            free(entries)
-            free(moves)
-            raise MemoryError("the list of parameters to update")
-        for i in range(n):
-            entries[i] = (<_Stored>stored[i]).p
-            moves[i] = entries[i].updated and (names is None or (<_Stored>stored[i]).full_name in names)
-        for i in range(MOST_STATES):
-            states[i] = NULL
-        for i, plane in enumerate(self._states[:self._n_states]):
-            states[i] = (<Plane>plane).base()
+        cdef Update u
+        cdef double norm
+        cdef Stepper stepper = self._stepper
+        if (<Storage>self._collection.storage).device:
+            if not stepper.alone:
+                raise NotImplementedError("training in several processes is not done on GPUs yet")
+            stepper = DeviceStepper()
+        memset(&u, 0, sizeof(Update))
+        u.n = n
+        u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
+        u.moves = <uint8_t*>malloc(n + 1)
         try:
-            if threshold > 0:
-                if storage.device:
-                    norm = self._on_device().squared_norm(stored)
-                else:
-                    with nogil:
-                        enter_pool()
-                        for i in range(n):
-                            pthread_mutex_lock(&entries[i].lock)
-                            norm += squared_norm(entries[i])
-                            pthread_mutex_unlock(&entries[i].lock)
-                        leave_pool()
-                norm = sqrt(norm)
+            if u.entries == NULL or u.moves == NULL:
+                raise MemoryError("the list of parameters to update")
+            for i in range(n):
+                u.entries[i] = (<_Stored>stored[i]).p
+                u.moves[i] = u.entries[i].updated and (names is None or (<_Stored>stored[i]).full_name in names)
+            for i, plane in enumerate(self._states[:self._n_states]):
+                u.states[i] = (<Plane>plane).base()
+            u.rule = self._rule
+            stepper.meet(self, stored, &u)
+            u.threshold = self._clip_threshold
+            u.sparse = self._sparse
+            u.h.grad_scale = <float>u.scale
+            if u.threshold > 0:
+                norm = u.scale * sqrt(stepper.squares(&u))
                 if not isfinite(norm):
                     raise RuntimeError(
                         f"Magnitude of gradient is bad: {norm}; the gradients of "
-                        + ", ".join((<_Stored>x).full_name for x in stored if not self._is_finite(x))
+                        + ", ".join(stepper.not_finite(stored, &u))
                         + " are not finite.  Nothing was updated")
-            memset(&h, 0, sizeof(dy_optim))
-            h.grad_scale = 1
-            if threshold > 0 and norm > threshold:
-                h.grad_scale = <float>(threshold / norm)
-                self._clips += 1
-            self._steps += 1
-            h.lr = self._learning_rate
+                if norm > u.threshold:
+                    u.h.grad_scale = <float>(u.scale * (u.threshold / norm))
+                    self._clips += 1
+            self._steps = stepper.count(self._steps)
+            u.h.lr = self._learning_rate
             hyper = self._hyperparameters()
-            h.lr *= hyper.get("correction", 1.0)
-            h.b1 = hyper.get("b1", 0.0)
-            h.b2 = hyper.get("b2", 0.0)
-            h.eps = hyper.get("eps", 0.0)
-            decay = self._collection._take_decay()
-            if storage.device:
-                self._on_device().update(stored, [bool(moves[i]) for i in range(n)], rule, h, self._states,
-                                         sparse, decay)
-            else:
-                with nogil:
-                    enter_pool()
-                    for i in range(n):
-                        pthread_mutex_lock(&entries[i].lock)
-                        if moves[i]:
-                            step(entries[i], rule, &h, states, sparse, decay)
-                        if decay != 0:
-                            take_off(entries[i], decay, moves[i] and not (entries[i].rows and sparse))
-                        pthread_mutex_unlock(&entries[i].lock)
-                    storage.changes += 1
-                    leave_pool()
+            u.h.lr *= hyper.get("correction", 1.0)
+            u.h.b1 = hyper.get("b1", 0.0)
+            u.h.b2 = hyper.get("b2", 0.0)
+            u.h.eps = hyper.get("eps", 0.0)
+            u.decay = self._collection._take_decay(stepper.least_decay)
+            stepper.apply(self._collection.storage, &u)
             self._updates += 1
         finally:
-            free(entries)
-            free(moves)
+            free(u.entries)
+            free(u.moves)
         if self._average is not None:
             self._add_to_average()
-
-    @staticmethod
-    def _on_device():
-        """What updates parameters that live on a device; they do so only where it is loaded."""
-        from dynet_cy.gpu import update
-        return update
-
-    def _is_finite(self, _Stored x):
-        if x.p.device:
-            return isfinite(self._on_device().squared_norm([x]))
-        return isfinite(squared_norm(x.p))
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
@@ -329,7 +384,7 @@ class Trainer:
 
         Raises:
             ValueError: beta or update_freq is out of range.
-            RuntimeError: the parameters are set to their moving average.
+            RuntimeError: the parameters are set to their moving average, or training is asynchronous.
         """
         beta = number(beta, "beta")
         if not 0 <= beta < 1:
@@ -360,6 +415,7 @@ class Trainer:
         cdef _Stored x
         cdef Plane average, kept
         cdef float factor = 1
+        self._check_alone("swap_params_to_moving_average")
         if self._average is None or not self._average["values"]:
             raise RuntimeError(
                 "swap_params_to_moving_average: there is no average: call exponential_moving_average "
@@ -406,7 +462,12 @@ class Trainer:
         self._collection.storage.drop_plane(self._states.pop())
         self._swapped = ""
 
+    def _check_alone(self, what):
+        if not (<Stepper>self._stepper).alone:
+            raise RuntimeError(f"{what}: not in asynchronous training, where other processes use the parameters")
+
     def _start_average(self, beta, update_freq):
+        self._check_alone("moving averages")
         if self._swapped:
             raise RuntimeError(
                 "the parameters are set to their moving average; swap_params_to_weights comes "
@@ -443,8 +504,8 @@ class Trainer:
             plane.push(x.p.offset, x.p.size)
 
     def _settings(self):
-        """All but the collection and the state of the rule: plain data."""
-        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states")}
+        """All but the collection, the state of the rule, and who makes the updates: plain data."""
+        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states", "_stepper")}
         if self._average is not None:
             settings["_average"] = dict(self._average)
         return settings
@@ -456,9 +517,11 @@ class Trainer:
 
     def _restore(self, settings, arrays):
         """Put back what `_settings` and `_state_arrays` have returned."""
-        planes = [self._collection.storage.new_plane() for _ in range(self._n_planes(settings))]
-        for plane in self.__dict__.get("_states", ()):
+        n = self._n_planes(settings)
+        planes = self.__dict__.get("_states", [])       # they may be memory that is shared with others
+        for plane in planes[n:]:
             self._collection.storage.drop_plane(plane)
+        planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
         self.__dict__.update(settings)
         self._states = planes
         for x, own in zip(self._collection._below(), arrays):

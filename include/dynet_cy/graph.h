@@ -44,15 +44,24 @@ typedef struct {
     float **list;
 } dy_laid;
 
-/* Nodes that were run together, as one call; kept for backward. */
+/* How the nodes of a batch run. */
+enum {
+    DY_STACKED,                 /* one call: arguments side by side along the batch */
+    DY_FLATTENED,               /* one call: all shapes forgotten, an elementwise op on one long vector */
+    DY_COLUMNS,                 /* one call: the columns of all nodes are one matrix */
+    DY_EACH                     /* a call for each node, on arguments where they lie */
+};
+
+/* Nodes that were run together; kept for backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
     uint32_t bd;                /* batch size of the call */
-    uint32_t flat;              /* shapes forgotten: an elementwise op on one long vector */
-    dy_laid *x;                 /* several nodes: their arguments */
+    uint32_t form;
+    dy_laid *x;                 /* one call for several nodes: their arguments */
     uint32_t *items;
     float *y;
     float *kept;
+    float **kept_of;            /* DY_EACH: `kept` of each node, if the op keeps anything */
     size_t bytes;               /* of y */
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
@@ -90,6 +99,7 @@ typedef struct {
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
     uint8_t is_bound;           /* a leaf is there, so the device stays */
     void *there;                /* what the backend of the device keeps for it */
+    void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

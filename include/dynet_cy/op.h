@@ -63,6 +63,9 @@ typedef struct dy_op {
     dy_factors_of factors;      /* NULL: gradients are no products */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
+    uint8_t columns;            /* works column by column: of how many nodes they are does not matter */
+    uint8_t one_column[3];      /* with `columns`, by rule: one vector may serve for the columns of all nodes */
+    uint8_t ragged;             /* nodes that differ in sizes run together too, a call for each */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its first item per batch element is a draw number */
@@ -70,8 +73,9 @@ typedef struct dy_op {
     const char *no_gradient_because;
 } dy_op;
 
-static inline int dy_rule(const dy_op *op, uint32_t i) {
-    return op->rule[i == 0 ? 0 : 2 - (i & 1)];
-}
+/* Where argument i stands in `rule` and its like. */
+static inline int dy_rule_index(uint32_t i) { return i == 0 ? 0 : 2 - (int)(i & 1); }
+
+static inline int dy_rule(const dy_op *op, uint32_t i) { return op->rule[dy_rule_index(i)]; }
 
 #endif

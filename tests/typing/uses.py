@@ -83,3 +83,16 @@ def train(model: dy.Model, x: dy.Expression) -> None:
     assert_type(state.add_input(x), dy.RNNState)
     assert_type(state.output(), dy.Expression | None)
     assert_type(state.transduce([x]), list[dy.Expression])
+
+
+def together(model: dy.Model) -> None:
+    trainer = dy.parallel.wrap(dy.AdamTrainer(model), reduction="sum")
+    assert_type(trainer, dy.AdamTrainer)
+    shard = dy.parallel.shard(["a", "b"], shuffle=True)
+    assert_type(shard, dy.parallel.Shard[str])
+    for word in dy.parallel.progress(shard, desc="words"):
+        assert_type(word, str)
+    with dy.parallel.join(trainer):
+        trainer.update()
+    assert_type(dy.parallel.rank(), int)
+    dy.parallel.wrap(model)  # type: ignore[type-var]

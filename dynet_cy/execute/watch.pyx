@@ -1,0 +1,67 @@
+"""Who is told when a gradient is complete: what sends gradients while the rest of backward runs.
+
+Backward goes over the batches in reverse, so the gradient of a parameter is complete after the first batch, in the
+order of forward, that uses it. Lookup tables are left out: which rows they get is known in the end only.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from dynet_cy.graph.graph cimport (
+    COMPUTED, NEEDS_GRAD, TRAINABLE, Graph, Node, args_of, nodes_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc
+from dynet_cy.memory.storage cimport Param
+
+
+cdef Watcher the_watcher
+the_watcher.begins = NULL
+the_watcher.complete = NULL
+the_watcher.goes_on = NULL
+
+
+cdef Watcher* watcher() noexcept nogil:
+    return &the_watcher
+
+
+cdef int list_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n) noexcept nogil:
+    """The parameters that backward from target adds to, in the order in which they are complete.
+
+    The list lies in the scratch arena. -1 if there is no room for it.
+    """
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t last = nodes[target].batch
+    cdef uint32_t i, j, k, arg, found = 0
+    cdef Use use
+    cdef Use* list = NULL
+    cdef Param* p
+    for i in range(target + 1):                 # as many as there are leaves, at most
+        found += nodes[i].nargs == 0 and nodes[i].val == NULL
+    uses[0] = list = <Use*>arena_alloc(&g.scratch, (found + 1) * sizeof(Use))
+    n[0] = 0
+    if list == NULL:
+        return -1
+    for i in range(target + 1):
+        if not state[i] & NEEDS_GRAD or not state[i] & COMPUTED or nodes[i].nargs == 0 or nodes[i].batch > last:
+            continue
+        for k in range(nodes[i].nargs):
+            arg = args_of(g, &nodes[i])[k]
+            p = <Param*>nodes[arg].object
+            if nodes[arg].val != NULL or not state[arg] & TRAINABLE or p.rows:
+                continue
+            for j in range(n[0]):
+                if list[j].p == p:
+                    list[j].batch = min(list[j].batch, nodes[i].batch)
+                    break
+            else:
+                list[n[0]].p = p
+                list[n[0]].batch = nodes[i].batch
+                n[0] += 1
+    for i in range(1, n[0]):
+        use = list[i]
+        j = i
+        while j > 0 and list[j - 1].batch < use.batch:
+            list[j] = list[j - 1]
+            j -= 1
+        list[j] = use
+    return 0

@@ -1,0 +1,51 @@
+"""The shared memory of the processes of one machine, and the barrier in it."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef extern from "board.h" nogil:
+    int DY_PAGE
+    int DY_WHAT
+    int DY_RUNNING
+    int DY_WAITING
+    int DY_ENDED
+
+    ctypedef struct dy_board:
+        uint64_t magic
+        uint64_t top
+        uint32_t size
+        uint32_t arrived
+        uint32_t generation
+        uint32_t sleepers
+
+    ctypedef struct dy_seat:
+        uint32_t arrivals
+        uint32_t state
+        double since
+        char[2][48] what
+        char[3968] file
+
+    double dy_now()
+    bint dy_arrive(dy_board* b, dy_seat* seat, uint32_t k, const char* what)
+    bint dy_await(dy_board* b, dy_seat* seat, uint32_t k, double spin, double seconds, int round)
+    uint64_t dy_count_up(uint64_t* counter, uint64_t own)
+
+
+cdef class Board:
+    cdef object control                 # the mapping of the first pages
+    cdef Py_buffer view
+    cdef dy_board* b
+    cdef dy_seat* seats
+    cdef char* boxes
+    cdef uint32_t passed                # barriers
+    cdef double spin                    # seconds
+    cdef readonly int fd
+    cdef readonly int size
+    cdef readonly int rank              # -1: the launcher
+    cdef readonly object parent
+    cdef object pid
+
+    cdef list regions                   # [place in the file, bytes, weak reference to the mapping; None: free]
+
+    cdef int free_regions(self) except -1
+    cdef int wait(self, const char* what) except -1

@@ -1,0 +1,237 @@
+"""The shared memory of the processes of one machine, and the barrier in it.
+
+The memory has no name: the launcher makes it, and its workers inherit the descriptor.  So nothing of it is left when
+the last of them has ended, however they end.  It begins with a page for all, a page for each process and a box for
+messages of each; further regions are added at the end.
+"""
+
+import mmap
+import os
+import tempfile
+import weakref
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, strlen, strncmp
+
+from dynet_cy.parallel.exchange import ParallelError
+
+
+cdef uint64_t MAGIC = 0x79645F79636E7964
+
+# Bytes of the box in which a process leaves messages.
+cdef size_t BOX = 1 << 16
+
+# Most seconds to wait without sleeping: about what falling asleep and waking up cost.
+cdef double SPIN = 40e-6
+
+# Seconds of sleep after which a waiter looks for signals, and whether the launcher is there.
+cdef double NAP = 0.25
+
+
+def anonymous_memory():
+    """A descriptor of shared memory without a name, of no bytes yet.  Its caller closes it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("dynet_cy")
+    with tempfile.TemporaryFile() as file:              # has no name either
+        return os.dup(file.fileno())
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+cdef class Board:
+    """The shared memory of the processes of one machine.
+
+    Args:
+        fd: descriptor of the memory.
+        size: number of processes.
+        rank: which of them this is; -1 for the launcher, which only looks on.
+        parent: process number of the launcher; a waiter ends when it is gone.  0: do not look.
+        create: whether to begin the memory anew.
+    """
+
+    def __cinit__(self, int fd, int size, int rank=-1, parent=0, bint create=False):
+        cdef size_t needed = <size_t>DY_PAGE * (1 + size) + BOX * size
+        needed = (needed + mmap.ALLOCATIONGRANULARITY - 1) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+        if create:
+            os.ftruncate(fd, needed)
+        self.control = mmap.mmap(fd, needed)
+        PyObject_GetBuffer(self.control, &self.view, PyBUF_WRITABLE)
+        self.b = <dy_board*>self.view.buf
+        self.seats = <dy_seat*>(<char*>self.view.buf + DY_PAGE)
+        self.boxes = <char*>self.view.buf + DY_PAGE * (1 + size)
+        self.fd = fd
+        self.size = size
+        self.rank = rank
+        self.parent = parent
+        self.pid = os.getpid()
+        self.passed = 0
+        self.regions = []
+        # Where processes share a core, the others need it in order to come.
+        self.spin = SPIN if size <= cores() else 0
+        if create:
+            self.b.magic = MAGIC
+            self.b.size = size
+            self.b.top = needed
+        elif self.b.magic != MAGIC or self.b.size != <uint32_t>size:
+            raise ParallelError(f"descriptor {fd} is not the shared memory of {size} processes")
+
+    def __dealloc__(self):
+        if self.view.buf != NULL:
+            PyBuffer_Release(&self.view)
+
+    cdef int wait(self, const char* what) except -1:
+        """Wait for all processes.  What each of them wrote before, all can read after."""
+        cdef uint32_t k
+        cdef dy_seat* seat = &self.seats[self.rank]
+        cdef bint done
+        cdef int r, round = 0
+        if self.pid != os.getpid():
+            raise ParallelError(
+                f"{what.decode()}: this is a child of rank {self.rank}, not the process that the launcher has "
+                "started; only that one can do what needs all ranks")
+        self.passed += 1
+        k = self.passed
+        with nogil:
+            done = dy_arrive(self.b, seat, k, what)
+        while not done:
+            with nogil:
+                done = dy_await(self.b, seat, k, self.spin, NAP, round)
+            round += 1
+            if not done:
+                PyErr_CheckSignals()
+                if self.parent and os.getppid() != self.parent:
+                    os._exit(1)
+        for r in range(self.size):
+            if strncmp(self.seats[r].what[k & 1], seat.what[k & 1], DY_WHAT):
+                raise ParallelError(
+                    f"rank {r} is in {self.seats[r].what[k & 1].decode()} while rank {self.rank} is in "
+                    f"{what.decode()}; what needs all ranks must be called by all of them, in one order")
+        return 0
+
+    def barrier(self, str what="barrier"):
+        """Wait for all processes."""
+        self.wait(what.encode()[:DY_WHAT - 1])
+
+    def gather(self, bytes data, str what="gather"):
+        """The bytes of all processes."""
+        cdef bytes told = what.encode()[:DY_WHAT - 1]
+        cdef size_t part = BOX - sizeof(uint64_t)
+        cdef size_t at = 0, n, longest = 1
+        cdef uint64_t length
+        cdef int r
+        found = [[] for _ in range(self.size)]
+        while at < longest:
+            length = len(data)
+            memcpy(self.boxes + BOX * self.rank, &length, sizeof(uint64_t))
+            if at < length:
+                memcpy(self.boxes + BOX * self.rank + sizeof(uint64_t), <const char*>data + at, min(part, length - at))
+            self.wait(told)
+            for r in range(self.size):
+                memcpy(&length, self.boxes + BOX * r, sizeof(uint64_t))
+                longest = max(longest, <size_t>length)
+                n = min(part, length - at) if at < length else 0
+                found[r].append((self.boxes + BOX * r + sizeof(uint64_t))[:n])
+            self.wait(told)
+            at += part
+        return [b"".join(parts) for parts in found]
+
+    def region(self, size_t size):
+        """A part of the memory, of zeros, that all processes have mapped; collective.
+
+        It is given back some time after the last use of what is returned.  Pages come into being when they are
+        touched, so room for more costs nothing.
+        """
+        cdef size_t step = max(mmap.ALLOCATIONGRANULARITY, mmap.PAGESIZE)
+        cdef size_t at = self.b.top, rounded = (size + step - 1) // step * step
+        self.free_regions()
+        fits = [r for r in self.regions if r[2] is None and rounded <= r[1] <= 2 * rounded]
+        known = fits[0] if fits else [at, rounded, None]
+        failure = ""
+        if self.rank == 0 and not fits:
+            try:
+                os.ftruncate(self.fd, at + rounded)
+                self.b.top = at + rounded
+            except OSError as error:
+                failure = str(error)
+        failure = self.gather(failure.encode(), "making shared memory")[0].decode()
+        if failure:
+            raise MemoryError(f"no shared memory of {rounded:,} bytes: {failure}")
+        made = mmap.mmap(self.fd, known[1], offset=known[0])
+        known[2] = weakref.ref(made)
+        if not fits:
+            self.regions.append(known)
+        self.wait(b"making shared memory")
+        return made
+
+    cdef int free_regions(self) except -1:
+        """Give back the memory of regions that no process uses any more; collective."""
+        own = bytes([r[2] is not None and r[2]() is None for r in self.regions])
+        everyone = self.gather(own, "making shared memory")
+        for k, region in enumerate(self.regions):
+            if all(dead[k] for dead in everyone):
+                region[2] = None
+                if self.rank == 0:
+                    with mmap.mmap(self.fd, region[1], offset=region[0]) as memory:
+                        try:
+                            memory.madvise(mmap.MADV_REMOVE)
+                        except (AttributeError, OSError):       # not everywhere
+                            memory[:] = bytes(region[1])
+        return 0
+
+    def note_file(self, name):
+        """Tell the launcher which temporary file is being written, to be removed should this process die.
+
+        Args:
+            name: its name; "" when it is gone.
+        """
+        cdef bytes encoded = os.fsencode(name)
+        cdef char* file = self.seats[self.rank].file
+        if <size_t>len(encoded) >= sizeof(self.seats[0].file):
+            return
+        # The first byte comes last, and goes first: a name that is there is whole.
+        file[0] = 0
+        memcpy(file + 1, <const char*>encoded + 1 if encoded else <const char*>encoded, max(len(encoded), 1))
+        if encoded:
+            file[0] = encoded[0]
+
+    # ---- for the launcher --------------------------------------------------------
+
+    def file_of(self, int rank):
+        """The temporary file that a process is writing, or None."""
+        cdef char* file = self.seats[rank].file
+        return os.fsdecode(file[:strlen(file)]) if file[0] else None
+
+    def ended(self, int rank):
+        """Note that a process has ended.
+
+        Returns:
+            What it was waiting in for others, or None.
+        """
+        cdef dy_seat* seat = &self.seats[rank]
+        seat.state = DY_ENDED
+        if <int>(seat.arrivals - self.b.generation) <= 0:
+            return None
+        return seat.what[seat.arrivals & 1].decode(errors="replace")
+
+    def waiting(self):
+        """Who waits for whom.
+
+        Returns:
+            None if nobody waits, else (seconds of the longest wait, what for, ranks that have not come).
+        """
+        cdef uint32_t k = self.b.generation + 1
+        cdef int r, first = -1
+        for r in range(self.size):
+            if (self.seats[r].state == DY_WAITING and self.seats[r].arrivals == k
+                    and (first < 0 or self.seats[r].since < self.seats[first].since)):
+                first = r
+        if first < 0 or self.b.generation + 1 != k:
+            return None
+        late = [r for r in range(self.size) if self.seats[r].arrivals != k]
+        what = self.seats[first].what[k & 1]
+        return dy_now() - self.seats[first].since, what.decode(errors="replace"), late

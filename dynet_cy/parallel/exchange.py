@@ -1,0 +1,149 @@
+"""What processes that train together need of each other: the interface, and the exchange of a process that is alone.
+
+An `Exchange` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
+collective: all ranks call the same methods in the same order, and none returns before all that it needs has come. There
+are `dynet_cy.parallel.shared.SharedExchange` for one machine, and exchanges over MPI.
+
+A new exchange implements the abstract methods. Trainers then work with it (`stepper` has a general way of averaging
+gradients), and an exchange that can do better, such as one that sees the memory of the others, has a `stepper` of its
+own.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from dynet_cy.train.trainers import Stepper, Trainer
+
+__all__ = ["Exchange", "LocalExchange", "ParallelError"]
+
+Floats = NDArray[np.float32]
+
+
+class ParallelError(RuntimeError):
+    """Processes that train together cannot go on: their models differ, or one of them has failed."""
+
+
+class Exchange(abc.ABC):
+    """The connection of the processes that train together.
+
+    Attributes:
+        rank: number of this process, from 0 to size - 1.
+        size: how many processes there are.
+        local_rank: number of this process among those on its machine.
+        local_size: how many processes there are on its machine.
+        mode: "sync" or "async".
+        backend: "none", "shared" or "mpi".
+        launched: whether `dynet_cy.launch` or MPI has started the process.
+        used: whether a trainer has been wrapped.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    mode: str = "sync"
+    backend: str = "none"
+    launched: bool = False
+    used: bool = False
+
+    @abc.abstractmethod
+    def barrier(self, what: str = "barrier") -> None:
+        """Wait for all ranks.
+
+        Args:
+            what: what this rank waits in, for messages about ranks that do not come.
+        """
+
+    @abc.abstractmethod
+    def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
+        """The bytes of all ranks, on every rank, in the order of ranks. They may differ in length."""
+
+    @abc.abstractmethod
+    def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
+        """Make the numbers on all ranks those of `root`.
+
+        Args:
+            floats: one axis, contiguous, as long on all ranks; changed in place.
+        """
+
+    @abc.abstractmethod
+    def sum_floats(self, floats: Floats) -> None:
+        """Make the numbers on all ranks their sums over all ranks, equal to the last bit on all of them.
+
+        Args:
+            floats: one axis, contiguous, as long on all ranks; changed in place.
+        """
+
+    @abc.abstractmethod
+    def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
+        """Sums of rows of a table of which each rank has a few.
+
+        Args:
+            rows: numbers of this rank's rows, no one twice.
+            values: these rows, of shape (len(rows), n); n is the same on all ranks.
+            n_rows: rows of the whole table. An exchange may send the whole table where that is less.
+
+        Returns:
+            The rows that any rank has, ascending, and their sums over all ranks; equal to the last bit on all.
+        """
+
+    @abc.abstractmethod
+    def abort(self, message: str, code: int = 1) -> None:
+        """Let the whole job fail: say why on stderr, and end all ranks."""
+
+    def gather(self, value: Any, what: str = "gather") -> list[Any]:
+        """A small Python object of each rank, on every rank, in the order of ranks. It is pickled."""
+        import pickle
+
+        return [pickle.loads(data) for data in self.gather_bytes(pickle.dumps(value), what)]
+
+    def broadcast(self, value: Any, root: int = 0) -> Any:
+        """The Python object of rank `root`; what the others pass is not looked at."""
+        return self.gather(value if self.rank == root else None, "broadcast")[root]
+
+    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
+        """What makes a trainer's updates together with the other ranks; see `dynet_cy.parallel.steps`.
+
+        Collective: it may make shared memory. The models have been compared and rank 0's values broadcast.
+        """
+        from dynet_cy.parallel.steps import exchange_stepper
+
+        return exchange_stepper(self, trainer, reduction)
+
+    def close(self) -> None:  # noqa: B027 - there may be nothing to give back
+        """Give back what the exchange holds; it is not used afterwards."""
+
+
+class LocalExchange(Exchange):
+    """The exchange of a process that trains alone: rank 0 of 1."""
+
+    def barrier(self, what: str = "barrier") -> None:
+        """Nobody to wait for."""
+
+    def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
+        """The bytes, in a list."""
+        return [data]
+
+    def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
+        """They are what they are."""
+
+    def sum_floats(self, floats: Floats) -> None:
+        """They are their sums."""
+
+    def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
+        """The rows in ascending order."""
+        order = np.argsort(rows)
+        return rows[order], values[order]
+
+    def abort(self, message: str, code: int = 1) -> None:
+        """End the process."""
+        import sys
+
+        sys.stderr.write(f"dynet_cy: {message}\n")
+        raise SystemExit(code)

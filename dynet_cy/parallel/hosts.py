@@ -1,0 +1,92 @@
+"""Shared memory among the processes of one host that MPI has started.
+
+They do not inherit a descriptor, as workers of the launcher do: the first of them makes the memory, which has no name,
+and hands its descriptor to the others through a socket that has no name in the file system either. So nothing of it is
+left, however they end.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Any
+
+import numpy as np
+
+from dynet_cy.parallel.board import Board, anonymous_memory
+from dynet_cy.parallel.exchange import Floats, ParallelError
+from dynet_cy.parallel.shared import SharedExchange
+
+__all__ = ["HostExchange", "share"]
+
+PATIENCE = 60.0  # seconds to wait for the processes of the same host to come for the descriptor
+
+
+def share(local: Any, mode: str) -> HostExchange:
+    """The exchange of the processes of a communicator, which must be on one host.
+
+    Raises:
+        ParallelError: the memory cannot be handed over.
+    """
+    if local.rank == 0:
+        fd = anonymous_memory()
+        board = Board(fd, local.size, 0, os.getppid(), create=True)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.settimeout(PATIENCE)
+            address = f"\0dynet_cy-{secrets.token_hex(16)}"
+            listener.bind(address)
+            listener.listen(local.size)
+            local.bcast(address)
+            try:
+                for _ in range(local.size - 1):
+                    connection, _ = listener.accept()
+                    with connection:
+                        socket.send_fds(connection, [b"-"], [fd])
+            except OSError as error:
+                raise ParallelError(
+                    f"a process of this host has not come for the shared memory ({error}); if processes of different "
+                    "hosts have taken each other for neighbours, give each host a name of its own in DYNET_CY_HOST"
+                ) from error
+    else:
+        address = local.bcast(None)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(PATIENCE)
+            try:
+                connection.connect(address)
+                _, (fd,), _, _ = socket.recv_fds(connection, 1, 1)
+            except (OSError, ValueError) as error:
+                raise ParallelError(
+                    f"cannot get the shared memory from a process of the same host ({error}); give each host, or each "
+                    "container, a name of its own in DYNET_CY_HOST"
+                ) from error
+        board = Board(fd, local.size, local.rank, os.getppid())
+    return HostExchange(board, mode)
+
+
+class HostExchange(SharedExchange):
+    """Processes of one host; sums of floats are made in shared memory, each process summing a part."""
+
+    _room: Any = None
+
+    def sum_floats(self, floats: Floats) -> None:
+        """See `Exchange`."""
+        floats[:] = self.sum_in_place(floats)
+
+    def sum_in_place(self, floats: Floats) -> Floats:
+        """Sums in the shared memory, where all processes of the host see them until the next call of this method."""
+        n = len(floats)
+        if self._room is None or self._room.shape[1] < n:
+            region = self.board.region((self.size + 1) * max(n, 1) * 4)
+            self._room = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
+        room: Floats = self._room[:, :n]
+        room[self.rank] = floats
+        self.barrier("sum")
+        part = slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+        total = room[self.size, part]
+        total[:] = room[0, part]
+        for r in range(1, self.size):
+            total += room[r, part]
+        self.barrier("sum")
+        sums: Floats = room[self.size]
+        return sums

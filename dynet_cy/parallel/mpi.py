@@ -1,0 +1,445 @@
+"""Processes that MPI has started, on one host or many.
+
+`mpirun -n 16 python train.py` is all there is to do: the first use of `dynet_cy.parallel` finds MPI in the environment
+and connects through `mpi4py`. Sums are made in two steps: through shared memory among the processes of a host, then
+over MPI among the first processes of all hosts.
+
+Nothing here holds a core while it waits long: after a short time of asking, the process sleeps between questions. A
+process that ends early, or that raises, ends the job: see `_Watch`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import importlib
+import io
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+import zlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
+from dynet_cy.parallel.hosts import HostExchange, share
+from dynet_cy.parallel.overlap import overlap_stepper
+from dynet_cy.parallel.shared import sum_of_rows
+
+if TYPE_CHECKING:
+    from dynet_cy.train.trainers import Stepper, Trainer
+
+__all__ = ["MPIExchange", "connect"]
+
+HOST = "DYNET_CY_HOST"
+"""Variable with a name for this host: processes with the same name share memory. By default MPI tells."""
+
+TIMEOUT = "DYNET_CY_TIMEOUT"
+"""Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 60 by
+default, 0: forever."""
+
+OVERLAP = "DYNET_CY_OVERLAP"
+"""Variable that, as "0", lets the sums of gradients begin after backward only."""
+
+# Seconds for which a wait keeps asking before it sleeps. What begins something together may have to wait long for a
+# rank that is late; in what follows, all are there, and MPI moves data only while it is asked.
+ARRIVAL = 2e-4
+TRANSFER = 0.25
+LONGEST_SLEEP = 1e-3
+FORWARDING = 0.3  # seconds in which MPI's launcher can pass on what has been written, before it ends all ranks
+LOOKING = 0.25  # seconds between two looks at who waits
+GRACE = 2.0  # seconds after which rank 0 is told what a rank waits for
+BEAT = 5.0  # most seconds between two looks at whether a rank is at work:
+WORKING = 0.05  # it is if it uses more than this share of a core, and then others wait longer for it:
+PATIENCE = 10  # so many times
+
+Rows = NDArray[np.uint32]
+
+
+def connect(words: dict[str, str]) -> Exchange:
+    """The exchange of a process that MPI has started.
+
+    Args:
+        words: what `dynet_cy.launch` has told: "mode".
+
+    Raises:
+        ParallelError: mpi4py or MPI is missing, or asynchronous training is asked for with several hosts.
+    """
+    try:
+        mpi: Any = importlib.import_module("mpi4py.MPI")
+    except ImportError as error:
+        raise ParallelError(
+            "this process was started by MPI, or is to use it, and that needs mpi4py with an MPI library: "
+            f"pip install 'dynet_cy[mpi]' ({error})"
+        ) from error
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # MPI's launcher puts together what processes write, whole lines or not.
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    world = mpi.COMM_WORLD.Dup()
+    watch = _Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
+    name = os.environ.get(HOST)
+    names = world.allgather(name)
+    if any(names):
+        local = world.Split(names.index(name), world.rank)
+    else:
+        local = world.Split_type(mpi.COMM_TYPE_SHARED, world.rank)
+    mode = words.get("mode", "sync")
+    if mode == "async" and local.size < world.size:
+        raise ParallelError(
+            f"asynchronous training needs one memory that all processes share, and these {world.size} are on "
+            "several hosts: train with --mode sync, or on one host"
+        )
+    if local.size == 1:
+        inside: Exchange = LocalExchange()
+    else:
+        inside = share(local, mode)
+    if world.size == 1:
+        return _Alone()
+    watch.look_after(inside, local.allgather(world.rank))
+    return MPIExchange(mpi, world, inside, local.rank, watch)
+
+
+class _Alone(LocalExchange):
+    """One process, started by MPI."""
+
+    backend = "mpi"
+    launched = True
+
+
+class MPIExchange(Exchange):
+    """See `Exchange`; made by `connect`.
+
+    Args:
+        mpi: the module mpi4py.MPI.
+        world: a communicator of all ranks, for this exchange alone.
+        inside: the exchange of the processes of this host, in the order of their ranks.
+        local_rank: number of this process among them.
+        watch: sees to it that nobody waits for a process that has ended.
+    """
+
+    backend = "mpi"
+    launched = True
+
+    def __init__(self, mpi: Any, world: Any, inside: Exchange, local_rank: int, watch: _Watch) -> None:
+        self.mpi = mpi
+        self.world = world
+        self.inside = inside
+        self.rank, self.size = world.rank, world.size
+        self.local_rank, self.local_size = local_rank, inside.size
+        self.mode = inside.mode
+        self.leaders = world.Split(0 if local_rank == 0 else mpi.UNDEFINED, world.rank)
+        self.hosts: int = world.bcast(self.leaders.size if self.rank == 0 else None)
+        self.watch = watch
+        self.flow = world.Dup()  # for what runs beside everything else
+        self.flowing: list[Any] = []
+        world.Barrier()
+        forget_names()
+
+    def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
+        """Wait until all is done; after `asking` seconds asleep between questions, if no sums are under way."""
+        self.flowing = [request for request in self.flowing if not request.Test()]
+        self.watch.wait(requests, what, TRANSFER if self.flowing else asking)
+
+    def barrier(self, what: str = "barrier") -> None:
+        """See `Exchange`."""
+        if self.hosts == 1:
+            self.inside.barrier(what)
+        else:
+            self.wait([self.world.Ibarrier()], what, ARRIVAL)
+
+    def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
+        """See `Exchange`."""
+        if self.hosts == 1:
+            return self.inside.gather_bytes(data, what)
+        comm = self.world
+        told = np.empty((comm.size, 2), np.int64)
+        self.wait([comm.Iallgather(np.array([len(data), zlib.crc32(what.encode())], np.int64), told)], what, ARRIVAL)
+        lengths = told[:, 0]
+        for rank in np.flatnonzero(told[:, 1] != told[self.rank, 1]).tolist():
+            raise ParallelError(
+                f"rank {self.rank} is in {what} and rank {rank} is not; what needs all ranks must be called by all of "
+                "them, in one order"
+            )
+        whole = bytearray(int(lengths.sum()))
+        self.wait([comm.Iallgatherv([data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])], what)
+        ends = np.cumsum(lengths)
+        return [bytes(whole[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist())]
+
+    def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
+        """See `Exchange`."""
+        if self.hosts == 1:
+            self.inside.broadcast_floats(floats, root)
+        else:
+            self.wait([self.world.Ibcast(floats, root)], "broadcast")
+
+    def sum_floats(self, floats: Floats) -> None:
+        """See `Exchange`."""
+        what = "sum of gradients"
+        if isinstance(self.inside, HostExchange):
+            shared = self.inside.sum_in_place(floats)
+            if self.hosts > 1:
+                if self.local_rank == 0:
+                    self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, shared)], what)
+                self.inside.barrier(what)
+            floats[:] = shared
+        else:
+            self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, floats)], what)
+
+    def sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:
+        """See `Exchange`."""
+        rows, values = self.inside.sum_rows(rows, values, n_rows)
+        if self.hosts == 1:
+            return rows, values
+        width = values.shape[1]
+        if self.local_rank == 0:
+            rows, values = self._sum_rows(rows, values, n_rows)
+        if self.local_size > 1:
+            mine = self.local_rank == 0
+            data = self.inside.gather_bytes(rows.tobytes() + values.tobytes() if mine else b"", "sum of rows")[0]
+            n = len(data) // (4 + 4 * width)
+            rows = np.frombuffer(data, np.uint32, n)
+            values = np.frombuffer(data, np.float32, n * width, 4 * n).reshape(n, width)
+        return rows, values
+
+    def _sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:
+        """`sum_rows` of the leaders."""
+        what, comm, width = "sum of rows", self.leaders, values.shape[1]
+        counts = np.empty(comm.size, np.int64)
+        self.wait([comm.Iallgather(np.array([len(rows)], np.int64), counts)], what)
+        total = int(counts.sum())
+        # What a host receives: all rows of the others, or twice the table in a sum.
+        if total * (4 + 4 * width) >= 2 * n_rows * 4 * width:
+            table = np.zeros((n_rows, width), np.float32)
+            used = np.zeros(n_rows, np.float32)
+            table[rows], used[rows] = values, 1
+            self.wait([comm.Iallreduce(self.mpi.IN_PLACE, x) for x in (table, used)], what)
+            found = np.flatnonzero(used).astype(np.uint32)
+            return found, table[found]
+        all_rows = np.empty(total, np.uint32)
+        all_values = np.empty((total, width), np.float32)
+        numbers = counts.tolist()
+        floats = [n * width for n in numbers]
+        self.wait(
+            [
+                comm.Iallgatherv(np.ascontiguousarray(rows), [all_rows, numbers, self.mpi.UINT32_T]),
+                comm.Iallgatherv(np.ascontiguousarray(values), [all_values, floats, self.mpi.FLOAT]),
+            ],
+            what,
+        )
+        ends = np.cumsum(counts)[:-1].tolist()
+        return sum_of_rows(list(zip(np.split(all_rows, ends), np.split(all_values, ends))))
+
+    def abort(self, message: str, code: int = 1) -> None:
+        """See `Exchange`."""
+        self.watch.abort(message, code)
+
+    def close(self) -> None:
+        """See `Exchange`."""
+        self.inside.close()
+
+    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
+        """See `Exchange`."""
+        if self.hosts == 1:
+            return self.inside.stepper(trainer, reduction)
+        if os.environ.get(OVERLAP) == "0":
+            return super().stepper(trainer, reduction)
+        return overlap_stepper(self, trainer, reduction)
+
+    # ---- for overlap -------------------------------------------------------------
+
+    def start_sum(self, send: Floats, receive: Floats) -> Any:
+        """Begin to sum over all ranks; `wait` for what is returned."""
+        self.flowing.append(self.flow.Iallreduce(send, receive))
+        return self.flowing[-1]
+
+    def start_any(self, flag: Floats) -> Any:
+        """Begin to sum one number in place."""
+        return self.flow.Iallreduce(self.mpi.IN_PLACE, flag)
+
+    def progress(self, requests: Sequence[Any]) -> None:
+        """Let MPI move data: it does so when it is called."""
+        self.mpi.Request.Testall(requests)
+
+
+def forget_names() -> None:
+    """Remove the names of shared memory that MPICH has made and this host's processes have all mapped.
+
+    MPICH leaves it behind when a job is aborted or killed; without a name it goes with the last process.
+    """
+    with contextlib.suppress(OSError):
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            names = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line}
+        for name in names:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
+class _Watch:
+    """Sees to it that no rank waits for ever for one that has ended, failed or hangs.
+
+    A rank that raises aborts the job by `MPI_Abort`; MPI itself ends the job when a rank is killed. For the rest each
+    rank has a thread that tells rank 0 what is amiss: that its program has ended, what it has been waiting for for a
+    while, that it is at work. When rank 0 finds that others wait for one that has ended, or that does nothing, it
+    aborts the job. The thread needs an MPI that several threads may call.
+    """
+
+    ENDED, WAITS, WORKS, SHOW = range(4)
+
+    def __init__(self, mpi: Any, world: Any, timeout: float) -> None:
+        self.mpi = mpi
+        self.control = world.Dup()
+        self.rank: int = world.rank
+        self.size: int = world.size
+        self.timeout = timeout
+        self.sent: list[Any] = []
+        self.ended: set[int] = set()
+        self.waiting: dict[int, tuple[str, float]] = {}  # rank 0: what ranks wait for, and since when
+        self.worked: dict[int, float] = {}  # rank 0: when ranks have last been at work
+        self.over = threading.Event()
+        sys.excepthook = self.raised
+        atexit.register(self.ends)
+
+    def look_after(self, inside: Exchange, members: list[int]) -> None:
+        """Begin to look after this rank, and the first of a host after those that wait in its shared memory.
+
+        Args:
+            inside: the exchange of the host.
+            members: the ranks of the host.
+        """
+        board = getattr(inside, "board", None) if members[0] == self.rank else None
+        if self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE:
+            name = "dynet_cy.parallel.mpi"
+            threading.Thread(target=self.look, args=(board, members), daemon=True, name=name).start()
+
+    def look(self, board: Any, members: list[int]) -> None:
+        told: dict[int, str] = {}
+        beat, used = time.monotonic(), time.process_time()
+        pause = min(BEAT, self.timeout / 8) if self.timeout else BEAT
+        while not self.over.wait(LOOKING):
+            now = time.monotonic()
+            if now - beat > pause:
+                if time.process_time() - used > WORKING * (now - beat):
+                    self.tell(self.WORKS, None)
+                beat, used = now, time.process_time()
+            if board is not None:
+                long = board.waiting()
+                waits: dict[int, str] = {}
+                if long is not None and long[0] > GRACE:
+                    waits = {rank: long[1] for i, rank in enumerate(members) if i not in long[2]}
+                changed = {rank: waits.get(rank, "") for rank in members if waits.get(rank) != told.get(rank)}
+                if changed:
+                    self.tell(self.WAITS, changed)
+                told = waits
+            self.listen()
+            if self.rank == 0:
+                self.judge()
+
+    def wait(self, requests: Sequence[Any], what: str, asking: float) -> None:
+        """Wait until all is done; after `asking` seconds asleep between questions."""
+        test = self.mpi.Request.Testall
+        begun = time.perf_counter()
+        pause = 2e-5
+        told = False
+        while not test(requests):
+            elapsed = time.perf_counter() - begun
+            if elapsed < asking:
+                os.sched_yield()
+                continue
+            if elapsed > GRACE and not told:
+                self.tell(self.WAITS, {self.rank: what})
+                told = True
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_SLEEP)
+        if told:
+            self.tell(self.WAITS, {self.rank: ""})
+
+    def tell(self, tag: int, what: Any, to: int = 0) -> None:
+        """Send a note, without waiting for it to be read."""
+        if self.rank == to:
+            self.note(to, tag, what)
+        else:
+            self.sent = [request for request in self.sent if not request.Test()]
+            self.sent.append(self.control.isend(what, to, tag))
+
+    def note(self, rank: int, tag: int, what: Any) -> None:
+        if tag == self.ENDED:
+            self.ended.add(rank)
+        elif tag == self.WORKS:
+            self.worked[rank] = time.monotonic()
+        elif tag == self.SHOW:
+            faulthandler.dump_traceback()
+        else:
+            for who, words in what.items():
+                if words:
+                    self.waiting[who] = words, time.monotonic() - GRACE
+                else:
+                    self.waiting.pop(who, None)
+
+    def listen(self) -> None:
+        """Read the notes that have come."""
+        while True:
+            message = self.control.improbe(tag=self.mpi.ANY_TAG, status=(status := self.mpi.Status()))
+            if message is None:
+                return
+            self.note(status.source, status.tag, message.recv())
+
+    def judge(self) -> None:
+        """Rank 0: abort the job if some wait for one that does not come."""
+        stuck = {rank: wait for rank, wait in self.waiting.copy().items() if rank not in self.ended}
+        if not stuck:
+            return
+        first = min(stuck, key=lambda rank: stuck[rank][1])
+        what, since = stuck[first]
+        if self.ended:
+            ended = ", ".join(map(str, sorted(self.ended)))
+            self.abort(f"rank {first} waits in {what!r}, but rank {ended} has ended without taking part in it")
+        now = time.monotonic()
+        late = set(range(self.size)) - stuck.keys()
+        hanging = sorted(
+            rank
+            for rank in late
+            if now - max(since, self.worked.get(rank, since)) > self.timeout or now - since > PATIENCE * self.timeout
+        )
+        if not self.timeout or not hanging:
+            return
+        for rank in hanging:
+            self.tell(self.SHOW, None, rank)
+        time.sleep(1)
+        names = ", ".join(map(str, hanging))
+        self.abort(f"rank {names} hangs: others have waited {now - since:.0f} s for it in {what!r}")
+
+    def ends(self) -> None:
+        """The program of this rank has ended."""
+        if self.mpi.Is_finalized():
+            return
+        self.tell(self.ENDED, None)
+        # Nobody may reach MPI_Finalize, where MPI waits without sleeping, long before the last rank is through.
+        done = self.control.Ibarrier()
+        while not done.Test():
+            time.sleep(LONGEST_SLEEP)
+        self.over.set()
+
+    def raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """What Python calls for an exception that nobody has caught."""
+        text = "".join(traceback.format_exception(kind, error, trace))
+        where = f"rank {self.rank} on {socket.gethostname()} has failed"
+        self.abort(f"{where}\n{text}", 130 if kind is KeyboardInterrupt else 1)
+
+    def abort(self, message: str, code: int = 1) -> NoReturn:
+        """Write the message to stderr in one piece, and end all ranks."""
+        sys.stdout.flush()
+        lines = "".join(f"[{self.rank}] {line}\n" for line in message.rstrip().splitlines())
+        sys.stderr.write(f"dynet_cy: the job is aborted\n{lines}")
+        sys.stderr.flush()
+        time.sleep(FORWARDING)
+        forget_names()
+        self.mpi.COMM_WORLD.Abort(code)
+        os._exit(code)

@@ -1,0 +1,92 @@
+"""How MPI starts processes: whether it has started this one, and the command that lets it start some."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["command", "started_by_mpi"]
+
+# Rank and size, as Open MPI, MPICH and those that follow it, MVAPICH, and any PMIx server (such as Slurm's) tell them.
+VARIABLES = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "SLURM_NTASKS"),
+)
+OWNER = "DYNET_CY_MPI_PROCESS"
+
+
+def started_by_mpi() -> bool:
+    """Whether MPI has started this process together with others; False for a child of such a process."""
+    for rank, size in VARIABLES:
+        if rank in os.environ and os.environ.get(size) != "1":
+            return os.environ.setdefault(OWNER, str(os.getpid())) == str(os.getpid())
+    return False
+
+
+def launcher_of(text: str | None) -> list[str]:
+    """The words of the launcher's command; by default `mpiexec`, from beside this Python if there is one.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    if text is None:
+        beside = Path(sys.executable).with_name("mpiexec")
+        words = [str(beside) if beside.exists() else "mpiexec"]
+    else:
+        words = shlex.split(text)
+    if not words or shutil.which(words[0]) is None:
+        raise FileNotFoundError(
+            f"there is no program {words[0] if words else ''!r} to start processes by MPI: install an MPI library "
+            "(pip install 'dynet_cy[mpi]' mpich), or name its launcher, such as --mpi 'srun --mpi=pmix'"
+        )
+    return words
+
+
+def prefix_of(launcher: str) -> list[str]:
+    """The option by which the launcher puts the rank before each line of output."""
+    if Path(launcher).name == "srun":
+        return ["--label"]
+    done = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
+    about = done.stdout + done.stderr
+    if "Open MPI" in about:
+        return ["--tag-output"] if ") 4." in about or ") 3." in about else ["--output", "tag"]
+    if "HYDRA" in about or "Intel(R) MPI" in about:
+        return ["-prepend-rank"]
+    return []
+
+
+def command(
+    program: Sequence[str],
+    n: int | None = None,
+    mode: str = "sync",
+    timeout: float = 60.0,
+    launcher: str | None = None,
+) -> list[str]:
+    """The command that lets MPI run a Python program.
+
+    Args:
+        program: arguments for Python: the program, or "-m" and a module, and its arguments.
+        n: how many processes; None: as many as the launcher sees fit, such as one for each task that Slurm gives.
+        mode: "sync" or "async".
+        timeout: seconds that others may wait for a process that does nothing; 0: forever.
+        launcher: MPI's launcher with options of its own, as one would type them, such as "mpiexec --hostfile hosts"
+            or "srun --mpi=pmix"; by default `mpiexec`.
+
+    Raises:
+        FileNotFoundError: there is no such launcher.
+    """
+    words = launcher_of(launcher)
+    count = [] if n is None else ["-n", str(n)]
+    told = f"backend=mpi mode={mode} timeout={timeout:g}"
+    # Sets of strings have the same order in all processes, so that vocabularies are equal.
+    hash_seed = os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("start_mpi.py")), told, hash_seed]
+    return [*words, *prefix_of(words[0]), *count, *start, sys.executable, *flags, *program]

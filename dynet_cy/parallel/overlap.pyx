@@ -1,0 +1,336 @@
+"""Gradients that are summed over all processes while the rest of backward runs.
+
+All ranks start the sums in one order, as MPI asks for: parameters are put into buckets, in the order in which they were
+complete in the first backward of rank 0, and a bucket is sent when all in it and all buckets before it are complete. A
+parameter that the graph of a rank does not use is complete from the beginning. What is left is sent by the update, and
+with it whatever has changed after the sending: by a second backward, or by a program that scales
+gradients. So the result never depends on what was sent early.
+
+MPI moves data when it is called, not by itself: it is called between batches of backward.
+
+The idea of buckets in a fixed order is that of Li et al. (PyTorch Distributed: experiences on accelerating data
+parallel training, VLDB 2020).
+"""
+
+import weakref
+
+import numpy as np
+
+cimport cython
+from libc.stdint cimport uint32_t
+from libc.string cimport memcmp, memcpy
+
+from dynet_cy.execute.profile cimport now
+from dynet_cy.execute.watch cimport watcher
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.storage cimport Param, note_gradient
+from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.parallel.steps cimport ExchangeStepper
+from dynet_cy.train.trainers cimport Update
+
+from dynet_cy.parallel.steps import adopt
+
+# Smaller messages cost more in latency than they gain by leaving earlier.
+DEFAULT_BUCKET = 1 << 18
+
+# Nanoseconds between two calls of MPI in backward.
+cdef enum:
+    PAUSE = 100000
+
+cdef object listeners = weakref.WeakSet()
+cdef size_t n_open = 0              # sums under way
+cdef size_t last_call = 0
+
+
+cdef class Overlap:
+    """Sums the gradients of the parameters of a collection, lookup tables left out.
+
+    Args:
+        collection: with all its parameters.
+        exchange: with the methods `start_sum(send, receive)`, which returns a request; `progress(requests)`;
+            `wait(requests, what)`; `start_any(flag)`, which begins a sum in place of an array of one number; and
+            `broadcast`.
+        bucket_bytes: parameters are sent together until they have so many bytes.
+
+    Attributes:
+        early: whether sums begin in backward; set back where gradients keep changing after they were sent.
+        started_early: buckets that were sent in backward since the last update.
+        n_buckets: how many there are.
+    """
+
+    cdef object __weakref__
+    cdef object exchange, error
+    cdef list stored, offsets, requests, ends, completed
+    cdef size_t bucket_bytes, size
+    cdef Py_ssize_t n_sent
+    cdef object send, receive
+    cdef float* sending
+    cdef float* received
+    cdef dict places                # number of a parameter -> its place in the order
+    cdef set open                   # places that are not complete
+    cdef bint ordered
+    cdef public bint early
+    cdef readonly Py_ssize_t started_early
+
+    def __init__(self, collection, exchange, bucket_bytes=DEFAULT_BUCKET):
+        self.exchange = exchange
+        self.bucket_bytes = bucket_bytes
+        self.early = True
+        # Until the order is known: what was made last is used last, and complete first.
+        self.arrange(collection.parameters_list()[::-1])
+        listeners.add(self)
+        watcher().begins = begins
+        watcher().complete = complete
+        watcher().goes_on = goes_on
+
+    def close(self):
+        """Listen no more."""
+        global n_open
+        if self.requests:
+            self.exchange.wait(self.requests, "sum of gradients")
+            n_open -= len(self.requests)
+            self.requests = []
+        listeners.discard(self)
+        if not listeners:
+            watcher().begins = NULL
+            watcher().complete = NULL
+            watcher().goes_on = NULL
+
+    @property
+    def n_buckets(self):
+        return len(self.ends)
+
+    cdef arrange(self, list stored):
+        """Parameters in this order, in buckets."""
+        cdef _Stored x
+        cdef float[::1] view
+        cdef size_t begun = 0
+        self.stored = stored
+        self.places = {}
+        self.offsets = []
+        self.ends = []
+        self.size = 0
+        for place, x in enumerate(stored):
+            self.places[x.p.number] = place
+            self.offsets.append(self.size)
+            self.size += x.p.size
+            if (self.size - begun) * sizeof(float) >= self.bucket_bytes or place == len(stored) - 1:
+                self.ends.append((place + 1, self.size))
+                begun = self.size
+        self.send = np.empty(self.size, np.float32)
+        self.receive = np.empty(self.size, np.float32)
+        if self.size:
+            view = self.send
+            self.sending = &view[0]
+            view = self.receive
+            self.received = &view[0]
+        self.begin()
+
+    cdef begin(self):
+        """An update is over."""
+        self.requests = []
+        self.completed = []
+        self.open = set()
+        self.n_sent = 0
+        self.started_early = 0
+        self.error = None
+
+    cdef bint holds(self, Param* p):
+        place = self.places.get(p.number)
+        return place is not None and (<_Stored>self.stored[place]).p == p
+
+    cdef push(self, bint early):
+        """Send the buckets that are complete, in order."""
+        global n_open
+        cdef size_t start, end, at
+        cdef Py_ssize_t first
+        cdef _Stored x
+        while self.n_sent < len(self.ends):
+            first, start = self.ends[self.n_sent - 1] if self.n_sent else (0, 0)
+            last, end = self.ends[self.n_sent]
+            if early and not self.open.isdisjoint(range(first, last)):
+                break
+            at = start
+            for x in self.stored[first:last]:
+                memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
+                at += x.p.size
+            self.requests.append(self.exchange.start_sum(self.send[start:end], self.receive[start:end]))
+            n_open += 1
+            self.n_sent += 1
+            self.started_early += early
+
+    cdef finish(self):
+        """Have the sums over all ranks in `received`, until `begin`."""
+        global n_open
+        cdef _Stored x
+        cdef size_t at = 0
+        cdef bint differs = False
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        if not self.size:
+            return
+        sent_early = self.ends[self.n_sent - 1][0] if self.n_sent else 0
+        self.push(False)
+        for x in self.stored[:sent_early]:
+            if memcmp(self.sending + at, x.p.grad, x.p.size * sizeof(float)):
+                differs = True
+                break
+            at += x.p.size
+        if differs:
+            self.early = False      # it would differ again
+        changed = np.array([differs], np.float32)
+        flag = self.exchange.start_any(changed)
+        self.exchange.wait([*self.requests, flag], "sum of gradients")
+        n_open -= len(self.requests)
+        self.requests = []
+        if changed[0]:
+            self.add_changes()
+
+    cdef next(self):
+        """The sums have been used."""
+        completed = self.completed
+        self.begin()
+        if not self.ordered:
+            self.ordered = True
+            self.reorder(completed)
+
+    cdef float* sums_of(self, Param* p) except NULL:
+        """Where the sums of a parameter are, between `finish` and `next`."""
+        return self.received + <size_t>self.offsets[self.places[p.number]]
+
+    def make_sums(self):
+        """Make the gradients on all ranks their sums over all ranks."""
+        cdef _Stored x
+        self.finish()
+        for x in self.stored:
+            memcpy(x.p.grad, self.sums_of(x.p), x.p.size * sizeof(float))
+            note_gradient(x.p)
+        self.next()
+
+    cdef add_changes(self):
+        """Add what gradients have become since they were sent."""
+        cdef _Stored x
+        cdef size_t at = 0
+        for x in self.stored:
+            K.scale(x.p.size, -1, self.sending + at, self.sending + at)
+            K.add(x.p.size, x.p.grad, self.sending + at)
+            at += x.p.size
+        more = np.empty_like(self.send)
+        self.exchange.wait([self.exchange.start_sum(self.send, more)], "sum of gradients")
+        self.receive += more
+
+    cdef reorder(self, list completed):
+        """Take the order in which parameters were complete on rank 0; those that were not used come first."""
+        cdef _Stored x
+        numbers = self.exchange.broadcast(completed)
+        by_number = {}
+        for x in self.stored:
+            by_number[x.p.number] = x
+        last = [by_number[number] for number in dict.fromkeys(numbers)]
+        unused = [by_number[number] for number in by_number.keys() - set(numbers)]
+        self.arrange(sorted(unused, key=lambda x: x.name()) + last)
+
+
+@cython.final
+cdef class OverlapStepper(ExchangeStepper):
+    """Updates over an exchange that can sum gradients beside backward.  See `overlap_stepper`."""
+
+    cdef Overlap overlap
+
+    cdef int reduce(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Param* p
+        self.frozen_squares = 0
+        self.overlap.finish()
+        self.sent["dense_bytes"] += self.overlap.size * sizeof(float)
+        for i in range(self.n):
+            p = u.entries[i]
+            if not self.any[i]:
+                pass
+            elif p.rows:
+                self.reduce_table(u, i)
+            elif u.moves[i]:
+                memcpy(p.grad, self.overlap.sums_of(p), p.size * sizeof(float))
+                p.has_gradient = 1
+            else:
+                self.frozen_squares += K.sumsq(p.size, self.overlap.sums_of(p))
+        self.overlap.next()
+        self.reduced = True
+        return 0
+
+
+def overlap_stepper(exchange, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
+    """Updates of a trainer whose gradients are summed while backward runs.  Collective: all parameters and its state
+    become those of rank 0.
+
+    Args:
+        exchange: see `Overlap`.
+        trainer: what is updated.
+        reduction: "mean" or "sum".
+        bucket_bytes: see `Overlap`.
+    """
+    adopt(exchange, trainer)
+    stepper = OverlapStepper(exchange, len(trainer.collection._below()), reduction == "mean")
+    (<OverlapStepper>stepper).overlap = Overlap(trainer.collection, exchange, bucket_bytes)
+    return stepper
+
+
+cdef void begins(Param* const* coming, uint32_t n) noexcept nogil:
+    with gil:
+        for overlap in list(listeners):
+            begins_for(overlap, coming, n)
+
+
+cdef begins_for(Overlap overlap, Param* const* coming, uint32_t n):
+    cdef uint32_t i
+    if overlap.n_sent or not overlap.early or overlap.error is not None:
+        return
+    try:
+        overlap.open.clear()
+        for i in range(n):
+            if overlap.holds(coming[i]):
+                overlap.open.add(overlap.places[coming[i].number])
+        if overlap.open:                # else it is the backward of another model
+            overlap.push(True)
+    except BaseException as error:      # there is nobody here to raise it to
+        overlap.error = error
+
+
+cdef void complete(Param* p) noexcept nogil:
+    with gil:
+        for overlap in list(listeners):
+            complete_for(overlap, p)
+
+
+cdef complete_for(Overlap overlap, Param* p):
+    if not overlap.holds(p) or overlap.error is not None:
+        return
+    if not overlap.ordered:
+        overlap.completed.append(p.number)
+    place = overlap.places[p.number]
+    if place not in overlap.open:       # sent already, or nothing is sent early
+        return
+    overlap.open.discard(place)
+    try:
+        overlap.push(True)
+    except BaseException as error:
+        overlap.error = error
+
+
+cdef void goes_on() noexcept nogil:
+    global last_call
+    if n_open == 0 or now() - last_call < PAUSE:
+        return
+    last_call = now()
+    with gil:
+        for overlap in list(listeners):
+            goes_on_for(overlap)
+
+
+cdef goes_on_for(Overlap overlap):
+    try:
+        if overlap.requests and overlap.error is None:
+            overlap.exchange.progress(overlap.requests)
+    except BaseException as error:
+        overlap.error = error

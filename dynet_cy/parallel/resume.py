@@ -1,0 +1,310 @@
+"""Checkpoints of training by several processes, or by one: what `save_safetensors` writes, and where each rank is.
+
+The file is that of `dynet_cy.checkpoint`. Its `extra` has an entry ``parallel``: the number of processes, the state of
+the random streams of each, and where the data are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, Union
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from dynet_cy.checkpoint import load_safetensors, save_safetensors, stored_extra
+from dynet_cy.graph.graph import random_state, set_random_state
+from dynet_cy.model import LookupParameters, ParameterCollection
+from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
+from dynet_cy.parallel.data import Shard
+from dynet_cy.parallel.exchange import Exchange
+from dynet_cy.parallel.runtime import current
+from dynet_cy.textfile import ModelMismatchError
+from dynet_cy.train import Trainer
+
+__all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]
+
+FileName = Union[str, "os.PathLike[str]"]
+Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
+
+_KEY = "parallel"
+
+
+class CheckpointWarning(UserWarning):
+    """Training goes on from a checkpoint, but not to the last bit as it would have."""
+
+
+def save_checkpoint(
+    path: FileName,
+    collection: ParameterCollection,
+    trainer: Trainer | None = None,
+    data: Shard[Any] | None = None,
+    generators: Sequence[Generator] = (),
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Write all that training goes on from into one file, so that going on gives what not stopping would have given.
+
+    That is: parameters, the trainer's settings and state (moments, moving averages), the random streams of every rank
+    (those of this library, of Python's `random` and of `numpy.random`), and epoch and position in the data. The file is
+    replaced whole or not at all.
+
+    Collective: all ranks call it, between the same updates, and rank 0 writes. A process that trains alone just calls
+    it.
+
+    Args:
+        path: name of the file. What rank 0 passes counts.
+        collection: the model.
+        trainer: its trainer.
+        data: what `shard` has returned, also in the middle of an epoch: the item that is in use counts as done.
+        generators: random generators of the program's own: `random.Random`, `numpy.random.Generator`, `RandomState`.
+        extra: anything that JSON can hold, such as the best score so far. What rank 0 passes counts.
+
+    Raises:
+        TypeError: `extra` holds what JSON cannot, or a generator is none.
+        ValueError: one of several ranks has gradients that no update has used yet, for which the file has no room; or
+            the trainer is one of another model.
+        OSError: the file cannot be written.
+    """
+    exchange = current()
+    state = {
+        "random": random_state(),
+        "generators": [_state_of(g) for g in _all(generators, "save_checkpoint")],
+        "data": None if data is None else data.state(),
+        "gradients": [x.name() for x in _stored(collection) if gradient_state(x) is not None],
+    }
+    everyone = exchange.gather(state, "checkpoint")  # from here on no rank makes an update until all are through
+    with _together(exchange):
+        left = [set(one.pop("gradients")) for one in everyone]
+        if exchange.size > 1:
+            _gather_gradients(exchange, collection, left)
+        # The share of a rank may have ended before that of another, which is where all go on.
+        places = [one.pop("data") for one in everyone]
+        place = None if data is None else max(places, key=lambda p: (p["epoch"], p["position"]))
+        if exchange.rank == 0:
+            known = {"id": secrets.token_hex(8), "size": exchange.size, "ranks": everyone, "data": place}
+            save_safetensors(path, collection, trainer, {"extra": extra or {}, _KEY: known})
+        else:
+            # As rank 0 does: what comes after it must not depend on having saved or not.
+            for x in _stored(collection):
+                settled_array(x)
+            collection.storage.changed()
+
+
+def load_checkpoint(
+    path: FileName,
+    collection: ParameterCollection,
+    trainer: Trainer | None = None,
+    data: Shard[Any] | None = None,
+    generators: Sequence[Generator] = (),
+) -> dict[str, Any]:
+    """Go on where `save_checkpoint` was called. The arguments are as there; the trainer may have been wrapped or not.
+
+    With as many processes as have saved it, synchronous training goes on to the last bit. With another number it goes
+    on from the same parameters, state and place in the data, but each update is made from other items, and random
+    numbers differ; then it warns. Ranks that have no file of that name, such as those on other machines, are sent that
+    of rank 0.
+
+    A file of `save_safetensors` will do where there is nothing else to restore.
+
+    Returns:
+        The `extra` that was saved.
+
+    Raises:
+        FileNotFoundError: rank 0 has no such file.
+        ModelMismatchError: the file is one of another model or trainer, or does not have what is to be restored.
+        ModelFileError: the file is cut off or something else.
+        ValueError: the data have another length or seed.
+    """
+    exchange = current()
+    generators = list(generators)
+    with _together(exchange), _everywhere(path, exchange) as own:
+        found = stored_extra(own)
+        known = found.get(_KEY)
+        if known is None and (data is not None or generators):
+            raise ModelMismatchError(
+                "was written by save_safetensors: it has no place in the data and no states of generators",
+                os.fspath(path),
+            )
+        if known is not None:
+            count, wanted = len(known["ranks"][0]["generators"]), len(_all(generators, "load_checkpoint"))
+            if count != wanted:
+                raise ModelMismatchError(
+                    f"has the states of {count - 2} generators of the program's own, not of {wanted - 2}",
+                    os.fspath(path),
+                )
+            if data is not None and known["data"] is None:
+                raise ModelMismatchError("has no place in the data", os.fspath(path))
+        before = data.state() if data is not None else None
+        if data is not None and known is not None:
+            data.restore(known["data"])
+        try:
+            load_safetensors(own, collection, trainer, random=known is None)
+        except Exception:
+            if data is not None and before is not None:
+                data.restore(before)
+            raise
+        if exchange.rank:
+            for x in _stored(collection):
+                set_gradient_state(x, None)  # what rank 0 has is that of all
+    if known is None:
+        return found
+    _restore_streams(known, exchange, generators)
+    if known["size"] != exchange.size and exchange.rank == 0:
+        warnings.warn(
+            f"{os.fspath(path)}: saved by {known['size']} and resumed by {exchange.size} processes: training goes on "
+            "from the same parameters, but with the data in another order and other random numbers",
+            CheckpointWarning,
+            stacklevel=2,
+        )
+    extra: dict[str, Any] = found["extra"]
+    return extra
+
+
+def _stored(collection: ParameterCollection) -> list[Any]:
+    return [*collection.parameters_list(), *collection.lookup_parameters_list()]
+
+
+def _gather_gradients(exchange: Exchange, collection: ParameterCollection, left: list[set[str]]) -> None:
+    """Let rank 0 have the sums of the gradients that no update will use, as the file has room for one of each.
+
+    They are those of parameters that are not updated, and count in clipping only.
+    """
+    for x in _stored(collection):
+        ranks = [rank for rank, names in enumerate(left) if x.name() in names]
+        if not ranks:
+            continue
+        if x.is_updated():
+            raise ValueError(
+                f"save_checkpoint: rank {ranks[0]} has a gradient of {x.name()} that no update has used; with several "
+                "processes save after update(), before the next backward()"
+            )
+        state: Any = gradient_state(x)
+        if isinstance(x, LookupParameters):
+            shape = x.shape()
+            rows, values = state or (np.empty(0, np.uint32), np.empty((0, *shape[1:]), np.float32))
+            flat = np.ascontiguousarray(values).reshape(len(rows), -1)
+            rows, flat = exchange.sum_rows(rows, flat, shape[0])
+            state = rows, flat.reshape(-1, *shape[1:])
+        else:
+            state = np.zeros(x.shape(), np.float32) if state is None else np.ascontiguousarray(state)
+            exchange.sum_floats(state.reshape(-1))
+        set_gradient_state(x, state if exchange.rank == 0 else None)
+
+
+@contextlib.contextmanager
+def _together(exchange: Exchange) -> Iterator[None]:
+    """A block that all ranks leave together; all raise if one does."""
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failure = error
+    failures = exchange.gather(failure and f"{type(failure).__name__}: {failure}", "checkpoint")
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(failures):
+        if text is not None:
+            raise RuntimeError(f"rank {rank} has failed: {text}")
+
+
+@contextlib.contextmanager
+def _everywhere(path: FileName, exchange: Exchange) -> Iterator[FileName]:
+    """The name of a file that is rank 0's file of that name: the same one, or a copy."""
+    if exchange.size == 1:
+        yield path
+        return
+    identities = exchange.gather(_identity(path), "checkpoint")
+    if identities[0] is None or all(identity == identities[0] for identity in identities):
+        yield path
+        return
+    content = b""
+    if exchange.rank == 0:
+        with open(path, "rb") as file:
+            content = file.read()
+    content = exchange.gather_bytes(content, "checkpoint")[0]
+    if identities[exchange.rank] == identities[0]:
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(suffix=".safetensors") as copied:
+        copied.write(content)
+        copied.flush()
+        yield copied.name
+
+
+def _identity(path: FileName) -> Any:
+    """What tells a checkpoint from others; None if there is no such file."""
+    try:
+        size = os.stat(path).st_size
+        with safe_open(os.fspath(path), "numpy") as file:
+            return size, file.metadata()
+    except (OSError, SafetensorError):
+        return None
+
+
+# ---- random streams ------------------------------------------------------------
+
+
+def _all(generators: Sequence[Generator], function: str) -> list[Any]:
+    """The generators of everybody, then those of the program's own."""
+    for g in generators:
+        if not isinstance(g, (random.Random, np.random.Generator, np.random.RandomState)):
+            raise TypeError(
+                f"{function}: generators must be random.Random, numpy.random.Generator or RandomState, "
+                f"not {type(g).__name__}"
+            )
+    return [random, np.random, *generators]
+
+
+def _state_of(generator: Any) -> Any:
+    """The state as plain data."""
+    if isinstance(generator, np.random.Generator):
+        return _plain(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState) or generator is np.random:
+        return _plain(generator.get_state(legacy=False))
+    version, numbers, gauss = generator.getstate()
+    return [version, list(numbers), gauss]
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = _with_arrays(state)
+    elif isinstance(generator, np.random.RandomState) or generator is np.random:
+        generator.set_state(_with_arrays(state))
+    else:
+        version, numbers, gauss = state
+        generator.setstate((version, tuple(numbers), gauss))
+
+
+def _plain(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return {"dtype": str(state.dtype), "numbers": state.tolist()}
+    return state.item() if isinstance(state, np.generic) else state
+
+
+def _with_arrays(state: Any) -> Any:
+    if isinstance(state, dict):
+        if state.keys() == {"dtype", "numbers"}:
+            return np.array(state["numbers"], state["dtype"])
+        return {key: _with_arrays(value) for key, value in state.items()}
+    return state
+
+
+def _restore_streams(known: dict[str, Any], exchange: Exchange, generators: Sequence[Generator]) -> None:
+    """Give this rank its random streams.
+
+    A rank that was not there takes those of one that was: graphs draw numbers of their own in each rank all the same,
+    and a generator that has been in the same state on all ranks, because all use it alike, stays so.
+    """
+    states = known["ranks"]
+    own = states[exchange.rank % len(states)]
+    set_random_state(own["random"])
+    for generator, state in zip(_all(generators, "load_checkpoint"), own["generators"]):
+        _set_state(generator, state)

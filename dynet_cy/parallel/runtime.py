@@ -1,0 +1,149 @@
+"""The exchange of this process, found at the first use, and short ways to it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dynet_cy.kernels import draws
+from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
+from dynet_cy.parallel.mpirun import started_by_mpi
+
+__all__ = [
+    "average",
+    "barrier",
+    "broadcast",
+    "current",
+    "gather",
+    "launched",
+    "mode",
+    "rank",
+    "share_parameters",
+    "size",
+    "use",
+]
+
+# What the launcher tells its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
+VARIABLE = "DYNET_CY_LAUNCH"
+
+# Where exchanges are made, by the name of the backend: a function of what the launcher told.
+BACKENDS = {
+    "shared": "dynet_cy.parallel.shared:connect",
+    "mpi": "dynet_cy.parallel.mpi:connect",
+}
+
+_exchange: Exchange | None = None
+
+
+def told() -> dict[str, str]:
+    """What the launcher has told this process; nothing for one that it has not started, such as a child of a worker."""
+    words = dict(word.split("=", 1) for word in os.environ.get(VARIABLE, "").split())
+    return words if words.get("pid") == str(os.getpid()) else {}
+
+
+def current() -> Exchange:
+    """The exchange of this process."""
+    global _exchange
+    if _exchange is None:
+        words = told() or ({"backend": "mpi"} if started_by_mpi() else {})
+        if words:
+            module, _, function = BACKENDS[words["backend"]].partition(":")
+            _exchange = getattr(importlib.import_module(module), function)(words)
+        else:
+            _exchange = LocalExchange()
+        assert _exchange is not None
+        draws.set_rank(_exchange.rank)
+    return _exchange
+
+
+def use(exchange: Exchange | None) -> Exchange | None:
+    """Let this process train over another exchange from now on; None finds it anew at the next use.
+
+    Returns:
+        The exchange so far, or None.
+    """
+    global _exchange
+    before, _exchange = _exchange, exchange
+    if exchange is not None:
+        draws.set_rank(exchange.rank)
+    return before
+
+
+def rank() -> int:
+    """Number of this process among those that train together, from 0 on; 0 for one that trains alone."""
+    return current().rank
+
+
+def size() -> int:
+    """How many processes train together; 1 without the launcher."""
+    return current().size
+
+
+def mode() -> str:
+    """How they train together: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
+    return current().mode
+
+
+def share_parameters() -> None:
+    """Let this job train asynchronously: the setting ``shared_parameters`` of DyNet.
+
+    Raises:
+        RuntimeError: the process was not started by the launcher, or trains over MPI.
+        ParallelError: a trainer has been wrapped for synchronous training.
+    """
+    exchange = current()
+    if exchange.backend != "shared":
+        raise RuntimeError(
+            "shared_parameters: processes that share parameters are those of one machine that the launcher starts: "
+            "python -m dynet_cy.launch -n N --mode async PROGRAM.py"
+        )
+    if exchange.mode != "async" and exchange.used:
+        raise ParallelError("shared_parameters: to be set before the first trainer is wrapped")
+    exchange.mode = "async"
+
+
+def launched() -> bool:
+    """Whether this process was started by the launcher, or by MPI."""
+    return current().launched
+
+
+def barrier() -> None:
+    """Wait for all ranks."""
+    current().barrier()
+
+
+def gather(value: Any) -> list[Any]:
+    """The values that all ranks pass, on every rank, in the order of ranks. For small things: they are pickled."""
+    return current().gather(value)
+
+
+def broadcast(value: Any, root: int = 0) -> Any:
+    """The value that rank `root` passes; what the others pass is not looked at."""
+    return current().broadcast(value, root)
+
+
+def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
+    """The mean over ranks of a number, such as a loss, or of several; the same on all ranks.
+
+    Args:
+        value: a number, or numbers.
+        weight: of this rank, such as how many examples its number is of; 0 if it has none.
+
+    Returns:
+        A float for a number, else a float64 array; nan if all weights are 0.
+    """
+    own = np.atleast_1d(np.asarray(value, np.float64)) * weight if weight else np.zeros(np.size(value))
+    everyone = current().gather((weight, own))
+    total = sum(w for w, _ in everyone)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = sum(numbers for _, numbers in everyone) / np.float64(total)
+    return float(mean[0]) if np.ndim(value) == 0 else mean
+
+
+# A worker on one machine joins the others at once, for its random numbers and its files; over MPI when it has to.
+if told().get("backend") == "shared":
+    current()

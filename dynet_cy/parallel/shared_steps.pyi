@@ -1,0 +1,24 @@
+from typing import final
+
+from typing_extensions import Buffer
+
+from dynet_cy.memory.storage import Storage
+from dynet_cy.parallel.shared import SharedExchange
+from dynet_cy.parallel.steps import Meeting
+from dynet_cy.train.trainers import Stepper, Trainer
+
+class SharedModel:
+    storage: Storage
+    plane_bytes: int
+    region: Buffer
+    def __init__(self, exchange: SharedExchange, storage: Storage, parts: int) -> None: ...
+    def plane(self, part: int) -> Buffer: ...
+
+@final
+class SharedStepper(Meeting): ...
+
+@final
+class Hogwild(Stepper): ...
+
+def together(exchange: SharedExchange, trainer: Trainer, reduction: str) -> Stepper: ...
+def hogwild(exchange: SharedExchange, trainer: Trainer) -> Stepper: ...

@@ -1,0 +1,539 @@
+"""Updates of processes that see each other's memory.
+
+Synchronous ones: the gradients of every rank live in shared memory.  Each rank adds up one part of them over all ranks,
+updates that part of the parameters, and leaves the new values where all fetch them; so all have the same parameters to
+the last bit, and no rank repeats the work of another.  Of lookup tables only the rows go through this that some rank
+has used.  The state of the rule (momentum, moments) is there once, in shared memory.
+
+Without locks: all ranks change one copy of parameters and state, each by its own gradients (Recht, Re, Wright and Niu
+2011, Hogwild: a lock-free approach to parallelizing stochastic gradient descent).
+"""
+
+import weakref
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.math cimport isfinite
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.storage cimport Param, Storage
+from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.parallel.board cimport Board, dy_count_up
+from dynet_cy.parallel.steps cimport Entry, Meeting, Notice, entries_of
+from dynet_cy.train.trainers cimport (
+    PART, Stepper, Update, forget_gradient, lock_gradient, step_part, take_off, unlock_gradient,
+)
+
+
+# ---- shared memory of models ---------------------------------------------------
+
+# Floats between places where parts may begin: a cache line.
+cdef size_t LINE = 16
+
+# Room for parameters that are added later, in floats, beside as much as there is.
+cdef size_t ROOM = 1 << 20
+
+
+cdef object part_of(object region, size_t start, size_t size):
+    return memoryview(region)[start:start + size]
+
+
+cdef char* address(object region) except NULL:
+    """Where a mapping lies.  Its owner keeps it."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
+    cdef char* at = <char*>view.buf
+    PyBuffer_Release(&view)
+    return at
+
+
+class SharedModel:
+    """What ranks share of one root collection, whatever its trainers.  Collective.
+
+    Args:
+        exchange: of the ranks.
+        storage: of the collection.
+        parts: how many ranges of floats, each as large as a plane.
+    """
+
+    def __init__(self, exchange, storage, parts):
+        self.storage = storage
+        capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
+        self.plane_bytes = capacity * sizeof(float)
+        self.region = exchange.board.region(self.plane_bytes * parts)
+
+    def plane(self, part):
+        """Memory of one range."""
+        return part_of(self.region, part * self.plane_bytes, self.plane_bytes)
+
+
+# By the id of the storage, which the model keeps.
+models = weakref.WeakValueDictionary()
+
+
+cdef object model_of(exchange, Storage storage, parts):
+    """The shared memory of a collection, made if there is none yet.  Collective."""
+    known = models.get(id(storage))
+    known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
+    if not all(exchange.gather(known is not None, "wrap")):
+        known = models[id(storage)] = SharedModel(exchange, storage, parts)
+    return known
+
+
+cdef int send_values(exchange, Storage storage, list stored, float* through) except -1:
+    """Make all values those of rank 0, through memory that all see."""
+    cdef _Stored x
+    for x in stored:
+        settle(x.p)
+    if exchange.rank == 0:
+        for x in stored:
+            memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))
+    exchange.barrier("wrap")
+    if exchange.rank:
+        for x in stored:
+            memcpy(x.p.value, through + x.p.offset, x.p.size * sizeof(float))
+    exchange.barrier("wrap")
+    storage.changed()
+    return 0
+
+
+cdef int share_states(exchange, trainer, region, size_t start, size_t plane_bytes) except -1:
+    """Let the state of the rule live in shared memory, as rank 0 has it."""
+    storage = trainer.collection.storage
+    for turn in (True, False):
+        if (exchange.rank == 0) == turn:
+            for k in range(trainer._n_states):
+                storage.move(trainer._states[k], part_of(region, start + k * plane_bytes, plane_bytes), turn)
+        exchange.barrier("wrap")
+    return 0
+
+
+# ---- synchronous updates -------------------------------------------------------
+
+cdef struct Table:
+    uint32_t* union_             # rows that some rank has a gradient of
+    uint32_t n
+    uint32_t* place             # of each row, its place among them...
+    uint32_t* round             # ... if it was put there in this round
+
+
+@cython.final
+cdef class SharedStepper(Meeting):
+    """Synchronous updates in shared memory.  See `together`."""
+
+    cdef Board board
+    cdef object model, region
+    cdef float** grads                  # of each rank
+    cdef float* fresh                   # new values, where all fetch them
+    cdef char* notices_at
+    cdef uint32_t* lists_at
+    cdef size_t list_length             # rows of all tables
+    cdef uint32_t* first                # for each entry, where its rows begin in a list
+    cdef Table* tables
+    cdef double* partial                # squares of each entry that this rank has added up
+    cdef float* work
+    cdef uint32_t round
+
+    def __cinit__(self, exchange, n, mean, list stored, model, region):
+        cdef Py_ssize_t i
+        cdef _Stored x
+        cdef int r
+        cdef char* base
+        self.board = exchange.board
+        self.model = model
+        self.region = region
+        self.grads = <float**>calloc(self.size, sizeof(float*))
+        self.first = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        self.tables = <Table*>calloc(n + 1, sizeof(Table))
+        self.partial = <double*>calloc(n + 1, sizeof(double))
+        self.work = <float*>malloc(PART * sizeof(float))
+        if (self.grads == NULL or self.first == NULL or self.tables == NULL or self.partial == NULL
+                or self.work == NULL):
+            raise MemoryError("the exchange of gradients")
+        base = address(model.region)
+        for r in range(self.size):
+            self.grads[r] = <float*>(base + r * <size_t>model.plane_bytes)
+        self.fresh = <float*>(base + self.size * <size_t>model.plane_bytes)
+        for i in range(self.n):
+            x = stored[i]
+            self.first[i] = self.list_length
+            self.list_length += x.p.rows
+            if x.p.rows:
+                self.tables[i].union_ = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
+                self.tables[i].place = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
+                self.tables[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
+                if self.tables[i].union_ == NULL or self.tables[i].place == NULL or self.tables[i].round == NULL:
+                    raise MemoryError(f"rows of {x.full_name}")
+        self.notices_at = address(region)
+        self.lists_at = <uint32_t*>(self.notices_at + 2 * self.size * self.notice_bytes)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        if self.tables != NULL:
+            for i in range(self.n):
+                free(self.tables[i].union_)
+                free(self.tables[i].place)
+                free(self.tables[i].round)
+        free(self.grads)
+        free(self.first)
+        free(self.tables)
+        free(self.partial)
+        free(self.work)
+
+    # Notices and lists are there twice: some rank may still read those of the last update.
+
+    cdef Notice* notice_of(self, int r) noexcept nogil:
+        return <Notice*>(self.notices_at + ((self.round & 1) * self.size + r) * self.notice_bytes)
+
+    cdef uint32_t* list_of(self, int r, Py_ssize_t i) noexcept nogil:
+        return self.lists_at + ((self.round & 1) * self.size + r) * self.list_length + self.first[i]
+
+    cdef int begin(self) except -1:
+        self.round += 1
+        self.own = self.notice_of(self.rank)
+        return 0
+
+    cdef int swap(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef int r
+        for i in range(self.n):
+            if u.entries[i].n_touched:
+                memcpy(self.list_of(self.rank, i), u.entries[i].touched, u.entries[i].n_touched * sizeof(uint32_t))
+        for r in range(self.size):
+            self.notices[r] = self.notice_of(r)
+        self.board.wait(b"update")
+        return 0
+
+    # ---- who does what: ranks share the floats of all parameters, and the rows of each table ----
+
+    cdef bint is_range(self, Update* u, Py_ssize_t i) noexcept nogil:
+        """Whether an entry is a parameter that is looked at in this update."""
+        return u.entries[i].rows == 0 and (u.moves[i] or self.any[i])
+
+    cdef void range_of(self, Update* u, size_t* low, size_t* high) noexcept nogil:
+        """The part of this rank in the floats of all parameters, one behind another."""
+        cdef size_t lines = 0
+        cdef Py_ssize_t i
+        for i in range(self.n):
+            if self.is_range(u, i):
+                lines += (u.entries[i].size + LINE - 1) // LINE
+        low[0] = lines * self.rank // self.size * LINE
+        high[0] = lines * (self.rank + 1) // self.size * LINE
+
+    cdef size_t own_part(self, Param* p, size_t low, size_t high, size_t* at, size_t* end) noexcept nogil:
+        """From where to where a parameter that begins at 0 is this rank's; returns where the next one begins."""
+        cdef size_t whole = (p.size + LINE - 1) // LINE * LINE
+        at[0] = min(low, p.size)
+        end[0] = min(high, p.size)
+        return whole
+
+    cdef bint by_rows(self, Update* u, Py_ssize_t i) noexcept nogil:
+        """Whether only rows of the table that have a gradient are updated."""
+        return u.sparse or not u.moves[i]
+
+    cdef void rows_of(self, Update* u, Py_ssize_t i, uint32_t* low, uint32_t* high) noexcept nogil:
+        """The part of this rank in a table: places among the rows with gradients, or numbers of rows."""
+        cdef size_t n = self.tables[i].n if self.by_rows(u, i) else u.entries[i].rows
+        low[0] = <uint32_t>(n * self.rank // self.size)
+        high[0] = <uint32_t>(n * (self.rank + 1) // self.size)
+
+    cdef void unite(self, Update* u, Py_ssize_t i) noexcept nogil:
+        """Find the rows of a table that some rank has a gradient of, in the same order on all ranks."""
+        cdef Table* t = &self.tables[i]
+        cdef uint32_t* rows
+        cdef uint32_t k, n
+        cdef int r
+        t.n = 0
+        for r in range(self.size):
+            rows = self.list_of(r, i)
+            n = entries_of(self.notices[r])[i].n_touched
+            for k in range(n):
+                if t.round[rows[k]] != self.round:
+                    t.round[rows[k]] = self.round
+                    t.place[rows[k]] = t.n
+                    t.union_[t.n] = rows[k]
+                    t.n += 1
+
+    # ---- adding up ----
+
+    cdef int reduce(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef size_t low = 0, high = 0, at = 0, end = 0, whole
+        cdef bint squares = u.threshold > 0
+        cdef size_t floats = 0
+        self.own.squares = 0
+        with nogil:
+            self.range_of(u, &low, &high)
+            for i in range(self.n):
+                self.partial[i] = 0
+                if u.entries[i].rows:
+                    if self.any[i]:
+                        self.unite(u, i)
+                        self.reduce_rows(u, i, squares)
+                elif self.is_range(u, i):
+                    whole = self.own_part(u.entries[i], low, high, &at, &end)
+                    if self.any[i]:
+                        self.reduce_range(u, i, at, end, squares)
+                        floats += u.entries[i].size
+                    low -= min(low, whole)
+                    high -= min(high, whole)
+                self.own.squares += self.partial[i]
+        self.sent["dense_bytes"] += floats * sizeof(float)
+        for i in range(self.n):
+            if u.entries[i].rows and self.any[i]:
+                self.note_rows(u.entries[i], self.tables[i].n, u.entries[i].n_touched)
+        self.reduced = True
+        return 0
+
+    cdef void reduce_range(self, Update* u, Py_ssize_t i, size_t at, size_t end, bint squares) noexcept nogil:
+        cdef Param* p = u.entries[i]
+        cdef float* total
+        cdef size_t n
+        cdef int r
+        while at < end:
+            n = min(PART, end - at)
+            if u.moves[i]:
+                total = p.grad + at
+                for r in range(self.size):
+                    if r != self.rank and entries_of(self.notices[r])[i].has:
+                        K.add(n, self.grads[r] + p.offset + at, total)
+            else:
+                # It keeps its gradient, of which only the norm counts.
+                total = self.work
+                memset(total, 0, n * sizeof(float))
+                for r in range(self.size if squares else 0):
+                    if entries_of(self.notices[r])[i].has:
+                        K.add(n, self.grads[r] + p.offset + at, total)
+            if squares:
+                self.partial[i] += K.sumsq(n, total)
+            at += n
+
+    cdef void reduce_rows(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
+        cdef Param* p = u.entries[i]
+        cdef Table* t = &self.tables[i]
+        cdef size_t n = size_of(&p.dim)
+        cdef uint32_t low = 0, high = 0, k, key
+        cdef uint32_t* rows
+        cdef bint by_rows = self.by_rows(u, i)
+        cdef int r
+        self.rows_of(u, i, &low, &high)
+        if not u.moves[i]:
+            if squares:
+                for k in range(low, high):
+                    self.partial[i] += self.squares_of_row(p, i, t.union_[k], n)
+            return
+        for r in range(self.size):
+            if r == self.rank:
+                continue
+            rows = self.list_of(r, i)
+            for k in range(entries_of(self.notices[r])[i].n_touched):
+                key = t.place[rows[k]] if by_rows else rows[k]
+                if low <= key < high:
+                    K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
+        if squares:
+            for k in range(t.n):
+                key = k if by_rows else t.union_[k]
+                if low <= key < high:
+                    self.partial[i] += K.sumsq(n, p.grad + t.union_[k] * n)
+
+    cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
+        """Squares of a row of a table that keeps its gradients."""
+        cdef double total = 0
+        cdef size_t at = 0, m
+        cdef int r
+        while at < n:
+            m = min(PART, n - at)
+            memset(self.work, 0, m * sizeof(float))
+            for r in range(self.size):
+                if entries_of(self.notices[r])[i].has:
+                    K.add(m, self.grads[r] + p.offset + row * n + at, self.work)
+            total += K.sumsq(m, self.work)
+            at += m
+        return total
+
+    cdef double squares(self, Update* u) except? -1:
+        cdef double total = 0
+        cdef int r
+        self.reduce(u)
+        self.board.wait(b"update, clipping")
+        for r in range(self.size):
+            total += self.notices[r].squares
+        return total
+
+    cdef list not_finite(self, list stored, Update* u):
+        own = [i for i in range(self.n) if not isfinite(self.partial[i])]
+        bad = set().union(*self.exchange.gather(own, "update"))
+        return [(<_Stored>stored[i]).full_name for i in sorted(bad)]
+
+    # ---- updating ----
+
+    cdef int apply(self, Storage storage, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef size_t low = 0, high = 0, at = 0, end = 0, whole
+        if not self.reduced:
+            self.reduce(u)
+        with nogil:
+            self.range_of(u, &low, &high)
+            for i in range(self.n):
+                lock_gradient(u.entries[i])
+                if u.entries[i].rows:
+                    if u.moves[i]:
+                        self.update_table(u, i)
+                elif self.is_range(u, i):
+                    whole = self.own_part(u.entries[i], low, high, &at, &end)
+                    if u.moves[i]:
+                        self.update_range(u, i, at, end)
+                    low -= min(low, whole)
+                    high -= min(high, whole)
+                unlock_gradient(u.entries[i])
+        self.board.wait(b"update, values")
+        with nogil:
+            self.range_of(u, &low, &high)
+            for i in range(self.n):
+                lock_gradient(u.entries[i])
+                if u.entries[i].rows:
+                    if u.moves[i]:
+                        self.fetch_table(u, i)
+                elif self.is_range(u, i):
+                    whole = self.own_part(u.entries[i], low, high, &at, &end)
+                    if u.moves[i]:
+                        self.fetch_range(u.entries[i], 0, at)
+                        self.fetch_range(u.entries[i], end, u.entries[i].size)
+                    low -= min(low, whole)
+                    high -= min(high, whole)
+                if u.moves[i]:
+                    forget_gradient(u.entries[i])
+                if u.decay != 0:
+                    take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
+                unlock_gradient(u.entries[i])
+            storage.changes += 1
+        return 0
+
+    cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
+        """Change a part of a parameter or table, and show it to the others."""
+        cdef Param* p = u.entries[i]
+        cdef uint8_t has = p.has_gradient
+        cdef size_t n
+        u.h.step_scale = <float>(1 / p.factor)
+        p.has_gradient = self.any[i]            # then the part of the gradient is set to zero
+        while at < end:
+            n = min(PART, end - at)
+            step_part(p, u.rule, &u.h, u.states, at, n)
+            if u.decay != 0 and p.in_place and not (p.rows and u.sparse):
+                K.axpy(n, <float>-u.decay, p.value + at, p.value + at)
+            memcpy(self.fresh + p.offset + at, p.value + at, n * sizeof(float))
+            at += n
+        p.has_gradient = has
+
+    cdef void update_table(self, Update* u, Py_ssize_t i) noexcept nogil:
+        cdef size_t n = size_of(&u.entries[i].dim)
+        cdef uint32_t low = 0, high = 0, k
+        cdef uint32_t* rows = self.tables[i].union_
+        if u.sparse and not self.any[i]:
+            return
+        self.rows_of(u, i, &low, &high)
+        if not u.sparse:
+            self.update_range(u, i, low * n, high * n)
+            return
+        for k in range(low, high):
+            self.update_range(u, i, rows[k] * n, (rows[k] + 1) * n)
+
+    cdef void fetch_range(self, Param* p, size_t at, size_t end) noexcept nogil:
+        """Take over what others have updated."""
+        memcpy(p.value + at, self.fresh + p.offset + at, (end - at) * sizeof(float))
+        if p.has_gradient:
+            memset(p.grad + at, 0, (end - at) * sizeof(float))
+
+    cdef void fetch_table(self, Update* u, Py_ssize_t i) noexcept nogil:
+        cdef Param* p = u.entries[i]
+        cdef size_t n = size_of(&p.dim)
+        cdef uint32_t low = 0, high = 0, k
+        cdef uint32_t* rows = self.tables[i].union_
+        if u.sparse and not self.any[i]:
+            return
+        self.rows_of(u, i, &low, &high)
+        if not u.sparse:
+            memcpy(p.value, self.fresh + p.offset, low * n * sizeof(float))
+            memcpy(p.value + high * n, self.fresh + p.offset + high * n, (p.rows - high) * n * sizeof(float))
+        else:
+            for k in range(self.tables[i].n):
+                if not low <= k < high:
+                    memcpy(p.value + rows[k] * n, self.fresh + p.offset + rows[k] * n, n * sizeof(float))
+        for k in range(p.n_touched):
+            memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
+
+
+def together(exchange, trainer, reduction):
+    """Synchronous updates of a trainer by processes on one machine.  Collective.
+
+    Args:
+        exchange: a SharedExchange.
+        trainer: what is updated.  All its parameters and its state become those of rank 0.
+        reduction: "mean" or "sum".
+    """
+    cdef list stored = trainer.collection._below()
+    cdef Storage storage = trainer.collection.storage
+    cdef size_t n = len(stored), n_rows = 0, head
+    cdef _Stored x
+    cdef int size = exchange.size
+    model = model_of(exchange, storage, size + 1)
+    storage.move(storage.grads, model.plane(exchange.rank))
+    for x in stored:
+        n_rows += x.p.rows
+    head = 2 * size * ((sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
+    head = (head + 4095) // 4096 * 4096
+    region = exchange.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
+    share_states(exchange, trainer, region, head, model.plane_bytes)
+    stepper = SharedStepper(exchange, n, reduction == "mean", stored, model, region)
+    send_values(exchange, storage, stored, (<SharedStepper>stepper).fresh)
+    return stepper
+
+
+# ---- updates without locks -----------------------------------------------------
+
+@cython.final
+cdef class Hogwild(Stepper):
+    """Updates of one copy of the parameters by all ranks, without locks.  See `hogwild`."""
+
+    cdef object model, region
+    cdef uint64_t* counter
+
+    def __cinit__(self, model, region):
+        self.model = model
+        self.region = region
+        self.counter = <uint64_t*>address(region)
+        # Each time some is taken off is a pass over all tables.
+        self.least_decay = 2.0 ** -10
+        self.alone = False
+
+    cdef object count(self, object steps):
+        """Of the updates of all ranks together."""
+        return dy_count_up(self.counter, steps)
+
+
+def hogwild(exchange, trainer):
+    """Updates of one copy of parameters and state by all processes of a machine, without locks.  Collective.
+
+    Args:
+        exchange: a SharedExchange.
+        trainer: what is updated.  All its parameters and its state become those of rank 0.
+    """
+    cdef list stored = trainer.collection._below()
+    cdef Storage storage = trainer.collection.storage
+    cdef _Stored x
+    model = model_of(exchange, storage, 1)
+    for x in stored:
+        settle(x.p)
+        x.p.in_place = 1                # a factor would have to change together with all rows
+    for turn in (True, False):
+        if (exchange.rank == 0) == turn:
+            storage.move(storage.values, model.plane(0), turn)
+        exchange.barrier("wrap")
+    storage.changed()
+    region = exchange.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes)
+    share_states(exchange, trainer, region, 4096, model.plane_bytes)
+    return Hogwild(model, region)

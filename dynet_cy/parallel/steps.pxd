@@ -1,0 +1,62 @@
+"""Updates that several processes make together."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.train.trainers cimport Stepper, Update
+
+
+# What a rank says of one parameter or table before an update.
+cdef struct Entry:
+    double factor               # of a table that decays
+    uint32_t n_touched          # rows with a gradient
+    uint8_t has                 # whether there is a gradient
+    uint8_t moves
+    uint8_t in_place
+
+
+# What a rank says before an update; its entries lie behind it.
+cdef struct Notice:
+    double lr
+    double threshold
+    double weight_decay
+    double decay_due
+    double squares              # of the part of the gradient that this rank has added up
+    int64_t steps
+    uint32_t n
+    uint8_t sparse
+    uint8_t active
+
+
+cdef inline Entry* entries_of(Notice* notice) noexcept nogil:
+    return <Entry*>(notice + 1)
+
+
+cdef class Meeting(Stepper):
+    cdef readonly object exchange
+    cdef readonly int rank
+    cdef readonly int size
+    cdef readonly bint active           # whether this rank has data; see `join`
+    cdef bint mean
+    cdef Py_ssize_t n                   # entries
+    cdef size_t notice_bytes
+    cdef Notice* own
+    cdef Notice** notices               # of all ranks
+    cdef uint8_t* any                   # for each entry whether some rank has a gradient
+    cdef bint reduced
+    cdef readonly dict sent             # what has been exchanged: see `traffic`
+
+    cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1
+    cdef int begin(self) except -1
+    cdef int swap(self, Update* u) except -1
+    cdef int reduce(self, Update* u) except -1
+    cdef int agree(self, object trainer, list stored, Update* u) except -1
+
+
+cdef class ExchangeStepper(Meeting):
+    cdef list told
+    cdef bytearray memory
+    cdef double frozen_squares
+
+    cdef int reduce_table(self, Update* u, Py_ssize_t i) except -1
+    cdef int reduce_range(self, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1

@@ -1,0 +1,305 @@
+"""Updates that several processes make together.
+
+Before each update the ranks tell each other what they have: settings of the trainer, and of each parameter whether it
+has a gradient.  Who has reached the end of a `join` takes the settings of the others and no weight in the mean.  Then
+gradients are added up, and all make the same update.
+"""
+
+import numpy as np
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
+from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.train.trainers cimport Stepper, Update, squared_norm
+
+from dynet_cy.parallel.exchange import ParallelError
+
+
+class AllDone(Exception):
+    """No rank has an update to make any more."""
+
+
+cdef class Meeting(Stepper):
+    """What ranks do before all updates: see that they make the same one.
+
+    Args:
+        exchange: the connection of the ranks.
+        n: number of parameters and tables of the trainer.
+        mean: whether gradients are averaged, not added up.
+    """
+
+    def __cinit__(self, exchange, Py_ssize_t n, bint mean, *args):
+        self.exchange = exchange
+        self.rank = exchange.rank
+        self.size = exchange.size
+        self.n = n
+        self.mean = mean
+        self.active = True
+        self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
+        self.notice_bytes = (sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64
+        self.notices = <Notice**>calloc(self.size, sizeof(Notice*))
+        self.any = <uint8_t*>calloc(n + 1, 1)
+        if self.notices == NULL or self.any == NULL:
+            raise MemoryError("what is known of the other ranks")
+
+    def __dealloc__(self):
+        free(self.notices)
+        free(self.any)
+
+    cdef int begin(self) except -1:
+        """Say where the own notice is to be written: `own`."""
+        raise NotImplementedError
+
+    cdef int swap(self, Update* u) except -1:
+        """Tell the own notice, and learn those of all ranks: `notices`."""
+        raise NotImplementedError
+
+    cdef int reduce(self, Update* u) except -1:
+        """Add up gradients of all ranks."""
+        raise NotImplementedError
+
+    cdef int meet(self, object trainer, list stored, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Entry* entry
+        cdef int r, active = 0
+        if u.n != self.n:
+            raise ParallelError(
+                f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
+                f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
+        self.begin()
+        memset(self.own, 0, self.notice_bytes)
+        self.own.lr = trainer._learning_rate
+        self.own.threshold = trainer._clip_threshold
+        self.own.weight_decay, self.own.decay_due = trainer.collection._decay_state()
+        self.own.sparse = trainer._sparse
+        self.own.steps = trainer._steps
+        self.own.n = self.n
+        self.own.active = self.active
+        for i in range(self.n):
+            entry = entries_of(self.own) + i
+            entry.factor = u.entries[i].factor
+            entry.has = u.entries[i].has_gradient
+            entry.n_touched = u.entries[i].n_touched
+            entry.moves = u.moves[i]
+            entry.in_place = u.entries[i].in_place
+        self.swap(u)
+        for r in range(self.size):
+            active += self.notices[r].active
+        if not active:
+            raise AllDone
+        self.agree(trainer, stored, u)
+        u.scale = 1.0 / active if self.mean else 1.0
+        self.reduced = False
+        self.sent["updates"] += 1
+        return 0
+
+    cdef int agree(self, object trainer, list stored, Update* u) except -1:
+        """See that all ranks that have data make the same update; those that have none adopt it."""
+        cdef Notice* lead = NULL
+        cdef Notice* one
+        cdef Py_ssize_t i
+        cdef int r, leader = 0
+        cdef Entry* a
+        cdef Entry* b
+        cdef bint settles, in_place
+        for r in range(self.size):
+            one = self.notices[r]
+            if not one.active:
+                continue
+            if lead == NULL:
+                lead, leader = one, r
+                continue
+            for what, x, y in (("learning rate", lead.lr, one.lr),
+                               ("clipping threshold", lead.threshold, one.threshold),
+                               ("weight decay", lead.weight_decay, one.weight_decay),
+                               ("setting of sparse updates", bool(lead.sparse), bool(one.sparse)),
+                               ("number of updates made", lead.steps, one.steps)):
+                if x != y:
+                    raise ParallelError(
+                        f"{type(trainer).__name__}: the {what} is {x} on rank {leader} and {y} on rank {r}; "
+                        "all ranks must make the same updates")
+            for i in range(self.n):
+                if entries_of(lead)[i].moves != entries_of(one)[i].moves:
+                    who, other = (leader, r) if entries_of(lead)[i].moves else (r, leader)
+                    raise ParallelError(
+                        f"{type(trainer).__name__}: {(<_Stored>stored[i]).full_name} is updated on rank {who} and not "
+                        f"on rank {other}; all ranks must make the same updates")
+        if not self.active:
+            trainer._learning_rate = lead.lr
+            trainer._clip_threshold = lead.threshold
+            trainer._sparse = bool(lead.sparse)
+            trainer.collection._set_decay_state((lead.weight_decay, lead.decay_due))
+        for i in range(self.n):
+            a = entries_of(lead) + i
+            u.moves[i] = a.moves
+            self.any[i] = 0
+            settles = in_place = False
+            for r in range(self.size):
+                b = entries_of(self.notices[r]) + i
+                self.any[i] |= b.has
+                settles |= b.factor != a.factor
+                in_place |= b.in_place
+            # Where some rank has read a table where it lies, its factor has been multiplied in there.
+            if settles or (in_place and not u.entries[i].in_place):
+                settle(u.entries[i])
+            if in_place:
+                u.entries[i].in_place = 1
+        return 0
+
+    def shadow(self, trainer):
+        """Take part in one update of the others, without gradients.
+
+        Returns:
+            False if none of the others has an update to make any more.
+        """
+        self.active = False
+        try:
+            trainer._update(None)
+        except AllDone:
+            return False
+        finally:
+            self.active = True
+        return True
+
+    def traffic(self):
+        """What updates have moved between ranks so far.
+
+        Returns:
+            The number of updates; bytes of gradients of parameters; rows of tables of which some rank has a gradient,
+            and their bytes with the rows' numbers; bytes of those of this rank; and bytes of the whole of these
+            tables, which would have been exchanged instead.
+        """
+        return dict(self.sent)
+
+    cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1:
+        """Count an exchange of rows of a table."""
+        cdef size_t row = (size_of(&p.dim) + 1) * sizeof(float)
+        self.sent["rows"] += union_
+        self.sent["row_bytes"] += union_ * row
+        self.sent["own_row_bytes"] += own * row
+        self.sent["table_bytes"] += p.size * sizeof(float)
+        return 0
+
+
+cdef object floats_at(float* base, size_t n):
+    return np.asarray(<float[:n]>base)
+
+
+cdef class ExchangeStepper(Meeting):
+    """Updates over any exchange: gradients are added up, then each rank makes the whole update.
+
+    Args:
+        exchange: the connection of the ranks.
+        trainer: whose updates.
+        reduction: "mean" or "sum".
+    """
+
+    def __cinit__(self, exchange, n, mean, *args):
+        self.memory = bytearray(self.notice_bytes)
+
+    cdef int begin(self) except -1:
+        self.own = <Notice*><char*>self.memory
+        return 0
+
+    cdef int swap(self, Update* u) except -1:
+        cdef int r
+        self.told = self.exchange.gather_bytes(bytes(self.memory), "update")
+        for r in range(self.size):
+            self.notices[r] = <Notice*><char*>(<bytes>self.told[r])
+            if self.notices[r].n != self.own.n:
+                raise ParallelError(f"rank {r} updates {self.notices[r].n} parameters, rank {self.rank} {self.n}")
+        return 0
+
+    cdef int reduce(self, Update* u) except -1:
+        cdef Py_ssize_t i = 0, j
+        cdef size_t end
+        self.frozen_squares = 0
+        while i < self.n:
+            j = i + 1
+            if not self.any[i]:
+                pass
+            elif u.entries[i].rows:
+                self.reduce_table(u, i)
+            else:
+                # Parameters that lie side by side are one range.
+                end = u.entries[i].offset + u.entries[i].size
+                while (j < self.n and self.any[j] and not u.entries[j].rows and u.moves[j] == u.moves[i]
+                       and u.entries[j].offset < end + 16):
+                    end = u.entries[j].offset + u.entries[j].size
+                    j += 1
+                self.reduce_range(u, i, j, end - u.entries[i].offset)
+            i = j
+        self.reduced = True
+        return 0
+
+    cdef int reduce_range(self, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1:
+        """Add up the gradients of parameters i to j, n floats."""
+        cdef Py_ssize_t k
+        floats = floats_at(u.entries[i].grad, n)
+        self.sent["dense_bytes"] += n * sizeof(float)
+        if u.moves[i]:
+            self.exchange.sum_floats(floats)
+            for k in range(i, j):
+                u.entries[k].has_gradient = 1
+        elif u.threshold > 0:
+            floats = floats.copy()
+            self.exchange.sum_floats(floats)
+            self.frozen_squares += float(np.dot(floats, floats))
+        return 0
+
+    cdef int reduce_table(self, Update* u, Py_ssize_t i) except -1:
+        """Add up the gradients of the rows of a table."""
+        cdef Param* p = u.entries[i]
+        cdef size_t n = size_of(&p.dim)
+        cdef uint32_t r
+        if not u.moves[i] and not u.threshold > 0:
+            return 0
+        rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
+        table = floats_at(p.grad, p.size).reshape(p.rows, n)
+        union, total = self.exchange.sum_rows(rows, table[rows], p.rows)
+        self.note_rows(p, len(union), len(rows))
+        if u.moves[i]:
+            table[union] = total
+            for r in union:
+                touch(p, r)
+            p.has_gradient = 1
+        else:
+            self.frozen_squares += float(np.vdot(total, total))
+        return 0
+
+    cdef double squares(self, Update* u) except? -1:
+        cdef double total
+        cdef Py_ssize_t i
+        self.reduce(u)
+        total = self.frozen_squares
+        for i in range(self.n):
+            if u.moves[i]:
+                total += squared_norm(u.entries[i])
+        return total
+
+    cdef int apply(self, Storage storage, Update* u) except -1:
+        if not self.reduced:
+            self.reduce(u)
+        return Stepper.apply(self, storage, u)
+
+
+def adopt(exchange, trainer):
+    """Make parameters and state of the rule those of rank 0.  Collective."""
+    cdef Storage storage = trainer.collection.storage
+    cdef _Stored x
+    for x in trainer.collection._below():
+        settle(x.p)
+        exchange.broadcast_floats(floats_at(x.p.value, x.p.size))
+        for plane in trainer._states[:trainer._n_states]:
+            exchange.broadcast_floats(floats_at((<Plane>plane).base() + x.p.offset, x.p.size))
+    storage.changed()
+
+
+def exchange_stepper(exchange, trainer, reduction):
+    """Updates of a trainer over any exchange.  Collective: all parameters and its state become those of rank 0."""
+    adopt(exchange, trainer)
+    return ExchangeStepper(exchange, len(trainer.collection._below()), reduction == "mean")

@@ -1,0 +1,129 @@
+"""Trainers whose updates are made together with other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.runtime import current
+from dynet_cy.parallel.steps import Meeting
+from dynet_cy.train import Trainer
+
+__all__ = ["finish", "join", "wrap"]
+
+T = TypeVar("T", bound=Trainer)
+
+REDUCTIONS = ("mean", "sum")
+
+# Trainers that have been wrapped, for shards that end at different times.
+_wrapped: weakref.WeakSet[Trainer] = weakref.WeakSet()
+
+
+def wrap(trainer: T, reduction: str = "mean") -> T:
+    """Let a trainer make its updates together with all other processes.
+
+    All parameters become those of rank 0. In synchronous training `update()` is collective from now on: gradients are
+    averaged over all ranks first, and all ranks make the same update. In asynchronous training all ranks change one
+    copy of the parameters and of the trainer's state, without waiting for each other. A process that trains alone gets
+    its trainer back as it is.
+
+    Args:
+        trainer: of a model that has all its parameters. Wrap it again when some are added.
+        reduction: "mean" for losses that are means over a batch, "sum" for losses that are sums. The mean is over the
+            ranks that had data: see `join`. Asynchronous training has no use for it.
+
+    Returns:
+        The trainer itself.
+
+    Raises:
+        ParallelError: the ranks have different models or trainers; says what differs.
+        TypeError: it is no trainer.
+        ValueError: there is no such reduction.
+    """
+    if not isinstance(trainer, Trainer):
+        raise TypeError(f"wrap: a Trainer is needed, not {type(trainer).__name__}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"wrap: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
+    exchange = current()
+    if exchange.size == 1:
+        return trainer
+    _compare(exchange.gather({"mode": exchange.mode, **_description(trainer, reduction)}, "wrap"))
+    exchange.used = True
+    if exchange.mode == "async" and trainer._settings()["_average"] is not None:
+        raise RuntimeError("wrap: moving averages are not for asynchronous training")
+    trainer._stepper = exchange.stepper(trainer, reduction)
+    _wrapped.add(trainer)
+    return trainer
+
+
+def _description(trainer: Trainer, reduction: str) -> dict[str, Any]:
+    """What must be equal on all ranks, in words."""
+    words = {"trainer": type(trainer).__name__, "reduction": reduction}
+    words.update((f"{type(trainer).__name__}'s {k.lstrip('_')}", repr(v)) for k, v in trainer._settings().items())
+    words["weight decay"] = repr(trainer.collection._decay_state())
+    for x in trainer.collection._below():
+        updated = "" if x.is_updated() else ", not updated"
+        words[f"parameter {x.name()}"] = f"{type(x).__name__} of shape {x.shape()}{updated}"
+    return words
+
+
+def _compare(everyone: list[dict[str, Any]]) -> None:
+    first = everyone[0]
+    for rank, words in enumerate(everyone):
+        if list(words.items()) == list(first.items()):
+            continue
+        different = [
+            f"{what} is {first.get(what, 'missing')} on rank 0 and {words.get(what, 'missing')} on rank {rank}"
+            for what in [*first, *(w for w in words if w not in first)]
+            if first.get(what) != words.get(what)
+        ]
+        if not different:
+            ours, theirs = next((a, b) for a, b in zip(first, words) if a != b)
+            different = [f"{ours} comes on rank 0 where {theirs} comes on rank {rank}"]
+        more = f"; and {len(different) - 5} more differences" if len(different) > 5 else ""
+        raise ParallelError(f"wrap: the ranks have different models: {'; '.join(different[:5])}{more}")
+
+
+def finish(trainer: Trainer) -> None:
+    """Take part in the updates of other ranks until none makes one any more; the end of `join`.
+
+    Does nothing for a trainer that trains alone or asynchronously.
+    """
+    stepper = trainer._stepper
+    if isinstance(stepper, Meeting):
+        while stepper.shadow(trainer):
+            pass
+
+
+def finish_all() -> None:
+    """`finish` for the trainer of this process.
+
+    Raises:
+        ParallelError: there are several.
+    """
+    trainers = [t for t in _wrapped if isinstance(t._stepper, Meeting)]
+    if len(trainers) > 1:
+        raise ParallelError(
+            "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "
+            'one goes on with shard(..., uneven="keep") inside "with dy.parallel.join(trainer)"'
+        )
+    for trainer in trainers:
+        finish(trainer)
+
+
+@contextlib.contextmanager
+def join(trainer: Trainer) -> Iterator[None]:
+    """A block in which ranks may make different numbers of updates.
+
+    A rank that reaches the end of the block first keeps taking part in the updates of the others, without gradients and
+    without weight in the mean, until all have reached it. `shard` does that by itself. Inside the block nothing else
+    may be collective: no `gather`, `barrier` or `average`.
+
+    Args:
+        trainer: whose updates. One that trains alone or asynchronously has nobody to wait for.
+    """
+    yield
+    finish(trainer)

@@ -1,0 +1,387 @@
+"""Workers of a launcher on one machine: starting them, passing on what they write, and ending all when one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from dynet_cy.parallel.board import Board, anonymous_memory, cores
+
+__all__ = ["Job", "environment"]
+
+# Seconds between looks at the workers; ends of workers and signals are noticed at once.
+TICK = 0.2
+
+# Seconds that workers have to end after they were asked to, before they are killed.
+GRACE = 2.0
+GRACE_AFTER_INTERRUPT = 5.0
+
+# Seconds for a worker that hangs to write where it is.
+GRACE_FOR_TRACEBACK = 1.0
+
+# A worker that others wait for is at work, not hanging, if it uses more than this share of a core; then it has so many
+# times longer.
+WORKING = 0.05
+PATIENCE = 10
+
+# What crashed programs list at great length.
+NOISE = b"Extension modules: "
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
+
+
+def environment(processes: int) -> dict[str, str]:
+    """The environment of workers, `processes` of them on this machine; what is set already stays.
+
+    Threads are shared among the processes. Sets and dictionaries of strings have the same order in all of them, so
+    that vocabularies are equal. Lines are written when they end, and crashes show where.
+    """
+    made = dict(os.environ)
+    threads = str(max(1, cores() // processes))
+    for name in THREADS:
+        made.setdefault(name, threads)
+    made.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
+    made.setdefault("PYTHONUNBUFFERED", "1")
+    made["PYTHONFAULTHANDLER"] = "1"
+    return made
+
+
+class Stream:
+    """What a worker writes, on its way to the launcher's stdout or stderr: each line with the worker's rank."""
+
+    def __init__(self, source: IO[bytes], target: IO[bytes], prefix: bytes) -> None:
+        self.source = source
+        self.target = target
+        self.prefix = prefix
+        self.last = b""  # line with something in it
+        self._rest = b""
+
+    def forward(self) -> bool:
+        """Pass on what is there; False at the end."""
+        try:
+            data = os.read(self.source.fileno(), 1 << 16)
+        except BlockingIOError:
+            return True
+        self._rest += data
+        *lines, self._rest = self._rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if not data and self._rest:
+            lines.append(self._rest)
+            self._rest = b""
+        lines = [line for line in lines if not line.startswith(NOISE)]
+        if lines:
+            self.target.write(b"".join(self.prefix + line + b"\n" for line in lines))
+            self.target.flush()
+            self.last = next((line for line in reversed(lines) if line.strip()), self.last)
+        return bool(data)
+
+
+class Worker:
+    """One process of a job."""
+
+    def __init__(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        self.rank = rank
+        self.process = process
+        self.code: int | None = None  # as Popen has it: negative for a signal
+        self.noticed = False  # whether the job has looked at how it ended
+        self.error: Stream | None = None
+        self.streams: list[Stream] = []
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process and its children."""
+        if self.code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+    def ended(self) -> bool:
+        """Whether it has ended. What it leaves running is ended too."""
+        if self.code is None:
+            # While it is not waited for, no other group can have its number.
+            if hasattr(os, "waitid"):
+                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                    return False
+                self.signal(signal.SIGKILL)
+                self.code = self.process.wait()
+            else:
+                code = self.process.poll()
+                if code is None:
+                    return False
+                self.signal(signal.SIGKILL)
+                self.code = code
+        return True
+
+    def processor_seconds(self) -> float | None:
+        """Seconds that it and its children have used of all cores; None where that is not to be found out."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                # state, parent, group, session, ...; from the 12th on times, those of ended children too
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid:
+                    total += sum(map(int, fields[11:15]))
+        return total / os.sysconf("SC_CLK_TCK") if total else None
+
+    def show_where(self) -> None:
+        """Let it write the tracebacks of its threads and end."""
+        with contextlib.suppress(Exception):  # not everywhere
+            import resource
+
+            resource.prlimit(self.process.pid, resource.RLIMIT_CORE, (0, 0))
+        # Its children have nothing to show.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGABRT)
+            os.kill(self.process.pid, signal.SIGCONT)
+
+    def outcome(self) -> str:
+        """How it ended, in words."""
+        assert self.code is not None
+        if self.code >= 0:
+            # The last line of a traceback says what was raised.
+            last = self.error.last.decode(errors="replace").strip() if self.error else ""
+            return f"ended with exit code {self.code}" + (f": {last}" if last else "")
+        try:
+            name = signal.Signals(-self.code).name
+        except ValueError:
+            name = "no name"
+        return f"was killed by signal {-self.code} ({name})"
+
+
+class Job:
+    """Processes on one machine that train together.
+
+    Args:
+        command: arguments for Python: the program and its arguments.
+        processes: how many.
+        mode: "sync" or "async".
+        timeout: seconds that others may wait for a process that does nothing; ten times as long for one that uses the
+            processor. 0: forever.
+    """
+
+    def __init__(self, command: Sequence[str], processes: int, mode: str = "sync", timeout: float = 60.0) -> None:
+        self.command = list(command)
+        self.size = processes
+        self.mode = mode
+        self.timeout = timeout
+        self.workers: list[Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._failure = ""
+        self._code = 0
+        self._kill_at: float | None = None
+        self._signals: list[int] = []
+        # Of the wait that is being watched: what for, when it was last looked at, processor seconds of the late.
+        self._watched: tuple[Any, float, dict[int, float | None]] | None = None
+
+    def run(self) -> int:
+        """Start the processes, and wait for their end.
+
+        Returns:
+            0 if all have ended with exit code 0; else the exit code of the first that failed, 128 and the number of the
+            signal that killed it or that the launcher got, or 1.
+        """
+        fd = anonymous_memory()
+        try:
+            self.board = Board(fd, self.size, create=True)
+            with self._handling_signals():
+                try:
+                    self._start(fd)
+                    self._watch()
+                finally:
+                    self._end_all()
+        finally:
+            os.close(fd)
+        if self._failure:
+            sys.stderr.write(f"dynet_cy.launch: {self._failure}\n")
+            sys.stderr.flush()
+        return self._code
+
+    # ---- starting ----
+
+    def _start(self, fd: int) -> None:
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        start = str(Path(__file__).with_name("start.py"))
+        variables = environment(self.size)
+        for rank in range(self.size):
+            words = {"rank": rank, "size": self.size, "mode": self.mode, "backend": "shared"}
+            words.update(parent=os.getpid(), fd=fd)
+            variables["DYNET_CY_LAUNCH"] = " ".join(f"{name}={value}" for name, value in words.items())
+            # A terminal shows the progress bars of rank 0 as they are.
+            out = None if rank == 0 and sys.stdout.isatty() else subprocess.PIPE
+            err = None if rank == 0 and sys.stderr.isatty() else subprocess.PIPE
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", start, str(os.getpid()), sys.executable, *flags, *self.command],
+                stdin=None if rank == 0 else subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=variables,
+                pass_fds=[fd],
+                start_new_session=True,
+            )
+            worker = Worker(rank, process)
+            self.workers.append(worker)
+            prefix = f"[rank {rank}] ".encode()
+            for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+                if source is None:
+                    continue
+                os.set_blocking(source.fileno(), False)
+                stream = Stream(source, target.buffer, prefix)
+                worker.streams.append(stream)
+                if target is sys.stderr:
+                    worker.error = stream
+                self._selector.register(source, selectors.EVENT_READ, stream)
+
+    @contextlib.contextmanager
+    def _handling_signals(self) -> Iterator[None]:
+        """Notice signals and the ends of workers in `_pass_on`."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        self._selector.register(reading, selectors.EVENT_READ, None)
+        numbers = [int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)]
+        before: Mapping[int, Any] = {number: signal.getsignal(number) for number in (*numbers, int(signal.SIGCHLD))}
+        wake = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        try:
+            for number in numbers:
+                signal.signal(number, lambda n, frame: self._signals.append(n))
+            signal.signal(signal.SIGCHLD, lambda n, frame: None)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            signal.set_wakeup_fd(wake)
+            self._selector.close()
+            os.close(reading)
+            os.close(writing)
+
+    # ---- watching ----
+
+    def _watch(self) -> None:
+        """Until all workers have ended."""
+        running = True
+        while running:
+            self._pass_on(TICK)
+            self._obey_signals()
+            running = False
+            for worker in self.workers:
+                if not worker.ended():
+                    running = True
+                elif not worker.noticed:
+                    worker.noticed = True
+                    within = self.board.ended(worker.rank)
+                    assert worker.code is not None
+                    if worker.code:
+                        code = worker.code if worker.code > 0 else 128 - worker.code
+                        self._fail(f"rank {worker.rank} {worker.outcome()}", code)
+                    elif within is not None:
+                        self._fail(f"rank {worker.rank} has ended in the middle of {within}", 1)
+            if self._kill_at is None:
+                self._look_for_hanging()
+            elif time.monotonic() >= self._kill_at:
+                for worker in self.workers:
+                    worker.signal(signal.SIGKILL)
+
+    def _pass_on(self, seconds: float) -> None:
+        """Wait for something to happen, and pass on what workers have written."""
+        for key, _ in self._selector.select(seconds):
+            if key.data is None:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(key.fd, 1 << 10)
+                continue
+            try:
+                more = key.data.forward()
+            except OSError as error:  # nobody reads what we write
+                self._fail(f"cannot write what workers write: {error}", 1)
+                more = False
+            if not more:
+                self._selector.unregister(key.fileobj)
+
+    def _obey_signals(self) -> None:
+        """Hand signals on to the workers; at the second they are killed."""
+        while self._signals:
+            number = self._signals.pop(0)
+            if self._kill_at is None:
+                self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
+            else:
+                self._kill_at = time.monotonic()
+
+    def _fail(self, why: str, code: int) -> None:
+        """Note the first failure, and ask all workers to end."""
+        if self._kill_at is None:
+            self._stop(signal.SIGTERM, GRACE, why, code)
+
+    def _stop(self, number: int, grace: float, why: str, code: int) -> None:
+        self._failure = why
+        self._code = code
+        self._kill_at = time.monotonic() + grace
+        for worker in self.workers:
+            worker.signal(number)
+
+    def _look_for_hanging(self) -> None:
+        """Fail if workers wait for one that does not come."""
+        waiting = self.board.waiting()
+        if waiting is None:
+            self._watched = None
+            return
+        seconds, what, late = waiting
+        gone = [rank for rank in late if self.workers[rank].code is not None]
+        if gone:
+            self._fail(f"rank {gone[0]} has ended, and others wait for it in {what}", 1)
+            return
+        if not self.timeout:
+            return
+        now = time.monotonic()
+        if self._watched is None or self._watched[0] != (what, late) or now - self._watched[1] > seconds + TICK:
+            if seconds > self.timeout / 20:  # shorter waits are not worth a look at all processes
+                self._watched = (what, late), now - seconds, self._used(late)
+            return
+        if now - self._watched[1] < self.timeout:
+            return
+        hanging = []
+        used = self._used(late)
+        for rank in late:
+            before, after = self._watched[2].get(rank), used[rank]
+            works = before is None or after is None or after - before > WORKING * (now - self._watched[1])
+            if not works or seconds > PATIENCE * self.timeout:
+                hanging.append(rank)
+        if not hanging:
+            self._watched = (what, late), now, used
+            return
+        names = ", ".join(map(str, hanging))
+        for rank in hanging:
+            self.workers[rank].show_where()
+        until = time.monotonic() + GRACE_FOR_TRACEBACK
+        while time.monotonic() < until and not all(self.workers[rank].ended() for rank in hanging):
+            self._pass_on(TICK)
+        self._fail(f"rank {names} hangs: others have waited {seconds:.0f} s for it in {what}", 1)
+
+    def _used(self, ranks: list[int]) -> dict[int, float | None]:
+        return {rank: self.workers[rank].processor_seconds() for rank in ranks}
+
+    # ---- ending ----
+
+    def _end_all(self) -> None:
+        """Leave nothing behind: no process, no temporary file."""
+        for worker in self.workers:
+            worker.signal(signal.SIGKILL)
+        until = time.monotonic() + GRACE
+        while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
+            self._pass_on(TICK)
+        # What is still in the pipes; nobody writes any more.
+        while any(key.data is not None for key in self._selector.get_map().values()):
+            before = len(self._selector.get_map())
+            self._pass_on(0.05)
+            if len(self._selector.get_map()) == before and time.monotonic() > until:
+                break
+        for worker in self.workers:
+            for stream in worker.streams:
+                stream.source.close()
+            name = self.board.file_of(worker.rank)
+            if name and worker.code is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)

@@ -1,0 +1,322 @@
+"""Schedules kept from graph to graph: a structure that was scheduled before is not scheduled again.
+
+A structure is described by all that a schedule depends on: for each node that
+is wanted its op and parameters, the shape of its result, and its arguments; of
+those that are computed their shape and whether they are parameters.  The values
+of inputs and the items of nodes (indices of lookups and picks) are no part of
+it.  Two structures are equal when their descriptions are, word for word; a hash
+only finds the candidate.
+
+Numbers of nodes count from the lowest node that is wanted, those of parameters
+aside, so that a structure may repeat later in the same graph.
+
+A schedule is kept when its structure is seen for the second time: structures
+that never repeat cost their description and nothing else.  Each graph keeps its
+own, those used last, up to a number of schedules and of bytes.  They stay when
+the graph is renewed.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from dynet_cy.core.tensor cimport Dim
+from dynet_cy.graph.graph cimport (
+    SHARED, WANTED, Batch, ComputationGraph, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_push
+from dynet_cy.schedule.hash cimport dy_hash
+
+
+cdef extern from *:
+    """
+    #define DY_COUNT_ONE(x) __atomic_add_fetch(&(x), 1, __ATOMIC_RELAXED)
+    """
+    uint64_t count_one "DY_COUNT_ONE"(uint64_t x) nogil
+
+cdef enum:
+    CHUNK = 4096                    # words
+    NODE_WORDS = 20                 # most of a node but its arguments
+    ARGUMENT_WORDS = 12             # most of an argument
+    MOST_ARGUMENTS = 0x7FFFFFF      # of a node that can be described
+    SEEN = 1024
+
+# In the place of an op, and of the number of an argument.
+cdef uint32_t GAP = 0xFFFF
+cdef uint32_t OUTSIDE = 0xFFFFFFFFu
+
+cdef uint32_t most_plans = 64
+cdef size_t most_bytes = 16 << 20
+cdef uint64_t hash_mask = 0xFFFFFFFFFFFFFFFFu
+cdef uint64_t made = 0
+cdef uint64_t reused = 0
+
+# What follows it in memory: the words of its structure, the nodes in the order
+# of execution, and the count and form of each batch.
+cdef struct Kept:
+    Kept* next                      # used less recently
+    uint64_t hash
+    size_t n_words
+    size_t bytes
+    uint32_t n_nodes
+    uint32_t n_batches
+
+cdef struct Plans:
+    Kept* first
+    uint32_t n
+    size_t bytes
+    uint64_t seen[SEEN]             # hashes of structures, by their low bits; the last one in each place
+
+
+cdef inline uint32_t* words_of(Kept* k) noexcept nogil:
+    return <uint32_t*>(k + 1)
+
+
+cdef inline uint32_t* write_dim(uint32_t* w, const Dim* d) noexcept nogil:
+    cdef uint32_t i
+    w[0] = d.bd
+    for i in range(d.nd):
+        w[1 + i] = d.d[i]
+    return w + 1 + d.nd
+
+
+cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint32_t* w) noexcept nogil:
+    """Describe a node that is wanted; return where the words end."""
+    cdef const uint8_t* state = state_of(g)
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef uint32_t i
+    cdef uint32_t has_attrs = (x.attrs[0].u | x.attrs[1].u | x.attrs[2].u | x.attrs[3].u) != 0
+    cdef uint32_t has_object = x.object != NULL
+    w[0] = x.op | <uint32_t>x.item_count << 16
+    w[1] = x.nargs << 5 | has_object << 4 | has_attrs << 3 | x.dim.nd
+    w = write_dim(w + 2, &x.dim)
+    if has_attrs:
+        for i in range(4):
+            w[i] = x.attrs[i].u
+        w += 4
+    if has_object:
+        w[0] = <uint32_t><uintptr_t>x.object
+        w[1] = <uint32_t>(<uint64_t><uintptr_t>x.object >> 32)
+        w += 2
+    for i in range(x.nargs):
+        if state[args[i]] & WANTED:
+            w[0] = args[i] - lowest
+            w += 1
+        else:
+            a = nodes_of(g) + args[i]
+            w[0] = OUTSIDE
+            w[1] = args[i] if state[args[i]] & SHARED else args[i] - lowest
+            w[2] = a.dim.nd | <uint32_t>(state[args[i]] & SHARED) << 8
+            w = write_dim(w + 3, &a.dim)
+    return w
+
+
+cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32_t count,
+                             int strategy, Structure* s) noexcept nogil:
+    """Write all that the schedule of the wanted nodes depends on."""
+    cdef const uint8_t* state = state_of(g)
+    cdef const Node* x
+    cdef uint32_t* w = NULL
+    cdef uint32_t* end = NULL
+    cdef uint32_t* first
+    cdef size_t most
+    cdef uint32_t i, following = lowest
+    s.words = NULL
+    s.lowest = lowest
+    s.count = count
+    if most_plans:
+        w = <uint32_t*>arena_alloc(&g.scratch, CHUNK * sizeof(uint32_t))
+    if w == NULL:
+        return
+    end = w + CHUNK
+    first = w
+    w[0] = <uint32_t>strategy
+    w[1] = highest - lowest
+    w += 2
+    for i in range(lowest, highest + 1):
+        if not state[i] & WANTED:
+            continue
+        x = nodes_of(g) + i
+        most = NODE_WORDS + ARGUMENT_WORDS * <size_t>x.nargs
+        if w + most > end:
+            most = max(most, <size_t>CHUNK)     # pushed behind what is there
+            if (x.nargs > MOST_ARGUMENTS
+                    or arena_push(&g.scratch, most * sizeof(uint32_t)) == NULL):
+                return
+            end += most
+        if i != following:
+            w[0] = GAP
+            w[1] = i - lowest
+            w += 2
+        following = i + 1
+        w = write_node(g, x, lowest, w)
+    s.words = first
+    s.n_words = w - first
+    s.hash = dy_hash(first, s.n_words) & hash_mask
+
+
+cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil:
+    """Plan as an equal structure was planned; False if none is kept."""
+    cdef Plans* plans = <Plans*>g.plans
+    cdef Kept** link
+    cdef Kept* k
+    cdef const uint32_t* order
+    cdef const uint32_t* batches
+    cdef Batch* batch
+    cdef uint32_t i
+    cdef uint32_t at = g.n_order
+    if plans == NULL or s.words == NULL:
+        return False
+    link = &plans.first
+    k = link[0]
+    while k != NULL:
+        if (k.hash == s.hash and k.n_words == s.n_words
+                and memcmp(words_of(k), s.words, s.n_words * sizeof(uint32_t)) == 0):
+            break
+        link = &k.next
+        k = link[0]
+    if k == NULL:
+        return False
+    batch = <Batch*>arena_push(&g.batches, k.n_batches * sizeof(Batch))
+    if batch == NULL:
+        return False
+    link[0] = k.next
+    k.next = plans.first
+    plans.first = k
+    order = words_of(k) + k.n_words
+    batches = order + k.n_nodes
+    for i in range(k.n_nodes):
+        order_of(g)[at + i] = order[i] + s.lowest
+    for i in range(k.n_batches):
+        batch[i].first = at
+        batch[i].count = batches[2 * i]
+        batch[i].form = batches[2 * i + 1]
+        at += batch[i].count
+    count_one(reused)
+    return True
+
+
+cdef void keep_plan(Graph* g, const Structure* s) noexcept nogil:
+    """Keep what has just been planned, if its structure was seen before."""
+    cdef Plans* plans = <Plans*>g.plans
+    cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
+    cdef const Batch* batch = batches_of(g) + g.n_batches
+    cdef size_t bytes
+    cdef uint64_t* seen
+    cdef uint32_t* w
+    cdef uint32_t i
+    cdef Kept* k
+    count_one(made)
+    if s.words == NULL:
+        return
+    if plans == NULL:
+        plans = <Plans*>calloc(1, sizeof(Plans))
+        g.plans = plans
+        if plans == NULL:
+            return
+    seen = &plans.seen[s.hash % SEEN]
+    if seen[0] != s.hash:
+        seen[0] = s.hash
+        return
+    bytes = sizeof(Kept) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
+    if bytes > most_bytes:
+        return
+    make_room(plans, bytes)
+    k = <Kept*>malloc(bytes)
+    if k == NULL:
+        return
+    k.hash = s.hash
+    k.n_words = s.n_words
+    k.bytes = bytes
+    k.n_nodes = s.count
+    k.n_batches = n_batches
+    w = words_of(k)
+    memcpy(w, s.words, s.n_words * sizeof(uint32_t))
+    w += s.n_words
+    for i in range(s.count):
+        w[i] = order_of(g)[g.n_order + i] - s.lowest
+    w += s.count
+    for i in range(n_batches):
+        w[2 * i] = batch[i].count
+        w[2 * i + 1] = batch[i].form
+    k.next = plans.first
+    plans.first = k
+    plans.n += 1
+    plans.bytes += bytes
+
+
+cdef void make_room(Plans* plans, size_t bytes) noexcept nogil:
+    """Drop the schedules that were used least recently until there is room for one more."""
+    cdef Kept** link = &plans.first
+    cdef Kept* k = plans.first
+    cdef Kept* following
+    cdef uint32_t n = 1
+    while k != NULL and n < most_plans and bytes + k.bytes <= most_bytes:
+        bytes += k.bytes
+        n += 1
+        link = &k.next
+        k = link[0]
+    link[0] = NULL
+    while k != NULL:
+        plans.n -= 1
+        plans.bytes -= k.bytes
+        following = k.next
+        free(k)
+        k = following
+
+
+cdef void drop_kept(Graph* g) noexcept nogil:
+    """Free all that is kept for a graph."""
+    cdef Plans* plans = <Plans*>g.plans
+    cdef Kept* k
+    if plans == NULL:
+        return
+    while plans.first != NULL:
+        k = plans.first
+        plans.first = k.next
+        free(k)
+    free(plans)
+    g.plans = NULL
+
+
+def counts():
+    """How many schedules were made, and how many were taken from those kept, since `reset`."""
+    return made, reused
+
+
+def reset():
+    """Count from zero again."""
+    global made, reused
+    made = reused = 0
+
+
+def set_limits(uint32_t plans, size_t bytes):
+    """Limit what each graph keeps.
+
+    Args:
+        plans: number of schedules; 0 keeps none.
+        bytes: their size.
+
+    Returns:
+        The limits before, as a tuple.
+    """
+    global most_plans, most_bytes
+    before = most_plans, most_bytes
+    most_plans = plans
+    most_bytes = bytes
+    return before
+
+
+def set_hash_mask(uint64_t mask):
+    """Keep only these bits of hashes: for tests, so that hashes of unequal structures are equal."""
+    global hash_mask
+    hash_mask = mask
+
+
+def kept_in(ComputationGraph graph not None):
+    """Number of schedules that a graph keeps, and their bytes."""
+    cdef Plans* plans = <Plans*>graph.g.plans
+    if plans == NULL:
+        return 0, 0
+    return plans.n, plans.bytes

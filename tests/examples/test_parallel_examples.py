@@ -1,0 +1,104 @@
+"""The examples that train with several processes, at a small size, in every way of starting them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import ENGINE, EXAMPLES
+from test_tagger_mnist import write_treebank
+
+if ENGINE != "dynet_cy":
+    pytest.skip("DyNet has no dynet.parallel", allow_module_level=True)
+
+BESIDE = Path(sys.executable).with_name("mpiexec")
+HAS_MPI = importlib.util.find_spec("mpi4py") is not None and (BESIDE.exists() or shutil.which("mpiexec") is not None)
+LAUNCH = [sys.executable, "-m", "dynet_cy.launch", "-n", "2"]
+STARTERS = {
+    "alone": [sys.executable],
+    "sync": LAUNCH,
+    "async": [*LAUNCH, "--mode", "async"],
+    "mpi": [*LAUNCH, "--backend", "mpi"],
+}
+WAYS = [
+    pytest.param(way, marks=pytest.mark.skipif(way == "mpi" and not HAS_MPI, reason="needs mpi4py and an MPI library"))
+    for way in STARTERS
+]
+
+
+def train(way: str, script: str, *args: object, cwd: Path) -> str:
+    done = subprocess.run(
+        [*STARTERS[way], str(EXAMPLES / "parallel" / script), *map(str, args)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def best(text: str) -> float:
+    found = re.search(r"best dev accuracy ([\d.]+)% after epoch \d+, model saved", text)
+    assert found, text
+    return float(found[1])
+
+
+@pytest.fixture
+def treebank(tmp_path: Path) -> list[object]:
+    write_treebank(tmp_path / "train.conllu.gz", 61, seed=1)
+    write_treebank(tmp_path / "dev.conllu", 13, seed=2)
+    sizes = ["--word-dim", 16, "--letter-dim", 8, "--letter-hidden", 8, "--hidden", 16, "--learning-rate", 0.02]
+    return ["--train", "train.conllu.gz", "--dev", "dev.conllu", *sizes]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tagger(tmp_path: Path, treebank: list[object], way: str) -> None:
+    batch = 4 if way in ("sync", "mpi") else 8
+    text = train(way, "train_tagger.py", *treebank, "--epochs", 6, "--batch", batch, cwd=tmp_path)
+    assert text.count("best dev accuracy") == 1
+    assert best(text) > 90
+    assert len(re.findall(r"epoch \d+: loss [\d.]+, [\d.]+ s, \d+ words/s, dev accuracy", text)) <= 6
+    tagged = subprocess.run(
+        [sys.executable, str(EXAMPLES / "tagger.py"), "tag", "--model", "runs/tagger"],
+        cwd=tmp_path,
+        input="the dog sees a cat .",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert tagged.stdout == "the/DET dog/NOUN sees/VERB a/DET cat/NOUN ./PUNCT\n"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tree_lstm(tmp_path: Path, way: str) -> None:
+    batch = 10 if way in ("sync", "mpi") else 20
+    options = ["--limit", 1000, "--word-dim", 16, "--hidden", 24, "--learning-rate", 0.02, "--epochs", 4]
+    text = train(way, "train_tree_lstm.py", *options, "--batch", batch, cwd=tmp_path)
+    assert best(text) > 60  # of 5 labels
+
+
+def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
+    """A run that was stopped goes on, with another number of processes too."""
+    more = ["--batch", 5, "--checkpoint", "point", "--every", 4, "--patience", 100]
+    train("sync", "train_tagger.py", *treebank, *more, "--epochs", 2, cwd=tmp_path)
+    text = train("alone", "train_tagger.py", *treebank, *more, "--epochs", 3, cwd=tmp_path)
+    assert "going on from point: epoch 2, item 40" in text
+    assert len(re.findall(r"^epoch [23]: ", text, re.M)) == 2
+    assert "epoch 1:" not in text
+
+
+def test_dynet_has_no_such_thing(tmp_path: Path) -> None:
+    script = EXAMPLES / "parallel" / "train_tagger.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--engine", "dynet"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--engine dynet" in done.stderr

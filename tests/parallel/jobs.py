@@ -1,0 +1,112 @@
+"""Jobs of the launcher for tests: run one, and see that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+TOKEN = "DYNET_CY_TEST_TOKEN"
+
+
+@dataclass
+class Result:
+    """What became of a job."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def processes_with(token: str) -> list[int]:
+    """The processes that have this token in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if f"{TOKEN}={token}".encode() in environment and state != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def shared_memory() -> set[str]:
+    """Names of shared memory of which programs like ours could be the makers."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if "dynet" in name or name.startswith("psm_")}
+
+
+def launch(
+    folder: Path,
+    program: str | Path,
+    *args: object,
+    n: int = 2,
+    options: Sequence[str] = (),
+    during: Callable[[subprocess.Popen[str], str], None] | None = None,
+    timeout: float = 60,
+    variables: dict[str, str] | None = None,
+) -> Result:
+    """Run a job in a folder, and see that no process, shared memory or temporary file of it is left.
+
+    Args:
+        folder: where it runs; its TMPDIR is below.
+        program: a file of `programs`, or a path.
+        args: its arguments.
+        n: processes.
+        options: of the launcher.
+        during: called with the launcher's process and the token in the environment of its workers.
+        timeout: seconds.
+        variables: more of the environment.
+    """
+    token = secrets.token_hex(8)
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    before = shared_memory()
+    begun = time.monotonic()
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "dynet_cy.launch", "-n", str(n), *options, str(PROGRAMS / program), *map(str, args)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, TOKEN: token, "TMPDIR": str(temporary), **(variables or {})},
+    )
+    try:
+        if during is not None:
+            during(launcher, token)
+        out, err = launcher.communicate(timeout=timeout)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    seconds = time.monotonic() - begun
+    until = time.monotonic() + 3
+    while processes_with(token) and time.monotonic() < until:
+        time.sleep(0.02)
+    left = processes_with(token)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left, f"processes are left\n{out}\n{err}"
+    assert not list(temporary.iterdir()), f"files are left\n{out}\n{err}"
+    assert not shared_memory() - before
+    return Result(launcher.returncode, out, err, seconds)
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    """What is in a file of arrays."""
+    with np.load(path) as file:
+        return dict(file)

@@ -1,0 +1,47 @@
+"""Asynchronous training of a model with a table; writes what it comes to to FOLDER/RANK.npz."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import dynet_cy as dy
+
+UPDATES = 300
+ROWS = 10
+
+if "setting" in sys.argv:
+    dy.config.set(shared_parameters=1)
+results = {}
+for kind in (dy.SimpleSGDTrainer, dy.AdamTrainer):
+    dy.reset_random_seed(3)
+    m = dy.ParameterCollection()
+    m.set_weight_decay(1e-6)
+    E = m.add_lookup_parameters((ROWS, 4))
+    W = m.add_parameters((1, 4))
+    b = m.add_parameters(1)
+    trainer = dy.parallel.wrap(kind(m))
+    trainer.learning_rate = 0.02
+    rng = np.random.default_rng(dy.parallel.rank())
+    for _ in range(UPDATES):
+        dy.renew_cg()
+        row = int(rng.integers(ROWS))
+        loss = dy.squared_distance(W * E[row] + b, dy.inputVector([row / ROWS]))
+        loss.backward()
+        trainer.update()
+    dy.parallel.barrier()
+    dy.renew_cg()
+    errors = [float((W * E[i] + b).value()) - i / ROWS for i in range(ROWS)]
+    name = kind.__name__
+    results[name] = np.concatenate([x.as_array().ravel() for x in (E, W, b)])
+    results[f"{name} errors"] = np.array(errors)
+    results[f"{name} steps"] = np.array(dy.parallel.gather(trainer._settings()["_steps"]))
+    dy.parallel.barrier()
+for what in ("exponential_moving_average", "cumulative_moving_average"):
+    try:
+        getattr(trainer, what)(*[0.9][: what.startswith("e")])
+    except RuntimeError as error:
+        results[what] = np.array(str(error))
+np.savez(Path(sys.argv[1]) / f"{dy.parallel.rank()}.npz", **results)

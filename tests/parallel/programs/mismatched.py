@@ -1,0 +1,116 @@
+"""Ranks with different models, settings and calls; prints what is said of each on every rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import dynet_cy as dy
+
+RANK = dy.parallel.rank()
+IS_BAD = RANK == 1
+
+
+def model(*shapes: tuple[int, ...]) -> dy.ParameterCollection:
+    m = dy.ParameterCollection()
+    for shape in shapes:
+        m.add_parameters(shape)
+    return m
+
+
+def wrapped() -> dy.Trainer:
+    m = model((2, 3), (4,))
+    return dy.parallel.wrap(dy.AdamTrainer(m))
+
+
+def shapes() -> None:
+    dy.parallel.wrap(dy.AdamTrainer(model((2, 3), (4, 5) if IS_BAD else (5, 4))))
+
+
+def missing() -> None:
+    dy.parallel.wrap(dy.AdamTrainer(model((2, 3)) if IS_BAD else model((2, 3), (4,))))
+
+
+def classes() -> None:
+    m = model((2, 3))
+    dy.parallel.wrap(dy.AmsgradTrainer(m) if IS_BAD else dy.AdamTrainer(m))
+
+
+def settings() -> None:
+    dy.parallel.wrap(dy.AdamTrainer(model((2, 3)), beta_1=0.8 if IS_BAD else 0.9))
+
+
+def order() -> None:
+    m = dy.ParameterCollection()
+    for name in "AB" if IS_BAD else "BA":
+        m.add_parameters((2, 2), name=name)
+    dy.parallel.wrap(dy.AdamTrainer(m))
+
+
+def frozen() -> None:
+    m = model((2, 3))
+    m.parameters_list()[0].set_updated(not IS_BAD)
+    dy.parallel.wrap(dy.AdamTrainer(m))
+
+
+def reductions() -> None:
+    dy.parallel.wrap(dy.AdamTrainer(model((2, 3))), "mean" if IS_BAD else "sum")
+
+
+def rates() -> None:
+    trainer = wrapped()
+    trainer.learning_rate = 0.1 if IS_BAD else 0.2
+    trainer.update()
+
+
+def subsets() -> None:
+    wrapped().update_subset([1] if IS_BAD else [0, 1], [])
+
+
+def added() -> None:
+    trainer = wrapped()
+    trainer.collection.add_parameters((2, 2))
+    trainer.update()
+
+
+def calls() -> None:
+    trainer = wrapped()
+    trainer.update() if IS_BAD else dy.parallel.barrier()
+
+
+def infinite() -> None:
+    trainer = wrapped()
+    W, _ = trainer.collection.parameters_list()
+    dy.renew_cg()
+    (dy.squared_norm(W) * (1e30 if IS_BAD else 1) * 1e30).backward()
+    trainer.update()
+
+
+def data() -> None:
+    for _ in dy.parallel.shard([RANK, 2, 3]):
+        pass
+
+
+def children() -> None:
+    child = os.fork()
+    if not child:
+        try:
+            dy.parallel.barrier()
+        except dy.parallel.ParallelError as error:
+            print(f"in children: {error}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+CASES: list[Callable[[], None]] = [shapes, missing, classes, settings, order, frozen, reductions, rates, subsets]
+CASES += [added, calls, infinite, data, children]
+
+if __name__ == "__main__":
+    for case in CASES:
+        try:
+            case()
+        except RuntimeError as error:
+            print(f"in {case.__name__}: {type(error).__name__}: {error}")
+            sys.stdout.flush()
+        dy.parallel.barrier()

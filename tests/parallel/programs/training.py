@@ -1,0 +1,246 @@
+"""Small trainings, each the same for one process with batches of 4 as for two with batches of 2.
+
+Arguments: FOLDER [general]. Run by the launcher, it writes the parameters after each training to FOLDER/RANK.npz; with
+"general" the processes exchange gradients as over any exchange, not in place.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import dynet_cy as dy
+from dynet_cy.parallel.exchange import Exchange
+from dynet_cy.parallel.runtime import current, use
+from dynet_cy.parallel.shared import SharedExchange
+
+TRAINERS = [
+    dy.SimpleSGDTrainer,
+    dy.CyclicalSGDTrainer,
+    dy.MomentumSGDTrainer,
+    dy.AdagradTrainer,
+    dy.AdadeltaTrainer,
+    dy.RMSPropTrainer,
+    dy.AdamTrainer,
+    dy.AmsgradTrainer,
+]
+EXAMPLES = 24
+BATCH = 4
+
+
+class Training:
+    """A model of parameters and tables, and a few updates of it."""
+
+    trainer = dy.AdamTrainer
+    clip = 0.5
+    decay = 1e-3
+    reduction = "mean"
+
+    def __init__(self) -> None:
+        dy.reset_random_seed(7)
+        self.m = dy.ParameterCollection()
+        self.m.set_weight_decay(self.decay)
+        self.E = self.m.add_lookup_parameters((30, 5), name="E")
+        self.W = self.m.add_parameters((9, 5), name="W")
+        self.b = self.m.add_parameters(9, name="b")
+        self.unused = self.m.add_parameters((3, 3), name="unused")
+        self.U = self.m.add_parameters((4, 9), name="U")
+        self.F = self.m.add_lookup_parameters((12, 9), name="F")
+        self.t = self.trainer(self.m)
+        self.t.set_clip_threshold(self.clip)
+        if isinstance(self.t, dy.AdamTrainer):
+            self.t.learning_rate = 0.02  # enough for what is compared to differ
+        self.prepare()
+        self.t = dy.parallel.wrap(self.t, self.reduction)
+        rng = np.random.default_rng(3)
+        self.data = [tuple(int(i) for i in rng.integers((30, 30, 12, 4))) for _ in range(EXAMPLES)]
+
+    def prepare(self) -> None:
+        """Before the trainer is wrapped."""
+
+    def loss(self, example: tuple[int, ...]) -> dy.Expression:
+        i, j, k, y = example
+        h = dy.tanh(self.W * (self.E[i] - self.E[j]) + self.b) + self.F[k]
+        return dy.pickneglogsoftmax(self.U * h, y) * 3
+
+    def update(self, number: int) -> None:
+        self.t.update()
+
+    def batches(self) -> list:
+        n = BATCH // dy.parallel.size()
+        return [self.data[i : i + n] for i in range(0, len(self.data), n)]
+
+    def run(self) -> None:
+        for epoch in range(2):
+            for number, batch in enumerate(dy.parallel.shard(self.batches())):
+                dy.renew_cg()
+                total = dy.esum([self.loss(x) for x in batch])
+                total = total if self.reduction == "sum" else total / len(batch)
+                total.backward()
+                self.update(number + 10 * epoch)
+
+    def numbers(self) -> np.ndarray:
+        own = [*self.m.parameters_list(), *self.m.lookup_parameters_list()]
+        return np.concatenate([x.as_array().ravel() for x in own])
+
+
+class NoClipping(Training):
+    clip = 0
+
+
+class Sum(Training):
+    trainer = dy.MomentumSGDTrainer
+    clip = 3
+    reduction = "sum"
+
+
+class NoDecay(Training):
+    decay = 0
+
+
+class StrongDecay(Training):
+    decay = 0.2  # factors of tables are multiplied in every few updates
+
+
+class AllRows(Training):
+    def prepare(self) -> None:
+        self.t.set_sparse_updates(False)
+
+
+class AllRowsSGD(AllRows):
+    trainer = dy.SimpleSGDTrainer
+    clip = 0
+
+
+class Frozen(Training):
+    """Gradients of what is not updated count for clipping, and grow from update to update."""
+
+    trainer = dy.MomentumSGDTrainer
+
+    def prepare(self) -> None:
+        self.W.set_updated(False)
+        self.E.set_updated(False)
+
+
+class Subset(Training):
+    trainer = dy.AdagradTrainer
+
+    def update(self, number: int) -> None:
+        if number % 2:
+            self.t.update_subset([0, 2], [1])
+        else:
+            self.t.update()
+
+
+class Rates(Training):
+    def update(self, number: int) -> None:
+        self.t.learning_rate = 0.01 / (1 + number)
+        self.t.set_clip_threshold(0.1 + number / 10)
+        self.t.update()
+        if number == 3:
+            self.t.restart()
+
+
+class Exponential(Training):
+    def prepare(self) -> None:
+        self.t.exponential_moving_average(0.8)
+
+    def numbers(self) -> np.ndarray:
+        self.t.swap_params_to_moving_average()
+        average = super().numbers()
+        self.t.swap_params_to_weights()
+        return np.concatenate([average, super().numbers()])
+
+
+class Cumulative(Exponential):
+    def prepare(self) -> None:
+        self.t.cumulative_moving_average(2)
+
+
+class WholeTable(Training):
+    """A graph reads a table where it lies, on one rank only, so that its factor is multiplied in there."""
+
+    decay = 0.05
+
+    def update(self, number: int) -> None:
+        super().update(number)
+        if number == 4 and dy.parallel.rank() == 0:
+            dy.renew_cg()
+            self.E.expr(update=False).npvalue()
+
+
+class TableGradient(Training):
+    """A gradient of all rows of a table."""
+
+    def loss(self, example: tuple[int, ...]) -> dy.Expression:
+        return super().loss(example) + dy.squared_norm(dy.parameter(self.F)) * 0.01
+
+
+class Uneven(Training):
+    """Five batches of two examples for two ranks: the last update has one rank's gradients only."""
+
+    def batches(self) -> list:
+        n = BATCH // dy.parallel.size()
+        whole = self.data[:10]
+        return [whole[i : i + n] for i in range(0, len(whole), n)]
+
+
+class Joined(Uneven):
+    """The same by hand."""
+
+    def run(self) -> None:
+        for epoch in range(2):
+            with dy.parallel.join(self.t):
+                for number, batch in enumerate(dy.parallel.shard(self.batches(), uneven="keep")):
+                    dy.renew_cg()
+                    (dy.esum([self.loss(x) for x in batch]) / len(batch)).backward()
+                    self.t.learning_rate = 0.01 / (1 + number + epoch)
+                    self.t.update()
+
+
+CASES = [
+    *(type(f"All_{t.__name__}", (Training,), {"trainer": t}) for t in TRAINERS),
+    NoClipping,
+    Sum,
+    NoDecay,
+    StrongDecay,
+    AllRows,
+    AllRowsSGD,
+    Frozen,
+    Subset,
+    Rates,
+    Exponential,
+    Cumulative,
+    WholeTable,
+    TableGradient,
+    Uneven,
+    Joined,
+]
+
+
+def results() -> dict[str, np.ndarray]:
+    """The numbers of all trainings by name."""
+    found = {}
+    for case in CASES:
+        training = case()
+        training.run()
+        found[case.__name__] = training.numbers()
+        if isinstance(training, Rates):
+            states = [np.asarray(x) for own in training.t._state_arrays() for x in own]
+            found["state"] = np.concatenate([x.ravel() for x in states])
+    return found
+
+
+class GeneralExchange(SharedExchange):
+    """An exchange that has no way of its own of averaging gradients."""
+
+    stepper = Exchange.stepper
+
+
+if __name__ == "__main__":
+    if "general" in sys.argv:
+        use(GeneralExchange(current().board))
+    print(type(Training().t._stepper).__name__)
+    np.savez(Path(sys.argv[1]) / f"{dy.parallel.rank()}.npz", **results())

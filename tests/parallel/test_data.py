@@ -1,0 +1,146 @@
+"""Shares of the data."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.parallel.exchange import LocalExchange
+from dynet_cy.parallel.runtime import use
+
+
+class Pretended(LocalExchange):
+    """One rank of several; the others pass what it passes."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+
+    def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
+        return [data] * self.size
+
+
+@pytest.fixture
+def as_rank():
+    """Lets this process be one of several."""
+    before = use(None)
+    yield lambda rank, size: use(Pretended(rank, size))
+    use(before or LocalExchange())
+
+
+def shares(as_rank, size: int, data, epochs: int = 1, **options) -> list[list]:
+    found = []
+    for rank in range(size):
+        as_rank(rank, size)
+        shard = dy.parallel.shard(data, **options)
+        items = [list(shard) for _ in range(epochs)]
+        assert len(items[-1]) == len(shard)
+        found.append(items[-1])
+    return found
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 12, 13])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_ways_of_being_uneven(as_rank, n, size, shuffle) -> None:
+    data = list(range(100, 100 + n))
+    for uneven in ("join", "keep"):
+        own = shares(as_rank, size, data, shuffle=shuffle, uneven=uneven)
+        assert sorted(x for share in own for x in share) == data
+        assert max(map(len, own)) - min(map(len, own)) <= 1
+    padded = shares(as_rank, size, data, shuffle=shuffle, uneven="pad")
+    assert {len(share) for share in padded} == {-(-n // size)}
+    assert {x for share in padded for x in share} == set(data)
+    dropped = shares(as_rank, size, data, shuffle=shuffle, uneven="drop")
+    assert {len(share) for share in dropped} == {n // size}
+    assert len({x for share in dropped for x in share}) == n // size * size
+
+
+def test_order(as_rank) -> None:
+    data = list(range(20))
+    first, second = shares(as_rank, 2, data)
+    assert first == data[::2]
+    assert second == data[1::2]
+    whole = shares(as_rank, 1, data, shuffle=True)[0]
+    assert whole != data
+    # Together the ranks go over the same order as one alone.
+    first, second = shares(as_rank, 2, data, shuffle=True)
+    assert [x for pair in zip(first, second) for x in pair] == whole
+    later = shares(as_rank, 1, data, epochs=2, shuffle=True)[0]
+    assert sorted(later) == data
+    assert later != whole
+    assert shares(as_rank, 1, data, shuffle=True, seed=1)[0] != whole
+    assert shares(as_rank, 1, data, shuffle=True)[0] == whole
+
+
+def test_going_on(as_rank) -> None:
+    """From the state within an epoch, with another number of processes."""
+    data = [str(i) for i in range(17)]
+    as_rank(0, 1)
+    whole = [list(dy.parallel.shard(data, shuffle=True))]
+    shard = dy.parallel.shard(data, shuffle=True)
+    shard.set_epoch(1)
+    whole.append(list(shard))
+    as_rank(0, 2)
+    shard = dy.parallel.shard(data, shuffle=True)
+    used = [x for _, x in zip(range(3), shard)]
+    assert used == whole[0][:6:2]
+    state = json.loads(json.dumps(shard.state()))
+    assert state == {"epoch": 0, "position": 6, "seed": 0, "length": 17}
+    rest = []
+    for rank in range(3):
+        as_rank(rank, 3)
+        shard = dy.parallel.shard(data, shuffle=True)
+        shard.restore(state)
+        rest.append((list(shard), list(shard)))
+    assert sorted(x for own, _ in rest for x in own) == sorted(whole[0][6:])
+    assert rest[0][0] == whole[0][6::3]
+    assert rest[1][1] == whole[1][1::3]
+    with pytest.raises(ValueError, match="length 17"):
+        dy.parallel.shard(data[1:]).restore(state)
+    with pytest.raises(ValueError, match="seed 3"):
+        dy.parallel.shard(data, seed=3).restore(state)
+
+
+def test_other_arguments(as_rank) -> None:
+    as_rank(1, 2)
+    assert list(dy.parallel.shard(iter("abcd"))) == ["b", "d"]
+    assert [int(x[0]) for x in dy.parallel.shard(np.arange(6).reshape(3, 2), uneven="pad")] == [2, 0]
+    assert len(dy.parallel.shard("abc")) == 1
+    with pytest.raises(ValueError, match="uneven must be one of"):
+        dy.parallel.shard([], uneven="no")
+
+
+def test_progress(as_rank, capsys) -> None:
+    pytest.importorskip("tqdm")
+    as_rank(1, 2)
+    assert list(dy.parallel.progress([1, 2])) == [1, 2]
+    assert capsys.readouterr().err == ""
+    as_rank(0, 2)
+    assert list(dy.parallel.progress([1, 2], desc="going")) == [1, 2]
+    assert "going" in capsys.readouterr().err
+
+
+def test_alone() -> None:
+    """Without the launcher everything is as it would be without dy.parallel."""
+    m = dy.ParameterCollection()
+    m.add_parameters((2, 2))
+    trainer = dy.AdamTrainer(m)
+    assert dy.parallel.wrap(trainer) is trainer
+    with dy.parallel.join(trainer):
+        assert list(dy.parallel.shard([1, 2, 3])) == [1, 2, 3]
+    assert (dy.parallel.rank(), dy.parallel.size(), dy.parallel.mode()) == (0, 1, "sync")
+    assert not dy.parallel.launched()
+    assert dy.parallel.gather("x") == ["x"]
+    assert dy.parallel.broadcast(5) == 5
+    assert dy.parallel.average(2) == 2.0
+    np.testing.assert_array_equal(dy.parallel.average([2, 3], weight=7), [2, 3])
+    assert np.isnan(dy.parallel.average(2, weight=0))
+    dy.parallel.barrier()
+    with pytest.raises(TypeError, match="a Trainer is needed, not int"):
+        dy.parallel.wrap(3)
+    with pytest.raises(ValueError, match="mean, sum"):
+        dy.parallel.wrap(trainer, "median")

@@ -1,0 +1,38 @@
+"""Synchronous training of several processes gives the parameters of one with larger batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from parallel import jobs
+from parallel.programs import training
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, np.ndarray]:
+    return training.results()
+
+
+@pytest.mark.parametrize("exchange", ["shared", "general"])
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_same_as_alone(alone, tmp_path, n, exchange) -> None:
+    """All trainers and settings; with the way of the shared memory and that of any exchange."""
+    result = jobs.launch(tmp_path, "training.py", tmp_path, exchange, n=n)
+    assert result.code == 0, result.err
+    expected = "SharedStepper" if exchange == "shared" else "ExchangeStepper"
+    assert result.out.count(expected) == n
+    ranks = [jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(n)]
+    for name, numbers in alone.items():
+        for other in ranks[1:]:
+            np.testing.assert_array_equal(ranks[0][name], other[name], err_msg=f"{name}: ranks differ")
+        np.testing.assert_allclose(ranks[0][name], numbers, rtol=2e-6, atol=5e-7, err_msg=name)
+
+
+def test_trainings_differ(alone) -> None:
+    """Otherwise the settings that are tested would have no effect."""
+    names = [name for name in alone if len(alone[name]) == len(alone["All_AdamTrainer"])]
+    for i, name in enumerate(names):
+        for other in names[:i]:
+            if {name, other} == {"Joined", "Uneven"}:
+                continue
+            assert np.abs(alone[name] - alone[other]).max() > 5e-6, (name, other)

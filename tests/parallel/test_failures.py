@@ -1,0 +1,146 @@
+"""A worker that fails ends the whole job, says why, and leaves nothing behind; see also `jobs.launch`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from parallel import jobs
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
+
+PHASES = ["start", "batch", "exchange", "saving"]
+QUICK = [("start", "kill"), ("batch", "raise"), ("exchange", "kill"), ("saving", "kill"), ("batch", "hang")]
+QUICK += [("exchange", "exit"), ("saving", "raise")]
+
+
+def cases() -> list:
+    ways = ["raise", "kill", "hang", "exit", "stop"]
+    return [
+        pytest.param(phase, way, marks=[] if (phase, way) in QUICK else pytest.mark.slow)
+        for phase in PHASES
+        for way in ways
+    ]
+
+
+@pytest.mark.parametrize(("phase", "way"), cases())
+def test_failing_worker(tmp_path, phase, way) -> None:
+    result = jobs.launch(tmp_path, "failing.py", phase, way, options=["--timeout", "1"])
+    last = result.err.splitlines()[-1]
+    hung = 1.0 if way in ("hang", "stop") else 0.0
+    assert result.seconds < 15 + hung
+    assert not [p for p in tmp_path.iterdir() if p.name != "tmp"], "a part of a file is left"
+    assert "done" not in result.out
+    if way == "raise":
+        assert result.code == 1
+        assert "[rank 1] Traceback" in result.err
+        assert "[rank 1] ValueError: bad luck" in result.err
+        assert last == "dynet_cy.launch: rank 1 ended with exit code 1: ValueError: bad luck"
+    elif way == "kill":
+        assert result.code == 128 + signal.SIGKILL
+        assert last == "dynet_cy.launch: rank 1 was killed by signal 9 (SIGKILL)"
+    elif way == "exit":
+        assert result.code == 1
+        assert "rank 1 has ended" in last
+    else:
+        assert result.code == 1
+        # In the exchange it has come, and it is rank 0 that does not.
+        late = 0 if phase == "exchange" else 1
+        assert f"rank {late} hangs: others have waited" in last
+        assert f"[rank {late}] " in result.err
+        assert "failing.py" in result.err, "where it hangs"
+
+
+@pytest.mark.slow
+def test_a_worker_that_computes_for_ever(tmp_path) -> None:
+    """It has ten times as long as one that does nothing."""
+    result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "0.3"])
+    assert result.code == 1
+    assert "rank 1 hangs: others have waited 3 s" in result.err
+
+
+@pytest.mark.slow
+def test_a_worker_whose_child_computes(tmp_path) -> None:
+    """It is at work: a program that evaluates, say."""
+    program = tmp_path / "evaluating.py"
+    program.write_text(
+        "import subprocess, sys, dynet_cy as dy\n"
+        "if dy.parallel.rank():\n"
+        "    code = 'import time\\nend = time.time() + 3\\nwhile time.time() < end: pass'\n"
+        "    subprocess.run([sys.executable, '-c', code], check=True)\n"
+        "dy.parallel.barrier()\n"
+    )
+    result = jobs.launch(tmp_path, program, options=["--timeout", "1"])
+    assert result.code == 0, result.err
+
+
+def after_failing(number: int):
+    """Sends a signal to the launcher when rank 1 has come to where it fails."""
+
+    def during(launcher: subprocess.Popen[str], token: str) -> None:
+        assert launcher.stdout is not None
+        assert "failing" in launcher.stdout.readline()
+        time.sleep(0.05)
+        launcher.send_signal(number)
+
+    return during
+
+
+def slowly(value) -> object:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("phase", ["start", "exchange", slowly("batch"), slowly("saving")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, slowly(signal.SIGTERM)])
+def test_signals_to_the_launcher(tmp_path, phase, number) -> None:
+    """Ctrl-C ends all; and when the launcher is killed itself, its workers end too."""
+    result = jobs.launch(tmp_path, "failing.py", phase, "hang", during=after_failing(number))
+    assert result.seconds < 10
+    assert result.code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + number)
+    if (phase, number) != ("saving", signal.SIGKILL):  # nobody is left to remove the file
+        assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]
+
+
+def test_all_processes_killed(tmp_path) -> None:
+    """Launcher and workers at once: the shared memory has no name, so nothing of it stays."""
+
+    def during(launcher: subprocess.Popen[str], token: str) -> None:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        everyone = jobs.processes_with(token)
+        assert len(everyone) == 3
+        for pid in [launcher.pid, *everyone]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                assert pid != launcher.pid
+
+    assert jobs.launch(tmp_path, "failing.py", "batch", "hang", during=during).code == -signal.SIGKILL
+
+
+def test_interrupted_workers_may_save(tmp_path) -> None:
+    """Workers get KeyboardInterrupt and a few seconds."""
+    program = tmp_path / "interrupted.py"
+    program.write_text(
+        "import time, dynet_cy as dy\n"
+        "print('failing', flush=True)\n"
+        "try:\n"
+        "    time.sleep(100)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('saved by', dy.parallel.rank())\n"
+    )
+    result = jobs.launch(tmp_path, program, during=after_failing(signal.SIGINT))
+    assert result.code == 128 + signal.SIGINT
+    assert "saved by" in result.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_killed_again_and_again(tmp_path, phase) -> None:
+    """As often as DYNET_CY_TEST_KILLS says."""
+    for _ in range(int(os.environ.get("DYNET_CY_TEST_KILLS", "3"))):
+        assert jobs.launch(tmp_path, "failing.py", phase, "kill").code == 128 + signal.SIGKILL
+        assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]

@@ -1,0 +1,121 @@
+"""The launcher: arguments, what workers find, what becomes of what they write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from parallel import jobs
+
+import dynet_cy as dy
+from dynet_cy.launch import main, parser
+from dynet_cy.parallel.board import cores
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory):
+    """A job of two, and what its ranks have found."""
+    folder = tmp_path_factory.mktemp("looking")
+    arguments = [folder, "--dynet-seed", 11, "--dynet-autobatch", "2", "-n", "5"]
+    result = jobs.launch(folder, "looking.py", *arguments, options=["--mode", "async"])
+    assert result.code == 0, result.err
+    return result, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_what_workers_find(looked) -> None:
+    _, ranks = looked
+    for number, found in enumerate(ranks):
+        assert found["argv"][1:] == ["--dynet-seed", "11", "--dynet-autobatch", "2", "-n", "5"]
+        assert found["name"] == "__main__"
+        assert (found["rank"], found["size"], found["mode"], found["launched"]) == (number, 2, "async", True)
+        assert found["autobatch"] == 2
+        assert found["threads"] == os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // 2)))
+        assert found["child"] == ["0", "1"], "the children of workers are no workers"
+    assert ranks[1]["input"] == ""
+    assert ranks[0]["hash"] == ranks[1]["hash"], "sets must have the same order on all ranks"
+
+
+def test_random_numbers(looked) -> None:
+    """Initial values are the same on all ranks, what is drawn in graphs is not; rank 0 draws as a process alone."""
+    _, ranks = looked
+    assert ranks[0]["seed"] == ranks[1]["seed"] == 11
+    assert ranks[0]["initial"] == ranks[1]["initial"]
+    assert ranks[0]["noise"] != ranks[1]["noise"]
+    dy.reset_random_seed(11)
+    assert dy.ParameterCollection().add_parameters((5,)).as_array().tolist() == ranks[0]["initial"]
+
+
+def test_messages(looked) -> None:
+    _, ranks = looked
+    for found in ranks:
+        assert found["gathered"] == [{"rank": 0}, {"rank": 1}]
+        assert found["long"] == [100_000, 200_000]
+        assert found["broadcast"] == "from 1"
+        assert found["average"] == pytest.approx(5 / 3)
+
+
+def test_lines_have_ranks(looked) -> None:
+    result, _ = looked
+    for rank in range(2):
+        own = [line for line in result.out.splitlines() if line.startswith(f"[rank {rank}]")]
+        assert own == [f"[rank {rank}] {x}" for x in ("first", "second", "third", "", "last without an end")]
+        assert f"[rank {rank}] an error\n" in result.err
+    assert len(result.out.splitlines()) == 10
+
+
+def test_exit_codes(tmp_path) -> None:
+    program = tmp_path / "ending.py"
+    program.write_text("import sys; sys.exit(int(sys.argv[1]))")
+    assert jobs.launch(tmp_path, program, 0).code == 0
+    result = jobs.launch(tmp_path, program, 7)
+    assert result.code == 7
+    assert "rank " in result.err
+    assert "ended with exit code 7" in result.err
+    result = jobs.launch(tmp_path, tmp_path / "missing.py", n=1)
+    assert result.code == 2
+    assert "missing.py" in result.err
+
+
+def test_module(tmp_path) -> None:
+    (tmp_path / "amodule.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
+    command = [sys.executable, "-m", "dynet_cy.launch", "-n", "1", "-m", "amodule", "-x", "y"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.stdout == "[rank 0] __main__ ['-x', 'y']\n", done.stderr
+
+
+def test_terminal(tmp_path) -> None:
+    """Rank 0 writes to a terminal itself, so that progress bars work; the others' lines have their rank."""
+    pty = pytest.importorskip("pty")
+    program = tmp_path / "writing.py"
+    program.write_text(
+        "import os, sys, time\n"
+        "bad = 'rank=1' in os.environ['DYNET_CY_LAUNCH']\n"
+        "time.sleep(0.2 * bad)\n"
+        "sys.stdout.write(f'{sys.stdout.isatty()} 50%\\r')\n"
+    )
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", str(program)]
+    subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, check=True)
+    os.close(theirs)
+    written = os.read(ours, 1000)
+    os.close(ours)
+    assert written == b"True 50%\r[rank 1] False 50%\r\n"
+
+
+def test_arguments(capsys) -> None:
+    options = parser().parse_args(["-n", "3", "--timeout", "5", "train.py", "--mode", "x", "-n", "7"])
+    assert (options.processes, options.timeout, options.mode) == (3, 5.0, "sync")
+    assert options.command == ["train.py", "--mode", "x", "-n", "7"]
+    for arguments, said in (
+        ([], "which program"),
+        (["-n", "0", "x.py"], "at least 1 process"),
+        (["--timeout", "-1", "x.py"], "at least 0"),
+        (["--mode", "other", "x.py"], "invalid choice"),
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        assert said in capsys.readouterr().err

@@ -1,0 +1,36 @@
+"""Ranks that do different things get an error that names the difference, on all ranks."""
+
+from __future__ import annotations
+
+from parallel import jobs
+
+SAID = {
+    "shapes": "wrap: the ranks have different models: parameter /_1 is Parameters of shape (5, 4) on rank 0 and "
+    "Parameters of shape (4, 5) on rank 1",
+    "missing": "parameter /_1 is Parameters of shape (4,) on rank 0 and missing on rank 1",
+    "classes": "trainer is AdamTrainer on rank 0 and AmsgradTrainer on rank 1",
+    "settings": "AdamTrainer's beta_1 is 0.9 on rank 0 and 0.8 on rank 1",
+    "order": "parameter /B comes on rank 0 where parameter /A comes on rank 1",
+    "frozen": "parameter /_0 is Parameters of shape (2, 3) on rank 0 and Parameters of shape (2, 3), not updated on "
+    "rank 1",
+    "reductions": "reduction is sum on rank 0 and mean on rank 1",
+    "rates": "AdamTrainer: the learning rate is 0.2 on rank 0 and 0.1 on rank 1",
+    "subsets": "AdamTrainer: /_0 is updated on rank 0 and not on rank 1",
+    "added": "the model had 2 parameters and tables when its trainer was wrapped, and has 3 now",
+    "calls": "while rank",
+    "infinite": "the gradients of /_0 are not finite",
+    "data": "shard: the content or order of the items is not the same on rank 0 and rank 1",
+    "children": "this is a child of rank",
+}
+
+
+def test_what_differs_is_named(tmp_path) -> None:
+    result = jobs.launch(tmp_path, "mismatched.py")
+    assert result.code == 0, result.err
+    for rank in (0, 1):
+        said = dict(
+            line.partition("in ")[2].split(": ", 1) for line in result.out.splitlines() if f"[rank {rank}] in " in line
+        )
+        assert list(said) == list(SAID)
+        for name, words in SAID.items():
+            assert words in said[name], (name, said[name])

@@ -1,0 +1,207 @@
+"""Gradients that are sent while backward runs: what is sent, when, and that the sums are right whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.model.parameters import set_gradient_state
+from dynet_cy.parallel.overlap import Overlap
+
+RANKS = 3
+
+
+class Request:
+    def __init__(self, send: Any, receive: Any) -> None:
+        self.send, self.receive = send, receive
+        self.was = send.copy()
+
+    def end(self) -> None:
+        np.testing.assert_array_equal(self.send, self.was)  # a buffer may not change under way
+        self.receive[:] = self.send * RANKS
+
+
+class Exchange:
+    """As if two other ranks had the same gradients, and changed theirs after sending when this one does."""
+
+    def __init__(self) -> None:
+        self.running = False
+        self.requests: list[Request] = []
+        self.early: list[int] = []
+        self.polls = 0
+        self.fails = False
+
+    def start_sum(self, send: Any, receive: Any) -> Request:
+        if self.fails:
+            raise OSError("the network is gone")
+        if self.running:
+            self.early.append(len(send))
+        self.requests.append(Request(send, receive))
+        return self.requests[-1]
+
+    def start_any(self, flag: Any) -> Request:
+        return Request(flag.copy(), flag)
+
+    def progress(self, requests: list[Request]) -> None:
+        self.polls += 1
+
+    def wait(self, requests: list[Request], what: str) -> None:
+        for request in requests:
+            request.end()
+
+    def broadcast(self, value: Any) -> Any:
+        return value
+
+
+class Network:
+    """Layers, so that their gradients are complete one after another, and a table."""
+
+    def __init__(self) -> None:
+        self.pc = dy.ParameterCollection()
+        self.table = self.pc.add_lookup_parameters((5, 64))
+        self.rnn = dy.LSTMBuilder(1, 64, 64, self.pc)
+        self.layers = [self.pc.add_parameters((64, 64)) for _ in range(3)]
+        self.unused = self.pc.add_parameters((10, 10))
+        self.scale = self.pc.add_parameters(1)
+
+    def loss(self, seed: int) -> dy.Expression:
+        dy.renew_cg()
+        rng = np.random.default_rng(seed)
+        h = self.rnn.initial_state().transduce([self.table[int(i)] for i in rng.integers(5, size=6)])[-1]
+        for w in self.layers:
+            h = dy.tanh(w * h) + w * h
+        return dy.sum_elems(h) * self.scale
+
+    def forget(self) -> None:
+        for x in [*self.pc.parameters_list(), *self.pc.lookup_parameters_list()]:
+            set_gradient_state(x, None)
+
+    def gradients(self) -> dict[str, np.ndarray]:
+        return {p.name(): p.grad_as_array() for p in self.pc.parameters_list()}
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    return Exchange()
+
+
+@pytest.fixture
+def overlap(network: Network, exchange: Exchange) -> Iterator[Overlap]:
+    overlap = Overlap(network.pc, exchange, 1)
+    yield overlap
+    overlap.close()
+
+
+def backward(network: Network, exchange: Exchange, seed: int = 0) -> None:
+    loss = network.loss(seed)
+    loss.value()
+    exchange.running = True
+    loss.backward()
+    exchange.running = False
+
+
+def check_sums(network: Network, overlap: Overlap, before: dict[str, np.ndarray]) -> None:
+    overlap.make_sums()
+    for name, gradient in network.gradients().items():
+        np.testing.assert_allclose(gradient, RANKS * before[name], rtol=1e-5, atol=1e-5)
+
+
+def test_everything_is_sent_early_and_in_order(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    backward(network, exchange)
+    check_sums(network, overlap, network.gradients())
+    network.forget()
+    # From the second time on in the order that was observed: no bucket waits for one that is complete later.
+    exchange.requests, exchange.early = [], []
+    backward(network, exchange)
+    want = network.gradients()
+    assert overlap.started_early == overlap.n_buckets == len(network.pc.parameters_list())
+    # The unused one first, then from the last layer to the first.
+    assert exchange.early[:5] == [100, 1, 4096, 4096, 4096]
+    last, middle, first = (request.send.reshape(64, 64).T for request in exchange.requests[2:5])
+    for layer, sent in zip(network.layers, (first, middle, last)):
+        np.testing.assert_array_equal(sent, want[layer.name()])
+    check_sums(network, overlap, want)
+    assert overlap.started_early == 0
+
+
+def test_buckets(network: Network, exchange: Exchange) -> None:
+    for size, n in ((1, 8), (4 * 64 * 64, 5), (1 << 30, 1)):
+        overlap = Overlap(network.pc, exchange, size)
+        assert overlap.n_buckets == n
+        network.forget()
+        backward(network, exchange)
+        assert overlap.started_early <= n
+        check_sums(network, overlap, network.gradients())
+        overlap.close()
+
+
+def test_changes_after_sending(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    """A second backward, and gradients that the program scales."""
+    backward(network, exchange, 1)
+    backward(network, exchange, 2)
+    network.layers[0].scale_gradient(0.5)
+    check_sums(network, overlap, network.gradients())
+    assert not overlap.early
+    exchange.early = []
+    network.forget()
+    backward(network, exchange, 1)
+    backward(network, exchange, 2)
+    assert exchange.early == []  # it has learnt that they change
+    check_sums(network, overlap, network.gradients())
+
+
+def test_no_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    overlap.make_sums()
+    assert all(not gradient.any() for gradient in network.gradients().values())
+
+
+def test_another_model(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    other = Network()
+    backward(other, exchange)
+    assert exchange.early == []
+    backward(network, exchange)
+    check_sums(network, overlap, network.gradients())
+
+
+def test_progress_is_made_in_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    for _ in range(20):
+        backward(network, exchange)
+        overlap.make_sums()
+        network.forget()
+    assert exchange.polls > 0
+
+
+def test_an_error_in_backward_is_raised_by_the_update(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    exchange.fails = True
+    backward(network, exchange)
+    with pytest.raises(OSError, match="the network is gone"):
+        overlap.make_sums()
+
+
+def test_after_closing_nothing_is_sent(network: Network, exchange: Exchange) -> None:
+    overlap = Overlap(network.pc, exchange, 1)
+    overlap.close()
+    backward(network, exchange)
+    assert exchange.early == []
+
+
+def test_gradients_are_the_same_while_somebody_listens(network: Network, exchange: Exchange) -> None:
+    for _ in range(3):  # until weights are packed, which changes rounding
+        network.forget()
+        backward(network, exchange)
+    want = network.gradients()
+    network.forget()
+    overlap = Overlap(network.pc, exchange, 1)
+    backward(network, exchange)
+    for name, gradient in network.gradients().items():
+        np.testing.assert_array_equal(gradient, want[name])
+    overlap.close()

@@ -1,0 +1,167 @@
+"""Checkpoints of training: going on gives what not stopping would have given."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel.jobs import PROGRAMS, launch
+
+import dynet_cy as dy
+from dynet_cy.parallel import CheckpointWarning
+from dynet_cy.textfile import ModelFileError, ModelMismatchError
+
+SAVES = 7  # of 21 items: in the middle of the first epoch
+
+
+def program() -> Any:
+    spec = importlib.util.spec_from_file_location("resuming", PROGRAMS / "resuming.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def _keep_random_states() -> Iterator[None]:
+    states = random.getstate(), np.random.get_state(legacy=False)
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
+def assert_equal(have: dict[str, Any], want: dict[str, Any]) -> None:
+    assert have.keys() == want.keys()
+    for name in want:
+        np.testing.assert_array_equal(have[name], want[name], err_msg=name)
+
+
+def numbers(folder: Path, what: str, rank: int) -> dict[str, Any]:
+    with np.load(folder / f"{what}-{rank}.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("saves", [SAVES, 21, 30])
+def test_one_process_goes_on_to_the_last_bit(tmp_path: Path, saves: int) -> None:
+    resuming = program()
+    want = resuming.run(tmp_path, "whole", saves).results()
+    have = resuming.run(tmp_path, "rest", saves).results()
+    assert_equal(have, want)
+    assert len(want["seen"]) == 42 - saves
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_new_processes_go_on_to_the_last_bit(tmp_path: Path, n: int) -> None:
+    for what in ("whole", "rest"):
+        done = launch(tmp_path, "resuming.py", tmp_path, what, 4, n=n)
+        assert done.code == 0, done.err
+        assert "Warning" not in done.err
+    for rank in range(n):
+        assert_equal(numbers(tmp_path, "rest", rank), numbers(tmp_path, "whole", rank))
+    first, second = (numbers(tmp_path, "whole", rank) for rank in (0, n - 1))
+    np.testing.assert_array_equal(first["0 /U"], second["0 /U"])
+    assert n == 1 or first["noise"].tolist() != second["noise"].tolist()
+
+
+def test_another_number_of_processes(tmp_path: Path) -> None:
+    """From two to one and to three: the rest of the epoch is seen, once, and the user is told."""
+    assert launch(tmp_path, "resuming.py", tmp_path, "whole", 4, n=2).code == 0
+    left = sorted(map(tuple, [*numbers(tmp_path, "whole", 0)["seen"], *numbers(tmp_path, "whole", 1)["seen"]]))
+    resuming = program()
+    with pytest.warns(CheckpointWarning, match="saved by 2 and resumed by 1 processes"):
+        alone = resuming.run(tmp_path, "rest", 4)
+    assert sorted(alone.seen) == left
+    assert launch(tmp_path, "resuming.py", tmp_path, "rest", 4, n=3).err.count("resumed by 3 processes") == 1
+    assert sorted(tuple(x) for rank in range(3) for x in numbers(tmp_path, "rest", rank)["seen"]) == left
+    np.testing.assert_array_equal(numbers(tmp_path, "rest", 0)["0 /U"], numbers(tmp_path, "rest", 2)["0 /U"])
+
+
+def test_asynchronous_processes(tmp_path: Path) -> None:
+    """There the order of updates is left to chance; all of the data are seen all the same."""
+    for what in ("whole", "rest"):
+        done = launch(tmp_path, "resuming.py", tmp_path, what, 4, options=["--mode", "async"])
+        assert done.code == 0, done.err
+    seen = [
+        sorted(tuple(x) for rank in (0, 1) for x in numbers(tmp_path, what, rank)["seen"]) for what in ("whole", "rest")
+    ]
+    assert seen[0] == seen[1]
+
+
+class Model:
+    def __init__(self, name: str = "W") -> None:
+        self.m = dy.ParameterCollection()
+        self.w = self.m.add_parameters((2, 3), name=name)
+        self.t = dy.AdamTrainer(self.m)
+        self.data = dy.parallel.shard(range(5))
+
+
+def test_what_does_not_fit_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    model, other = Model(), Model("V")
+    next(iter(model.data))
+    dy.parallel.save_checkpoint(path, model.m, model.t, model.data, [random.Random(1)])
+    before, place = other.w.as_array(), other.data.state()
+    state = random.getstate()
+    with pytest.raises(ModelMismatchError, match="the file has no /V"):
+        dy.parallel.load_checkpoint(path, other.m, other.t, other.data, [random.Random(1)])
+    with pytest.raises(ModelMismatchError, match="states of 1 generators of the program's own, not of 0"):
+        dy.parallel.load_checkpoint(path, other.m, other.t, other.data)
+    with pytest.raises(ValueError, match="length"):
+        dy.parallel.load_checkpoint(path, model.m, model.t, dy.parallel.shard(range(6)), [random.Random(1)])
+    with pytest.raises(TypeError, match=r"generators must be random\.Random.*not int"):
+        dy.parallel.load_checkpoint(path, other.m, other.t, other.data, [3])  # type: ignore[list-item]
+    with pytest.raises(FileNotFoundError):
+        dy.parallel.load_checkpoint(tmp_path / "none", other.m)
+    np.testing.assert_array_equal(other.w.as_array(), before)
+    assert other.data.state() == place
+    assert random.getstate() == state
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ModelFileError):
+        dy.parallel.load_checkpoint(path, model.m)
+
+
+def test_what_cannot_be_saved(tmp_path: Path) -> None:
+    model = Model()
+    with pytest.raises(TypeError, match="extra"):
+        dy.parallel.save_checkpoint(tmp_path / "c", model.m, extra={"a": object()})
+    with pytest.raises(TypeError, match="generators must be"):
+        dy.parallel.save_checkpoint(tmp_path / "c", model.m, generators=[np.random])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="not one of"):
+        dy.parallel.save_checkpoint(tmp_path / "c", model.m, Model().t)
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_of_save_safetensors(tmp_path: Path) -> None:
+    model, other = Model(), Model()
+    dy.save_safetensors(tmp_path / "m", model.m, model.t, {"epoch": 3})
+    assert dy.parallel.load_checkpoint(tmp_path / "m", other.m, other.t) == {"epoch": 3}
+    np.testing.assert_array_equal(other.w.as_array(), model.w.as_array())
+    with pytest.raises(ModelMismatchError, match="no place in the data"):
+        dy.parallel.load_checkpoint(tmp_path / "m", other.m, other.t, other.data)
+
+
+def test_generators_of_all_kinds(tmp_path: Path) -> None:
+    model = Model()
+    kinds = [
+        lambda: random.Random(4),
+        lambda: np.random.default_rng(4),
+        lambda: np.random.RandomState(4),
+        lambda: np.random.Generator(np.random.MT19937(4)),
+    ]
+    generators: list[Any] = [kind() for kind in kinds]
+    for g in generators:
+        g.random()
+        getattr(g, "gauss", getattr(g, "standard_normal", None))(*([0, 1] if isinstance(g, random.Random) else []))
+    dy.parallel.save_checkpoint(tmp_path / "c", model.m, generators=generators)
+    want = [g.random() for g in generators]
+    fresh: list[Any] = [kind() for kind in kinds]
+    dy.parallel.load_checkpoint(tmp_path / "c", model.m, generators=fresh)
+    assert [g.random() for g in fresh] == want
