@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, axis_of, total_of
 from dynet_cy.gpu.base cimport (
-    BASE, FEW_TERMS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, scaled, split_axes,
+    BASE, FEW_TERMS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, pass_scaled,
     sum_pointers,
 )
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
@@ -115,14 +115,6 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     return gpu.error
 
 
-cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
-    cdef Axes kept, reduced
-    if c.dx.dim.bd == c.y.dim.bd:
-        return scaled(gpu, total_of(&c.y.dim), scale, c.dy.v, c.dx.v, c.accumulate)
-    split_axes(&c.dy, &c.dx, &kept, &reduced)
-    return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
-
-
 cdef float spread_sum(const Call* c) noexcept nogil:
     return 1
 
@@ -136,7 +128,7 @@ cdef int esum_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int esum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, 1)
+    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
 
 
 cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -144,7 +136,7 @@ cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, <float>(1.0 / c.n))
+    return pass_scaled(gpu, &c.dy, <float>(1.0 / c.n), &c.dx, c.accumulate)
 
 
 op = gpu_op(b"esum", BASE)

@@ -42,6 +42,8 @@ cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const vo
                      int acc) noexcept nogil
 cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,
                        const float* x, const void* places, int acc) noexcept nogil
+# The gradient of an argument that y has a times, as it is or once for all of the batch.
+cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil
 # Axes of y, those along which x has one element apart: `kept` and `reduced`, with the strides of y in array 0.
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
 # Axes of y with the strides of x in array 0.
