@@ -8,6 +8,7 @@ from __future__ import annotations
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
     cells,
+    conv,
     executor,
     inputs,
     linalg,
