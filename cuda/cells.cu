@@ -131,16 +131,17 @@ extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const f
     }
 }
 
+// The gate o begins at `o`; of its gradient, in `rows` gates, at element `at`.
 extern "C" __global__ void lstm_h_forward(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
-                                          const float *__restrict__ gates, size_t stride_g, float *y) {
+                                          const float *__restrict__ o, size_t stride_o, float *y) {
     for (EACH(k, batch * h)) {
         size_t b = k / h, j = k - b * h;
-        y[k] = gates[b * stride_g + 2 * h + j] * tanhf(c[b * stride_c + j]);
+        y[k] = o[b * stride_o + j] * tanhf(c[b * stride_c + j]);
     }
 }
 
 extern "C" __global__ void lstm_h_backward_c(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
-                                             const float *__restrict__ gates, size_t stride_g,
+                                             const float *__restrict__ o, size_t stride_o,
                                              const float *__restrict__ dy, size_t elements, float *dc, int acc) {
     size_t uses = batch / elements;
     for (EACH(k, elements * h)) {
@@ -148,20 +149,24 @@ extern "C" __global__ void lstm_h_backward_c(size_t batch, size_t h, const float
         float total = 0.f;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
             float t = tanhf(c[b * stride_c + j]);
-            total += dy[b * h + j] * gates[b * stride_g + 2 * h + j] * (1.f - t * t);
+            total += dy[b * h + j] * o[b * stride_o + j] * (1.f - t * t);
         }
         store(dc + k, acc, total);
     }
 }
 
-extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
+extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, size_t rows, size_t at,
+                                                 const float *__restrict__ c, size_t stride_c,
                                                  const float *__restrict__ dy, size_t elements, float *dgates, int acc) {
     size_t uses = batch / elements;
-    for (EACH(k, elements * h)) {
-        size_t e = k / h, j = k - e * h;
-        float total = 0.f, *to = dgates + e * 4 * h + j;
+    for (EACH(i, elements * rows)) {
+        size_t e = i / rows, j = i - e * rows - at;
+        float total = 0.f;
+        if (j >= h) {  // also when below 0: it is unsigned
+            if (!acc) dgates[i] = 0.f;
+            continue;
+        }
         for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * tanhf(c[b * stride_c + j]);
-        store(to + 2 * h, acc, total);
-        if (!acc) to[0] = to[h] = to[3 * h] = 0.f;
+        store(dgates + i, acc, total);
     }
 }

@@ -10,6 +10,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     cells,
     conv,
     executor,
+    gated,
     inputs,
     linalg,
     memory,

@@ -12,18 +12,18 @@ from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.linalg cimport factors_of_a
 from dynet_cy.ops.registry cimport Factors
 
-cdef int CU = module_at(b"cells")
+CELLS = module_at(b"cells")
 
 
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
 # The gradient of the sums, which serves all arguments, takes the place of what is
 # kept.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
 
-cdef int GATES_FORWARD = kernel_at(CU, b"lstm_gates_forward")
-cdef int GATES_BACKWARD = kernel_at(CU, b"lstm_gates_backward")
-cdef int ADD_SQUARES = kernel_at(CU, b"add_squares")
-cdef int ADD_NOISE = kernel_at(CU, b"add_weight_noise")
-cdef int NOISE_SLOPES = kernel_at(CU, b"weight_noise_slopes")
+cdef int GATES_FORWARD = kernel_at(CELLS, b"lstm_gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CELLS, b"lstm_gates_backward")
+cdef int ADD_SQUARES = kernel_at(CELLS, b"add_squares")
+cdef int ADD_NOISE = kernel_at(CELLS, b"add_weight_noise")
+cdef int NOISE_SLOPES = kernel_at(CELLS, b"weight_noise_slopes")
 
 
 cdef Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
@@ -123,7 +123,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 
 cdef GpuOp* op
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
-    op = gpu_op(name, CU)
+    op = gpu_op(name, CELLS)
     gpu_op(name, BASE)
     gpu_op(name, LINALG)
     op.forward = gates_forward
@@ -137,8 +137,8 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
 # ---- dropout_mask: y = x m[offset : offset + size x] ------------------------------
 # Attributes: offset.
 
-cdef int MASKED = kernel_at(CU, b"part_masked")
-cdef int MASKED_BACKWARD = kernel_at(CU, b"part_masked_backward")
+cdef int MASKED = kernel_at(CELLS, b"part_masked")
+cdef int MASKED_BACKWARD = kernel_at(CELLS, b"part_masked_backward")
 
 
 cdef int masked_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -159,7 +159,7 @@ cdef int masked_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dx.v + to, size_of(&c.dx.dim))
 
 
-op = gpu_op(b"dropout_mask", CU)
+op = gpu_op(b"dropout_mask", CELLS)
 op.forward = masked_forward
 op.backward = masked_backward
 
@@ -167,23 +167,20 @@ op.backward = masked_backward
 # ---- vanilla_lstm_c: y = f c + i g; vanilla_lstm_h: y = o tanh(c) --------------------
 # Arguments: the cell, the gates.
 
-cdef int CELL_FORWARD = kernel_at(CU, b"lstm_c_forward")
-cdef int OUTPUT_FORWARD = kernel_at(CU, b"lstm_h_forward")
-cdef int CELL_BACKWARD_C = kernel_at(CU, b"lstm_c_backward_c")
-cdef int CELL_BACKWARD_GATES = kernel_at(CU, b"lstm_c_backward_gates")
-cdef int OUTPUT_BACKWARD_C = kernel_at(CU, b"lstm_h_backward_c")
-cdef int OUTPUT_BACKWARD_GATES = kernel_at(CU, b"lstm_h_backward_gates")
-
-
-cdef int forward(Gpu* gpu, const Call* c, int kernel) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
-        return 0
-    return launch_each(gpu, kernel, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v)
+cdef int CELL_FORWARD = kernel_at(CELLS, b"lstm_c_forward")
+cdef int OUTPUT_FORWARD = kernel_at(CELLS, b"lstm_h_forward")
+cdef int CELL_BACKWARD_C = kernel_at(CELLS, b"lstm_c_backward_c")
+cdef int CELL_BACKWARD_GATES = kernel_at(CELLS, b"lstm_c_backward_gates")
+cdef int OUTPUT_BACKWARD_C = kernel_at(CELLS, b"lstm_h_backward_c")
+cdef int OUTPUT_BACKWARD_GATES = kernel_at(CELLS, b"lstm_h_backward_gates")
 
 
 cdef int cell_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return forward(gpu, c, CELL_FORWARD)
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, CELL_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.y.v)
 
 
 cdef int cell_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -197,27 +194,41 @@ cdef int cell_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dy.v, own, c.dx.v, c.accumulate)
 
 
-cdef int output_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return forward(gpu, c, OUTPUT_FORWARD)
+# The gate o stands at the block of that number.
+
+cdef int output_of(Gpu* gpu, const Call* c, size_t block) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, OUTPUT_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + block * n,
+                       c.x[1].bstride, c.y.v)
 
 
-cdef int output_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
+cdef int output_of_backward(Gpu* gpu, const Call* c, uint32_t i, size_t block) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd, rows = rows_of(&c.x[1].dim)
     if n == 0:
         return 0
     if i == 0:
-        return launch_each(gpu, OUTPUT_BACKWARD_C, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v,
+        return launch_each(gpu, OUTPUT_BACKWARD_C, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + block * n,
                            c.x[1].bstride, c.dy.v, own, c.dx.v, c.accumulate)
-    return launch_each(gpu, OUTPUT_BACKWARD_GATES, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.dy.v, own, c.dx.v,
-                       c.accumulate)
+    return launch_each(gpu, OUTPUT_BACKWARD_GATES, own * rows, batch, n, rows, block * n, c.x[0].v, c.x[0].bstride,
+                       c.dy.v, own, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"vanilla_lstm_c", CU)
+cdef int output_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return output_of(gpu, c, 2)
+
+
+cdef int output_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return output_of_backward(gpu, c, i, 2)
+
+
+op = gpu_op(b"vanilla_lstm_c", CELLS)
 op.forward = cell_forward
 op.backward = cell_backward
 op.assigns = True
 
-op = gpu_op(b"vanilla_lstm_h", CU)
+op = gpu_op(b"vanilla_lstm_h", CELLS)
 op.forward = output_forward
 op.backward = output_backward
 op.assigns = True

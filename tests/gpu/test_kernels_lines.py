@@ -192,7 +192,8 @@ def test_cells(order: str) -> None:
     wide, step = [before, size(0)], [gates, size(4 * h)]
     cells.launch("lstm_c_forward", 2, 64, [*tight, *wide, *step, c], order=order)
     agree(c, f * before + i * g)
-    cells.launch("lstm_h_forward", 2, 64, [*tight, c, size(h), *step, y], order=order)
+    output = [np.uint64(gates.ctypes.data + 8 * h), size(4 * h)]  # two blocks of h floats behind
+    cells.launch("lstm_h_forward", 2, 64, [*tight, c, size(h), *output, y], order=order)
     t = np.tanh(c.astype(np.float64))
     agree(y, o * t)
     d = numbers(batch, h, seed=3)
@@ -203,10 +204,10 @@ def test_cells(order: str) -> None:
     cells.launch("lstm_c_backward_gates", 2, 64, arguments, order=order)
     zero = np.zeros((batch, h))
     agree(dgates, np.stack([d * g, d * before, zero, d * i], 1))
-    arguments = [*tight, c, size(h), *step, d, size(batch), dc, np.int32(0)]
+    arguments = [*tight, c, size(h), *output, d, size(batch), dc, np.int32(0)]
     cells.launch("lstm_h_backward_c", 2, 64, arguments, order=order)
     agree(dc, d * o * (1 - t * t))
-    arguments = [*tight, c, size(h), d, size(batch), dgates, np.int32(1)]
+    arguments = [*tight, size(4 * h), size(2 * h), c, size(h), d, size(batch), dgates, np.int32(1)]
     cells.launch("lstm_h_backward_gates", 2, 64, arguments, order=order)
     agree(dgates, np.stack([d * g, d * before, d * t, d * i], 1))
     dy = numbers(batch, 4, h, seed=4)
