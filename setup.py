@@ -37,7 +37,18 @@ MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 # Headers that no kernel includes.
 ENGINE_HEADERS = {
-    *["arena.h", "binary.h", "gpu.h", "gpu_axes.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"],
+    *[
+        "arena.h",
+        "binary.h",
+        "gpu.h",
+        "gpu_axes.h",
+        "graph.h",
+        "liveness.h",
+        "op.h",
+        "storage.h",
+        "tensor.h",
+        "unary.h",
+    ],
 }
 
 DIRECTIVES = {
