@@ -5,7 +5,19 @@ Nothing of CUDA is looked for before `device_count` or `open_device`.
 
 from __future__ import annotations
 
-from dynet_cy.gpu import arithmetic, executor, inputs, linalg, memory, reduce, select, softmax, unary  # noqa: F401 - register
+from dynet_cy.gpu import (  # noqa: F401 - register
+    arithmetic,
+    executor,
+    inputs,
+    linalg,
+    losses,
+    memory,
+    reduce,
+    select,
+    shape,
+    softmax,
+    unary,
+)
 from dynet_cy.gpu.driver import device_count, open_device
 
 __all__ = ["device_count", "open_device"]
