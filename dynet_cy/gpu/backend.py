@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
+    constrained,
+    contract,
     executor,
     inputs,
+    inverse,
     linalg,
     losses,
     memory,
