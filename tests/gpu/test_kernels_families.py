@@ -192,3 +192,110 @@ def test_greatest_and_log_sum_of_many(order: str) -> None:
     arguments = [size(batch * n), size(n), np.uint32(3), winner, dy, dx, np.int32(1)]
     module("many").launch("emax_backward", 2, 32, arguments, order=order)
     np.testing.assert_allclose(dx, desired, rtol=1e-5, atol=1e-5)
+
+
+@each_order
+@pytest.mark.parametrize("n", [1, 2, 5, 37])
+def test_invert(n: int, order: str) -> None:
+    """Zeros on the diagonal, negative determinants, singular matrices, and one x for several results."""
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((4, n, n)).astype(np.float32)
+    x[0] = 3 * np.eye(n, dtype=np.float32)[::-1]
+    x[3] = 0 if n == 1 else x[1][:, :1]
+    y, work, logdet = poisoned(4, n, n), poisoned(8 * n), poisoned(4)
+    inverse = module("inverse")
+    inverse.launch("invert", 3, 64, [size(4), size(n), x, size(n * n), y, work, logdet], order=order)
+    signs, logs = np.linalg.slogdet(x[:3].astype(np.float64))
+    np.testing.assert_allclose(y[:3], np.linalg.inv(x[:3].astype(np.float64)), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(logdet[:3], np.where(signs > 0, logs, np.nan), rtol=1e-4, atol=1e-4)
+    if n <= 2:  # else rounding may leave small pivots
+        assert np.isnan(y[3]).all()
+        assert logdet[3] == -np.inf
+    dy = rng.standard_normal(3).astype(np.float32)
+    for stride, grad in ((n * n, dy[:, None, None] * y[:3].transpose(0, 2, 1)), (0, None)):
+        dx = rng.standard_normal((3 if stride else 1, n, n)).astype(np.float32)
+        desired = dx + (grad if stride else np.einsum("b,bij->ji", dy.astype(np.float64), y[:3]))
+        inverse.launch("logdet_backward", 2, 32, [size(3), size(n), y, dy, dx, size(stride)], order=order)
+        np.testing.assert_allclose(dx, desired, rtol=1e-4, atol=1e-4)
+    again = poisoned(2, n, n)
+    inverse.launch("invert", 1, 32, [size(2), size(n), x, size(0), again, work, NOWHERE], order=order)
+    np.testing.assert_allclose(again, np.linalg.inv(x[:1]).repeat(2, 0), rtol=1e-5, atol=1e-6)
+
+
+def bounded_softmax(x: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    free = np.ones(len(x), bool)
+    while True:
+        e = np.where(free, np.exp(x - x[free].max()) if free.any() else 0, 0)
+        p = np.where(free, (1 - bound[~free].sum()) * e / max(e.sum(), 1e-300), bound)
+        if not (free & (p > bound)).any():
+            return p
+        free &= p <= bound
+
+
+@each_order
+def test_constrained_softmax(order: str) -> None:
+    """Many rounds, with the bounds of each batch element or of all; bounds never reached, and too small ones."""
+    rng = np.random.default_rng(3)
+    batch, n = 4, 70
+    x = (3 * rng.standard_normal((batch, n))).astype(np.float32)
+    bound = rng.uniform(0.01, 0.1, (batch, n)).astype(np.float32)
+    bound[2], bound[3] = 1, 0.001
+    for stride in (n, 0):
+        used = bound if stride else bound[:1].repeat(batch, 0)
+        p, kept = poisoned(batch, n), poisoned(batch, n)
+        arguments = [size(batch), size(n), x, size(n), bound, size(stride), kept, p]
+        module("constrained").launch("constrained_forward", 3, 32, arguments, order=order)
+        for b in range(batch):
+            desired = bounded_softmax(x[b].astype(np.float64), used[b].astype(np.float64))
+            np.testing.assert_allclose(p[b], desired, rtol=1e-4, atol=1e-6)
+        assert 0 < (kept == -1).sum() < kept.size
+        dy = rng.standard_normal((batch, n)).astype(np.float32)
+        at_bound = kept == -1
+        mean = np.where(at_bound, 0, kept.astype(np.float64) * dy).sum(1, keepdims=True)
+        wanted = [np.where(at_bound, 0, p * (dy - mean)), np.where(at_bound, dy - mean, 0)]
+        for i in range(2):
+            dx = rng.standard_normal((batch if stride else 1, n)).astype(np.float32)
+            desired = dx + (wanted[i] if stride else wanted[i].sum(0))
+            arguments = [size(batch), size(n), np.int32(i), kept, p, dy, dx, size(stride)]
+            module("constrained").launch("constrained_backward", 3, 32, arguments, order=order)
+            np.testing.assert_allclose(dx, desired, rtol=1e-4, atol=1e-5)
+
+
+@each_order
+def test_losses(order: str) -> None:
+    """Sums over more numbers than a block has threads; a stride of 0, and that gradient summed over the batch."""
+    rng = np.random.default_rng(4)
+    batch, n, c = 3, 300, 0.7
+    a = rng.uniform(0.1, 0.9, (1, n)).astype(np.float32)
+    b = rng.uniform(0.1, 0.9, (batch, n)).astype(np.float32)
+    u, v = a.astype(np.float64), b.astype(np.float64)
+    b[:, :2], v[:, :2] = 3, 3  # beyond c
+    d = u - v
+    rows = {
+        "squared_difference": (d * d, 2 * d, -2 * d),
+        "abs_difference": (abs(d), np.sign(d), -np.sign(d)),
+        "binary_log_loss": (
+            -v * np.log(u) - (1 - v) * np.log1p(-u),
+            (u - v) / (u * (1 - u)),
+            np.log1p(-u) - np.log(u) + 0 * v,
+        ),
+        "huber": (
+            np.where(abs(d) < c, d * d / 2, c * (abs(d) - c / 2)),
+            np.clip(d, -c, c),
+            -np.clip(d, -c, c),
+        ),
+    }
+    dy = rng.standard_normal(batch).astype(np.float32)
+    losses = module("losses")
+    for name, (value, by_a, by_b) in rows.items():
+        y = poisoned(batch)
+        head = [size(batch), size(n), np.float32(c), a, size(0), b, size(n)]
+        losses.launch(f"pair_forward_{name}", 2, 64, [*head, y], order=order)
+        np.testing.assert_allclose(y, value.sum(1), rtol=1e-4)
+        for acc in (0, 1):
+            for side, wanted in ((0, (dy[:, None] * by_a).sum(0, keepdims=True)), (1, dy[:, None] * by_b)):
+                dx = rng.standard_normal(wanted.shape).astype(np.float32)
+                desired = wanted + (dx if acc else 0)
+                arguments = [*head, dy, dx, size(len(dx)), np.int32(acc)]
+                losses.launch(f"pair_backward_{side}_{name}", 2, 64, arguments, order=order)
+                np.testing.assert_allclose(dx, desired, rtol=1e-4, atol=1e-4)
