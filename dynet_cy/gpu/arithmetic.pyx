@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
 from dynet_cy.gpu.base cimport (
-    BASE, FEW_TERMS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, scaled, split_axes,
+    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, scaled, split_axes,
     sum_pointers,
 )
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
@@ -176,7 +176,7 @@ cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
         xs.p[count] = c.x[i].v
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count
         count += 1
-        if count == <uint32_t>POINTERS or i + 1 == c.n:
+        if count == <uint32_t>FLAGS or i + 1 == c.n:
             launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&xs), count, once, i + 1 - count, c.kept, c.y.v)
             count = once = 0
     return gpu.error

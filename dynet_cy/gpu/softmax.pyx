@@ -4,7 +4,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, cols_of, rows_of, size_of, total_of
-from dynet_cy.gpu.base cimport POINTERS, Pointers
+from dynet_cy.gpu.base cimport FLAGS, Pointers
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.axes cimport Split, split_at
@@ -160,7 +160,7 @@ cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
         xs.p[count] = c.x[i].v
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count
         count += 1
-        if count == <uint32_t>POINTERS or i + 1 == c.n:
+        if count == <uint32_t>FLAGS or i + 1 == c.n:
             launch_each(gpu, LOGSUMEXP_FORWARD, total, total, n, value_at(&xs), count, once, c.y.v, acc)
             count = once = 0
             acc = True

@@ -12,7 +12,7 @@ NOWHERE = np.uint64(0)
 
 
 def pointers(arrays: list[np.ndarray]) -> bytes:
-    return struct.pack("32Q", *[x.ctypes.data for x in arrays], *[0] * (32 - len(arrays)))
+    return struct.pack("256Q", *[x.ctypes.data for x in arrays], *[0] * (256 - len(arrays)))
 
 
 def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
