@@ -24,6 +24,10 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
 cdef enum:
     FEW_TERMS = 32
 
+# As many pointers, where a word has a flag for each of them.
+cdef enum:
+    FLAGS = 32
+
 cdef int BASE
 
 # y = a x (+ y if acc), n numbers.
