@@ -22,6 +22,9 @@
 // for (ROWS(r, n)): the blocks of the grid share n things; for (LANES(i, n)): the threads of a block do.
 #define ROWS(r, n) size_t r = blockIdx.x; r < (n); r += gridDim.x
 #define LANES(i, n) size_t i = threadIdx.x; i < (n); i += blockDim.x
+// The same where several blocks, along y, share one of the things of ROWS.
+#define SLICES(i, n) \
+    size_t i = (size_t)blockIdx.y * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.y * blockDim.x
 
 // ---- what the formulas of the .def files may use ------------------------------
 #define C(x) ((float)(x))
@@ -115,6 +118,14 @@ static __device__ inline int is_listed_before(float *const *list, size_t b) {
     int before = 0;
     for (LANES(k, b)) before |= list[k] == place;
     return __syncthreads_or(before);
+}
+
+// Whether another batch element lies where b lies. For all threads of a block together.
+static __device__ inline int shares(size_t bstride, float *const *list, size_t batch, size_t b) {
+    if (!list) return !bstride && batch > 1;
+    int other = 0;
+    for (LANES(k, batch)) other |= k != b && list[k] == list[b];
+    return __syncthreads_or(other);
 }
 
 // A gradient is added, or assigned.

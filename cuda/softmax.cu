@@ -41,3 +41,253 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
         store(dx + i, acc, total);
     }
 }
+
+// ---- softmax, log_softmax, sparsemax: lines ---------------------------------------
+// Tensors are lines of n numbers, `step` apart; those of one step lie side by side. x may have fewer lines than y: then
+// it serves for several batch elements, and its gradient is the sum.
+static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t step) {
+    return line / step * step * n + line % step;
+}
+
+extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
+                                             size_t x_lines, float *ys) {
+    __shared__ float part[32];
+    for (ROWS(line, lines)) {
+        const float *x = xs + line_at(line % x_lines, n, step);
+        float *y = ys + line_at(line, n, step);
+        float top = -INFINITY, total = 0.f;
+        for (LANES(k, n)) top = larger(x[k * step], top);
+        top = block_max(top, part);
+        for (LANES(k, n)) total += y[k * step] = expf(x[k * step] - top);
+        total = 1.f / block_sum(total, part);
+        for (LANES(k, n)) y[k * step] *= total;
+    }
+}
+
+extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
+                                              size_t x_lines, float *ys) {
+    for (EACH(line, lines)) {
+        const float *x = xs + line_at(line % x_lines, n, step);
+        float *y = ys + line_at(line, n, step);
+        float top = -INFINITY, total = 0.f;
+        for (size_t k = 0; k < n; k++) top = larger(x[k * step], top);
+        for (size_t k = 0; k < n; k++) total += y[k * step] = expf(x[k * step] - top);
+        total = 1.f / total;
+        for (size_t k = 0; k < n; k++) y[k * step] *= total;
+    }
+}
+
+// dx = y (dy - sum y dy).
+extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
+                                                      const float *__restrict__ dys, size_t x_lines, float *dxs,
+                                                      int acc) {
+    __shared__ float part[32];
+    for (ROWS(first, x_lines)) {
+        float *dx = dxs + line_at(first, n, step);
+        for (size_t line = first; line < lines; line += x_lines) {
+            const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
+            float mean = 0.f;
+            for (LANES(k, n)) mean += y[k * step] * dy[k * step];
+            mean = block_sum(mean, part);
+            for (LANES(k, n)) store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
+        }
+    }
+}
+
+extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
+                                                       const float *__restrict__ dys, size_t x_lines, float *dxs,
+                                                       int acc) {
+    for (EACH(first, x_lines)) {
+        float *dx = dxs + line_at(first, n, step);
+        for (size_t line = first; line < lines; line += x_lines) {
+            const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
+            float mean = 0.f;
+            for (size_t k = 0; k < n; k++) mean += y[k * step] * dy[k * step];
+            for (size_t k = 0; k < n; k++)
+                store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
+        }
+    }
+}
+
+extern "C" __global__ void log_softmax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
+                                               float *ys) {
+    __shared__ float part[32];
+    for (ROWS(line, lines)) {
+        const float *x = xs + line % x_lines * n;
+        float z = logsumexp(x, n, part);
+        for (LANES(k, n)) ys[line * n + k] = x[k] - z;
+    }
+}
+
+// dx = dy - e^y sum dy.
+extern "C" __global__ void log_softmax_backward(size_t lines, size_t n, const float *__restrict__ ys,
+                                                const float *__restrict__ dys, size_t x_lines, float *dxs, int acc) {
+    __shared__ float part[32];
+    for (ROWS(first, x_lines)) {
+        float *dx = dxs + first * n;
+        for (size_t line = first; line < lines; line += x_lines) {
+            const float *y = ys + line * n, *dy = dys + line * n;
+            float total = 0.f;
+            for (LANES(k, n)) total += dy[k];
+            total = block_sum(total, part);
+            for (LANES(k, n)) store(dx + k, acc || line > first, dy[k] - total * expf(y[k]));
+        }
+    }
+}
+
+// The threshold t, with the sum of max(x - t, 0) being 1, by rounds: t = (sum of those above the last t, minus 1) / their
+// number, until none falls out. It only rises, so there are at most n rounds, and seldom more than ten (Michelot 1986).
+// Relative to the greatest x, the first t is -1: nothing that is farther below can be above the threshold.
+extern "C" __global__ void sparsemax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
+                                             float *ys) {
+    __shared__ float part[32];
+    for (ROWS(line, lines)) {
+        const float *x = xs + line % x_lines * n;
+        float top = -INFINITY, t = -1.f, last = INFINITY;
+        for (LANES(k, n)) top = larger(x[k], top);
+        top = block_max(top, part);
+        for (;;) {
+            float total = 0.f, count = 0.f;
+            for (LANES(k, n))
+                if (x[k] - top > t) {
+                    total += x[k] - top;
+                    count += 1.f;
+                }
+            count = block_sum(count, part);
+            total = block_sum(total, part);
+            if (!(count < last) || count == 0.f) break;  // the same for all threads
+            last = count;
+            t = (total - 1.f) / count;
+        }
+        for (LANES(k, n)) ys[line * n + k] = fmaxf(x[k] - top - t, 0.f);
+    }
+}
+
+// dx = dy - its mean over the support, there.
+extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const float *__restrict__ ys,
+                                              const float *__restrict__ dys, size_t x_lines, float *dxs, int acc) {
+    __shared__ float part[32];
+    for (ROWS(first, x_lines)) {
+        float *dx = dxs + first * n;
+        for (size_t line = first; line < lines; line += x_lines) {
+            const float *y = ys + line * n, *dy = dys + line * n;
+            float mean = 0.f, support = 0.f;
+            for (LANES(k, n))
+                if (y[k] > 0.f) {
+                    mean += dy[k];
+                    support += 1.f;
+                }
+            mean = block_sum(mean, part);
+            mean /= block_sum(support, part);
+            for (LANES(k, n)) store(dx + k, acc || line > first, y[k] > 0.f ? dy[k] - mean : 0.f);
+        }
+    }
+}
+
+// ---- restricted_log_softmax -------------------------------------------------------------
+// Over the `count` different elements that items name; -inf elsewhere.
+extern "C" __global__ void restricted_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t bstride,
+                                              const uint32_t *__restrict__ items, size_t count, float *ys) {
+    __shared__ float part[32];
+    for (ROWS(b, batch)) {
+        const float *x = xs + b * bstride;
+        const uint32_t *chosen = items + b * count;
+        float *y = ys + b * n;
+        float top = -INFINITY, z = 0.f;
+        for (LANES(k, count)) top = larger(x[chosen[k]], top);
+        top = block_max(top, part);
+        if (!isinf(top)) {
+            for (LANES(k, count)) z += expf(x[chosen[k]] - top);
+            z = logf(block_sum(z, part));
+        }
+        for (LANES(i, n)) y[i] = -INFINITY;
+        __syncthreads();
+        for (LANES(k, count)) y[chosen[k]] = x[chosen[k]] - (top + z);
+    }
+}
+
+extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uint32_t *__restrict__ items, size_t count,
+                                               const float *__restrict__ ys, const float *__restrict__ dys, float *dxs,
+                                               size_t bstride) {
+    __shared__ float part[32];
+    size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
+    for (ROWS(e, elements)) {
+        float *dx = dxs + e * bstride;
+        for (size_t b = e; b < e + uses; b++) {
+            const uint32_t *chosen = items + b * count;
+            const float *y = ys + b * n, *dy = dys + b * n;
+            float total = 0.f;
+            for (LANES(k, count)) total += dy[chosen[k]];
+            total = block_sum(total, part);  // and what the batch element before has added is there
+            for (LANES(k, count)) dx[chosen[k]] += dy[chosen[k]] - total * expf(y[chosen[k]]);
+        }
+    }
+}
+
+// ---- logsumexp of several arguments, element by element ---------------------------------------
+// Bit k of `once`: argument k has one batch element, of n numbers, for all of y. With acc, y is one argument more.
+extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
+                                             float *y, int acc) {
+    for (EACH(i, total)) {
+        size_t j = i % n;
+        float top = acc ? y[i] : -INFINITY, sum = 0.f;
+        for (unsigned k = 0; k < count; k++) top = larger(xs.p[k][once >> k & 1 ? j : i], top);
+        if (isinf(top) || isnan(top)) top = 0.f;
+        if (acc) sum = expf(y[i] - top);
+        for (unsigned k = 0; k < count; k++) sum += expf(xs.p[k][once >> k & 1 ? j : i] - top);
+        y[i] = top + logf(sum);
+    }
+}
+
+// dx += dy e^(x - y), of a batch, or, with fewer numbers than y, its sum over that.
+extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const float *__restrict__ x,
+                                              const float *__restrict__ y, const float *__restrict__ dy, float *dx,
+                                              int acc) {
+    for (EACH(j, n)) {
+        float sum = 0.f;
+        if (!(isinf(x[j]) && x[j] < 0.f))
+            for (size_t i = j; i < total; i += n) sum += dy[i] * expf(x[j] - y[i]);
+        store(dx + j, acc, sum);
+    }
+}
+
+// ---- hinge: of each line -------------------------------------------------------------------------
+// Lines of a batch element are `apart` numbers from each other, their numbers `step`; items: the true class of each.
+extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
+                                         const float *__restrict__ xs, size_t bstride,
+                                         const uint32_t *__restrict__ items, float *y) {
+    __shared__ float part[32];
+    for (ROWS(line, batch * lines)) {
+        size_t b = line / lines, v = items[line];
+        const float *x = xs + b * bstride + (line - b * lines) * apart;
+        float bar = margin - x[v * step], total = 0.f;
+        for (LANES(j, n))
+            if (j != v && bar + x[j * step] > 0.f) total += bar + x[j * step];
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) y[line] = total;
+    }
+}
+
+extern "C" __global__ void hinge_backward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
+                                          const float *__restrict__ xs, size_t bstride,
+                                          const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dxs) {
+    __shared__ float part[32];
+    size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
+    for (ROWS(own, elements * lines)) {
+        size_t e = own / lines, at = e * bstride + (own - e * lines) * apart;
+        const float *x = xs + at;
+        float *dx = dxs + at;
+        for (size_t b = e; b < e + uses; b++) {
+            size_t line = b * lines + (own - e * lines), v = items[line];
+            float bar = margin - x[v * step], slope = dy[line], count = 0.f;
+            for (LANES(j, n))
+                if (j != v && bar + x[j * step] > 0.f) {
+                    dx[j * step] += slope;
+                    count += 1.f;
+                }
+            count = block_sum(count, part);
+            // The thread that has this number in all batch elements.
+            if (count > 0.f && v % blockDim.x == threadIdx.x) dx[v * step] -= count * slope;
+        }
+    }
+}

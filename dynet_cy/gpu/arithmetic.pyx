@@ -2,9 +2,9 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, axis_of, total_of
+from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
 from dynet_cy.gpu.base cimport (
-    BASE, FEW_TERMS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, scaled, split_axes,
+    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, pass_scaled,
     sum_pointers,
 )
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
@@ -115,14 +115,6 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     return gpu.error
 
 
-cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
-    cdef Axes kept, reduced
-    if c.dx.dim.bd == c.y.dim.bd:
-        return scaled(gpu, total_of(&c.y.dim), scale, c.dy.v, c.dx.v, c.accumulate)
-    split_axes(&c.dy, &c.dx, &kept, &reduced)
-    return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
-
-
 cdef float spread_sum(const Call* c) noexcept nogil:
     return 1
 
@@ -136,7 +128,7 @@ cdef int esum_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int esum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, 1)
+    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
 
 
 cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -144,7 +136,7 @@ cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, c, <float>(1.0 / c.n))
+    return pass_scaled(gpu, &c.dy, <float>(1.0 / c.n), &c.dx, c.accumulate)
 
 
 op = gpu_op(b"esum", BASE)
@@ -157,4 +149,45 @@ op = gpu_op(b"average", BASE)
 op.forward = average_forward
 op.backward = average_backward
 op.spread = spread_average
+op.assigns = True
+
+
+# ---- emax: who won is kept ---------------------------------------------------------
+
+cdef int MANY = module_at(b"many")
+cdef int EMAX_FORWARD = kernel_at(MANY, b"emax_forward")
+cdef int EMAX_BACKWARD = kernel_at(MANY, b"emax_backward")
+
+
+cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
+    cdef Pointers xs
+    cdef uint32_t i, count = 0, once = 0
+    if total == 0:
+        return 0
+    for i in range(c.n):
+        xs.p[count] = c.x[i].v
+        once |= <uint32_t>(c.x[i].dim.bd == 1) << count
+        count += 1
+        if count == <uint32_t>FLAGS or i + 1 == c.n:
+            launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&xs), count, once, i + 1 - count, c.kept, c.y.v)
+            count = once = 0
+    return gpu.error
+
+
+cdef int emax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
+    if total == 0:
+        return 0
+    return launch_each(gpu, EMAX_BACKWARD, n, total, n, i, c.kept, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef size_t one_per_number(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+op = gpu_op(b"emax", MANY)
+op.forward = emax_forward
+op.backward = emax_backward
+op.kept = one_per_number
 op.assigns = True

@@ -5,7 +5,27 @@ Nothing of CUDA is looked for before `device_count` or `open_device`.
 
 from __future__ import annotations
 
-from dynet_cy.gpu import arithmetic, executor, inputs, linalg, memory, reduce, softmax, unary  # noqa: F401 - register
+from dynet_cy.gpu import (  # noqa: F401 - register
+    arithmetic,
+    cells,
+    constrained,
+    contract,
+    conv,
+    executor,
+    gated,
+    inputs,
+    inverse,
+    linalg,
+    losses,
+    memory,
+    norm,
+    random,
+    reduce,
+    select,
+    shape,
+    softmax,
+    unary,
+)
 from dynet_cy.gpu.driver import device_count, open_device
 
 __all__ = ["device_count", "open_device"]

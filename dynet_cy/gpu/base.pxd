@@ -24,6 +24,10 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
 cdef enum:
     FEW_TERMS = 32
 
+# As many pointers, where a word has a flag for each of them.
+cdef enum:
+    FLAGS = 32
+
 cdef int BASE
 
 # y = a x (+ y if acc), n numbers.
@@ -42,6 +46,8 @@ cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const vo
                      int acc) noexcept nogil
 cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,
                        const float* x, const void* places, int acc) noexcept nogil
+# The gradient of an argument that y has a times, as it is or once for all of the batch.
+cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil
 # Axes of y, those along which x has one element apart: `kept` and `reduced`, with the strides of y in array 0.
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
 # Axes of y with the strides of x in array 0.

@@ -1,6 +1,6 @@
 """What many ops need: copies and sums over axes, for launchers to apply."""
 
-from dynet_cy.core.tensor cimport axis_of
+from dynet_cy.core.tensor cimport axis_of, total_of
 from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport kernel_at, module_at
 
@@ -53,6 +53,14 @@ cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, 
         return 0
     return launch_rows(gpu, CONTRACT_LIST, batch, n, batch, n, axes_total(reduced), stride, value_at(kept),
                        value_at(reduced), a, x, places, acc)
+
+
+cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil:
+    cdef Axes kept, reduced
+    if dx.dim.bd == dy.dim.bd:
+        return scaled(gpu, total_of(&dy.dim), a, dy.v, dx.v, acc)
+    split_axes(dy, dx, &kept, &reduced)
+    return contract(gpu, &kept, &reduced, a, dy.v, dx.v, acc)
 
 
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil:

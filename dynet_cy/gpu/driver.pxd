@@ -95,6 +95,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int launch "DY_LAUNCH"(Gpu* gpu, int kernel, unsigned grid_x, unsigned grid_y, unsigned block, unsigned shared, ...)
     int launch_each "DY_LAUNCH_EACH"(Gpu* gpu, int kernel, size_t n, ...)
     int launch_rows "DY_LAUNCH_ROWS"(Gpu* gpu, int kernel, size_t n, size_t width, ...)
+    int launch_slices "DY_LAUNCH_SLICES"(Gpu* gpu, int kernel, size_t n, size_t width, ...)
     unsigned blocks "dy_blocks"(const Gpu* gpu, size_t n)
     int fill "dy_gpu_fill"(Gpu* gpu, size_t n, float x, const void* p)
     int gemm "dy_gpu_gemm"(Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a,

@@ -9,7 +9,7 @@ from dynet_cy.gpu.driver cimport (
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.memory.storage cimport Param, touch
 
-cdef int CU = module_at(b"lookup")
+CU = module_at(b"lookup")
 cdef int FORWARD = kernel_at(CU, b"lookup_forward")
 cdef int BACKWARD = kernel_at(CU, b"lookup_backward")
 cdef int UNORDERED = kernel_at(CU, b"lookup_backward_unordered")
@@ -19,12 +19,22 @@ cdef enum:
     MOST_ORDERED = 8192
 
 
+cdef int take_rows(Gpu* gpu, size_t rows, size_t n, float factor, const float* table, const uint32_t* items,
+                   float* y) noexcept nogil:
+    return launch_each(gpu, FORWARD, rows * n, rows, n, factor, table, items, y) if rows * n else 0
+
+
+cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const float* dy, float* table) noexcept nogil:
+    if rows * n == 0:
+        return 0
+    if rows > MOST_ORDERED:
+        return launch_each(gpu, UNORDERED, rows * n, rows, n, items, dy, table)
+    return launch_rows(gpu, BACKWARD, rows, n, rows, n, items, dy, table)
+
+
 cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Param* p = <Param*>c.object
-    cdef size_t n = size_of(&p.dim), rows = c.y.dim.bd
-    if n == 0:
-        return 0
-    return launch_each(gpu, FORWARD, rows * n, rows, n, <float>p.factor, p.there_value, c.items, c.y.v)
+    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), <float>p.factor, p.there_value, c.items, c.y.v)
 
 
 cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
@@ -39,12 +49,7 @@ cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
 
 cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Param* p = <Param*>c.object
-    cdef size_t n = size_of(&p.dim), rows = c.y.dim.bd
-    if n == 0:
-        return 0
-    if rows > MOST_ORDERED:
-        return launch_each(gpu, UNORDERED, rows * n, rows, n, c.items, c.dy.v, p.there_grad)
-    return launch_rows(gpu, BACKWARD, rows, n, rows, n, c.items, c.dy.v, p.there_grad)
+    return add_rows(gpu, c.y.dim.bd, size_of(&p.dim), c.items, c.dy.v, p.there_grad)
 
 
 cdef GpuOp* op = gpu_op(b"lookup", CU)

@@ -130,9 +130,9 @@ op.lists = True
 
 # ---- dot_product, trace_of_product -------------------------------------------------
 
-cdef int CU = module_at(b"linalg")
-cdef int DOT_FORWARD = kernel_at(CU, b"dot_forward")
-cdef int DOT_BACKWARD = kernel_at(CU, b"dot_backward")
+LINALG = module_at(b"linalg")
+cdef int DOT_FORWARD = kernel_at(LINALG, b"dot_forward")
+cdef int DOT_BACKWARD = kernel_at(LINALG, b"dot_backward")
 
 
 cdef int dot_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -141,14 +141,18 @@ cdef int dot_forward(Gpu* gpu, const Call* c) noexcept nogil:
                        c.y.v)
 
 
+cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, size_t batch,
+                             const Tensor* dx) noexcept nogil:
+    cdef size_t n = size_of(&dx.dim), own = dx.dim.bd
+    return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, x.v, x.bstride, factors, dx.v)
+
+
 cdef int dot_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), batch = c.y.dim.bd, own = c.dx.dim.bd
-    cdef const Tensor* other = &c.x[1 - i]
-    return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, other.v, other.bstride, c.dy.v, c.dx.v)
+    return add_scaled_elements(gpu, &c.x[1 - i], c.dy.v, c.y.dim.bd, &c.dx)
 
 
 cdef bytes name
 for name in (b"dot_product", b"trace_of_product"):
-    op = gpu_op(name, CU)
+    op = gpu_op(name, LINALG)
     op.forward = dot_forward
     op.backward = dot_backward

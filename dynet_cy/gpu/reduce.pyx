@@ -1,11 +1,22 @@
+# cython: cdivision=True
 """Reductions."""
 
+from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, total_of
-from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
-from dynet_cy.gpu.registry cimport gpu_op
+from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
+from dynet_cy.gpu.base cimport (
+    BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, pass_scaled,
+)
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.ops.axes cimport Split, split_at
+
+cdef int CU = module_at(b"reduce")
+
+# With so many results, threads that make one each keep the device busy.
+cdef enum:
+    MANY_RESULTS = 4096
 
 
 # ---- sum: attributes: the axes, one bit each, and the batch ------------------------
@@ -62,4 +73,293 @@ cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 cdef GpuOp* op = gpu_op(b"sum", BASE)
 op.forward = sum_forward
 op.backward = sum_backward
+op.assigns = True
+
+
+# ---- moment: attributes: the axes, the divisor unless 0, the power -------------------
+
+cdef int MOMENT_FORWARD = kernel_at(CU, b"moment_forward")
+cdef int MOMENT_BACKWARD = kernel_at(CU, b"moment_backward")
+
+
+cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:
+    """Whether a block makes each result; `neighbours`: the terms of one lie side by side."""
+    return terms > FEW_TERMS and (neighbours or results < MANY_RESULTS)
+
+
+cdef bint by_blocks_over(const Axes* kept, const Axes* reduced) noexcept nogil:
+    return by_blocks(axes_total(kept), axes_total(reduced), reduced.n and reduced.stride[0][0] == 1)
+
+
+cdef float share(const Call* c) noexcept nogil:
+    """One part of as many as there are elements of x to one of y."""
+    cdef size_t n = size_of(&c.y.dim) if c.x[0].dim.bd == 1 else total_of(&c.y.dim)
+    cdef size_t m = total_of(&c.x[0].dim)
+    if m == 0 and n:
+        return INFINITY
+    return n / <float>m if n else 1
+
+
+cdef float moment_scale(const Call* c) noexcept nogil:
+    return 1.0 / c.attrs[1].i if c.attrs[1].i > 0 else share(c)
+
+
+cdef size_t sharing(const Call* c) noexcept nogil:
+    """How many results share an element of x that they do not have in one batch element."""
+    return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
+
+
+cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes kept, reduced, back
+    cdef float scale = moment_scale(c)
+    cdef size_t n, terms
+    if total_of(&c.x[0].dim) == 0:
+        return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
+    axes_of(c, &kept, &reduced, &back)
+    n = axes_total(&kept)
+    terms = axes_total(&reduced)
+    if by_blocks_over(&kept, &reduced):
+        return launch_rows(gpu, MOMENT_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), scale,
+                           c.attrs[2].i, c.x[0].v, c.y.v, 1)
+    return launch_each(gpu, MOMENT_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), scale, c.attrs[2].i,
+                       c.x[0].v, c.y.v, 0)
+
+
+cdef int moment_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes kept, reduced, back
+    cdef size_t n = total_of(&c.x[0].dim)
+    if n == 0:
+        return 0
+    axes_of(c, &kept, &reduced, &back)
+    return launch_each(gpu, MOMENT_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim),
+                       c.attrs[2].i * moment_scale(c), c.attrs[2].i, c.x[0].v, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"moment", CU)
+op.forward = moment_forward
+op.backward = moment_backward
+op.assigns = True
+
+
+# ---- std: the means are kept ---------------------------------------------------------
+
+cdef int STD_FORWARD = kernel_at(CU, b"std_forward")
+cdef int STD_BACKWARD = kernel_at(CU, b"std_backward")
+
+
+cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes kept, reduced, back
+    cdef size_t n, terms
+    if total_of(&c.x[0].dim) == 0:
+        return fill(gpu, total_of(&c.y.dim), NAN, c.y.v)
+    axes_of(c, &kept, &reduced, &back)
+    n = axes_total(&kept)
+    terms = axes_total(&reduced)
+    if by_blocks_over(&kept, &reduced):
+        return launch_rows(gpu, STD_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.kept,
+                           c.y.v, 1)
+    return launch_each(gpu, STD_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.kept, c.y.v, 0)
+
+
+cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes kept, reduced, back
+    cdef size_t n = total_of(&c.x[0].dim)
+    if n == 0:
+        return 0
+    axes_of(c, &kept, &reduced, &back)
+    return launch_each(gpu, STD_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim), share(c), c.x[0].v,
+                       c.kept, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"std", CU)
+op.forward = std_forward
+op.backward = std_backward
+op.assigns = True
+
+
+# ---- squared_norm, l2_norm -------------------------------------------------------------
+
+cdef int NORM_FORWARD = kernel_at(CU, b"norm_forward")
+cdef int NORM_BACKWARD = kernel_at(CU, b"norm_backward")
+
+
+cdef int norm_forward(Gpu* gpu, const Call* c, bint root) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim), batch = c.y.dim.bd
+    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
+
+
+cdef int norm_backward(Gpu* gpu, const Call* c, bint root) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim), own = c.dx.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, NORM_BACKWARD, own * n, <size_t>c.y.dim.bd, n, c.x[0].v, root, c.y.v, c.dy.v, own, c.dx.v,
+                       c.accumulate)
+
+
+cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return norm_forward(gpu, c, False)
+
+
+cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return norm_backward(gpu, c, False)
+
+
+cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return norm_forward(gpu, c, True)
+
+
+cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return norm_backward(gpu, c, True)
+
+
+op = gpu_op(b"squared_norm", CU)
+op.forward = squared_norm_forward
+op.backward = squared_norm_backward
+op.assigns = True
+
+op = gpu_op(b"l2_norm", CU)
+op.forward = l2_norm_forward
+op.backward = l2_norm_backward
+op.assigns = True
+
+
+# ---- ops along one axis ------------------------------------------------------------------
+# Attributes: the axis.
+
+cdef Split lines_of(const Call* c) noexcept nogil:
+    return split_at(&c.x[0].dim, c.attrs[0].u)
+
+
+cdef size_t how_many(const Split* s, const Tensor* x) noexcept nogil:
+    """Lines of x."""
+    return s.pre * s.post * x.dim.bd
+
+
+# ---- max_dim, min_dim: where they are is kept ----------------------------------------------
+
+cdef int EXTREME_FORWARD = kernel_at(CU, b"extreme_forward")
+cdef int EXTREME_BACKWARD = kernel_at(CU, b"extreme_backward")
+
+
+cdef int extreme_forward(Gpu* gpu, const Call* c, float sign) noexcept nogil:
+    cdef Split s = lines_of(c)
+    cdef size_t n = how_many(&s, &c.y)
+    if n == 0:
+        return 0
+    if by_blocks(n, s.len, s.pre == 1):
+        return launch_rows(gpu, EXTREME_FORWARD, n, s.len, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride,
+                           c.kept, c.y.v, 1)
+    return launch_each(gpu, EXTREME_FORWARD, n, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride, c.kept, c.y.v,
+                       0)
+
+
+cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return extreme_forward(gpu, c, 1)
+
+
+cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return extreme_forward(gpu, c, -1)
+
+
+cdef int extreme_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = lines_of(c)
+    cdef size_t n = how_many(&s, &c.dx)
+    if n == 0:
+        return 0
+    return launch_each(gpu, EXTREME_BACKWARD, n, n, s.pre, s.len, s.post, sharing(c), c.kept, c.dy.v,
+                       c.dx.v)
+
+
+op = gpu_op(b"max_dim", CU)
+op.forward = max_dim_forward
+op.backward = extreme_backward
+
+op = gpu_op(b"min_dim", CU)
+op.forward = min_dim_forward
+op.backward = extreme_backward
+
+
+# ---- cumsum --------------------------------------------------------------------------------
+
+cdef int SCAN = kernel_at(CU, b"scan_lines")
+
+
+cdef int scan(Gpu* gpu, const Split* s, size_t uses, bint backward, const float* x, size_t bstride, const Tensor* y,
+              bint acc) noexcept nogil:
+    cdef size_t n = how_many(s, y), size = size_of(&y.dim)
+    if n == 0 or s.len == 0:
+        return 0
+    if by_blocks(n, s.len, s.pre == 1):
+        return launch_rows(gpu, SCAN, n, s.len, n, s.pre, s.len, s.post, uses, size, backward, x, bstride, y.v, acc, 1)
+    return launch_each(gpu, SCAN, n, n, s.pre, s.len, s.post, uses, size, backward, x, bstride, y.v, acc, 0)
+
+
+cdef int cumsum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Split s = lines_of(c)
+    return scan(gpu, &s, 1, False, c.x[0].v, c.x[0].bstride, &c.y, False)
+
+
+cdef int cumsum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = lines_of(c)
+    return scan(gpu, &s, sharing(c), True, c.dy.v, size_of(&c.y.dim), &c.dx, c.accumulate)
+
+
+op = gpu_op(b"cumsum", CU)
+op.forward = cumsum_forward
+op.backward = cumsum_backward
+op.assigns = True
+
+
+# ---- logsumexp_dim ---------------------------------------------------------------------------
+
+cdef int LOGSUMEXP = kernel_at(CU, b"logsumexp_lines")
+cdef int LOGSUMEXP_BACKWARD = kernel_at(CU, b"logsumexp_lines_backward")
+
+
+cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Split s = lines_of(c)
+    cdef size_t n = how_many(&s, &c.y)
+    if n == 0:
+        return 0
+    if by_blocks(n, s.len, s.pre == 1):
+        return launch_rows(gpu, LOGSUMEXP, n, s.len, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v, 1)
+    return launch_each(gpu, LOGSUMEXP, n, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+
+
+cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = lines_of(c)
+    cdef size_t n = total_of(&c.dx.dim)
+    if n == 0:
+        return 0
+    return launch_each(gpu, LOGSUMEXP_BACKWARD, n, n, s.pre, s.len, sharing(c), how_many(&s, &c.dx),
+                       c.x[0].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"logsumexp_dim", CU)
+op.forward = logsumexp_forward
+op.backward = logsumexp_backward
+op.assigns = True
+
+
+# ---- argmax ------------------------------------------------------------------------------------
+
+cdef int ARGMAX = kernel_at(CU, b"argmax_forward")
+
+
+cdef int argmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    return launch_rows(gpu, ARGMAX, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
+
+
+op = gpu_op(b"argmax", CU)
+op.forward = argmax_forward
+
+op = gpu_op(b"argmax_straight_through", CU)
+gpu_op(b"argmax_straight_through", BASE)
+op.forward = argmax_forward
+op.backward = straight_through_backward
 op.assigns = True

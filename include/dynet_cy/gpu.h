@@ -204,6 +204,15 @@ static inline unsigned dy_row_threads(size_t width) {
 #define DY_LAUNCH_ROWS(gpu, kernel, n, width, ...) \
     DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), 1, dy_row_threads(width), 0, __VA_ARGS__)
 
+/* launch_slices: for each of n things as many blocks, along y, as `width` asks for and the device has room for. */
+static inline unsigned dy_slices(const dy_gpu *gpu, size_t n, size_t width) {
+    size_t blocks = (width + 255) / 256, most = (size_t)gpu->multiprocessors * 16 / (n ? n : 1);
+    blocks = blocks < most ? blocks : most;
+    return (unsigned)(blocks == 0 ? 1 : blocks < 65535 ? blocks : 65535);
+}
+#define DY_LAUNCH_SLICES(gpu, kernel, n, width, ...) \
+    DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), dy_slices(gpu, n, width), dy_row_threads(width), 0, __VA_ARGS__)
+
 /* n floats at p become x. */
 static inline int dy_gpu_fill(dy_gpu *gpu, size_t n, float x, const void *p) {
     unsigned bits;

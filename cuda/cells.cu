@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The point-wise parts of an LSTM cell: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Weight noise, and masks that
+// parts of an input share.
+#include "rng.cuh"
+
+// gates = act(sums + b), in place: three parts logistic, f of its sum + forget_bias, the last one tanh.
+extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, float forget_bias, const float *__restrict__ b,
+                                              size_t bstride, float *gates) {
+    size_t n = 4 * (size_t)h;
+    for (EACH(i, batch * n)) {
+        size_t e = i / n;
+        unsigned j = (unsigned)(i - e * n), part = j / h;
+        float sum = gates[i] + b[e * bstride + j];
+        gates[i] = part == 3 ? tanhf(sum) : LOGISTIC(part == 1 ? sum + forget_bias : sum);
+    }
+}
+
+// The gradient of the sums.
+extern "C" __global__ void lstm_gates_backward(size_t batch, unsigned h, const float *__restrict__ gates,
+                                               const float *__restrict__ dgates, float *dsums) {
+    size_t n = 4 * (size_t)h;
+    for (EACH(i, batch * n)) {
+        unsigned j = (unsigned)(i % n);
+        float y = gates[i];
+        dsums[i] = dgates[i] * (j / h == 3 ? 1.f - y * y : y * (1.f - y));
+    }
+}
+
+// norms_b = |x_b|^2, or += that.
+extern "C" __global__ void add_squares(size_t batch, size_t n, const float *__restrict__ x, size_t bstride, float *norms,
+                                       int acc) {
+    __shared__ float part[32];
+    for (ROWS(b, batch)) {
+        float total = 0.f;
+        for (LANES(i, n)) total += x[b * bstride + i] * x[b * bstride + i];
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) store(norms + b, acc, total);
+    }
+}
+
+// What noise of deviation s on all weights adds to sums of inputs x and a bias: s |(x, 1)| z. norms_b = |x_b|^2.
+extern "C" __global__ void add_weight_noise(size_t batch, size_t n, uint64_t seed, uint64_t stream,
+                                            const uint32_t *__restrict__ items, float s, const float *__restrict__ norms,
+                                            float *y) {
+    for (EACH(i, batch * n)) {
+        size_t b = i / n;
+        y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seed, stream, items[b], i - b * n, 0.f, 1.f);
+    }
+}
+
+// The gradient of x_b from the deviation of its noise is slopes_b x_b.
+extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, uint64_t seed, uint64_t stream,
+                                               const uint32_t *__restrict__ items, float s,
+                                               const float *__restrict__ norms, const float *__restrict__ dsums,
+                                               float *slopes) {
+    __shared__ float part[32];
+    for (ROWS(b, batch)) {
+        float total = 0.f;
+        for (LANES(i, n)) total += dsums[b * n + i] * draw_normal(seed, stream, items[b], i, 0.f, 1.f);
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) slopes[b] = s * total / sqrtf(1.f + norms[b]);
+    }
+}
+
+// ---- masks of a part -------------------------------------------------------------
+
+// y = x mask, where the mask begins at the part of x.
+extern "C" __global__ void part_masked(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
+                                       const float *__restrict__ mask, size_t stride_mask, float *y) {
+    for (EACH(i, batch * n)) {
+        size_t b = i / n, j = i - b * n;
+        y[i] = x[b * stride_x + j] * mask[b * stride_mask + j];
+    }
+}
+
+// dx += dy other; batch elements of dx are dx_stride floats apart; of all, or one that is the sum over the batch.
+extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const float *__restrict__ other, size_t stride,
+                                                const float *__restrict__ dy, size_t elements, float *dx,
+                                                size_t dx_stride) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * n)) {
+        size_t e = i / n, j = i - e * n;
+        float total = dx[e * dx_stride + j];
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * n + j] * other[b * stride + j];
+        dx[e * dx_stride + j] = total;
+    }
+}
+
+// ---- cell and output ---------------------------------------------------------------
+// A stride is 0 where one argument serves for all of the batch; its gradient is the sum over the batch then.
+
+extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_c,
+                                          const float *__restrict__ gates, size_t stride_g, float *c) {
+    for (EACH(k, batch * h)) {
+        size_t b = k / h, j = k - b * h;
+        const float *g = gates + b * stride_g + j;
+        c[k] = g[h] * before[b * stride_c + j] + g[0] * g[3 * h];
+    }
+}
+
+extern "C" __global__ void lstm_c_backward_c(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_g,
+                                             const float *__restrict__ dc, size_t elements, float *dbefore, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(k, elements * h)) {
+        size_t e = k / h, j = k - e * h;
+        float total = 0.f;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dc[b * h + j] * gates[b * stride_g + h + j];
+        store(dbefore + k, acc, total);
+    }
+}
+
+extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const float *__restrict__ before,
+                                                 size_t stride_c, const float *__restrict__ gates, size_t stride_g,
+                                                 const float *__restrict__ dc, size_t elements, float *dgates, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(k, elements * h)) {
+        size_t e = k / h, j = k - e * h;
+        float di = 0.f, df = 0.f, dg = 0.f, *to = dgates + e * 4 * h + j;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) {
+            const float *g = gates + b * stride_g + j;
+            float d = dc[b * h + j];
+            di += d * g[3 * h];
+            df += d * before[b * stride_c + j];
+            dg += d * g[0];
+        }
+        store(to, acc, di);
+        store(to + h, acc, df);
+        if (!acc) to[2 * h] = 0.f;
+        store(to + 3 * h, acc, dg);
+    }
+}
+
+// The gate o begins at `o`; of its gradient, in `rows` gates, at element `at`.
+extern "C" __global__ void lstm_h_forward(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
+                                          const float *__restrict__ o, size_t stride_o, float *y) {
+    for (EACH(k, batch * h)) {
+        size_t b = k / h, j = k - b * h;
+        y[k] = o[b * stride_o + j] * tanhf(c[b * stride_c + j]);
+    }
+}
+
+extern "C" __global__ void lstm_h_backward_c(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
+                                             const float *__restrict__ o, size_t stride_o,
+                                             const float *__restrict__ dy, size_t elements, float *dc, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(k, elements * h)) {
+        size_t e = k / h, j = k - e * h;
+        float total = 0.f;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) {
+            float t = tanhf(c[b * stride_c + j]);
+            total += dy[b * h + j] * o[b * stride_o + j] * (1.f - t * t);
+        }
+        store(dc + k, acc, total);
+    }
+}
+
+extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, size_t rows, size_t at,
+                                                 const float *__restrict__ c, size_t stride_c,
+                                                 const float *__restrict__ dy, size_t elements, float *dgates, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * rows)) {
+        size_t e = i / rows, j = i - e * rows - at;
+        float total = 0.f;
+        if (j >= h) {  // also when below 0: it is unsigned
+            if (!acc) dgates[i] = 0.f;
+            continue;
+        }
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * tanhf(c[b * stride_c + j]);
+        store(dgates + i, acc, total);
+    }
+}

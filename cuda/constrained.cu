@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Softmax with upper bounds.
+#include "common.cuh"
+
+#define AT_BOUND (-1.f)
+
+// p_i = min(u_i, left q_i), where q, the softmax of those below their bounds, is kept, and AT_BOUND for the others. Each
+// round takes at least one more to its bound, or is the last.
+extern "C" __global__ void constrained_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x,
+                                               const float *__restrict__ bounds, size_t stride_bound, float *kept,
+                                               float *ps) {
+    __shared__ float part[32];
+    for (ROWS(b, batch)) {
+        const float *x = xs + b * stride_x, *bound = bounds + b * stride_bound;
+        float *q = kept + b * n, *p = ps + b * n, left = 1.f;
+        int changed = 1;
+        for (LANES(i, n)) q[i] = 0.f;
+        while (changed) {
+            float top = -INFINITY, z = 0.f, taken = 0.f;
+            for (LANES(i, n))
+                if (q[i] != AT_BOUND) top = larger(x[i], top);
+            top = block_max(top, part);
+            for (LANES(i, n))
+                if (q[i] != AT_BOUND) z += q[i] = expf(x[i] - top);
+            z = block_sum(z, part);
+            changed = 0;
+            for (LANES(i, n)) {
+                if (q[i] == AT_BOUND) continue;
+                q[i] /= z;
+                p[i] = left * q[i];
+                if (p[i] > bound[i]) {
+                    q[i] = AT_BOUND;
+                    p[i] = bound[i];
+                    taken += bound[i];
+                    changed = 1;
+                }
+            }
+            left -= block_sum(taken, part);
+            changed = __syncthreads_or(changed);
+        }
+    }
+}
+
+// Below the bounds dx += p (dy - mean), at them du += dy - mean, with the mean of dy under q. A stride of 0: one gradient
+// for all of the batch.
+extern "C" __global__ void constrained_backward(size_t batch, size_t n, int of_bound, const float *__restrict__ kept,
+                                                const float *__restrict__ ps, const float *__restrict__ dys, float *ds,
+                                                size_t stride) {
+    __shared__ float part[32];
+    size_t elements = stride ? batch : 1, uses = stride ? 1 : batch;
+    for (ROWS(e, elements)) {
+        float *d = ds + e * stride;
+        for (size_t b = e; b < e + uses; b++) {
+            const float *q = kept + b * n, *p = ps + b * n, *dy = dys + b * n;
+            float mean = 0.f;
+            for (LANES(i, n))
+                if (q[i] != AT_BOUND) mean += q[i] * dy[i];
+            mean = block_sum(mean, part);
+            for (LANES(i, n))
+                if ((q[i] == AT_BOUND) == (of_bound != 0)) d[i] += (of_bound ? 1.f : p[i]) * (dy[i] - mean);
+        }
+    }
+}

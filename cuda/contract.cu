@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Circular convolutions.
+#include "common.cuh"
+
+// y_k = sum_i a_i b_(k - i mod n), or, with `correlate`, b_(k + i mod n), in each of `elements`; with fewer of them than
+// the batch it is summed over that. A stride of 0: one element for all of the batch.
+extern "C" __global__ void circular(size_t batch, size_t n, int correlate, const float *__restrict__ as, size_t stride_a,
+                                    const float *__restrict__ bs, size_t stride_b, float *y, size_t elements, int acc) {
+    size_t uses = elements == 1 ? batch : 1;
+    for (EACH(at, elements * n)) {
+        size_t e = at / n, k = at - e * n;
+        float total = 0.f;
+        for (size_t c = e; c < e + uses; c++) {
+            const float *a = as + c * stride_a, *b = bs + c * stride_b;
+            size_t j = k;
+            for (size_t i = 0; i < n; i++) {
+                total += a[i] * b[j];
+                j = correlate ? (j + 1 == n ? 0 : j + 1) : (j == 0 ? n - 1 : j - 1);
+            }
+        }
+        store(y + at, acc, total);
+    }
+}

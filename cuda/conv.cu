@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolution as a product with a matrix of patches, and pooling. Images are rows x columns x channels. Blocks side by
+// side share what lies side by side; rows of blocks take different columns or channels.
+#include "common.cuh"
+#include "dynet_cy/gpu_window.h"
+
+// For blocks along y.
+#define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
+
+// The outputs [*low, *high) along direction d whose window has input i.
+static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d, unsigned i, unsigned *low,
+                                                  unsigned *high) {
+    unsigned at = i + w.pad[d], end = at / w.stride[d] + 1;
+    *low = at < w.size[d] ? 0 : (at - w.size[d]) / w.stride[d] + 1;
+    *high = end < w.out[d] ? end : w.out[d];
+}
+
+// The matrix of patches: a row for each output position of each image, a column for each (filter row, filter column,
+// channel); zero beyond the image.
+extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *__restrict__ x, size_t bstride,
+                                   float *work) {
+    size_t rows = images * w.out[0] * w.out[1];
+    for (PLANES(c, (size_t)w.size[0] * w.size[1] * w.channels)) {
+        unsigned i = (unsigned)c % w.size[0], j = (unsigned)c / w.size[0] % w.size[1];
+        unsigned channel = (unsigned)c / w.size[0] / w.size[1];
+        const float *plane = x + (size_t)channel * w.in[0] * w.in[1];
+        for (EACH(r, rows)) {
+            unsigned k = (unsigned)r / w.out[0], image = k / w.out[1];
+            unsigned row = ((unsigned)r - k * w.out[0]) * w.stride[0] + i - w.pad[0];
+            unsigned column = (k - image * w.out[1]) * w.stride[1] + j - w.pad[1];
+            bool inside = row < w.in[0] && column < w.in[1];  // also when below 0: they are unsigned
+            work[c * rows + r] = inside ? plane[image * bstride + (size_t)column * w.in[0] + row] : 0.f;
+        }
+    }
+}
+
+// dx is the sum over all patches that have a pixel. dx has `elements` images: all, or one that is the sum over them.
+extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const float *__restrict__ work, size_t elements,
+                                       float *dx, int acc) {
+    size_t rows = images * w.out[0] * w.out[1], uses = images / elements, pixels = (size_t)w.in[0] * w.in[1];
+    for (PLANES(p, elements * w.channels)) {
+        size_t e = p / w.channels, channel = p - e * w.channels;
+        for (EACH(i, pixels)) {
+            unsigned column = (unsigned)i / w.in[0], row = (unsigned)i - column * w.in[0], t0, t1, o0, o1;
+            float total = 0.f;
+            windows_of(w, 0, row, &t0, &t1);
+            windows_of(w, 1, column, &o0, &o1);
+            for (size_t b = e * uses; b < (e + 1) * uses; b++)
+                for (unsigned o = o0; o < o1; o++) {
+                    size_t j = channel * w.size[1] + (column + w.pad[1] - o * w.stride[1]);
+                    for (unsigned t = t0; t < t1; t++) {
+                        size_t c = j * w.size[0] + (row + w.pad[0] - t * w.stride[0]);
+                        total += work[c * rows + (b * w.out[1] + o) * w.out[0] + t];
+                    }
+                }
+            store(dx + p * pixels + i, acc, total);
+        }
+    }
+}
+
+// The largest input of each window, the first of equal ones; NaN if there is one. `where` tells its place in the image.
+extern "C" __global__ void maxpool_forward(size_t batch, dy_gpu_window w, const float *__restrict__ x, size_t bstride,
+                                           uint32_t *where, float *y) {
+    size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
+    for (PLANES(p, batch * w.channels)) {
+        size_t b = p / w.channels;
+        const float *plane = x + b * bstride + (p - b * w.channels) * pixels;
+        for (EACH(k, outputs)) {
+            unsigned o = (unsigned)k / w.out[0], t = (unsigned)k - o * w.out[0];
+            float top = -INFINITY;
+            uint32_t at = 0xffffffffu;
+            for (unsigned j = 0; j < w.size[1]; j++) {
+                unsigned column = o * w.stride[1] + j - w.pad[1];
+                if (column >= w.in[1]) continue;
+                for (unsigned i = 0; i < w.size[0]; i++) {
+                    unsigned row = t * w.stride[0] + i - w.pad[0];
+                    if (row >= w.in[0]) continue;
+                    uint32_t place = column * w.in[0] + row;
+                    float v = plane[place];
+                    if (at == 0xffffffffu || v > top || (v != v && top == top)) {
+                        top = v;
+                        at = place;
+                    }
+                }
+            }
+            y[p * outputs + k] = top;
+            where[p * outputs + k] = at;
+        }
+    }
+}
+
+extern "C" __global__ void maxpool_backward(size_t batch, dy_gpu_window w, const uint32_t *__restrict__ where,
+                                            const float *__restrict__ dy, size_t elements, float *dx, int acc) {
+    size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1], uses = batch / elements;
+    for (PLANES(p, elements * w.channels)) {
+        size_t e = p / w.channels, channel = p - e * w.channels;
+        for (EACH(i, pixels)) {
+            unsigned column = (unsigned)i / w.in[0], row = (unsigned)i - column * w.in[0], t0, t1, o0, o1;
+            float total = 0.f;
+            windows_of(w, 0, row, &t0, &t1);
+            windows_of(w, 1, column, &o0, &o1);
+            for (size_t b = e * uses; b < (e + 1) * uses; b++)
+                for (unsigned o = o0; o < o1; o++)
+                    for (unsigned t = t0; t < t1; t++) {
+                        size_t k = (b * w.channels + channel) * outputs + (size_t)o * w.out[0] + t;
+                        if (where[k] == i) total += dy[k];
+                    }
+            store(dx + p * pixels + i, acc, total);
+        }
+    }
+}
+
+// ---- kmax_pooling ------------------------------------------------------------------
+// Lines of `length` elements that are `inner` floats apart, `outer` times in each batch element.
+
+// Whether element i stands above element j: NaN above all numbers, of equal ones the first.
+static __device__ __forceinline__ bool stands_above(float a, size_t i, float b, size_t j) {
+    if (a > b || (a != a && b == b)) return true;
+    return !(b > a || (b != b && a == a)) && i < j;
+}
+
+// The k greatest of each line, in their order. A block takes a line: an element is one of them if fewer than k stand
+// above it.
+extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t k,
+                                        const float *__restrict__ x, size_t bstride, uint32_t *where, float *y) {
+    __shared__ unsigned found[32];
+    unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    for (ROWS(line, lines)) {
+        size_t column = line / inner, p = line - column * inner, b = column / outer;
+        const float *from = x + b * bstride + (column - b * outer) * length * inner + p;
+        size_t to = column * k * inner + p, before = 0;
+        for (size_t start = 0; start < length && before < k; start += blockDim.x) {
+            size_t i = start + threadIdx.x, above = 0;
+            float v = i < length ? from[i * inner] : 0.f;
+            if (i < length)
+                for (size_t j = 0; j < length && above < k; j++) above += stands_above(from[j * inner], j, v, i);
+            bool chosen = i < length && above < k;
+            unsigned which = __ballot_sync(FULL_MASK, chosen);
+            if (lane == 0) found[warp] = __popc(which);
+            __syncthreads();
+            size_t place = before + __popc(which & ((1u << lane) - 1));
+            for (unsigned u = 0; u < warps; u++) {
+                if (u < warp) place += found[u];
+                before += found[u];
+            }
+            if (chosen) {
+                y[to + place * inner] = v;
+                where[to + place * inner] = (uint32_t)i;
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// dx += dy at the places that were chosen. dx has `lines` lines, of each of which there are `uses` results.
+extern "C" __global__ void kmax_backward(size_t lines, size_t inner, size_t length, size_t k, size_t uses,
+                                         const uint32_t *__restrict__ where, const float *__restrict__ dy, float *dx) {
+    for (EACH(line, lines)) {
+        size_t column = line / inner, p = line - column * inner;
+        for (size_t u = 0; u < uses; u++)
+            for (size_t m = 0; m < k; m++) {
+                size_t at = ((u * (lines / inner) + column) * k + m) * inner + p;
+                dx[(column * length + where[at]) * inner + p] += dy[at];
+            }
+    }
+}
+
+// ---- kmh_ngram: y_ij = the sum of x_i(j+k), k from 0 to n - 1 -------------------------
+
+extern "C" __global__ void ngram_forward(size_t batch, size_t rows, size_t columns, size_t terms,
+                                         const float *__restrict__ x, size_t bstride, float *y) {
+    size_t n = rows * columns;
+    for (EACH(i, batch * n)) {
+        size_t b = i / n;
+        float total = 0.f;
+        for (size_t k = 0; k < terms; k++) total += x[b * bstride + (i - b * n) + k * rows];
+        y[i] = total;
+    }
+}
+
+extern "C" __global__ void ngram_backward(size_t batch, size_t rows, size_t columns, size_t terms,
+                                          const float *__restrict__ dy, size_t elements, float *dx, int acc) {
+    size_t n = rows * (columns + terms - 1), uses = batch / elements;
+    for (EACH(i, elements * n)) {
+        size_t e = i / n, column = (i - e * n) / rows, row = i % rows;
+        size_t low = column + 1 < terms ? 0 : column + 1 - terms, high = column < columns ? column + 1 : columns;
+        float total = 0.f;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++)
+            for (size_t k = low; k < high; k++) total += dy[(b * columns + k) * rows + row];
+        store(dx + i, acc, total);
+    }
+}

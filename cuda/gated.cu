@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gates of sums, and what GRUs and Tree-LSTMs make of them. A stride is 0 where one argument serves for all of the batch;
+// its gradient is the sum over the batch then.
+#include "common.cuh"
+#include "dynet_cy/gpu_cells.h"
+
+// In each column of `rows` sums, in place: the first ones logistic, then some tanh, and the others logistic.
+extern "C" __global__ void gates_forward(size_t n, size_t rows, size_t first, size_t squashed, float *y) {
+    for (EACH(i, n)) y[i] = i % rows - first < squashed ? tanhf(y[i]) : LOGISTIC(y[i]);  // unsigned
+}
+
+extern "C" __global__ void gates_backward(size_t n, size_t rows, size_t first, size_t squashed,
+                                          const float *__restrict__ ys, const float *__restrict__ dy, float *dsums) {
+    for (EACH(i, n)) {
+        float y = ys[i];
+        dsums[i] = dy[i] * (i % rows - first < squashed ? 1.f - y * y : y * (1.f - y));
+    }
+}
+
+// y = h + z (g - h).
+extern "C" __global__ void gru_h_forward(size_t batch, size_t n, const float *__restrict__ hs, size_t stride_h,
+                                         const float *__restrict__ zs, size_t stride_z, const float *__restrict__ gs,
+                                         size_t stride_g, float *y) {
+    for (EACH(i, batch * n)) {
+        size_t b = i / n, j = i - b * n;
+        float h = hs[b * stride_h + j];
+        y[i] = h + zs[b * stride_z + j] * (gs[b * stride_g + j] - h);
+    }
+}
+
+// The gradient of h, z or g: argument 0, 1 or 2.
+extern "C" __global__ void gru_h_backward(size_t batch, size_t n, unsigned argument, const float *__restrict__ hs,
+                                          size_t stride_h, const float *__restrict__ zs, size_t stride_z,
+                                          const float *__restrict__ gs, size_t stride_g, const float *__restrict__ dy,
+                                          size_t elements, float *dx, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * n)) {
+        size_t e = i / n, j = i - e * n;
+        float total = 0.f;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) {
+            float z = zs[b * stride_z + j];
+            float slope = argument == 1 ? gs[b * stride_g + j] - hs[b * stride_h + j] : argument == 2 ? z : 1.f - z;
+            total += dy[b * n + j] * slope;
+        }
+        store(dx + i, acc, total);
+    }
+}
+
+// y = i u + f1 c1 + f2 c2 + ... Gates are i, o, u, f1, f2... The cells are `count` ones from number `from` on; the first
+// ones begin the sum.
+extern "C" __global__ void tree_c_forward(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_g,
+                                          dy_gpu_cells cells, unsigned from, unsigned count, float *y) {
+    for (EACH(i, batch * h)) {
+        size_t b = i / h, j = i - b * h;
+        const float *g = gates + b * stride_g + j;
+        float total = from ? y[i] : g[0] * g[2 * h];
+        for (unsigned k = 0; k < count; k++) total += g[(3 + from + k) * h] * cells.v[k][b * cells.bstride[k] + j];
+        y[i] = total;
+    }
+}
+
+// The gradient of a cell: dc = dy f.
+extern "C" __global__ void tree_c_backward_cell(size_t batch, size_t h, const float *__restrict__ f, size_t stride_f,
+                                                const float *__restrict__ dy, size_t elements, float *dc, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * h)) {
+        size_t e = i / h, j = i - e * h;
+        float total = 0.f;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * f[b * stride_f + j];
+        store(dc + i, acc, total);
+    }
+}
+
+// The gradient of the gates, of which `rows` are for one batch element; with the first cells also those of i, o, u and
+// of all f behind.
+extern "C" __global__ void tree_c_backward_gates(size_t batch, size_t h, size_t rows, const float *__restrict__ gates,
+                                                 size_t stride_g, dy_gpu_cells cells, unsigned from, unsigned count,
+                                                 const float *__restrict__ dy, size_t elements, float *dgates, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * rows)) {
+        size_t e = i / rows, row = i - e * rows, block = row / h, j = row - block * h;
+        bool of_cell = block >= 3 + from && block < 3 + from + count;
+        if (!of_cell && from) continue;
+        float total = 0.f;
+        if (of_cell || block == 0 || block == 2)
+            for (size_t b = e * uses; b < (e + 1) * uses; b++) {
+                size_t k = block - 3 - from;
+                float other = of_cell ? cells.v[k][b * cells.bstride[k] + j]
+                                      : gates[b * stride_g + (2 - block) * h + j];
+                total += dy[b * h + j] * other;
+            }
+        store(dgates + i, acc, total);
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Distances and losses between two arguments.
+#include "common.cuh"
+
+#define UNARY(name, value, derivative) \
+    static __device__ __forceinline__ float unary_##name(float x, float p0, float p1) { \
+        (void)p0; (void)p1; \
+        return value; \
+    }
+// The rows that are losses need no y.
+#define BINARY(name, value, da, db) \
+    static __device__ __forceinline__ float value_##name(float a, float b, float) { return value; } \
+    static __device__ __forceinline__ float slope_0_##name(float a, float b, float, float y = 0.f) { \
+        (void)a; (void)b; (void)y; \
+        return da; \
+    } \
+    static __device__ __forceinline__ float slope_1_##name(float a, float b, float, float y = 0.f) { \
+        (void)a; (void)b; (void)y; \
+        return db; \
+    }
+#include "dynet_cy/unary.def"
+#include "dynet_cy/binary.def"
+
+static __device__ __forceinline__ float value_huber(float a, float b, float c) { return 0.5f * unary_huber(a - b, c, 0.f); }
+static __device__ __forceinline__ float slope_0_huber(float a, float b, float c) { return unary_clip(a - b, -c, c); }
+static __device__ __forceinline__ float slope_1_huber(float a, float b, float c) { return -unary_clip(a - b, -c, c); }
+
+// d_j = dy_b slope_j for each argument, of a batch, or, with elements 1, its sum over that.
+#define PAIR_BACKWARD(side, name) \
+    extern "C" __global__ void pair_backward_##side##_##name( \
+        size_t batch, size_t n, float p, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
+        const float *dy, float *d, size_t elements, int acc) { \
+        size_t uses = elements == 1 ? batch : 1; \
+        for (EACH(i, elements * n)) { \
+            size_t e = i / n, j = i - e * n; \
+            float total = 0.f; \
+            for (size_t b = e; b < e + uses; b++) \
+                total += dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
+            store(d + i, acc, total); \
+        } \
+    }
+
+// y_b = sum_j f(a_j, b_j); a stride of 0: one element for all of the batch.
+#define PAIR(name) \
+    extern "C" __global__ void pair_forward_##name(size_t batch, size_t n, float p, const float *as, size_t stride_a, \
+                                                   const float *bs, size_t stride_b, float *y) { \
+        __shared__ float part[32]; \
+        for (ROWS(b, batch)) { \
+            float total = 0.f; \
+            for (LANES(j, n)) total += value_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
+            total = block_sum(total, part); \
+            if (threadIdx.x == 0) y[b] = total; \
+        } \
+    } \
+    PAIR_BACKWARD(0, name) \
+    PAIR_BACKWARD(1, name)
+
+PAIR(squared_difference)
+PAIR(abs_difference)
+PAIR(binary_log_loss)
+PAIR(huber)
+
+// y = max(m - a + b, 0); an argument with fewer numbers than y serves for all of the batch.
+extern "C" __global__ void pairwise_forward(size_t total, float m, const float *__restrict__ as, size_t na,
+                                            const float *__restrict__ bs, size_t nb, float *y) {
+    for (EACH(i, total)) {
+        float t = m - as[i % na] + bs[i % nb];
+        y[i] = t <= 0.f ? 0.f : t;  // a NaN stays
+    }
+}
+
+extern "C" __global__ void pairwise_backward(size_t total, size_t n, float sign, const float *__restrict__ y,
+                                             const float *__restrict__ dy, float *dx, int acc) {
+    for (EACH(j, n)) {
+        float sum = 0.f;
+        for (size_t i = j; i < total; i += n)
+            if (y[i] > 0.f) sum += sign * dy[i];
+        store(dx + j, acc, sum);
+    }
+}
+
+// y = e^l - x l + log x!, with x = items_b, in double: the terms nearly cancel.
+extern "C" __global__ void poisson_forward(size_t batch, const float *__restrict__ l, size_t stride,
+                                           const uint32_t *__restrict__ items, float *y) {
+    for (EACH(b, batch)) {
+        double log_mean = l[b * stride], x = items[b];
+        y[b] = (float)(exp(log_mean) - x * log_mean + lgamma(x + 1));
+    }
+}
+
+extern "C" __global__ void poisson_backward(size_t batch, const float *__restrict__ l, size_t stride,
+                                            const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dl,
+                                            int acc) {
+    size_t elements = stride ? batch : 1, uses = stride ? 1 : batch;
+    for (EACH(e, elements)) {
+        float total = 0.f;
+        for (size_t b = e; b < e + uses; b++) total += (float)(dy[b] * (exp((double)l[e]) - (double)items[b]));
+        store(dl + e, acc, total);
+    }
+}

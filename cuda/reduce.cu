@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reductions: moments, deviations, norms, and ops along one axis.
+#include "common.cuh"
+
+// Who makes an element of y: a thread, or a block, in which every thread is a lane.
+struct Team {
+    size_t first, step, lane, lanes;
+};
+
+static __device__ __forceinline__ Team team_of(int blocks) {
+    Team t = {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x};
+    if (!blocks) t = {(size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x, 0, 1};
+    return t;
+}
+
+static __device__ inline float team_sum(const Team &t, float x, float *part) {
+    return t.lanes > 1 ? block_sum(x, part) : x;
+}
+
+static __device__ inline float team_max(const Team &t, float x, float *part) {
+    return t.lanes > 1 ? block_max(x, part) : x;
+}
+
+// ---- moment, std: x is array 0 of the axes ---------------------------------------------
+
+static __device__ __forceinline__ float power(float x, int r) {
+    float y = 1.f;
+    for (; r; r >>= 1, x *= x)
+        if (r & 1) y *= x;
+    return y;
+}
+
+// y = scale times the sum of x^r over the reduced axes, at each place of the kept ones.
+extern "C" __global__ void moment_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float scale, int r,
+                                          const float *__restrict__ x, float *y, int blocks) {
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    for (size_t e = t.first; e < n; e += t.step) {
+        size_t base[DY_ARRAYS], at[DY_ARRAYS];
+        float total = 0.f;
+        offsets(kept, e, base);
+        for (size_t k = t.lane; k < terms; k += t.lanes) {
+            offsets(reduced, k, at);
+            total += power(x[base[0] + at[0]], r);
+        }
+        total = team_sum(t, total, part);
+        if (t.lane == 0) y[e] = scale * total;
+    }
+}
+
+// dx = scale dy x^(r - 1). Axes of x: array 0 is y. With `uses` above 1, that is how many y share x, y_size floats apart.
+extern "C" __global__ void moment_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float scale, int r,
+                                           const float *__restrict__ x, const float *__restrict__ dy, float *dx,
+                                           int acc) {
+    for (EACH(i, n)) {
+        size_t at[DY_ARRAYS];
+        float total = 0.f;
+        offsets(axes, i, at);
+        for (size_t u = 0; u < uses; u++) total += dy[at[0] + u * y_size];
+        store(dx + i, acc, scale * total * power(x[i], r - 1));
+    }
+}
+
+// The deviation of the reduced elements, as a whole population; their mean is kept.
+extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced,
+                                       const float *__restrict__ x, float *mean, float *y, int blocks) {
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    for (size_t e = t.first; e < n; e += t.step) {
+        size_t base[DY_ARRAYS], at[DY_ARRAYS];
+        float total = 0.f, squares = 0.f;
+        offsets(kept, e, base);
+        for (size_t k = t.lane; k < terms; k += t.lanes) {
+            offsets(reduced, k, at);
+            total += x[base[0] + at[0]];
+        }
+        float middle = team_sum(t, total, part) / (float)terms;
+        for (size_t k = t.lane; k < terms; k += t.lanes) {
+            offsets(reduced, k, at);
+            float d = x[base[0] + at[0]] - middle;
+            squares += d * d;
+        }
+        squares = team_sum(t, squares, part);
+        if (t.lane == 0) {
+            mean[e] = middle;
+            y[e] = sqrtf(squares / (float)terms);
+        }
+    }
+}
+
+// No deviation, no direction: the gradient is 0 there.
+extern "C" __global__ void std_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float scale,
+                                        const float *__restrict__ x, const float *__restrict__ mean,
+                                        const float *__restrict__ y, const float *__restrict__ dy, float *dx, int acc) {
+    for (EACH(i, n)) {
+        size_t at[DY_ARRAYS];
+        float total = 0.f;
+        offsets(axes, i, at);
+        for (size_t u = 0; u < uses; u++) {
+            size_t e = at[0] + u * y_size;
+            if (y[e] != 0.f) total += dy[e] * (x[i] - mean[e]) / y[e];
+        }
+        store(dx + i, acc, scale * total);
+    }
+}
+
+// ---- squared_norm, l2_norm ---------------------------------------------------------------
+
+// y_b = |x_b|^2, or its root.
+extern "C" __global__ void norm_forward(size_t batch, size_t n, const float *__restrict__ x, size_t bstride, int root,
+                                        float *y) {
+    __shared__ float part[32];
+    for (ROWS(b, batch)) {
+        float total = 0.f;
+        for (LANES(i, n)) total += x[b * bstride + i] * x[b * bstride + i];
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) y[b] = root ? sqrtf(total) : total;
+    }
+}
+
+// The gradient of the norm is 0 at 0.
+extern "C" __global__ void norm_backward(size_t batch, size_t n, const float *__restrict__ x, int root,
+                                         const float *__restrict__ y, const float *__restrict__ dy, size_t elements,
+                                         float *dx, int acc) {
+    size_t uses = batch / elements;
+    for (EACH(i, elements * n)) {
+        size_t e = i / n;
+        float total = 0.f;
+        for (size_t b = e * uses; b < (e + 1) * uses; b++)
+            total += root ? (y[b] != 0.f ? dy[b] / y[b] : 0.f) : 2.f * dy[b];
+        store(dx + i, acc, total * x[i]);
+    }
+}
+
+// ---- ops along one axis: `length` elements that are `inner` floats apart, `outer` times ----
+
+// Where line e begins in an array whose batch elements lie bstride floats apart.
+static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
+    size_t line = e / inner, b = line / outer;
+    return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
+}
+
+struct Best {
+    float x;
+    uint32_t at;
+};
+
+// A NaN is above all numbers; of equal ones the first is.
+static __device__ __forceinline__ Best best_of(Best a, Best b) {
+    bool above = a.x > b.x || (a.x != a.x && b.x == b.x);
+    bool below = b.x > a.x || (b.x != b.x && a.x == a.x);
+    return above || (!below && a.at < b.at) ? a : b;
+}
+
+static __device__ inline Best warp_best(Best x) {
+    for (int o = 16; o > 0; o >>= 1) {
+        Best other = {__shfl_xor_sync(FULL_MASK, x.x, o), __shfl_xor_sync(FULL_MASK, x.at, o)};
+        x = best_of(x, other);
+    }
+    return x;
+}
+
+// The greatest of sign x_k, in all lanes.
+static __device__ inline Best greatest(const Team &t, const float *x, size_t length, size_t inner, float sign,
+                                       Best *part) {
+    Best top = {-INFINITY, 0xffffffffu};
+    for (size_t k = t.lane; k < length; k += t.lanes) top = best_of(top, Best{sign * x[k * inner], (uint32_t)k});
+    if (t.lanes == 1) return top;
+    top = warp_best(top);
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = top;
+    __syncthreads();
+    int lane = threadIdx.x & 31;
+    top = lane < (int)(blockDim.x >> 5) ? part[lane] : Best{-INFINITY, 0xffffffffu};
+    top = warp_best(top);
+    __syncthreads();
+    return top;
+}
+
+extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t length, size_t outer, float sign,
+                                           const float *__restrict__ x, size_t bstride, uint32_t *where, float *y,
+                                           int blocks) {
+    __shared__ Best part[32];
+    Team t = team_of(blocks);
+    for (size_t e = t.first; e < lines; e += t.step) {
+        Best top = greatest(t, x + line_at(e, inner, length, outer, bstride), length, inner, sign, part);
+        if (t.lane == 0) {
+            y[e] = sign * top.x;
+            where[e] = top.at;
+        }
+    }
+}
+
+// dx += dy where the extreme was; dx has `lines` lines, of each of which there are `uses` y.
+extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
+                                            const uint32_t *__restrict__ where, const float *__restrict__ dy,
+                                            float *dx) {
+    for (EACH(e, lines)) {
+        float *to = dx + line_at(e, inner, length, outer, inner * length * outer);
+        for (size_t u = 0; u < uses; u++) to[where[e + u * lines] * inner] += dy[e + u * lines];
+    }
+}
+
+// y_b = 1 where the greatest element of x_b is, else 0.
+extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t bstride, float *y) {
+    __shared__ Best part[32];
+    Team t = team_of(1);
+    for (ROWS(b, batch)) {
+        Best top = greatest(t, x + b * bstride, n, 1, 1.f, part);
+        for (LANES(i, n)) y[b * n + i] = i == top.at ? 1.f : 0.f;
+    }
+}
+
+// Sums of a line up to each element, or from each on. A line of y is added to `uses` times, from lines that are
+// use_stride floats apart.
+extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
+                                      size_t use_stride, int backward, const float *__restrict__ x, size_t bstride,
+                                      float *y, int acc, int blocks) {
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    for (size_t e = t.first; e < lines; e += t.step) {
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float *to = y + line_at(e, inner, length, outer, inner * length * outer);
+        for (size_t u = 0; u < uses; u++, from += use_stride) {
+            float before = 0.f;
+            for (size_t start = 0; start < length; start += t.lanes) {
+                size_t k = start + t.lane, at = (backward ? length - 1 - k : k) * inner;
+                float sum = k < length ? from[at] : 0.f;
+                if (t.lanes == 1) {
+                    before += sum;
+                    store(to + at, acc || u, before);
+                    continue;
+                }
+                for (int o = 1; o < 32; o <<= 1) {
+                    float left = __shfl_up_sync(FULL_MASK, sum, o);
+                    if (lane >= o) sum += left;
+                }
+                if (lane == 31) part[warp] = sum;
+                __syncthreads();
+                float all = before;
+                for (int w = 0; w < (int)(blockDim.x >> 5); w++) {
+                    if (w == warp) sum += all;
+                    all += part[w];
+                }
+                __syncthreads();
+                if (k < length) store(to + at, acc || u, sum);
+                before = all;
+            }
+        }
+    }
+}
+
+// y = log sum e^x.
+extern "C" __global__ void logsumexp_lines(size_t lines, size_t inner, size_t length, size_t outer,
+                                           const float *__restrict__ x, size_t bstride, float *y, int blocks) {
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    for (size_t e = t.first; e < lines; e += t.step) {
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float top = -INFINITY, total = 0.f;
+        for (size_t k = t.lane; k < length; k += t.lanes) top = larger(from[k * inner], top);
+        top = team_max(t, top, part);
+        if (isinf(top)) top = 0.f;  // inf - inf is no number; without it the sum is 0 or inf, as it should be
+        for (size_t k = t.lane; k < length; k += t.lanes) total += expf(from[k * inner] - top);
+        total = team_sum(t, total, part);
+        if (t.lane == 0) y[e] = top + logf(total);
+    }
+}
+
+// dx = dy e^(x - y); that of an infinite x is 0.
+extern "C" __global__ void logsumexp_lines_backward(size_t n, size_t inner, size_t length, size_t uses, size_t lines,
+                                                    const float *__restrict__ x, const float *__restrict__ y,
+                                                    const float *__restrict__ dy, float *dx, int acc) {
+    for (EACH(i, n)) {
+        size_t e = i / (inner * length) * inner + i % inner;
+        float total = 0.f;
+        if (!isinf(x[i]))
+            for (size_t u = 0; u < uses; u++, e += lines) total += dy[e] * expf(x[i] - y[e]);
+        store(dx + i, acc, total);
+    }
+}

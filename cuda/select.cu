@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parts of tensors: y_j = x_at(j), where `at` may differ from one batch element to the next. Each way to select is a
+// struct with `at`, and its inverse for the gradient: `first(b, d)`, the first j with at(b, j) = d, or NONE; and
+// `sum(b, d, dy)`, the sum of dy_j over all such j.
+#include "common.cuh"
+
+#define NONE SIZE_MAX
+
+// A range along the middle one of three axes: items[b] is where it begins.
+struct Range {
+    size_t pre, len, column;  // elements before the axis, of the range, and of x in one step of the axis behind
+    const uint32_t *items;
+
+    __device__ size_t at(size_t b, size_t j) const {
+        size_t n = pre * len, k = j / n;
+        return k * column + items[b] * pre + (j - k * n);
+    }
+    __device__ size_t first(size_t b, size_t d) const {
+        size_t k = d / column, from = items[b] * pre, inside = d - k * column;
+        return inside >= from && inside - from < pre * len ? k * pre * len + inside - from : NONE;
+    }
+    __device__ float sum(size_t b, size_t d, const float *dy) const {
+        size_t j = first(b, d);
+        return j == NONE ? 0.f : dy[j];
+    }
+};
+
+// Some places along the middle one of three axes: count items for each batch element, which may be equal.
+struct Listed {
+    size_t pre, count, column;
+    const uint32_t *items;
+
+    __device__ size_t at(size_t b, size_t j) const {
+        size_t line = j / pre, k = line / count;
+        return k * column + items[b * count + line - k * count] * pre + (j - line * pre);
+    }
+    __device__ size_t first(size_t b, size_t d) const {
+        size_t k = d / column, inside = d - k * column, item = inside / pre;
+        for (size_t i = 0; i < count; i++)
+            if (items[b * count + i] == item) return (k * count + i) * pre + inside - item * pre;
+        return NONE;
+    }
+    __device__ float sum(size_t b, size_t d, const float *dy) const {
+        size_t k = d / column, inside = d - k * column, item = inside / pre;
+        float total = 0.f;
+        for (size_t i = 0; i < count; i++)
+            if (items[b * count + i] == item) total += dy[(k * count + i) * pre + inside - item * pre];
+        return total;
+    }
+};
+
+// Every so many elements along each axis: items are from, step and number of elements of each axis. The axes are those
+// of y; array 0 has the strides of x, array 1 the sizes of x.
+struct Strided {
+    const dy_axes &axes;
+    const uint32_t *items;
+
+    __device__ size_t at(size_t b, size_t j) const {
+        const uint32_t *item = items + 3 * b * axes.n;
+        size_t d = 0;
+#pragma unroll 1
+        for (unsigned k = 0; k < axes.n; k++) {
+            size_t q = j / axes.size[k];
+            long long i = (long long)item[3 * k] + (long long)(j - q * axes.size[k]) * (int32_t)item[3 * k + 1];
+            d += (size_t)i * axes.stride[0][k];
+            j = q;
+        }
+        return d;
+    }
+    __device__ size_t first(size_t b, size_t d) const {
+        const uint32_t *item = items + 3 * b * axes.n;
+        size_t j = 0, step = 1;
+#pragma unroll 1
+        for (unsigned k = 0; k < axes.n; k++) {
+            long long by = (int32_t)item[3 * k + 1];
+            long long way = (long long)(d / axes.stride[0][k] % axes.stride[1][k]) - (long long)item[3 * k];
+            long long i = way / by;
+            if (i * by != way || i < 0 || i >= (long long)axes.size[k]) return NONE;
+            j += (size_t)i * step;
+            step *= axes.size[k];
+        }
+        return j;
+    }
+    __device__ float sum(size_t b, size_t d, const float *dy) const {
+        size_t j = first(b, d);
+        return j == NONE ? 0.f : dy[j];
+    }
+};
+
+template <class Way>
+static __device__ __forceinline__ void select(size_t batch, size_t n, Way way, float *x, size_t bstride,
+                                              float *const *list, float *y) {
+    for (EACH(i, batch * n)) {
+        size_t b = i / n;
+        y[i] = element(x, bstride, list, b)[way.at(b, i - b * n)];
+    }
+}
+
+// dx_at(j) += dy_j. Where several batch elements add to one place, the thread of the first dy that goes to a number adds
+// all that go there, in their order.
+template <class Way>
+static __device__ __forceinline__ void put_back(size_t batch, size_t n, Way way, const float *dy, float *dx, size_t bstride,
+                                                float *const *list) {
+    for (ROWS(b, batch)) {
+        float *to = element(dx, bstride, list, b);
+        int shared = shares(bstride, list, batch, b);
+        for (SLICES(j, n)) {
+            size_t d = way.at(b, j);
+            int mine = way.first(b, d) == j;
+            if (shared)
+                for (size_t k = 0; mine && k < b; k++)
+                    mine = element(dx, bstride, list, k) != to || way.first(k, d) == NONE;
+            if (!mine) continue;
+            float total = to[d] + way.sum(b, d, dy + b * n);
+            if (shared)
+                for (size_t k = b + 1; k < batch; k++)
+                    if (element(dx, bstride, list, k) == to) total += way.sum(k, d, dy + k * n);
+            to[d] = total;
+        }
+    }
+}
+
+extern "C" __global__ void range_forward(size_t batch, size_t n, size_t pre, size_t len, size_t column,
+                                         const uint32_t *items, float *x, size_t bstride, float *const *list, float *y) {
+    select(batch, n, Range{pre, len, column, items}, x, bstride, list, y);
+}
+
+extern "C" __global__ void range_backward(size_t batch, size_t n, size_t pre, size_t len, size_t column,
+                                          const uint32_t *items, const float *dy, float *dx, size_t bstride,
+                                          float *const *list) {
+    put_back(batch, n, Range{pre, len, column, items}, dy, dx, bstride, list);
+}
+
+extern "C" __global__ void listed_forward(size_t batch, size_t n, size_t pre, size_t count, size_t column,
+                                          const uint32_t *items, float *x, size_t bstride, float *const *list, float *y) {
+    select(batch, n, Listed{pre, count, column, items}, x, bstride, list, y);
+}
+
+extern "C" __global__ void listed_backward(size_t batch, size_t n, size_t pre, size_t count, size_t column,
+                                           const uint32_t *items, const float *dy, float *dx, size_t bstride,
+                                           float *const *list) {
+    put_back(batch, n, Listed{pre, count, column, items}, dy, dx, bstride, list);
+}
+
+extern "C" __global__ void strided_forward(size_t batch, size_t n, dy_axes axes, const uint32_t *items, float *x,
+                                           size_t bstride, float *y) {
+    select(batch, n, Strided{axes, items}, x, bstride, nullptr, y);
+}
+
+extern "C" __global__ void strided_backward(size_t batch, size_t n, dy_axes axes, const uint32_t *items,
+                                            const float *dy, float *dx, size_t bstride) {
+    put_back(batch, n, Strided{axes, items}, dy, dx, bstride, nullptr);
+}

@@ -1,0 +1,11 @@
+"""The output of a cell, o tanh(c): the gate o stands at the block of that number."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call
+from dynet_cy.gpu.driver cimport Gpu
+
+cdef int CELLS               # the module of its kernels
+
+cdef int output_of(Gpu* gpu, const Call* c, size_t block) noexcept nogil
+cdef int output_of_backward(Gpu* gpu, const Call* c, uint32_t i, size_t block) noexcept nogil

@@ -1,0 +1,234 @@
+"""The parts of an LSTM cell."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, Tensor, rows_of, size_of, total_of
+from dynet_cy.gpu.base cimport BASE, pass_scaled
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows
+from dynet_cy.gpu.linalg cimport (
+    LINALG, add_scaled_elements, multiply, multiply_backward_a, multiply_backward_b,
+)
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.ops.linalg cimport factors_of_a
+from dynet_cy.ops.registry cimport Factors
+
+CELLS = module_at(b"cells")
+
+
+# ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
+# The gradient of the sums, which serves all arguments, takes the place of what is
+# kept.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
+
+cdef int GATES_FORWARD = kernel_at(CELLS, b"lstm_gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CELLS, b"lstm_gates_backward")
+cdef int ADD_SQUARES = kernel_at(CELLS, b"add_squares")
+cdef int ADD_NOISE = kernel_at(CELLS, b"add_weight_noise")
+cdef int NOISE_SLOPES = kernel_at(CELLS, b"weight_noise_slopes")
+
+
+cdef Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
+    """The columns of w, from number `offset` on, that belong to x."""
+    cdef Tensor part = w[0]
+    part.dim.nd = 2
+    part.dim.d[1] = rows_of(&x.dim)
+    part.v += offset * rows_of(&w.dim)
+    return part
+
+
+cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
+    """|(h, x)|^2 of each batch element, to work."""
+    cdef size_t n, batch = c.y.dim.bd
+    cdef uint32_t i
+    for i in range(2, c.n, 2):
+        n = rows_of(&c.x[i].dim)
+        launch_rows(gpu, ADD_SQUARES, batch, n, batch, n, c.x[i].v, c.x[i].bstride, c.work, i > 2)
+    return gpu.error
+
+
+cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd, offset = 0
+    cdef uint32_t i
+    cdef Tensor part
+    if m == 0:
+        return 0
+    multiply(gpu, &c.x[1], &c.x[2], &c.y, 0)
+    for i in range(3, c.n, 2):
+        part = block_of(&c.x[i], &c.x[i + 1], offset)
+        multiply(gpu, &part, &c.x[i + 1], &c.y, 1)
+        offset += rows_of(&c.x[i + 1].dim)
+    if c.attrs[0].f != 0:
+        squares_of_inputs(gpu, c)
+        launch_each(gpu, ADD_NOISE, batch * m, batch, m, c.seed, c.stream, c.items, c.attrs[0].f, c.work, c.y.v)
+    return launch_each(gpu, GATES_FORWARD, batch * m, batch, m // 4, 1.0, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int gates_begin(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if m == 0:
+        return 0
+    return launch_each(gpu, GATES_BACKWARD, batch * m, batch, m // 4, c.y.v, c.dy.v, c.kept)
+
+
+cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
+    cdef Tensor dsums = c.y
+    dsums.v = c.kept
+    return dsums
+
+
+cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    cdef Tensor dsums = gradient_of_sums(c)
+    if i % 2 and (i == 1 or c.n == 5):
+        factors_of_a(&c.x[i], &c.x[i + 1], &dsums, f)
+
+
+cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    """What the gradient of x or h has from the deviation of the noise."""
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
+    cdef float* slopes = c.work + batch
+    squares_of_inputs(gpu, c)
+    launch_rows(gpu, NOISE_SLOPES, batch, m, batch, m, c.seed, c.stream, c.items, c.attrs[0].f, c.work, c.kept, slopes)
+    return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
+
+
+cdef int gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t offset = 0
+    cdef uint32_t k
+    cdef Tensor dsums = gradient_of_sums(c), part
+    cdef bint accumulate = c.accumulate
+    if i == 0:
+        return pass_scaled(gpu, &dsums, 1, &c.dx, accumulate)
+    if i == 1:
+        return multiply_backward_a(gpu, &c.x[2], &dsums, &c.dx, accumulate)
+    for k in range(4, i, 2):
+        offset += rows_of(&c.x[k].dim)
+    if i == 2:
+        multiply_backward_b(gpu, &c.x[1], &dsums, &c.dx, accumulate)
+    elif i % 2:
+        if c.n > 5 and not accumulate:          # blocks of other inputs have no gradient here
+            fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
+            accumulate = True
+        part = block_of(&c.dx, &c.x[i + 1], offset)
+        return multiply_backward_a(gpu, &c.x[i + 1], &dsums, &part, accumulate)
+    else:
+        part = block_of(&c.x[i - 1], &c.x[i], offset)
+        multiply_backward_b(gpu, &part, &dsums, &c.dx, accumulate)
+    if c.attrs[0].f != 0:
+        noise_backward(gpu, c, i)
+    return gpu.error
+
+
+cdef size_t gates_work(const Call* c, int i) noexcept nogil:
+    return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
+
+
+cdef GpuOp* op
+for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
+    op = gpu_op(name, CELLS)
+    gpu_op(name, BASE)
+    gpu_op(name, LINALG)
+    op.forward = gates_forward
+    op.begin = gates_begin
+    op.backward = gates_backward
+    op.factors = gates_factors
+    op.work = gates_work
+    op.assigns = True
+
+
+# ---- dropout_mask: y = x m[offset : offset + size x] ------------------------------
+# Attributes: offset.
+
+cdef int MASKED = kernel_at(CELLS, b"part_masked")
+cdef int MASKED_BACKWARD = kernel_at(CELLS, b"part_masked_backward")
+
+
+cdef int masked_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, MASKED, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + c.attrs[0].i,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int masked_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
+    cdef size_t to = c.attrs[0].i if i else 0, of = 0 if i else c.attrs[0].i
+    cdef const Tensor* other = &c.x[1 - i]
+    if n == 0:
+        return 0
+    return launch_each(gpu, MASKED_BACKWARD, own * n, batch, n, other.v + of, other.bstride, c.dy.v, own,
+                       c.dx.v + to, size_of(&c.dx.dim))
+
+
+op = gpu_op(b"dropout_mask", CELLS)
+op.forward = masked_forward
+op.backward = masked_backward
+
+
+# ---- vanilla_lstm_c: y = f c + i g; vanilla_lstm_h: y = o tanh(c) --------------------
+# Arguments: the cell, the gates.
+
+cdef int CELL_FORWARD = kernel_at(CELLS, b"lstm_c_forward")
+cdef int OUTPUT_FORWARD = kernel_at(CELLS, b"lstm_h_forward")
+cdef int CELL_BACKWARD_C = kernel_at(CELLS, b"lstm_c_backward_c")
+cdef int CELL_BACKWARD_GATES = kernel_at(CELLS, b"lstm_c_backward_gates")
+cdef int OUTPUT_BACKWARD_C = kernel_at(CELLS, b"lstm_h_backward_c")
+cdef int OUTPUT_BACKWARD_GATES = kernel_at(CELLS, b"lstm_h_backward_gates")
+
+
+cdef int cell_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, CELL_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.y.v)
+
+
+cdef int cell_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
+    if n == 0:
+        return 0
+    if i == 0:
+        return launch_each(gpu, CELL_BACKWARD_C, own * n, batch, n, c.x[1].v, c.x[1].bstride, c.dy.v, own, c.dx.v,
+                           c.accumulate)
+    return launch_each(gpu, CELL_BACKWARD_GATES, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.dy.v, own, c.dx.v, c.accumulate)
+
+
+# The gate o stands at the block of that number.
+
+cdef int output_of(Gpu* gpu, const Call* c, size_t block) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, OUTPUT_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + block * n,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int output_of_backward(Gpu* gpu, const Call* c, uint32_t i, size_t block) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd, rows = rows_of(&c.x[1].dim)
+    if n == 0:
+        return 0
+    if i == 0:
+        return launch_each(gpu, OUTPUT_BACKWARD_C, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + block * n,
+                           c.x[1].bstride, c.dy.v, own, c.dx.v, c.accumulate)
+    return launch_each(gpu, OUTPUT_BACKWARD_GATES, own * rows, batch, n, rows, block * n, c.x[0].v, c.x[0].bstride,
+                       c.dy.v, own, c.dx.v, c.accumulate)
+
+
+cdef int output_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return output_of(gpu, c, 2)
+
+
+cdef int output_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return output_of_backward(gpu, c, i, 2)
+
+
+op = gpu_op(b"vanilla_lstm_c", CELLS)
+op.forward = cell_forward
+op.backward = cell_backward
+op.assigns = True
+
+op = gpu_op(b"vanilla_lstm_h", CELLS)
+op.forward = output_forward
+op.backward = output_backward
+op.assigns = True

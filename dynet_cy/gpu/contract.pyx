@@ -1,0 +1,92 @@
+"""Tensors of three axes times vectors, and circular convolutions of vectors."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, Tensor, rows_of, size_of
+from dynet_cy.gpu.base cimport BASE, Axes, axes_in, contract, expand, split_axes
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
+from dynet_cy.gpu.linalg cimport multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+
+
+# ---- contract3d_1d: the tensor is a matrix, whose columns are its last axis -------------
+
+cdef Tensor as_matrix(const Tensor* x, size_t rows, size_t cols) noexcept nogil:
+    cdef Tensor m = x[0]
+    m.dim.d[0] = <uint32_t>rows
+    m.dim.d[1] = <uint32_t>cols
+    m.dim.nd = 2
+    return m
+
+
+cdef int contract_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef Tensor x = as_matrix(&c.x[0], n, rows_of(&c.x[1].dim)), z = as_matrix(&c.y, n, 1)
+    cdef Axes axes
+    if c.n == 3:
+        axes_in(&c.y, &c.x[2], &axes)
+        expand(gpu, &axes, 1, c.x[2].v, c.y.v, 0)
+    return multiply(gpu, &x, &c.x[1], &z, c.n == 3)
+
+
+cdef int contract_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef Tensor x, dz = as_matrix(&c.dy, n, 1)
+    cdef Axes kept, reduced
+    if i == 2:
+        split_axes(&c.dy, &c.dx, &kept, &reduced)
+        return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
+    x = as_matrix(&c.x[0] if i else &c.dx, n, rows_of(&c.x[1].dim))
+    if i:
+        return multiply_backward_b(gpu, &x, &dz, &c.dx, c.accumulate)
+    return multiply_backward_a(gpu, &c.x[1], &dz, &x, c.accumulate)
+
+
+cdef GpuOp* op
+for name in (b"contract3d_1d", b"contract3d_1d_bias"):
+    op = gpu_op(name, BASE)
+    op.forward = contract_forward
+    op.backward = contract_backward
+    op.assigns = True
+
+
+# ---- circ_conv, circ_corr -----------------------------------------------------------------
+
+cdef int CU = module_at(b"contract")
+cdef int CIRCULAR = kernel_at(CU, b"circular")
+
+
+cdef int circular(Gpu* gpu, const Call* c, bint correlate, const Tensor* a, const Tensor* b, const Tensor* y,
+                  bint acc) noexcept nogil:
+    cdef size_t n = rows_of(&y.dim), elements = y.dim.bd, batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, CIRCULAR, n * elements, batch, n, correlate, a.v, a.bstride, b.v, b.bstride, y.v, elements,
+                       acc)
+
+
+cdef int convolution_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return circular(gpu, c, False, &c.x[0], &c.x[1], &c.y, False)
+
+
+cdef int convolution_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return circular(gpu, c, True, &c.x[1 - i], &c.dy, &c.dx, c.accumulate)
+
+
+cdef int correlation_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return circular(gpu, c, True, &c.x[0], &c.x[1], &c.y, False)
+
+
+cdef int correlation_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return circular(gpu, c, i == 0, &c.dy, &c.x[1 - i], &c.dx, c.accumulate)
+
+
+op = gpu_op(b"circ_conv", CU)
+op.forward = convolution_forward
+op.backward = convolution_backward
+op.assigns = True
+
+op = gpu_op(b"circ_corr", CU)
+op.forward = correlation_forward
+op.backward = correlation_backward
+op.assigns = True

@@ -1,0 +1,176 @@
+# cython: cdivision=True
+"""Sums of products with their activation, and what GRUs and Tree-LSTMs make of such gates."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, rows_of, size_of, total_of
+from dynet_cy.gpu.base cimport BASE
+from dynet_cy.gpu.cells cimport CELLS, output_of, output_of_backward
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, value_at
+from dynet_cy.gpu.linalg cimport affine_backward, affine_forward
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.ops.linalg cimport affine_transform_factors
+from dynet_cy.ops.registry cimport Factors
+
+
+cdef extern from "dynet_cy/gpu_cells.h" nogil:
+    ctypedef struct Cells "dy_gpu_cells":
+        const float** v
+        size_t* bstride
+    uint32_t MOST_CELLS "DY_CELLS"
+
+cdef int CU = module_at(b"gated")
+
+
+# ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
+# Attributes: blocks of rows of y, and of these the first that are logistic, and then
+# tanh.  The gradient of the sum, which serves all arguments, takes the place of what is kept.
+
+cdef int GATES_FORWARD = kernel_at(CU, b"gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CU, b"gates_backward")
+
+
+cdef int gated_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
+    if n == 0:
+        return 0
+    affine_forward(gpu, c)
+    return launch_each(gpu, GATES_FORWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v)
+
+
+cdef int gated_begin(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
+    if n == 0:
+        return 0
+    return launch_each(gpu, GATES_BACKWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v, c.dy.v, c.kept)
+
+
+cdef Call of_sums(const Call* c) noexcept nogil:
+    """The call of the sum alone."""
+    cdef Call sums = c[0]
+    sums.dy.v = c.kept
+    return sums
+
+
+cdef int gated_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Call sums = of_sums(c)
+    return affine_backward(gpu, &sums, i)
+
+
+cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    cdef Call sums = of_sums(c)
+    affine_transform_factors(&sums, i, f)
+
+
+cdef GpuOp* op = gpu_op(b"gated_affine", CU)
+gpu_op(b"gated_affine", BASE)
+op.forward = gated_forward
+op.begin = gated_begin
+op.backward = gated_backward
+op.factors = gated_factors
+op.assigns = True
+op.lists = True
+
+
+# ---- gru_h: y = h + z (g - h) ----------------------------------------------------
+
+cdef int GRU_FORWARD = kernel_at(CU, b"gru_h_forward")
+cdef int GRU_BACKWARD = kernel_at(CU, b"gru_h_backward")
+
+
+cdef int gru_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, GRU_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.y.v)
+
+
+cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, GRU_BACKWARD, own * n, batch, n, i, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.dy.v, own, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"gru_h", CU)
+op.forward = gru_h_forward
+op.backward = gru_h_backward
+op.assigns = True
+
+
+# ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ...; so many cells at a time --------------
+
+cdef int TREE_FORWARD = kernel_at(CU, b"tree_c_forward")
+cdef int TREE_BACKWARD_CELL = kernel_at(CU, b"tree_c_backward_cell")
+cdef int TREE_BACKWARD_GATES = kernel_at(CU, b"tree_c_backward_gates")
+
+
+cdef uint32_t some_cells(const Call* c, uint32_t start, Cells* cells) noexcept nogil:
+    """The next cells from number `start` on, and how many."""
+    cdef uint32_t k, n = min(c.n - 1 - start, MOST_CELLS)
+    for k in range(n):
+        cells.v[k] = c.x[1 + start + k].v
+        cells.bstride[k] = c.x[1 + start + k].bstride
+    return n
+
+
+cdef int tree_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    cdef uint32_t start = 0, count
+    cdef Cells cells
+    if n == 0:
+        return 0
+    while start == 0 or start < c.n - 1:
+        count = some_cells(c, start, &cells)
+        launch_each(gpu, TREE_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, value_at(&cells), start, count,
+                    c.y.v)
+        start += max(count, <uint32_t>1)
+    return gpu.error
+
+
+cdef int tree_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd, rows = rows_of(&c.x[0].dim)
+    cdef uint32_t start = 0, count
+    cdef bint acc
+    cdef Cells cells
+    if n == 0:
+        return 0
+    if i:
+        return launch_each(gpu, TREE_BACKWARD_CELL, own * n, batch, n, c.x[0].v + (2 + i) * n, c.x[0].bstride, c.dy.v,
+                           own, c.dx.v, c.accumulate)
+    while start == 0 or start < c.n - 1:
+        count = some_cells(c, start, &cells)
+        acc = c.accumulate or start > 0         # the first launch assigns all gates, or adds to them
+        launch_each(gpu, TREE_BACKWARD_GATES, own * rows, batch, n, rows, c.x[0].v, c.x[0].bstride, value_at(&cells),
+                    start, count, c.dy.v, own, c.dx.v, acc)
+        start += max(count, <uint32_t>1)
+    return gpu.error
+
+
+op = gpu_op(b"tree_lstm_c", CU)
+op.forward = tree_c_forward
+op.backward = tree_c_backward
+op.assigns = True
+
+
+# ---- tree_lstm_h: y = o tanh(c) ---------------------------------------------------
+
+cdef size_t nothing(const Call* c) noexcept nogil:
+    return 0
+
+
+cdef int tree_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return output_of(gpu, c, 1)
+
+
+cdef int tree_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return output_of_backward(gpu, c, i, 1)
+
+
+op = gpu_op(b"tree_lstm_h", CELLS)
+op.forward = tree_h_forward
+op.backward = tree_h_backward
+op.kept = nothing
+op.assigns = True

@@ -1,0 +1,66 @@
+"""Normalization of layers and weights."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, size_of
+from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_rows
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+
+cdef int CU = module_at(b"norm")
+
+
+# ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
+
+cdef int LAYER_FORWARD = kernel_at(CU, b"layer_norm_forward")
+cdef int LAYER_BACKWARD_X = kernel_at(CU, b"layer_norm_backward_x")
+cdef int LAYER_BACKWARD_WEIGHTS = kernel_at(CU, b"layer_norm_backward_weights")
+
+
+cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_rows(gpu, LAYER_FORWARD, batch, n, batch, n, 1e-8, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       size_of(&c.x[1].dim), c.x[1].bstride, c.x[2].v, size_of(&c.x[2].dim), c.x[2].bstride, c.kept,
+                       c.y.v)
+
+
+cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd, m = size_of(&c.dx.dim), own = c.dx.dim.bd
+    if n == 0:
+        return 0
+    if i == 0:
+        return launch_rows(gpu, LAYER_BACKWARD_X, own, n, batch, n, c.x[0].v, c.x[1].v, size_of(&c.x[1].dim),
+                           c.x[1].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
+    return launch_rows(gpu, LAYER_BACKWARD_WEIGHTS, own * ((m + 31) // 32), <size_t>THREADS, batch, n, m,
+                       c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
+
+
+cdef GpuOp* op = gpu_op(b"layer_norm", CU)
+op.forward = layer_norm_forward
+op.backward = layer_norm_backward
+op.assigns = True
+
+
+# ---- weight_norm: y = g w / |w| -------------------------------------------------------
+
+cdef int WEIGHT_FORWARD = kernel_at(CU, b"weight_norm_forward")
+cdef int WEIGHT_BACKWARD = kernel_at(CU, b"weight_norm_backward")
+
+
+cdef int weight_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    return launch_rows(gpu, WEIGHT_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.y.v)
+
+
+cdef int weight_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
+    return launch_rows(gpu, WEIGHT_BACKWARD, own, n, batch, n, <int>i, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.dy.v, own, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"weight_norm", CU)
+op.forward = weight_norm_forward
+op.backward = weight_norm_backward
+op.assigns = True

@@ -1,0 +1,128 @@
+# cython: cdivision=True
+"""Selections: elements, ranges, rows, columns, batch elements."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, size_of
+from dynet_cy.gpu.base cimport Axes
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_slices, value_at
+from dynet_cy.gpu.inputs cimport CU as LOOKUP
+from dynet_cy.gpu.inputs cimport add_rows, take_rows
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.ops.axes cimport Split, split_at
+
+cdef int CU = module_at(b"select")
+
+
+# ---- pick, pick_range; select_rows, select_cols: along one axis ------------------------
+# Attributes: the axis.
+
+cdef int RANGE_FORWARD = kernel_at(CU, b"range_forward")
+cdef int RANGE_BACKWARD = kernel_at(CU, b"range_backward")
+cdef int LISTED_FORWARD = kernel_at(CU, b"listed_forward")
+cdef int LISTED_BACKWARD = kernel_at(CU, b"listed_backward")
+
+
+cdef int forward(Gpu* gpu, const Call* c, int kernel) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_each(gpu, kernel, batch * n, batch, n, s.pre, n // (s.pre * s.post), s.pre * s.len, c.items,
+                       c.x[0].v, c.x[0].bstride, c.x[0].list, c.y.v)
+
+
+cdef int backward(Gpu* gpu, const Call* c, int kernel) noexcept nogil:
+    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    if n == 0:
+        return 0
+    return launch_slices(gpu, kernel, batch, n, batch, n, s.pre, n // (s.pre * s.post), s.pre * s.len, c.items,
+                         c.dy.v, c.dx.v, c.dx.bstride, c.dx.list)
+
+
+cdef int range_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return forward(gpu, c, RANGE_FORWARD)
+
+
+cdef int range_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return backward(gpu, c, RANGE_BACKWARD)
+
+
+cdef int listed_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return forward(gpu, c, LISTED_FORWARD)
+
+
+cdef int listed_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return backward(gpu, c, LISTED_BACKWARD)
+
+
+cdef GpuOp* op
+for name in (b"pick", b"pick_range"):
+    op = gpu_op(name, CU)
+    op.forward = range_forward
+    op.backward = range_backward
+
+for name in (b"select_rows", b"select_cols"):
+    op = gpu_op(name, CU)
+    op.forward = listed_forward
+    op.backward = listed_backward
+
+
+# ---- strided_select: items are from, step and number of elements of each axis ----------
+
+cdef int STRIDED_FORWARD = kernel_at(CU, b"strided_forward")
+cdef int STRIDED_BACKWARD = kernel_at(CU, b"strided_backward")
+
+
+cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
+    """Axes of y with the strides of x, and its sizes in the place of other strides; the kernel needs each of them."""
+    cdef size_t stride = 1
+    cdef uint32_t k
+    axes.n = c.y.dim.nd
+    for k in range(axes.n):
+        axes.size[k] = c.y.dim.d[k]
+        axes.stride[0][k] = stride
+        axes.stride[1][k] = c.x[0].dim.d[k]
+        axes.stride[2][k] = 0
+        stride *= c.x[0].dim.d[k]
+
+
+cdef int strided_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    cdef Axes axes
+    if n == 0:
+        return 0
+    strided_axes(c, &axes)
+    return launch_each(gpu, STRIDED_FORWARD, batch * n, batch, n, value_at(&axes), c.items, c.x[0].v, c.x[0].bstride,
+                       c.y.v)
+
+
+cdef int strided_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    cdef Axes axes
+    if n == 0:
+        return 0
+    strided_axes(c, &axes)
+    return launch_slices(gpu, STRIDED_BACKWARD, batch, n, batch, n, value_at(&axes), c.items, c.dy.v, c.dx.v,
+                         c.dx.bstride)
+
+
+op = gpu_op(b"strided_select", CU)
+op.forward = strided_forward
+op.backward = strided_backward
+
+
+# ---- pick_batch_elems: rows of a table of batch elements ----------------------------------
+
+cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return take_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
+
+
+cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return add_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"pick_batch_elems", LOOKUP)
+op.forward = pick_batch_elems_forward
+op.backward = pick_batch_elems_backward

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a launcher hands to a kernel of the GPU by value: arguments that come to lie side by side. */
+#ifndef DYNET_CY_GPU_PARTS_H
+#define DYNET_CY_GPU_PARTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DY_PARTS 32
+
+typedef struct {
+    float *v;                   /* as in dy_tensor */
+    size_t bstride;
+    float *const *list;
+    size_t start, m;            /* the first of its numbers in a column of the result, and how many they are */
+} dy_part;
+
+typedef struct {
+    dy_part part[DY_PARTS];
+} dy_parts;
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a launcher hands to kernels of the GPU by value: the geometry of a convolution or pooling, as in kernels.h. */
+#ifndef DYNET_CY_GPU_WINDOW_H
+#define DYNET_CY_GPU_WINDOW_H
+
+#include <stdint.h>
+
+/* Index 0 is the direction of rows, the contiguous one. */
+typedef struct {
+    uint32_t in[2], out[2], size[2], stride[2], pad[2], channels;
+} dy_gpu_window;
+
+#endif

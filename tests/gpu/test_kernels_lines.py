@@ -1,0 +1,225 @@
+"""Kernels of reductions, norms and cells on the CPU, against float64, with blocks and with threads for each result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_kernels_emulated import axes, each_order, module, poisoned, pytestmark, size  # noqa: F401 - skips too
+
+TEAMS = [(0, 3, 64), (1, 3, 32), (1, 7, 128)]
+each_team = pytest.mark.parametrize(("blocks", "grid", "block"), TEAMS)
+INNER, LENGTH, OUTER, BATCH = 2, 150, 3, 2
+LINES = [size(INNER * OUTER * BATCH), size(INNER), size(LENGTH), size(OUTER)]
+# What kernels are told of an array of lines: floats of a batch element.
+STRIDE = size(INNER * LENGTH * OUTER)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def lines(seed: int = 0) -> np.ndarray:
+    """Slowest axis first: batch, outer, length, inner."""
+    return numbers(BATCH, OUTER, LENGTH, INNER, seed=seed)
+
+
+def agree(found: np.ndarray, desired: np.ndarray, tol: float = 1e-5) -> None:
+    np.testing.assert_allclose(found, desired, rtol=tol, atol=tol * (1 + np.abs(desired).max()))
+
+
+@each_order
+@each_team
+def test_moments_and_deviations(order: str, blocks: int, grid: int, block: int) -> None:
+    reduce, x, dy = module("reduce"), lines(), numbers(BATCH, OUTER, INNER, seed=1)
+    wide, slopes = x.astype(np.float64), dy.astype(np.float64)[:, :, None]
+    kept, reduced = axes((INNER, 1, 0, 0), (OUTER * BATCH, INNER * LENGTH, 0, 0)), axes((LENGTH, INNER, 0, 0))
+    back = axes((INNER, 1, 0, 0), (LENGTH, 0, 0, 0), (OUTER * BATCH, INNER, 0, 0))
+    shape = [LINES[0], LINES[2], kept, reduced]
+    y, mean, dx = poisoned(*dy.shape), poisoned(*dy.shape), x.copy()
+    scale, one, none = np.float32(1 / LENGTH), size(1), size(0)
+    power = np.int32(3)
+    reduce.launch("moment_forward", grid, block, [*shape, scale, power, x, y, np.int32(blocks)], order=order)
+    agree(y, (wide**3).mean(2))
+    whole = [size(x.size), back, one, none]
+    arguments = [*whole, np.float32(3 / LENGTH), power, x, dy, dx, np.int32(1)]
+    reduce.launch("moment_backward", grid, block, arguments, order=order)
+    agree(dx, wide + 3 * wide**2 * slopes / LENGTH)
+    reduce.launch("std_forward", grid, block, [*shape, x, mean, y, np.int32(blocks)], order=order)
+    agree(mean, wide.mean(2))
+    agree(y, wide.std(2))
+    arguments = [*whole, scale, x, mean, y, dy, dx, np.int32(0)]
+    reduce.launch("std_backward", grid, block, arguments, order=order)
+    agree(dx, slopes * (wide - wide.mean(2, keepdims=True)) / wide.std(2, keepdims=True) / LENGTH)
+
+
+@each_order
+@each_team
+def test_extremes(order: str, blocks: int, grid: int, block: int) -> None:
+    """Of equal ones the first; a NaN is the greatest, and the least."""
+    reduce, x = module("reduce"), np.round(2 * lines())
+    x[0, 1, 70:90, 1] = np.nan
+    x[1, 2, :, 0] = -np.inf
+    for sign, best in ((1, np.argmax), (-1, np.argmin)):
+        where, y, dx = np.zeros((BATCH, OUTER, INNER), np.uint32), poisoned(BATCH, OUTER, INNER), np.zeros_like(x)
+        arguments = [*LINES, np.float32(sign), x, STRIDE, where, y, np.int32(blocks)]
+        reduce.launch("extreme_forward", grid, block, arguments, order=order)
+        desired = best(x, axis=2)  # numpy's too: the first NaN
+        np.testing.assert_array_equal(where, desired)
+        np.testing.assert_array_equal(y, np.take_along_axis(x, desired[:, :, None], 2)[:, :, 0])
+        dy = numbers(BATCH, OUTER, INNER, seed=1)
+        reduce.launch("extreme_backward", grid, block, [*LINES, size(1), where, dy, dx], order=order)
+        gradient = np.zeros_like(x)
+        np.put_along_axis(gradient, desired[:, :, None], dy[:, :, None], 2)
+        np.testing.assert_array_equal(dx, gradient)
+
+
+@each_order
+@each_team
+def test_sums_up_to_each(order: str, blocks: int, grid: int, block: int) -> None:
+    reduce, x, y = module("reduce"), lines(), poisoned(BATCH, OUTER, LENGTH, INNER)
+    one, none = size(1), size(0)
+    arguments = [*LINES, one, none, np.int32(0), x, STRIDE, y, np.int32(0), np.int32(blocks)]
+    reduce.launch("scan_lines", grid, block, arguments, order=order)
+    agree(y, np.cumsum(x, 2, dtype=np.float64))
+    # One argument of two results, backward.
+    dx = lines(seed=2)[:1].copy()
+    desired = dx[0] + np.cumsum(x[:, :, ::-1].sum(0, dtype=np.float64), 1)[:, ::-1]
+    half = [size(INNER * OUTER), *LINES[1:], size(2), STRIDE, np.int32(1), x, STRIDE]
+    reduce.launch("scan_lines", grid, block, [*half, dx, np.int32(1), np.int32(blocks)], order=order)
+    agree(dx[0], desired)
+
+
+@each_order
+@each_team
+def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> None:
+    reduce, x, y = module("reduce"), 20 * lines(), poisoned(BATCH, OUTER, INNER)
+    x[0, 0, 3:9, 0] = -np.inf
+    x[0, 1, :, 0] = -np.inf
+    x[1, 1, 5, 1] = np.inf
+    arguments = [*LINES, x, STRIDE, y, np.int32(blocks)]
+    reduce.launch("logsumexp_lines", grid, block, arguments, order=order)
+    wide, dy, dx = x.astype(np.float64), numbers(BATCH, OUTER, INNER, seed=1), poisoned(*x.shape)
+    top = np.where(np.isfinite(wide.max(2)), wide.max(2), 0)[:, :, None]
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        desired = np.log(np.exp(wide - top).sum(2)) + top[:, :, 0]
+        slopes = np.where(np.isfinite(wide), dy[:, :, None] * np.exp(wide - desired[:, :, None]), 0)
+    np.testing.assert_allclose(y, desired, rtol=1e-5)
+    arguments = [size(x.size), *LINES[1:3], size(1), LINES[0], x, y, dy, dx, np.int32(0)]
+    reduce.launch("logsumexp_lines_backward", grid, block, arguments, order=order)
+    agree(dx, slopes)
+
+
+@each_order
+@pytest.mark.parametrize(("n", "block"), [(1, 32), (40, 32), (1000, 128)])
+def test_norms_and_argmax(order: str, n: int, block: int) -> None:
+    reduce, x = module("reduce"), numbers(3, n)
+    x[1] = 0
+    wide, dy = x.astype(np.float64), numbers(3, seed=1)
+    norms = np.sqrt((wide**2).sum(1))
+    safe = np.where(norms == 0, 1, norms)[:, None]
+    for root, value, slope in ((0, norms**2, 2 * wide), (1, norms, wide / safe)):
+        y, dx = poisoned(3), poisoned(3, n)
+        arguments = [size(3), size(n), x, size(n), np.int32(root), y]
+        reduce.launch("norm_forward", 2, block, arguments, order=order)
+        agree(y, value)
+        arguments = [size(3), size(n), x, np.int32(root), y, dy, size(3), dx, np.int32(0)]
+        reduce.launch("norm_backward", 2, block, arguments, order=order)
+        agree(dx, slope * dy[:, None])
+    y = poisoned(3, n)
+    reduce.launch("argmax_forward", 2, block, [size(3), size(n), x, size(n), y], order=order)
+    np.testing.assert_array_equal(y, np.eye(n, dtype=np.float32)[x.argmax(1)])
+
+
+def normalized(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(1, keepdims=True)) / (x.std(1, keepdims=True) + 1e-8)
+
+
+@each_order
+@pytest.mark.parametrize(("repeats", "m", "block"), [(1, 5, 32), (3, 70, 128)])
+def test_layer_norm(order: str, repeats: int, m: int, block: int) -> None:
+    """g of m elements that repeat, b of one for each element of x."""
+    norm, batch, n = module("norm"), 4, repeats * m
+    x, g, b, dy = numbers(batch, n), numbers(m, seed=1), numbers(n, seed=2), numbers(batch, n, seed=3)
+    kept, y = poisoned(batch, 3), poisoned(batch, n)
+    arguments = [size(batch), size(n), np.float32(1e-8), x, size(n), g, size(m), size(0), b, size(n), size(0), kept, y]
+    norm.launch("layer_norm_forward", 3, block, arguments, order=order)
+    wide = x.astype(np.float64)
+    z, factors = normalized(wide), np.tile(g, repeats)
+    agree(y, z * factors + b)
+    dz = dy * factors.astype(np.float64)
+    before, dx = numbers(batch, n, seed=4), numbers(batch, n, seed=4)
+    arguments = [size(batch), size(n), x, g, size(m), size(0), kept, dy, size(batch), dx, np.int32(1)]
+    norm.launch("layer_norm_backward_x", 3, block, arguments, order=order)
+    slope = dz - dz.mean(1, keepdims=True) - z * (dz * z).mean(1, keepdims=True)
+    agree(dx, before + slope / wide.std(1, keepdims=True), 1e-4)
+    for of, part, desired in ((x, m, (dy * z).reshape(batch, repeats, m).sum((0, 1))), (size(0), n, dy.sum(0))):
+        dw = poisoned(part)
+        arguments = [size(batch), size(n), size(part), of, size(n), kept, dy, size(1), dw, np.int32(0)]
+        norm.launch("layer_norm_backward_weights", 3, block, arguments, order=order)
+        agree(dw, desired)
+
+
+@each_order
+@pytest.mark.parametrize(("n", "block"), [(3, 32), (500, 128)])
+def test_weight_norm(order: str, n: int, block: int) -> None:
+    """One w for two g: its gradient is a sum."""
+    norm, w, g, dy = module("norm"), numbers(n), numbers(2, seed=1), numbers(2, n, seed=2)
+    y, dw, dg = poisoned(2, n), numbers(n, seed=3), poisoned(2)
+    before, length = dw.copy(), np.linalg.norm(w.astype(np.float64))
+    fixed = [w, size(0), g, size(1)]
+    norm.launch("weight_norm_forward", 2, block, [size(2), size(n), *fixed, y], order=order)
+    agree(y, g[:, None] * w / length)
+    arguments = [size(2), size(n), np.int32(0), *fixed, dy, size(1), dw, np.int32(1)]
+    norm.launch("weight_norm_backward", 2, block, arguments, order=order)
+    along = dy @ w / length
+    agree(dw, before + ((g / length)[:, None] * (dy - w * (along / length)[:, None])).sum(0))
+    arguments = [size(2), size(n), np.int32(1), *fixed, dy, size(2), dg, np.int32(0)]
+    norm.launch("weight_norm_backward", 2, block, arguments, order=order)
+    agree(dg, along)
+
+
+@each_order
+def test_cells(order: str) -> None:
+    """One cell for three gates: its gradient is a sum."""
+    cells, batch, h = module("cells"), 3, 37
+    sums, b, before = numbers(batch, 4, h), numbers(4, h, seed=1), numbers(h, seed=2)
+    gates, c, y, tight = sums.copy(), poisoned(batch, h), poisoned(batch, h), [size(batch), size(h)]
+    arguments = [size(batch), np.uint32(h), np.float32(1), b, size(0), gates]
+    cells.launch("lstm_gates_forward", 2, 64, arguments, order=order)
+    i, f, o, g = (1 / (1 + np.exp(-(sums[:, k] + b[k] + int(k == 1)).astype(np.float64))) for k in range(4))
+    g = np.tanh((sums[:, 3] + b[3]).astype(np.float64))
+    agree(gates, np.stack([i, f, o, g], 1))
+    wide, step = [before, size(0)], [gates, size(4 * h)]
+    cells.launch("lstm_c_forward", 2, 64, [*tight, *wide, *step, c], order=order)
+    agree(c, f * before + i * g)
+    output = [np.uint64(gates.ctypes.data + 8 * h), size(4 * h)]  # two blocks of h floats behind
+    cells.launch("lstm_h_forward", 2, 64, [*tight, c, size(h), *output, y], order=order)
+    t = np.tanh(c.astype(np.float64))
+    agree(y, o * t)
+    d = numbers(batch, h, seed=3)
+    dgates, dbefore, dc, dsums = poisoned(batch, 4, h), poisoned(h), poisoned(batch, h), poisoned(batch, 4, h)
+    cells.launch("lstm_c_backward_c", 2, 64, [*tight, *step, d, size(1), dbefore, np.int32(0)], order=order)
+    agree(dbefore, (d * f).sum(0))
+    arguments = [*tight, *wide, *step, d, size(batch), dgates, np.int32(0)]
+    cells.launch("lstm_c_backward_gates", 2, 64, arguments, order=order)
+    zero = np.zeros((batch, h))
+    agree(dgates, np.stack([d * g, d * before, zero, d * i], 1))
+    arguments = [*tight, c, size(h), *output, d, size(batch), dc, np.int32(0)]
+    cells.launch("lstm_h_backward_c", 2, 64, arguments, order=order)
+    agree(dc, d * o * (1 - t * t))
+    arguments = [*tight, size(4 * h), size(2 * h), c, size(h), d, size(batch), dgates, np.int32(1)]
+    cells.launch("lstm_h_backward_gates", 2, 64, arguments, order=order)
+    agree(dgates, np.stack([d * g, d * before, d * t, d * i], 1))
+    dy = numbers(batch, 4, h, seed=4)
+    cells.launch("lstm_gates_backward", 2, 64, [size(batch), np.uint32(h), gates, dy, dsums], order=order)
+    agree(dsums, dy * np.stack([i * (1 - i), f * (1 - f), o * (1 - o), 1 - g * g], 1))
+
+
+def test_draws() -> None:
+    """A row of Philox's own test vectors: the words of the counter and the key of zeros."""
+    random, y = module("random"), poisoned(4)
+    items = np.zeros(1, np.uint32)
+    one = [size(1), size(4), size(0), size(0), items, np.float32(0), np.float32(1), y]
+    random.launch("random_uniform", 1, 32, one)
+    words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], np.uint32)
+    np.testing.assert_array_equal(y, (words >> 8).astype(np.float32) / 2**24)
