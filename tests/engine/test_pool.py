@@ -215,12 +215,13 @@ if sys.argv[1:] == ["daemon"]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["daemon"]], ids=str)
-def test_the_process_ends(arguments: list[str]) -> None:
+def test_the_process_ends(arguments: list[str], tmp_path) -> None:
     """Also while threads compute with what the interpreter frees."""
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
         [sys.executable, "-c", IN_A_PROCESS, *arguments],
         env={**os.environ, "PYTHONPATH": path, "DYNET_CY_THREADS": "3"},
+        cwd=tmp_path,  # not where the source is
         capture_output=True,
         text=True,
         timeout=60,

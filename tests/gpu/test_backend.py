@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=tempfile.gettempdir(),  # not where the source is
         capture_output=True,
         text=True,
     )
@@ -194,7 +196,7 @@ def test_the_cache_tells_sources_and_architectures_apart(cache: Path, monkeypatc
     assert len(list(cache.iterdir())) == 5
 
 
-def test_processes_that_compile_at_the_same_time(cache: Path) -> None:
+def test_processes_that_compile_at_the_same_time(cache: Path, tmp_path: Path) -> None:
     code = """
 import dynet_cy as dy
 model = dy.ParameterCollection()
@@ -203,7 +205,9 @@ print(table[1].value())
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", code]
-    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) for _ in range(3)]
+    runs = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, cwd=tmp_path) for _ in range(3)
+    ]
     assert [run.communicate()[0] for run in runs] == ["2.0\n"] * 3
     names = [path.name.partition("-")[0] for path in cache.iterdir()]
     assert sorted(names) == ["base", "lookup"], "nothing is left behind"
@@ -373,6 +377,7 @@ for _ in range(2):
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
     )

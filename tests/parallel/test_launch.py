@@ -99,7 +99,7 @@ def test_terminal(tmp_path) -> None:
     )
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", str(program)]
-    subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, check=True)
+    subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, check=True, cwd=tmp_path)
     os.close(theirs)
     written = os.read(ours, 1000)
     os.close(ours)

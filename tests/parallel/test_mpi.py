@@ -195,7 +195,9 @@ def test_calls_that_do_not_match(tmp_path: Path) -> None:
 def test_the_launcher(tmp_path: Path) -> None:
     program = write(tmp_path, "print('this is', rank, dy.parallel.size(), sys.argv[1:], dy.parallel.mode())")
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", "--backend", "mpi", str(program), "-n", "a b"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, timeout=60, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     for rank in range(2):
         assert f"this is {rank} 2 ['-n', 'a b'] sync" in done.stdout
@@ -322,8 +324,8 @@ def test_the_command(tmp_path: Path, name: str, version: str, prefix: str) -> No
     assert "-n" not in mpirun.command(["train.py"], launcher=launcher)
 
 
-def test_a_launcher_that_is_not_there() -> None:
+def test_a_launcher_that_is_not_there(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dynet_cy.launch", "--backend", "mpi", "--mpi", "no-such-mpiexec -x", "train.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert "there is no program 'no-such-mpiexec' to start processes by MPI" in done.stderr
