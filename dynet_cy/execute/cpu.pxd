@@ -2,9 +2,11 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.core.tensor cimport Call, Tensor
-from dynet_cy.graph.graph cimport SHARED, Batch, Graph
-from dynet_cy.ops.registry cimport SHARE, Op, rule_of
+from dynet_cy.core.tensor cimport Call, Tensor, total_of
+from dynet_cy.graph.graph cimport (
+    COLUMNS, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
+)
+from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of
 
 # Calls with more arguments than this keep their tensors in the scratch arena.
 cdef enum:
@@ -19,6 +21,49 @@ cdef struct Failure:
 
 cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i, uint32_t arg) noexcept nogil:
     return state[arg] & SHARED or rule_of(op, i) == SHARE
+
+
+cdef inline bint may_list(const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
+    """Whether argument i of a batch may be a list of places."""
+    return rule_of(op, i) == LIST and batch.form != COLUMNS         # a matrix has no list
+
+
+cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bint listable) noexcept nogil:
+    """Whether argument i of the nodes of a batch lies as the op wants it already.
+
+    What may be listed may have one batch element for several of its node: it must be listed then.
+    """
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
+    cdef const float* at = a.val
+    cdef uint32_t j
+    for j in range(batch.count):
+        a = &nodes[args_of(g, &nodes[ids[j]])[i]]
+        if a.val != at or (listable and a.dim.bd < nodes[ids[j]].dim.bd):
+            return False
+        at += total_of(&a.dim)
+    return True
+
+
+cdef inline bint wants_gradient(const Graph* g, const Batch* batch, uint32_t i, bint one, uint32_t* n_need,
+                                uint32_t* n_live) noexcept nogil:
+    """Whether argument i of a batch wants a gradient: of how many nodes, and for how many there is one already.
+
+    With `one`, the nodes have one argument together, which is not counted.
+    """
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint8_t* state = state_of(g)
+    cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
+    n_need[0] = n_live[0] = 0
+    if one:
+        return state[arg] & NEEDS_GRAD and (nodes[arg].val != NULL or state[arg] & TRAINABLE)
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        n_need[0] += (state[arg] & NEEDS_GRAD) != 0
+        n_live[0] += (state[arg] & LIVE) != 0
+    return n_need[0] != 0
 
 
 cdef void* take(Graph* g, size_t n, Failure* failure) noexcept nogil

@@ -28,7 +28,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
-from dynet_cy.ops.registry cimport LIST, Factors, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport Factors, Op, op_at
 from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
@@ -298,16 +298,10 @@ cdef int lay(Graph* g, Batch* batch, Op* op, uint32_t i, Failure* failure) noexc
     cdef Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
     cdef uint32_t j
     cdef size_t n = 0, stride
-    cdef float* at = a.val
-    cdef bint listed = rule_of(op, i) == LIST and batch.form != COLUMNS     # a matrix has no list
-    cdef bint together = True
-    x.v = at
-    for j in range(batch.count):
-        a = &nodes[args_of(g, &nodes[ids[j]])[i]]
-        together = together and a.val == at and not (listed and a.dim.bd < nodes[ids[j]].dim.bd)
-        at = a.val + total_of(&a.dim)
-        n += total_of(&a.dim)
-    if together:
+    cdef float* at
+    cdef bint listed = may_list(batch, op, i)
+    x.v = a.val
+    if side_by_side(g, batch, i, listed):
         return 0
     if listed:
         x.v = NULL
@@ -324,6 +318,8 @@ cdef int lay(Graph* g, Batch* batch, Op* op, uint32_t i, Failure* failure) noexc
                 at += stride
                 n += 1
         return 0
+    for j in range(batch.count):
+        n += total_of(&nodes[args_of(g, &nodes[ids[j]])[i]].dim)
     at = <float*>take(g, n * sizeof(float), failure)
     x.v = at
     if at == NULL:
@@ -580,7 +576,7 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
-    cdef uint32_t n_need = 0, n_live = 0
+    cdef uint32_t n_need, n_live
     cdef bint one = batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL)
     cdef bint together
     cdef Node* a = &nodes[arg]
@@ -588,16 +584,8 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
     cdef Factors factors
     cdef size_t n
     cdef float* at
-    if one:
-        if not state[arg] & NEEDS_GRAD or (a.val == NULL and not state[arg] & TRAINABLE):
-            return 0
-    else:
-        for j in range(batch.count):
-            arg = args_of(g, &nodes[ids[j]])[i]
-            n_need += (state[arg] & NEEDS_GRAD) != 0
-            n_live += (state[arg] & LIVE) != 0
-        if n_need == 0:
-            return 0
+    if not wants_gradient(g, batch, i, one, &n_need, &n_live):
+        return 0
     if op.work != NULL:
         c.work = <float*>take(g, op.work(c, <int>i) * sizeof(float), failure)
         if c.work == NULL:

@@ -8,7 +8,9 @@ for the CPU, and costs no memory there, since nothing is written.
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
-from dynet_cy.execute.cpu cimport FEW, first_not_finite, is_shared, raise_not_finite, set_one, take
+from dynet_cy.execute.cpu cimport (
+    FEW, first_not_finite, is_shared, may_list, raise_not_finite, set_one, side_by_side, take,
+)
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport close, fetch, there, there_for
@@ -20,13 +22,13 @@ from dynet_cy.gpu.passes cimport (
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
-    COLUMNS, COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, WANTED, Batch, Engine, Graph, Laid, Node, args_of,
+    COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, WANTED, Batch, Engine, Graph, Laid, Node, args_of,
     batches_of, engine,
     lock_graph, nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_push, arena_rewind
-from dynet_cy.ops.registry cimport LIST, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -105,17 +107,14 @@ cdef int lay(Pass* s, Batch* batch, Op* op, uint32_t i) noexcept nogil:
     cdef Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
     cdef uint32_t j
     cdef size_t n = 0, stride
-    cdef float* at = a.val
-    cdef bint listable = rule_of(op, i) == LIST and batch.form != COLUMNS     # a matrix has no list
-    cdef bint together = True
-    x.v = at
+    cdef float* at
+    cdef bint listable = may_list(batch, op, i)
+    x.v = a.val
+    if side_by_side(g, batch, i, listable):
+        return 0
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
-        together = together and a.val == at and not (listable and a.dim.bd < nodes[ids[j]].dim.bd)
-        at = a.val + total_of(&a.dim)
         n += size_of(&a.dim) * (nodes[ids[j]].dim.bd if listable else a.dim.bd)
-    if together:
-        return 0
     if not (listable and gpu_op_at(op.id).lists):
         x.v = <float*>scratch(s, n * sizeof(float))
         return 0 if x.v != NULL else -1

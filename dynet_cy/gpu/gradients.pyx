@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
-from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one
+from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport there, there_for
@@ -230,21 +230,13 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
-    cdef uint32_t n_need = 0, n_live = 0
+    cdef uint32_t n_need, n_live
     cdef bint one = batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL)
     cdef Node* a = &nodes[arg]
     cdef Factors factors
     cdef float* at
-    if one:
-        if not state[arg] & NEEDS_GRAD or (a.val == NULL and not state[arg] & TRAINABLE):
-            return 0
-    else:
-        for j in range(batch.count):
-            arg = args_of(g, &nodes[ids[j]])[i]
-            n_need += (state[arg] & NEEDS_GRAD) != 0
-            n_live += (state[arg] & LIVE) != 0
-        if n_need == 0:
-            return 0
+    if not wants_gradient(g, batch, i, one, &n_need, &n_live):
+        return 0
     c.work = NULL
     if half.work != NULL:
         c.work = <float*>scratch(s, half.work(c, <int>i) * sizeof(float))

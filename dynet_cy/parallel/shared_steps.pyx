@@ -372,46 +372,42 @@ cdef class SharedStepper(Meeting):
     # ---- updating ----
 
     cdef int apply(self, Storage storage, Update* u) except -1:
-        cdef Py_ssize_t i
-        cdef size_t low = 0, high = 0, at = 0, end = 0, whole
         if not self.reduced:
             self.reduce(u)
         with nogil:
-            self.range_of(u, &low, &high)
-            for i in range(self.n):
-                lock_gradient(u.entries[i])
-                if u.entries[i].rows:
-                    if u.moves[i]:
-                        self.update_table(u, i)
-                elif self.is_range(u, i):
-                    whole = self.own_part(u.entries[i], low, high, &at, &end)
-                    if u.moves[i]:
-                        self.update_range(u, i, at, end)
-                    low -= min(low, whole)
-                    high -= min(high, whole)
-                unlock_gradient(u.entries[i])
+            self.pass_over(u, False)
         self.board.wait(b"update, values")
         with nogil:
-            self.range_of(u, &low, &high)
-            for i in range(self.n):
-                lock_gradient(u.entries[i])
-                if u.entries[i].rows:
-                    if u.moves[i]:
-                        self.fetch_table(u, i)
-                elif self.is_range(u, i):
-                    whole = self.own_part(u.entries[i], low, high, &at, &end)
-                    if u.moves[i]:
-                        self.fetch_range(u.entries[i], 0, at)
-                        self.fetch_range(u.entries[i], end, u.entries[i].size)
-                    low -= min(low, whole)
-                    high -= min(high, whole)
-                if u.moves[i]:
-                    forget_gradient(u.entries[i])
-                if u.decay != 0:
-                    take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
-                unlock_gradient(u.entries[i])
+            self.pass_over(u, True)
             storage.changes += 1
         return 0
+
+    cdef void pass_over(self, Update* u, bint fetch) noexcept nogil:
+        """Update this rank's part of all values, or fetch what the other ranks have updated."""
+        cdef Py_ssize_t i
+        cdef size_t low = 0, high = 0, at = 0, end = 0, whole
+        self.range_of(u, &low, &high)
+        for i in range(self.n):
+            lock_gradient(u.entries[i])
+            if u.entries[i].rows:
+                if u.moves[i] and fetch:
+                    self.fetch_table(u, i)
+                elif u.moves[i]:
+                    self.update_table(u, i)
+            elif self.is_range(u, i):
+                whole = self.own_part(u.entries[i], low, high, &at, &end)
+                if u.moves[i] and fetch:
+                    self.fetch_range(u.entries[i], 0, at)
+                    self.fetch_range(u.entries[i], end, u.entries[i].size)
+                elif u.moves[i]:
+                    self.update_range(u, i, at, end)
+                low -= min(low, whole)
+                high -= min(high, whole)
+            if fetch and u.moves[i]:
+                forget_gradient(u.entries[i])
+            if fetch and u.decay != 0:
+                take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
+            unlock_gradient(u.entries[i])
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
         """Change a part of a parameter or table, and show it to the others."""

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a thread looks for work, or for the end of a job, before it sleeps. To wake a thread costs 5 to 50 us, and the
- * products of a training follow each other within that. */
-enum { LOOK_NS = 30000 };
+/* How long a thread looks for work, or for the end of a job, before it sleeps. To wake a thread costs 5 to 100 us, and the
+ * products of a training follow each other within this time (docs/kernels.md). */
+enum { LOOK_NS = 200000 };
 
 static struct {
     pthread_mutex_t taken;      /* held by the thread that has taken the pool */
