@@ -6,7 +6,9 @@
 
 Jobs of one process, of two synchronous and of two asynchronous ones take turns, a round each; while one works, the
 others sleep.  Every process has one thread.  Times are wall times, so the machine must be quiet; medians of rounds are
-given.  "64" and "128" are sentences or trees per update of a process: two processes with 64 train as one with 128.
+given.  "64" and "128" are sentences or trees per update of a process: two processes with 64 train as one with 128.  A
+round goes over the same sentences or trees in all jobs.  They are dealt over two processes by their words
+(`dy.parallel.shard(..., cost=)`); `--no-cost` leaves that out.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 import workloads
 
 WORKLOADS = ("tagger", "tree_lstm")
-BATCHES = 8  # that take turns: sentences differ in length
+UPDATES = 8  # of two processes in a round
 
 # Floats of a parameter; rows, numbers per row, and rows used per process of a table.
 DENSE = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -36,37 +38,45 @@ SPARSE = ((100_000, 128, 100), (100_000, 128, 1_000), (100_000, 128, 10_000))
 # -- workers -------------------------------------------------------------------------------------
 
 
-class Training:
-    """A workload, with batches that differ from rank to rank and from update to update."""
+def words_of(tree: Any) -> int:
+    """How many leaves a tree of `workloads.tree_lstm` has."""
+    return 1 if isinstance(tree, int) else words_of(tree[0]) + words_of(tree[1])
 
-    def __init__(self, name: str, count: int, tiny: bool) -> None:
+
+class Training:
+    """A workload, whose examples are sharded."""
+
+    def __init__(self, name: str, count: int, most: int, tiny: bool, dealt: bool) -> None:
         import dynet_cy as dy
 
         self.dy = dy
-        self.workload = workloads.load(name, tiny)
-        self.workload.rng = np.random.RandomState(1 + dy.parallel.rank())
-        if not tiny:
-            self.workload.count = count
-        self.batches = []
-        for _ in range(BATCHES):
-            self.workload.prepare()
-            self.batches.append(dict(vars(self.workload)))
+        self.workload = workload = workloads.load(name, tiny)
+        workload.count = UPDATES * most
+        workload.prepare()
+        # What batches are made of: examples, the attributes of the workload that hold them, and what an example costs.
+        if name == "tagger":
+            examples, self.attributes = list(zip(workload.data, workload.gold)), ("data", "gold")
+            cost = lambda example: len(example[0])  # noqa: E731
+        else:
+            examples, self.attributes = [(tree,) for tree in workload.trees], ("trees",)
+            cost = lambda example: words_of(example[0])  # noqa: E731
+        self.data = dy.parallel.shard(examples, batch_size=count, cost=cost if dealt else None)
         self.pc = dy.ParameterCollection()
         dy.reset_random_seed(1)
-        self.loss = self.workload.dynet(dy, self.pc)
+        self.loss = workload.dynet(dy, self.pc)
         self.trainer = dy.parallel.wrap(dy.AdamTrainer(self.pc))
-        self.number = 0
 
-    def round(self, updates: int, aligned: bool) -> dict[str, Any]:
-        """Some updates; with `aligned`, all ranks come to the exchange at the same time."""
+    def round(self, aligned: bool) -> dict[str, Any]:
+        """Once over the data; with `aligned`, all ranks come to the exchange at the same time."""
         dy, before = self.dy, self.traffic()
-        compute, update = [], []
+        compute, update, items = [], [], 0
         dy.parallel.barrier()
         begun, processor = time.perf_counter(), time.process_time()
-        for _ in range(updates):
-            vars(self.workload).update(self.batches[self.number % BATCHES])
-            self.number += 1
+        for batch in self.data:
+            items += len(batch)
             start = time.perf_counter()
+            vars(self.workload).update(zip(self.attributes, zip(*batch)))
+            self.workload.count = len(batch)
             dy.renew_cg()
             loss = self.loss("autobatch")
             loss.forward()
@@ -77,15 +87,15 @@ class Training:
             start = time.perf_counter()
             self.trainer.update()
             update.append(time.perf_counter() - start)
-        seconds = (time.perf_counter() - begun) / updates
+        n = len(compute)
         after = self.traffic()
         return {
-            "seconds": seconds,
-            "processor": (time.process_time() - processor) / updates,
-            "items": self.workload.items,
+            "seconds": (time.perf_counter() - begun) / n,
+            "processor": (time.process_time() - processor) / n,
+            "items": items / n,
             "compute": compute,
             "update": update,
-            "traffic": {k: (after[k] - before[k]) / updates for k in after},
+            "traffic": {k: (after[k] - before[k]) / n for k in after},
         }
 
     def traffic(self) -> dict[str, int]:
@@ -110,7 +120,7 @@ class Exchange:
             self.rows = np.random.RandomState(dy.parallel.rank()).permutation(n)[:used].tolist()
         self.trainer = dy.parallel.wrap(dy.SimpleSGDTrainer(self.pc))
 
-    def round(self, updates: int, aligned: bool) -> dict[str, Any]:
+    def round(self, updates: int) -> dict[str, Any]:
         dy, update = self.dy, []
         for _ in range(updates):
             dy.renew_cg()
@@ -137,7 +147,7 @@ def work(what: str, arguments: list[Any]) -> None:
         line = dy.parallel.broadcast(sys.stdin.readline() if dy.parallel.rank() == 0 else "")
         if not line.strip():
             break
-        answers = dy.parallel.gather(subject.round(*json.loads(line)))
+        answers = dy.parallel.gather(subject.round(json.loads(line)))
         if dy.parallel.rank() == 0:
             print(json.dumps(answers), flush=True)
 
@@ -161,10 +171,10 @@ class Job:
             env={**os.environ, **threads},
         )
 
-    def round(self, updates: int, aligned: bool = False) -> list[dict[str, Any]]:
-        """What each rank says of some updates."""
+    def round(self, argument: int | bool) -> list[dict[str, Any]]:
+        """What each rank says of a round."""
         assert self.process.stdin and self.process.stdout  # noqa: PT018
-        self.process.stdin.write(json.dumps([updates, aligned]) + "\n")
+        self.process.stdin.write(json.dumps(argument) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().partition("] ")[2]
         if not answer:
@@ -184,21 +194,22 @@ def per_second(answers: list[dict[str, Any]]) -> float:
     return sum(a["items"] / a["seconds"] for a in answers)
 
 
-def measure_training(name: str, rounds: int, updates: int, tiny: bool) -> dict[str, Any]:
+def measure_training(name: str, rounds: int, tiny: bool, dealt: bool) -> dict[str, Any]:
     """Speeds of a workload in all jobs, and the fields of the model of docs/scaling.md."""
+    few = 4 if tiny else 64
     made = {
-        "one 64": (1, "sync", 64),
-        "one 128": (1, "sync", 128),
-        "two sync": (2, "sync", 64),
-        "two async": (2, "async", 64),
+        "one 64": (1, "sync", few),
+        "one 128": (1, "sync", 2 * few),
+        "two sync": (2, "sync", few),
+        "two async": (2, "async", few),
     }
-    jobs = {key: Job(n, mode, "training", name, count, tiny) for key, (n, mode, count) in made.items()}
+    jobs = {key: Job(n, mode, "training", name, count, 2 * few, tiny, dealt) for key, (n, mode, count) in made.items()}
     answers: dict[str, list[Any]] = {key: [] for key in [*jobs, "aligned"]}
     try:
         for number in range(rounds + 1):
             for key, job in jobs.items():
-                answer = job.round(updates)
-                aligned = job.round(updates, True) if key == "two sync" else None
+                answer = job.round(False)
+                aligned = job.round(True) if key == "two sync" else None
                 if number:  # the first warms up
                     answers[key].append(answer)
                     if aligned:
@@ -212,11 +223,14 @@ def measure_training(name: str, rounds: int, updates: int, tiny: bool) -> dict[s
         """Times of all updates of rank 0."""
         return 1e3 * np.array([answer[0][what] for answer in answers[key]])
 
-    one, two = answers["one 64"][0][0], answers["two sync"][0][0]
+    two = answers["two sync"][0][0]
+    # Of each update, by rank: the mean distance of two normal numbers is 2 / sqrt(pi) times their deviation.
+    both = np.array([[one["compute"] for one in answer] for answer in answers["aligned"]])
+    deviation = np.abs(np.subtract(*np.median(both, 0))).mean() * np.sqrt(np.pi) / 2
     model = {
         "compute_ms": float(np.median(ms("one 64", "compute").mean(1))),
         "compute_2_ms": float(np.median(ms("aligned", "compute").mean(1))),
-        "spread": float(np.median(ms("one 64", "compute"), 0).std() / ms("one 64", "compute").mean()),
+        "spread": float(deviation / both.mean()),
         "update_ms": float(np.median(ms("one 64", "update"))),
         "dense_bytes": two["traffic"]["dense_bytes"],
         "sparse_bytes": two["traffic"]["own_row_bytes"],
@@ -239,11 +253,11 @@ def measure_training(name: str, rounds: int, updates: int, tiny: bool) -> dict[s
         "traffic": two["traffic"],
         "model": model,
         "rounds": {key: [per_second(a) for a in answers[key]] for key in jobs},
-        "updates_per_round": len(one["compute"]),
+        "updates_per_round": len(two["compute"]),
     }
 
 
-def measure_exchange(shape: tuple[int, ...], rounds: int, updates: int) -> dict[str, Any]:
+def measure_exchange(shape: tuple[int, ...], rounds: int) -> dict[str, Any]:
     """Times of updates with one process and with two."""
     jobs = [Job(n, "sync", "exchange", list(shape)) for n in (1, 2)]
     times: list[list[float]] = [[], []]
@@ -251,7 +265,7 @@ def measure_exchange(shape: tuple[int, ...], rounds: int, updates: int) -> dict[
     try:
         for number in range(rounds + 1):
             for own, job in zip(times, jobs):
-                answers = job.round(updates)
+                answers = job.round(UPDATES)
                 traffic = answers[0]["traffic"]
                 if number:
                     own.append(1e3 * statistics.median(max(a) for a in zip(*(x["update"] for x in answers))))
@@ -296,8 +310,10 @@ def report(result: dict[str, Any]) -> str:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--updates", type=int, default=8, help="of a round; default: 8")
-    parser.add_argument("--workloads", nargs="*", default=list(WORKLOADS), choices=workloads.NAMES)
+    parser.add_argument("--workloads", nargs="*", default=list(WORKLOADS), choices=WORKLOADS)
+    parser.add_argument(
+        "--no-cost", action="store_true", help="share sentences and trees without regard to their words"
+    )
     parser.add_argument("--tiny", action="store_true", help="sizes for a test")
     parser.add_argument("--json", type=Path, help="write all numbers there")
     parser.add_argument("--scaling", type=Path, help="write what the model of docs/scaling.md reads there")
@@ -313,9 +329,9 @@ def main(argv: list[str] | None = None) -> None:
         "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
         "load": os.getloadavg(),
         "training": [
-            measure_training(name, options.rounds, options.updates, options.tiny) for name in options.workloads
+            measure_training(name, options.rounds, options.tiny, not options.no_cost) for name in options.workloads
         ],
-        "exchange": [measure_exchange(shape, options.rounds, options.updates) for shape in shapes],
+        "exchange": [measure_exchange(shape, options.rounds) for shape in shapes],
     }
     print(report(result))
     if options.json:

@@ -35,7 +35,7 @@ class Workload:
     compute_2_ms: float
     """The same while a second process does so too: they share caches and memory."""
     spread: float
-    """Standard deviation of `compute_ms` from batch to batch over its mean: sentences differ in length."""
+    """Standard deviation of `compute_2_ms` among the ranks of one update, over its mean: batches differ."""
     update_ms: float
     """The trainer's rule."""
     exchange_ms: float

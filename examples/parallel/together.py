@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the programs that these train are there
 
-from helpers import batches, save_model
+from helpers import save_model
 
 Item = TypeVar("Item")
 
@@ -34,8 +34,9 @@ def train(
     """
     rank, processes = dy.parallel.rank(), dy.parallel.size()
     trainer = dy.parallel.wrap(getattr(dy, f"{args.trainer}Trainer")(network.pc))
-    # All ranks get as many sentences: some see one of the first again at the end of an epoch.
-    data = dy.parallel.shard(training, shuffle=True, seed=args.seed, uneven="pad")
+    # All ranks get as many sentences: some see one of the first again at the end of an epoch. In each update they have
+    # about the same number of words.
+    data = dy.parallel.shard(training, shuffle=True, seed=args.seed, uneven="pad", batch_size=args.batch, cost=size)
     network.rng = random.Random(f"{args.seed} {rank}")  # which words are hidden
 
     best = {"score": float("-inf"), "epoch": 0}
@@ -48,8 +49,7 @@ def train(
         epoch = data.epoch + 1
         network.training = True
         summed, units, start = 0.0, 0, time.perf_counter()
-        shares = range(0, len(data), args.batch)
-        shown = dy.parallel.progress(batches(data, args.batch), total=len(shares), leave=False, disable=None)
+        shown = dy.parallel.progress(data, total=len(data), leave=False, disable=None)
         for number, batch in enumerate(shown, start=1):
             state = data.state()
             done = state["epoch"] + state["position"] / state["length"]

@@ -59,6 +59,43 @@ def test_ways_of_being_uneven(as_rank, n, size, shuffle) -> None:
     assert len({x for share in dropped for x in share}) == n // size * size
 
 
+@pytest.mark.parametrize("n", [0, 1, 5, 24, 25, 30, 47])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("cost", [None, float])
+def test_batches(as_rank, n, size, cost) -> None:
+    data = list(range(100, 100 + n))
+    options = {"batch_size": 4, "cost": cost, "shuffle": True}
+    order = shares(as_rank, 1, data, shuffle=True)[0]
+    for uneven in ("join", "keep", "pad", "drop"):
+        own = shares(as_rank, size, data, uneven=uneven, **options)
+        steps = [[x for share in own for x in share[k : k + 1]] for k in range(max(map(len, own)))]
+        for k, step in enumerate(steps):
+            wanted = order[k * 4 * size : (k + 1) * 4 * size]
+            if uneven == "pad":
+                wanted = wanted + [order[i % n] for i in range(-len(wanted) % size)]
+            # What all ranks together see in an update does not depend on the cost.
+            assert sorted(x for batch in step for x in batch) == sorted(wanted)
+            lengths = [len(batch) for batch in step]
+            assert max(lengths) - min(lengths) <= (uneven != "pad")
+            assert uneven != "pad" or len(step) == size
+        assert len(steps) == (n // (4 * size) if uneven == "drop" else -(-n // (4 * size)))
+
+
+def test_costs_are_near(as_rank) -> None:
+    rng = np.random.RandomState(1)
+    data = [[0] * int(n) for n in rng.geometric(0.06, 64 * 3 * 20)]
+    spread = {}
+    for cost in (None, len):
+        own = shares(as_rank, 3, data, batch_size=64, cost=cost)
+        totals = np.array([[sum(map(len, batch)) for batch in share] for share in own])
+        spread[cost] = (totals.max(0) / totals.mean(0)).max()
+    assert spread[None] > 1.1
+    assert spread[len] < 1.005
+    # The order within a batch is that of the data.
+    as_rank(1, 2)
+    assert list(dy.parallel.shard([5, 1, 4, 2, 3, 6], batch_size=3, cost=float)) == [[5, 1, 4]]
+
+
 def test_order(as_rank) -> None:
     data = list(range(20))
     first, second = shares(as_rank, 2, data)
@@ -112,6 +149,12 @@ def test_other_arguments(as_rank) -> None:
     assert len(dy.parallel.shard("abc")) == 1
     with pytest.raises(ValueError, match="uneven must be one of"):
         dy.parallel.shard([], uneven="no")
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        dy.parallel.shard([], batch_size=0)
+    with pytest.raises(ValueError, match="goes with batch_size"):
+        dy.parallel.shard([], cost=len)
+    with pytest.raises(TypeError, match="function of an item, not int"):
+        dy.parallel.shard([], batch_size=2, cost=3)
 
 
 def test_progress(as_rank, capsys) -> None:
