@@ -180,7 +180,8 @@ def main() -> None:
     args = parser.parse_args()
     if reason := why_not():
         sys.exit(f"two_hosts.py: {reason}")
-    os.environ.setdefault("PYTHONPATH", str(PROGRAM.parents[3]))
+    if importlib.util.find_spec("dynet_cy") is None:  # it is not installed: what was built in the source tree
+        os.environ.setdefault("PYTHONPATH", str(PROGRAM.parents[3]))
     # Open MPI does not start anything for root without these.
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     os.environ.update(OVER_TCP)

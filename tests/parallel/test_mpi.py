@@ -230,6 +230,7 @@ assert w.as_array() == 6
             text=True,
             env={**os.environ, **ENVIRONMENT},
             timeout=60,
+            cwd=tmp_path,
         )
         assert (done.returncode != 0) == bool(hosts), done.stderr
         assert wanted in done.stderr
@@ -249,7 +250,7 @@ def test_two_hosts(tmp_path: Path, alone: dict[str, np.ndarray], n: int) -> None
     if reason:
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as patch, module.two_hosts() as hosts:
-        for name, value in {**ENVIRONMENT, **module.OVER_TCP, "PYTHONPATH": str(TWO_HOSTS.parents[1])}.items():
+        for name, value in {**ENVIRONMENT, **module.OVER_TCP}.items():
             patch.setenv(name, value)
         program = [sys.executable, str(PROGRAMS / "distributed.py"), str(tmp_path)]
         found, parameters = module.train(hosts.command(n, program), tmp_path, hosts)
