@@ -47,9 +47,17 @@ def cpus():
         return os.cpu_count() or 1
 
 
+# What was asked for last, and how many processes share the CPUs.
+_asked = 0
+_processes = 1
+
+
 def default_threads():
-    """Number of threads where nothing is set: the CPUs that this process may use, at most ``OMP_NUM_THREADS``."""
-    found = cpus()
+    """Number of threads where nothing is set: the CPUs that this process may use, at most ``OMP_NUM_THREADS``.
+
+    They are divided among the processes that `share_cpus` was told of.
+    """
+    found = max(1, cpus() // _processes)
     # OpenMP allows a list, of which the first number is for the outermost level.
     limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if limit.isascii() and limit.isdigit() and int(limit):
@@ -72,7 +80,16 @@ def set_threads(threads):
         raise ValueError(f"threads must be a whole number, not {threads!r}") from None
     if not 0 <= n <= DY_MOST_THREADS:
         raise ValueError(f"threads must be between 1 and {DY_MOST_THREADS}, or 0 for the default, not {threads!r}")
+    global _asked
+    _asked = n
     dy_pool_set_threads(n or default_threads(), cpus())
+
+
+def share_cpus(int processes):
+    """Divide the CPUs of this process among several that use them, this one included; a number that was set stays."""
+    global _processes
+    _processes = max(1, processes)
+    set_threads(_asked)
 
 
 def threads():

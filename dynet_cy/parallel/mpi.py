@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from dynet_cy.kernels import pool
 from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
 from dynet_cy.parallel.hosts import HostExchange, share
 from dynet_cy.parallel.overlap import overlap_stepper
@@ -91,6 +92,7 @@ def connect(words: dict[str, str]) -> Exchange:
         local = world.Split(names.index(name), world.rank)
     else:
         local = world.Split_type(mpi.COMM_TYPE_SHARED, world.rank)
+    pool.share_cpus(_sharers(local))
     mode = words.get("mode", "sync")
     if mode == "async" and local.size < world.size:
         raise ParallelError(
@@ -105,6 +107,12 @@ def connect(words: dict[str, str]) -> Exchange:
         return _Alone()
     watch.look_after(inside, local.allgather(world.rank))
     return MPIExchange(mpi, world, inside, local.rank, watch)
+
+
+def _sharers(local: Any) -> int:
+    """How many processes of this host, this one included, run on its CPUs; MPI may have bound each to some of them."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    return sum(not cpus.isdisjoint(others) for others in local.allgather(cpus))
 
 
 class _Alone(LocalExchange):

@@ -247,3 +247,21 @@ def test_the_default(monkeypatch: pytest.MonkeyPatch, limit: str, expected: int 
     assert pool.threads() == (expected or min(pool.cpus(), 1024))
     config.set(threads=7)
     assert config.get()["threads"] == 7
+
+
+def test_the_default_of_processes_that_share_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    try:
+        config.set(threads=0)
+        pool.share_cpus(3)
+        assert pool.threads() == 2
+        pool.share_cpus(9)
+        assert pool.threads() == 1
+        config.set(threads=5)
+        pool.share_cpus(2)
+        assert pool.threads() == 5, "a number that was set stays"
+        config.set(threads=0)
+        assert pool.threads() == 4
+    finally:
+        pool.share_cpus(1)

@@ -153,6 +153,20 @@ print("fine", x.backend, dy.parallel.launched())
 
 
 @needs_mpi
+def test_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cores of a host are shared among its processes without our launcher too; a number that is set stays."""
+    for name in ("OMP_NUM_THREADS", "DYNET_CY_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    program = write(tmp_path, "print('threads', dy.config.get()['threads'])")
+    share = max(1, (os.cpu_count() or 1) // 2)
+    done = run(program)
+    found = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    assert len(found) == 2, done.stderr
+    assert max(found) <= share
+    assert run(program, "--dynet-threads", share + 2).stdout.count(f"threads {share + 2}\n") == 2
+
+
+@needs_mpi
 @pytest.mark.parametrize("hosts", [0, 2])
 def test_resuming_to_the_last_bit(tmp_path: Path, hosts: int) -> None:
     for what in ("whole", "rest"):
