@@ -18,6 +18,12 @@ Item = TypeVar("Item")
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=["dynet_cy", "dynet"], default="dynet_cy", help="dynet: to compare")
+    # The engine finds these in sys.argv when it is imported; they are named here so that the program lets them pass.
+    own = parser.add_argument_group("options of the engine")
+    own.add_argument("--dynet-gpu", action="store_true", help="compute on GPU:0")
+    own.add_argument("--dynet-devices", metavar="NAMES", help="devices to use, such as CPU,GPU:1")
+    own.add_argument("--dynet-mem", metavar="MB", help="limit for the memory of values, gradients and parameters")
+    own.add_argument("--dynet-profiling", metavar="N", help="1: print what took how long")
 
 
 def import_engine(args: argparse.Namespace, autobatch: bool) -> ModuleType:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
-import random
 import re
 import subprocess
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from made_data import write_treebank
 from programs import run
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
@@ -20,31 +19,7 @@ pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
 
 # -- tagger --------------------------------------------------------------------------------------
 
-LEXICON = {
-    "DET": ["the", "a", "every"],
-    "NOUN": ["dog", "cat", "bird", "tree", "çiçek"],
-    "VERB": ["sees", "likes", "paints", "finds"],
-    "PUNCT": [".", "!"],
-}
 SMALL = ["--word-dim", 16, "--letter-dim", 8, "--letter-hidden", 8, "--hidden", 16, "--learning-rate", 0.02]
-
-
-def write_treebank(path: Path, sentences: int, seed: int) -> Path:
-    rng = random.Random(seed)
-    lines = []
-    for number in range(sentences):
-        lines.append(f"# sent_id = {number}")
-        tags = ["DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]
-        for i, tag in enumerate(tags, start=1):
-            if i == 2:
-                lines.append("2-3\tboth\t" + "\t".join("_" * 8))  # a multiword token, to be left out
-            head, relation = (0, "root") if i == 3 else (3, "dep")
-            lines.append(f"{i}\t{rng.choice(LEXICON[tag])}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_")
-        lines.append("6.1\tempty\t" + "\t".join("_" * 8))  # an empty node, to be left out
-        lines.append("")
-    text = "\n".join(lines) + "\n"
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
 
 
 @pytest.fixture(scope="module")

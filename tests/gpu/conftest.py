@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EMULATED = os.environ.get("DYNET_CY_GPU_EMULATED", "0") not in ("", "0")
 
 sys.path.insert(0, str(ROOT / "tools" / "gpu"))
-sys.path.insert(0, str(ROOT / "tests" / "ops"))
+for folder in ("ops", "rnn", "examples"):
+    sys.path.insert(0, str(ROOT / "tests" / folder))
 
 if EMULATED:
     from emulate import environment
