@@ -15,12 +15,16 @@ option                     variable                     value
 ``--dynet-devices``        ``DYNET_CY_DEVICES``         names such as ``CPU,GPU:0``; see below
 ``--dynet-gpus``           ``DYNET_CY_GPUS``            how many GPUs, from GPU:0 on; 0 (default) for none
 ``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         numbers of GPUs, such as ``0,2``
-``--dynet-gpu``                                         (no value) GPU:0
+``--dynet-gpu``                                         (no value) GPU:0; in a job, see below
 ``--dynet-viz``                                         (no value) accepted: graphs can always be drawn
 =========================  ===========================  ==================================================
 
 Graphs and collections are made on the default device: the first GPU that one of the options names, else the CPU. GPUs
 need ``pip install 'dynet_cy[cuda]'`` and a driver.
+
+Processes that train together share the GPUs out that the options name, ``--dynet-gpu`` standing for all that there are:
+each uses one, that of its number among the processes of its machine modulo how many they are. So
+``--dynet-devices GPU:1`` lets all of them use GPU:1.
 
 Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. Of an option that is given
 twice the last counts. Unknown ones are left to the program, with a warning.
@@ -35,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from dynet_cy import profiling as _profiling
-from dynet_cy.devices import check_device
+from dynet_cy.devices import check_device, count_gpus
 from dynet_cy.execute import profile as _profile
 from dynet_cy.graph import graph as _graph
 from dynet_cy.kernels import draws as _draws
@@ -128,7 +132,8 @@ _gpus: list[int] = []
 
 
 def _use_gpus(numbers: list[int], what: str) -> None:
-    """Open GPUs, and let the first one be the default device; the CPU if there is none."""
+    """Open GPUs, in a job this process's one, and let the first one be the default device; the CPU if there is none."""
+    numbers = _parallel.own_part(numbers)
     for number in numbers:
         check_device(f"GPU:{number}", f"dynet_cy.config: {what}")
     _gpus[:] = numbers
@@ -151,13 +156,18 @@ def get() -> dict[str, Any]:
     }
 
 
+def _one_gpu() -> list[int]:
+    """What is meant by "a GPU": the first one; in a job any."""
+    return list(range(count_gpus() or 1)) if _parallel.in_a_job() else [0]
+
+
 def set_gpu(flag: bool = True) -> None:
-    """Let GPU:0 be the default device, or the CPU.
+    """Let GPU:0 be the default device, or the CPU. In a job it is this process's GPU: see above.
 
     Raises:
         RuntimeError: `flag` is true, and there is no GPU.
     """
-    _use_gpus([0] if flag else [], "set_gpu()")
+    _use_gpus(_one_gpu() if flag else [], "set_gpu()")
 
 
 def gpu() -> bool:
@@ -231,10 +241,11 @@ def _asked_for(given: Mapping[str, str]) -> list[int] | None:
         names = [part.strip() for part in given["devices"].split(",")]
         option = "--dynet-devices"
     elif "gpu" in given:
-        names, option = ["GPU:0"], "--dynet-gpu"
+        names, option = [f"GPU:{n}" for n in _one_gpu()], "--dynet-gpu"
     else:
         return None
-    numbers = [check_device(name, option) for name in names]
+    own = _parallel.own_part([name for name in dict.fromkeys(names) if name != "CPU"])
+    numbers = [check_device(name, option) for name in own]
     return sorted({number - 1 for number in numbers if number})
 
 

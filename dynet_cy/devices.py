@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Protocol, cast
 
-__all__ = ["HAVE_CUDA", "DeviceInfo", "available_devices", "check_device", "device_name", "get_device_info"]
+__all__ = ["HAVE_CUDA", "DeviceInfo", "available_devices", "check_device", "count_gpus", "device_name", "get_device_info"]
 
 CPU = "CPU"
 
@@ -68,13 +68,17 @@ def device_name(number: int) -> str:
     return f"GPU:{number - 1}" if number else CPU
 
 
+def count_gpus() -> int:
+    """How many GPUs can be used; 0 without PyCUDA or driver."""
+    try:
+        return _backend().device_count()
+    except (ImportError, RuntimeError):
+        return 0
+
+
 def available_devices() -> list[str]:
     """The names of the devices."""
-    try:
-        count = _backend().device_count()
-    except (ImportError, RuntimeError):
-        count = 0
-    return [CPU] + [device_name(1 + n) for n in range(count)]
+    return [CPU] + [device_name(1 + n) for n in range(count_gpus())]
 
 
 def check_device(name: str, where: str) -> int:

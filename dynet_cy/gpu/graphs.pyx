@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free
 from dynet_cy.gpu.driver cimport Address, enter, failed, gpu_at, leave, raise_error, wait
 from dynet_cy.gpu.memory cimport close_arena, open_arena
 from dynet_cy.memory.arena cimport arena_close, arena_open
+from dynet_cy.memory.mirror cimport waited
 
 
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil:
@@ -79,4 +80,4 @@ cdef int fetch(Graph* g, float* v, size_t n) except -1:
         leave(gpu)
     if gpu.error:
         raise_error(gpu)
-    return 0
+    return waited(gpu.number)

@@ -18,7 +18,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.gpu.driver cimport (
     MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fill, gpu_at, leave, raise_error, wait,
 )
-from dynet_cy.memory.mirror cimport mirrors
+from dynet_cy.memory.mirror cimport mirrors, waited
 
 cdef enum:
     RING = 3
@@ -294,7 +294,7 @@ cdef int mirror_fetch(int device, const float* there, float* here, size_t n) exc
         leave(gpu)
     if gpu.error:
         raise_error(gpu)
-    return 0
+    return waited(gpu.number)
 
 
 cdef int mirror_send(int device, const float* here, float* there, size_t n) except -1:

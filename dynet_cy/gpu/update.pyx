@@ -1,7 +1,12 @@
-"""Updates of parameters that live on a device: the rules of trainers, clipping, weight decay.
+"""Updates of parameters that live on a device: the rules of trainers, clipping, weight decay, moving averages.
 
 A rule is one launch over a table of segments of the flat planes: whole
 parameters, or those rows of tables that have a gradient.
+
+With clipping the device computes by itself what gradients are to be multiplied
+by, so the host does not wait.  Where their norm is not finite, it leaves out
+this update and all later ones of the trainer, and the host learns of it when it
+next looks: see `Clipping`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -10,7 +15,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, Gpu, enter, failed, gpu_at, launch, leave, pthread_mutex_lock,
+    MOST_GPUS, Address, DeviceArena, Gpu, enter, failed, fill, gpu_at, launch, leave, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, value_at, wait,
 )
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
@@ -33,6 +38,8 @@ cdef extern from *:
 cdef int CU = module_at(b"optim")
 cdef int DECAY = kernel_at(CU, b"decay_values")
 cdef int SQUARES = kernel_at(CU, b"squares")
+cdef int CLIP_FACTOR = kernel_at(CU, b"clip_factor")
+cdef int BLEND = kernel_at(CU, b"blend")
 cdef int[16] RULES
 cdef int which
 for which in range(DY_OPTIM_COUNT):
@@ -54,6 +61,16 @@ cdef struct Hyper:
     float b2
     float eps
     float decay
+
+cdef struct Limit:
+    double scale
+    double threshold
+
+cdef struct Clip:
+    double norm
+    float factor
+    uint32_t clips
+    uint32_t skipped
 
 # A table of segments in the making, in memory of malloc.
 cdef struct Table:
@@ -123,68 +140,110 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
     return 0
 
 
-def squared_norm(list stored not None):
-    """Sum of the squares of the gradients of parameters of one storage, which lives on a device."""
-    cdef Table t
-    cdef _Stored x
-    cdef Gpu* gpu
-    cdef Param* p
-    cdef Address base
-    cdef double* sums = NULL
-    cdef double total = 0
-    cdef float* grads
-    cdef unsigned wide = 0, high = 0, i
-    cdef size_t bytes
-    cdef Range r
-    memset(&t, 0, sizeof(Table))
-    try:
-        for x in stored:
-            p = x.p
-            if p.has_gradient and not p.rows:
-                add_whole(&t, p)
-            elif p.has_gradient:
-                pthread_mutex_lock(&p.lock)
-                try:
-                    add_rows(&t, p)
-                finally:
-                    pthread_mutex_unlock(&p.lock)
-        if t.n == 0:
-            return 0.0
-        x = stored[0]
-        gpu = gpu_at(x.p.device - 1)
-        grads = x.storage.grads.base_there()
-        grid_of(gpu, &t, &wide, &high)
-        bytes = t.n * sizeof(Segment)
-        ready(gpu, bytes + wide * high * sizeof(double))
-        sums = <double*>malloc(wide * high * sizeof(double))
-        if sums == NULL:
-            raise MemoryError("the norm of gradients")
-        base = arenas[gpu.number].base
-        r.there = base
-        r.here = t.segments
-        r.n = bytes
-        with nogil:
-            if not enter(gpu) and not send_ranges(gpu, &r, 1):
-                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>base, t.n, grads,
-                       <void*><uintptr_t>(base + bytes))
-                gpu.counts.fetches += 1
-                gpu.counts.fetched_bytes += wide * high * sizeof(double)
-                failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
-                    sums, base + bytes, wide * high * sizeof(double), gpu.stream), -1)
-                wait(gpu)
-            leave(gpu)
-        if gpu.error:
-            raise_error(gpu)
-        for i in range(wide * high):
-            total += sums[i]
-        return total
-    finally:
-        free(t.segments)
-        free(sums)
+# ---- clipping --------------------------------------------------------------------
 
+cdef enum:
+    PAGE = 4096
+
+# For each device: places of clips, on the device and in page-locked memory, that nobody uses; and where all of them are.
+cdef dict spare_clips = {}
+cdef size_t[MOST_GPUS] clip_bytes
+memset(clip_bytes, 0, sizeof(clip_bytes))
+cdef DeviceArena[MOST_GPUS] clip_arenas
+memset(clip_arenas, 0, sizeof(clip_arenas))
+
+
+cdef int more_clips(Gpu* gpu, list spare) except -1:
+    """Make a page of places."""
+    cdef DeviceArena* a = &clip_arenas[gpu.number]
+    cdef void* page = NULL
+    cdef int error
+    cdef size_t at, begun = clip_bytes[gpu.number]
+    if a.base == 0:
+        open_arena(gpu, a)
+    enter(gpu)
+    error = extend_arena(a, begun + PAGE)
+    if not error:
+        error = gpu.driver.cuMemHostAlloc(&page, PAGE, 0)
+    leave(gpu)
+    if error:
+        out_of_device_memory(gpu, error, begun + PAGE, "clipping")
+    for at in range(0, PAGE - sizeof(Clip) + 1, sizeof(Clip)):
+        spare.append((a.base + begun + at, <uintptr_t>page + at))
+    clip_bytes[gpu.number] = begun + PAGE
+    return 0
+
+
+cdef class Clipping:
+    """What a device knows of the clipping of one trainer.
+
+    After each update a copy of it is on its way to page-locked memory, so
+    looking at it costs nothing and tells of updates that are done.
+
+    Args:
+        device: number of the GPU.
+    """
+
+    cdef Gpu* gpu
+    cdef Address there
+    cdef Clip* here
+    cdef uint32_t counted
+
+    def __cinit__(self, int device):
+        self.gpu = gpu_at(device)
+        spare = spare_clips.setdefault(device, [])
+        if not spare:
+            more_clips(self.gpu, spare)
+        self.there, at = spare.pop()
+        self.here = <Clip*><uintptr_t>at
+        self.forget()
+
+    def __dealloc__(self):
+        if self.here != NULL:
+            spare_clips[self.gpu.number].append((self.there, <uintptr_t>self.here))
+
+    def forget(self):
+        """Let updates be made again."""
+        with nogil:
+            if not enter(self.gpu):
+                fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
+                wait(self.gpu)                  # for copies to `here` too
+            leave(self.gpu)
+        if self.gpu.error:
+            raise_error(self.gpu)
+        memset(self.here, 0, sizeof(Clip))
+        self.counted = 0
+
+    def wait(self):
+        """Wait until all updates are done, so that what is said here holds for them."""
+        with nogil:
+            if not enter(self.gpu):
+                wait(self.gpu)
+            leave(self.gpu)
+        if self.gpu.error:
+            raise_error(self.gpu)
+
+    def clips(self):
+        """Updates that were clipped since the last call."""
+        cdef uint32_t before = self.counted
+        self.counted = self.here.clips
+        return self.counted - before
+
+    @property
+    def skipped(self):
+        """Updates that were left out since `forget`."""
+        return self.here.skipped
+
+    @property
+    def norm(self):
+        """The norm because of which the first of these was left out."""
+        return self.here.norm
+
+
+# ---- updates ---------------------------------------------------------------------
 
 def update(list stored not None, list moves not None, int rule, dy_optim hyper, list states not None, bint sparse,
-           double decay):
+           double decay, Clipping clipping=None, double scale=1, double threshold=0):
     """Apply a rule to parameters of one storage, which lives on a device; their gradients are zero then.
 
     Args:
@@ -195,39 +254,45 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
         states: the planes of its state.
         sparse: whether only rows of tables with a gradient change.
         decay: the share that all values lose afterwards, also of those that the rule does not change.
+        clipping: if gradients are to be clipped; `hyper.grad_scale` does not count then.
+        scale: what gradients are multiplied by before they are clipped.
+        threshold: the norm that they may have then.
     """
-    cdef Table whole, rows, rest
-    cdef Table* tables[3]
+    cdef Table[4] tables                        # whole parameters, rows, what decays beside them; what the norm is of
+    cdef Table* whole = &tables[0]
+    cdef Table* rows = &tables[1]
+    cdef Table* rest = &tables[2]
+    cdef Table* normed = &tables[3]
     cdef _Stored x
     cdef Storage storage
     cdef Gpu* gpu
     cdef Param* p
     cdef Hyper h
+    cdef Limit limit
     cdef Plane plane
     cdef float* values
     cdef float* grads
     cdef float* s[3]
-    cdef Range[3] r
+    cdef Range[4] r
     cdef unsigned wide = 0, high = 0
     cdef size_t bytes = 0
     cdef uint32_t i
+    cdef void* clip = <void*><uintptr_t>clipping.there if clipping is not None else NULL
+    cdef void* sums = NULL
     cdef int k
     if not stored:
         return
     x = stored[0]
     storage = x.storage
     gpu = gpu_at(storage.device - 1)
-    memset(&whole, 0, sizeof(Table))
-    memset(&rows, 0, sizeof(Table))
-    memset(&rest, 0, sizeof(Table))
-    tables[0] = &whole
-    tables[1] = &rows
-    tables[2] = &rest
+    memset(tables, 0, sizeof(tables))
     h.lr = hyper.lr
     h.grad_scale = hyper.grad_scale
     h.b1 = hyper.b1
     h.b2 = hyper.b2
     h.eps = hyper.eps
+    limit.scale = scale
+    limit.threshold = threshold
     values = storage.values.base_there()
     grads = storage.grads.base_there()
     for k in range(3):
@@ -240,35 +305,52 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
     try:
         for x, moved in zip(stored, moves):
             p = x.p
+            if clip != NULL and p.has_gradient:
+                if p.rows:
+                    add_rows(normed, p)
+                else:
+                    add_whole(normed, p)
             if moved and not (p.rows and sparse):
-                add_whole(&whole, p)
+                add_whole(whole, p)
                 continue
             if moved:
-                add_rows(&rows, p)
+                add_rows(rows, p)
             if decay != 0:
-                add_whole(&rest, p)
-        for k in range(3):
+                add_whole(rest, p)
+        for k in range(4):
             bytes += tables[k].n * sizeof(Segment)
         if bytes:
-            ready(gpu, bytes)
+            if clip != NULL:
+                grid_of(gpu, normed, &wide, &high)
+            ready(gpu, bytes + wide * high * sizeof(double))
             bytes = 0
-            for k in range(3):
+            for k in range(4):
                 r[k].there = arenas[gpu.number].base + bytes
                 r[k].here = tables[k].segments
                 r[k].n = tables[k].n * sizeof(Segment)
                 bytes += r[k].n
+            sums = <void*><uintptr_t>(arenas[gpu.number].base + bytes)
             with nogil:
-                if not enter(gpu) and not send_ranges(gpu, r, 3):
+                if not enter(gpu) and not send_ranges(gpu, r, 4):
+                    if clip != NULL:
+                        if normed.n:
+                            launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[3].there, normed.n, grads, sums)
+                        launch(gpu, CLIP_FACTOR, 1, 1, 256, 0, sums, wide * high, value_at(&limit), clip)
                     for k in range(2):
                         if tables[k].n:
                             h.decay = <float>decay if k == 0 else 0
-                            grid_of(gpu, tables[k], &wide, &high)
+                            grid_of(gpu, &tables[k], &wide, &high)
                             launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].there, tables[k].n,
-                                   value_at(&h), values, grads, s[0], s[1], s[2])
+                                   value_at(&h), values, grads, s[0], s[1], s[2], clip)
                     if rest.n:
-                        grid_of(gpu, &rest, &wide, &high)
+                        grid_of(gpu, rest, &wide, &high)
                         launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].there, rest.n, <float>decay,
-                               values)
+                               values, clip)
+                    if clip != NULL:
+                        gpu.counts.fetches += 1
+                        gpu.counts.fetched_bytes += sizeof(Clip)
+                        failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
+                            clipping.here, clipping.there, sizeof(Clip), gpu.stream), -1)
                 leave(gpu)
             if gpu.error:
                 raise_error(gpu)
@@ -283,5 +365,46 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
     finally:
         for x in stored:
             pthread_mutex_unlock(&x.p.lock)
-        for k in range(3):
+        for k in range(4):
             free(tables[k].segments)
+
+
+def blend(list stored not None, float a, float b, Plane source not None, Plane target not None,
+          Clipping clipping=None):
+    """Let the numbers of parameters in a plane become a target + b source.
+
+    Args:
+        stored: parameters and tables of one storage, which lives on a device.
+        a, b: see above; where a is 0, the target is not read.
+        source, target: planes of the storage.
+        clipping: if the update before is one with clipping: nothing happens if it was left out.
+    """
+    cdef Table t
+    cdef _Stored x
+    cdef Gpu* gpu
+    cdef Range r
+    cdef unsigned wide = 0, high = 0
+    cdef float* read_from = source.base_there()
+    cdef float* write_to = target.base_there()
+    cdef void* clip = <void*><uintptr_t>clipping.there if clipping is not None else NULL
+    if not stored:
+        return
+    x = stored[0]
+    gpu = gpu_at(x.storage.device - 1)
+    memset(&t, 0, sizeof(Table))
+    try:
+        for x in stored:
+            add_whole(&t, x.p)
+        grid_of(gpu, &t, &wide, &high)
+        r.n = t.n * sizeof(Segment)
+        r.here = t.segments
+        ready(gpu, r.n)
+        r.there = arenas[gpu.number].base
+        with nogil:
+            if not enter(gpu) and not send_ranges(gpu, &r, 1):
+                launch(gpu, BLEND, wide, high, 256, 0, <void*><uintptr_t>r.there, t.n, a, b, read_from, write_to, clip)
+            leave(gpu)
+        if gpu.error:
+            raise_error(gpu)
+    finally:
+        free(t.segments)

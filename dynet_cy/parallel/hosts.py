@@ -12,18 +12,16 @@ import secrets
 import socket
 from typing import Any
 
-import numpy as np
-
 from dynet_cy.parallel.board import Board, anonymous_memory
-from dynet_cy.parallel.exchange import Floats, ParallelError
+from dynet_cy.parallel.exchange import ParallelError
 from dynet_cy.parallel.shared import SharedExchange
 
-__all__ = ["HostExchange", "share"]
+__all__ = ["share"]
 
 PATIENCE = 60.0  # seconds to wait for the processes of the same host to come for the descriptor
 
 
-def share(local: Any, mode: str) -> HostExchange:
+def share(local: Any, mode: str) -> SharedExchange:
     """The exchange of the processes of a communicator, which must be on one host.
 
     Raises:
@@ -61,32 +59,4 @@ def share(local: Any, mode: str) -> HostExchange:
                     "container, a name of its own in DYNET_CY_HOST"
                 ) from error
         board = Board(fd, local.size, local.rank, os.getppid())
-    return HostExchange(board, mode)
-
-
-class HostExchange(SharedExchange):
-    """Processes of one host; sums of floats are made in shared memory, each process summing a part."""
-
-    _room: Any = None
-
-    def sum_floats(self, floats: Floats) -> None:
-        """See `Exchange`."""
-        floats[:] = self.sum_in_place(floats)
-
-    def sum_in_place(self, floats: Floats) -> Floats:
-        """Sums in the shared memory, where all processes of the host see them until the next call of this method."""
-        n = len(floats)
-        if self._room is None or self._room.shape[1] < n:
-            region = self.board.region((self.size + 1) * max(n, 1) * 4)
-            self._room = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
-        room: Floats = self._room[:, :n]
-        room[self.rank] = floats
-        self.barrier("sum")
-        part = slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
-        total = room[self.size, part]
-        total[:] = room[0, part]
-        for r in range(1, self.size):
-            total += room[r, part]
-        self.barrier("sum")
-        sums: Floats = room[self.size]
-        return sums
+    return SharedExchange(board, mode)

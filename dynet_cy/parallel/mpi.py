@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
 from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
-from dynet_cy.parallel.hosts import HostExchange, share
+from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.overlap import overlap_stepper
-from dynet_cy.parallel.shared import sum_of_rows
+from dynet_cy.parallel.shared import SharedExchange, sum_of_rows
 
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
@@ -191,7 +191,7 @@ class MPIExchange(Exchange):
     def sum_floats(self, floats: Floats) -> None:
         """See `Exchange`."""
         what = "sum of gradients"
-        if isinstance(self.inside, HostExchange):
+        if isinstance(self.inside, SharedExchange):
             shared = self.inside.sum_in_place(floats)
             if self.hosts > 1:
                 if self.local_rank == 0:
@@ -257,7 +257,7 @@ class MPIExchange(Exchange):
         """See `Exchange`."""
         if self.hosts == 1:
             return self.inside.stepper(trainer, reduction)
-        if os.environ.get(OVERLAP) == "0":
+        if os.environ.get(OVERLAP) == "0" or trainer.collection.storage.device:
             return super().stepper(trainer, reduction)
         return overlap_stepper(self, trainer, reduction)
 

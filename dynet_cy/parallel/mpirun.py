@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["command", "started_by_mpi"]
+__all__ = ["command", "local_rank_by_mpi", "started_by_mpi"]
 
 # Rank and size, as Open MPI, MPICH and those that follow it, MVAPICH, and any PMIx server (such as Slurm's) tell them.
 VARIABLES = (
@@ -19,6 +19,8 @@ VARIABLES = (
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("PMIX_RANK", "SLURM_NTASKS"),
 )
+# The same for the rank among the processes of one host.
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 OWNER = "DYNET_CY_MPI_PROCESS"
 
 
@@ -28,6 +30,12 @@ def started_by_mpi() -> bool:
         if rank in os.environ and os.environ.get(size) != "1":
             return os.environ.setdefault(OWNER, str(os.getpid())) == str(os.getpid())
     return False
+
+
+def local_rank_by_mpi() -> int:
+    """The rank of this process among those of its host, without a connection to the others; 0 if nothing tells."""
+    ranks = (os.environ.get(name, "") for name in (*LOCAL_RANKS, *(rank for rank, _ in VARIABLES)))
+    return next((int(rank) for rank in ranks if rank.isdigit()), 0)
 
 
 def launcher_of(text: str | None) -> list[str]:

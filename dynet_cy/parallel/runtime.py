@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dynet_cy.kernels import draws
 from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
-from dynet_cy.parallel.mpirun import started_by_mpi
+from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
 
 __all__ = [
     "average",
@@ -19,8 +19,10 @@ __all__ = [
     "broadcast",
     "current",
     "gather",
+    "in_a_job",
     "launched",
     "mode",
+    "own_part",
     "rank",
     "share_parameters",
     "size",
@@ -35,6 +37,8 @@ BACKENDS = {
     "shared": "dynet_cy.parallel.shared:connect",
     "mpi": "dynet_cy.parallel.mpi:connect",
 }
+
+T = TypeVar("T")
 
 _exchange: Exchange | None = None
 
@@ -58,6 +62,23 @@ def current() -> Exchange:
         assert _exchange is not None
         draws.set_rank(_exchange.rank)
     return _exchange
+
+
+def in_a_job() -> bool:
+    """Whether this process was started with others; without connecting to them."""
+    return started_by_mpi() if _exchange is None else _exchange.size > 1
+
+
+def own_part(gpus: Sequence[T]) -> list[T]:
+    """Which of the GPUs that were asked for are this process's.
+
+    All, if it trains alone. In a job each process has one: that of its number among the processes of its machine, modulo
+    the number of GPUs.
+    """
+    if not gpus or not in_a_job():
+        return list(gpus)
+    rank = local_rank_by_mpi() if _exchange is None else _exchange.local_rank
+    return [gpus[rank % len(gpus)]]
 
 
 def use(exchange: Exchange | None) -> Exchange | None:

@@ -39,6 +39,7 @@ class SharedExchange(Exchange):
 
     backend = "shared"
     launched = True
+    _room: Floats | None = None
 
     def __init__(self, board: Board, mode: str = "sync") -> None:
         self.board = board
@@ -59,19 +60,46 @@ class SharedExchange(Exchange):
         told = self.gather_bytes(floats.tobytes() if self.rank == root else b"", "broadcast")
         floats[:] = np.frombuffer(told[root], np.float32)
 
+    def room(self, n: int) -> Floats:
+        """Shared memory for n floats of each process and of one more; the same n on all of them."""
+        if self._room is None or self._room.shape[1] < n:
+            region = self.board.region((self.size + 1) * max(n, 1) * 4)
+            self._room = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
+        return self._room[:, :n]
+
     def sum_floats(self, floats: Floats) -> None:
         """Make the numbers on all ranks their sums, added in the order of ranks."""
-        everyone = [np.frombuffer(data, np.float32) for data in self.gather_bytes(floats.tobytes(), "sum")]
-        floats[:] = everyone[0]
-        for one in everyone[1:]:
-            floats += one
+        floats[:] = self.sum_in_place(floats)
+
+    def sum_in_place(self, floats: Floats) -> Floats:
+        """Sums in the shared memory, where all processes see them until the next call of this method.
+
+        Each process adds up a part of them.
+        """
+        n = len(floats)
+        room = self.room(n)
+        room[self.rank] = floats
+        self.barrier("sum")
+        part = slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+        total = room[self.size, part]
+        total[:] = room[0, part]
+        for r in range(1, self.size):
+            total += room[r, part]
+        self.barrier("sum")
+        sums: Floats = room[self.size]
+        return sums
 
     def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
         """Sums of rows of a table, added in the order of ranks."""
-        n = values.shape[1]
+        width = values.shape[1]
         everyone = [np.frombuffer(data, np.uint32) for data in self.gather_bytes(rows.tobytes(), "sum of rows")]
-        sent = [np.frombuffer(data, np.float32) for data in self.gather_bytes(values.tobytes(), "sum of rows")]
-        return sum_of_rows([(numbers, one.reshape(-1, n)) for numbers, one in zip(everyone, sent)])
+        room = self.room(max(len(numbers) for numbers in everyone) * width)
+        room[self.rank, : values.size] = values.reshape(-1)
+        self.barrier("sum of rows")
+        sent = [room[r, : len(numbers) * width].reshape(-1, width) for r, numbers in enumerate(everyone)]
+        found = sum_of_rows(list(zip(everyone, sent)))
+        self.barrier("sum of rows")
+        return found
 
     def abort(self, message: str, code: int = 1) -> None:
         """Say why, and end the process; the launcher ends the others."""
@@ -81,9 +109,14 @@ class SharedExchange(Exchange):
         os._exit(code)
 
     def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
-        """Updates in shared memory: synchronous ones in which each rank does its part, or without locks."""
+        """Updates in shared memory: synchronous ones in which each rank does its part, or without locks.
+
+        Of parameters that live on devices, the gradients are summed there.
+        """
         from dynet_cy.parallel import shared_steps
 
+        if trainer.collection.storage.device:
+            return super().stepper(trainer, reduction)
         if self.mode == "async":
             return shared_steps.hogwild(self, trainer)
         return shared_steps.together(self, trainer, reduction)

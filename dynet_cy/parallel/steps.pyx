@@ -290,16 +290,31 @@ cdef class ExchangeStepper(Meeting):
 def adopt(exchange, trainer):
     """Make parameters and state of the rule those of rank 0.  Collective."""
     cdef Storage storage = trainer.collection.storage
+    cdef Plane plane
     cdef _Stored x
     for x in trainer.collection._below():
         settle(x.p)
-        exchange.broadcast_floats(floats_at(x.p.value, x.p.size))
-        for plane in trainer._states[:trainer._n_states]:
-            exchange.broadcast_floats(floats_at((<Plane>plane).base() + x.p.offset, x.p.size))
+        for plane in (storage.values, *trainer._states[:trainer._n_states]):
+            plane.pull(x.p.offset, x.p.size)
+            exchange.broadcast_floats(floats_at(plane.base() + x.p.offset, x.p.size))
+            plane.push(x.p.offset, x.p.size)
     storage.changed()
 
 
 def exchange_stepper(exchange, trainer, reduction):
-    """Updates of a trainer over any exchange.  Collective: all parameters and its state become those of rank 0."""
+    """Updates of a trainer over any exchange.  Collective: all parameters and its state become those of rank 0.
+
+    Raises:
+        RuntimeError: training is asynchronous.
+    """
+    on_device = trainer.collection.storage.device
+    if on_device and exchange.mode == "async":
+        raise RuntimeError(
+            "wrap: asynchronous training is for parameters in memory that all processes share, and these live on GPUs, "
+            "where each process has its own: train with --mode sync, or on the CPU")
     adopt(exchange, trainer)
-    return ExchangeStepper(exchange, len(trainer.collection._below()), reduction == "mean")
+    n = len(trainer.collection._below())
+    if on_device:
+        from dynet_cy.parallel.device_steps import DeviceExchangeStepper
+        return DeviceExchangeStepper(exchange, n, reduction == "mean")
+    return ExchangeStepper(exchange, n, reduction == "mean")

@@ -40,6 +40,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
 
     Raises:
         ParallelError: the ranks have different models or trainers; says what differs.
+        RuntimeError: training is asynchronous, and the parameters live on a GPU, or there is a moving average.
         TypeError: it is no trainer.
         ValueError: there is no such reduction.
     """
@@ -62,6 +63,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
 def _description(trainer: Trainer, reduction: str) -> dict[str, Any]:
     """What must be equal on all ranks, in words."""
     words = {"trainer": type(trainer).__name__, "reduction": reduction}
+    words["device of the parameters"] = "a GPU" if trainer.collection.storage.device else "the CPU"
     words.update((f"{type(trainer).__name__}'s {k.lstrip('_')}", repr(v)) for k, v in trainer._settings().items())
     words["weight decay"] = repr(trainer.collection._decay_state())
     for x in trainer.collection._below():

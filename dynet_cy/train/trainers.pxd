@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t
 
 from dynet_cy.kernels.kernels cimport dy_optim
-from dynet_cy.memory.storage cimport Param, Storage
+from dynet_cy.memory.storage cimport Param, Plane, Storage
 
 
 # Most state floats per parameter of any rule.
@@ -31,10 +31,13 @@ cdef class Stepper:
     cdef readonly double least_decay    # less than that is collected before it is taken off
     cdef readonly bint alone            # whether nobody else changes the parameters
     cdef int meet(self, object trainer, list stored, Update* u) except -1
+    cdef int clip(self, object trainer, list stored, Update* u) except -1
     cdef double squares(self, Update* u) except? -1
     cdef list not_finite(self, list stored, Update* u)
     cdef object count(self, object steps)
     cdef int apply(self, Storage storage, Update* u) except -1
+    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1
+    cdef int learn(self, object trainer) except -1
 
 
 cdef void lock_gradient(Param* p) noexcept nogil

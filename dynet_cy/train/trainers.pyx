@@ -6,11 +6,12 @@ which lies in planes of the parameters' storage.
 """
 
 import sys
+import weakref
 
 from libc.math cimport isfinite, sqrt
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport (
@@ -18,8 +19,9 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
 )
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
+from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, pthread_mutex_t, value_changed,
+    Param, Plane, Storage, pthread_mutex_t, touch, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle
 
@@ -124,8 +126,18 @@ cdef class Stepper:
         u.scale = 1
         return 0
 
+    cdef int clip(self, object trainer, list stored, Update* u) except -1:
+        """See that gradients are scaled to the threshold if their norm is larger.  Called if there is clipping."""
+        cdef double norm = u.scale * sqrt(self.squares(u))
+        if not isfinite(norm):
+            raise bad_gradients(norm, self.not_finite(stored, u), 1)
+        if norm > u.threshold:
+            u.h.grad_scale = <float>(u.scale * (u.threshold / norm))
+            trainer._clips += 1
+        return 0
+
     cdef double squares(self, Update* u) except? -1:
-        """The sum of the squares of all gradients, without the scale.  Called if there is clipping."""
+        """The sum of the squares of all gradients, without the scale."""
         cdef double total = 0
         cdef Py_ssize_t i
         with nogil:
@@ -161,32 +173,132 @@ cdef class Stepper:
             leave_pool()
         return 0
 
-
-cdef class DeviceStepper(Stepper):
-    """Updates of one trainer whose parameters live on a device."""
-
-    cdef list stored
-    cdef list planes
-    cdef object device
-
-    cdef int meet(self, object trainer, list stored, Update* u) except -1:
-        from dynet_cy.gpu import update         # loaded where there is a device only
-        u.scale = 1
-        self.device = update
-        self.stored = stored
-        self.planes = trainer._states[:trainer._n_states]
+    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        """Let the numbers of parameters in a plane become a target + b source; where a is 0, it is not read."""
+        cdef _Stored x
+        cdef float* into
+        for x in stored:
+            settle(x.p)
+            into = target.base() + x.p.offset
+            if a == 0:
+                K.scale(x.p.size, b, source.base() + x.p.offset, into)
+            else:
+                K.scale(x.p.size, a, into, into)
+                K.axpy(x.p.size, b, source.base() + x.p.offset, into)
         return 0
 
-    cdef double squares(self, Update* u) except? -1:
-        return self.device.squared_norm(self.stored)
+    cdef int learn(self, object trainer) except -1:
+        """Let the trainer know of all updates that it has asked for: their clips, and whether they were made."""
+        return 0
 
-    cdef list not_finite(self, list stored, Update* u):
-        return [(<_Stored>x).full_name for x in stored if not isfinite(self.device.squared_norm([x]))]
+
+cdef object bad_gradients(double norm, list names, updates):
+    """The error of gradients that are not finite, because of which so many updates were not made."""
+    left = "Nothing was updated" if updates == 1 else f"This update and {updates - 1} after it were not made"
+    return RuntimeError(f"Magnitude of gradient is bad: {norm}; the gradients of {', '.join(names)} are not finite.  {left}")
+
+
+cdef class DeviceStepper(Stepper):
+    """Updates of one trainer whose parameters live on a device.
+
+    The device clips by itself, so that nobody waits.  What it has found is
+    learned later: clips when they are asked for, and gradients that are not
+    finite at the first of these: the next update, and whatever waits for the
+    device, such as reading a value.
+    """
+
+    cdef object __weakref__
+    cdef list stored
+    cdef list planes
+    cdef object device              # the module of its updates, loaded where there is a device only
+    cdef object clipping            # what the device knows of clipping, from the first update with it on
+    cdef object trainer             # weak reference
+
+    def __cinit__(self, trainer):
+        from dynet_cy.gpu import update
+        self.device = update
+        self.trainer = weakref.ref(trainer)
+
+    cdef int meet(self, object trainer, list stored, Update* u) except -1:
+        u.scale = 1
+        self.stored = stored
+        self.planes = trainer._states[:trainer._n_states]
+        if self.clipping is not None:
+            if trainer._clip_threshold <= 0:        # nobody would leave this update out
+                self.clipping.wait()
+            self.told()
+        return 0
+
+    cdef int clip(self, object trainer, list stored, Update* u) except -1:
+        if self.clipping is None:
+            number = (<Storage>trainer.collection.storage).device - 1
+            self.clipping = self.device.Clipping(number)
+            after_waits(number, self)
+        return 0
 
     cdef int apply(self, Storage storage, Update* u) except -1:
         moves = [bool(u.moves[i]) for i in range(u.n)]
-        self.device.update(self.stored, moves, u.rule, u.h, self.planes, u.sparse, u.decay)
+        self.device.update(self.stored, moves, u.rule, u.h, self.planes, u.sparse, u.decay,
+                           self.clipping if u.threshold > 0 else None, u.scale, u.threshold)
         return 0
+
+    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.device.blend(stored, a, b, source, target, self.clipping)
+        return 0
+
+    cdef int learn(self, object trainer) except -1:
+        if self.clipping is not None:
+            self.clipping.wait()
+            self.told()
+            trainer._clips += self.clipping.clips()
+        return 0
+
+    def told(self):
+        """See whether updates that are done were left out.
+
+        Raises:
+            RuntimeError: they were.  Then gradients are what they are on the
+                device, and the trainer's counts are those of the updates that were made.
+        """
+        cdef _Stored x
+        left_out = self.clipping.skipped
+        trainer = self.trainer()
+        if not left_out or trainer is None:
+            return
+        self.clipping.wait()
+        left_out, norm = self.clipping.skipped, self.clipping.norm
+        trainer._clips += self.clipping.clips()
+        self.clipping.forget()
+        trainer._steps -= left_out
+        trainer._updates -= left_out
+        if trainer._average is not None:
+            trainer._average["updates"] -= left_out
+            trainer._average["values"] = trainer._average["updates"] // trainer._average["frequency"]
+        names = []
+        for x in trainer.collection._below():
+            note_what_is_there(x)
+            if not isfinite(squared_norm(x.p)):
+                names.append(x.full_name)
+        raise bad_gradients(norm, names, left_out)
+
+
+cdef int note_what_is_there(_Stored x) except -1:
+    """Let a parameter on a device have the gradient that is there, of which it has no note."""
+    cdef size_t i, n = size_of(&x.p.dim)
+    x.storage.grads.pull(x.p.offset, x.p.size)
+    for i in range(x.p.size):
+        if x.p.grad[i] != 0:
+            x.p.has_gradient = 1
+            if x.p.rows:
+                touch(x.p, i // n)
+    return 0
+
+
+cdef Stepper stepper_of(trainer):
+    """How a trainer makes its updates."""
+    if type(trainer._stepper) is Stepper and (<Storage>trainer._collection.storage).device:
+        trainer._stepper = DeviceStepper(trainer)
+    return trainer._stepper
 
 
 cdef double number(object value, str name) except? -1:
@@ -282,7 +394,9 @@ class Trainer:
 
         Raises:
             RuntimeError: a gradient is infinite or not a number, and clipping is
-                on.  Nothing is changed then.
+                on.  Nothing is changed then.  On a GPU nothing is changed either, by
+                this update and later ones; the error is raised by the next one, or by
+                what waits for the device before, such as reading a value.
         """
         self._update(None)
 
@@ -320,12 +434,7 @@ class Trainer:
         cdef list stored = self._collection._below()
         cdef Py_ssize_t i, n = len(stored)
         cdef Update u
-        cdef double norm
-        cdef Stepper stepper = self._stepper
-        if (<Storage>self._collection.storage).device:
-            if not stepper.alone:
-                raise NotImplementedError("training in several processes is not done on GPUs yet")
-            stepper = DeviceStepper()
+        cdef Stepper stepper = stepper_of(self)
         memset(&u, 0, sizeof(Update))
         u.n = n
         u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
@@ -344,15 +453,7 @@ class Trainer:
             u.sparse = self._sparse
             u.h.grad_scale = <float>u.scale
             if u.threshold > 0:
-                norm = u.scale * sqrt(stepper.squares(&u))
-                if not isfinite(norm):
-                    raise RuntimeError(
-                        f"Magnitude of gradient is bad: {norm}; the gradients of "
-                        + ", ".join(stepper.not_finite(stored, &u))
-                        + " are not finite.  Nothing was updated")
-                if norm > u.threshold:
-                    u.h.grad_scale = <float>(u.scale * (u.threshold / norm))
-                    self._clips += 1
+                stepper.clip(self, stored, &u)
             self._steps = stepper.count(self._steps)
             u.h.lr = self._learning_rate
             hyper = self._hyperparameters()
@@ -415,7 +516,11 @@ class Trainer:
         cdef _Stored x
         cdef Plane average, kept
         cdef float factor = 1
+        cdef Plane values = (<Storage>self._collection.storage).values
+        cdef Stepper stepper = stepper_of(self)
+        cdef list stored = self._collection._below()
         self._check_alone("swap_params_to_moving_average")
+        stepper.learn(self)
         if self._average is None or not self._average["values"]:
             raise RuntimeError(
                 "swap_params_to_moving_average: there is no average: call exponential_moving_average "
@@ -428,15 +533,10 @@ class Trainer:
         if save_weights:
             self._states.append(self._collection.storage.new_plane())
             kept = self._states[self._n_states + 1]
-        for x in self._collection._below():
-            settle(x.p)
-            x.storage.values.pull(x.p.offset, x.p.size)
-            average.pull(x.p.offset, x.p.size)
-            if save_weights:
-                memcpy(kept.base() + x.p.offset, x.p.value, x.p.size * sizeof(float))
-                kept.push(x.p.offset, x.p.size)
-            K.scale(x.p.size, factor, average.base() + x.p.offset, x.p.value)
-            x.storage.values.push(x.p.offset, x.p.size)
+        if save_weights:
+            stepper.blend(stored, 0, 1, values, kept)
+        stepper.blend(stored, 0, factor, average, values)
+        for x in stored:
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
 
@@ -447,17 +547,14 @@ class Trainer:
             RuntimeError: they are not set to their average, or the values were not saved.
         """
         cdef _Stored x
-        cdef Plane kept
+        cdef list stored = self._collection._below()
         if not self._swapped:
             raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
         if self._swapped == "lost":
             raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
-        kept = self._states[self._n_states + 1]
-        for x in self._collection._below():
-            kept.pull(x.p.offset, x.p.size)
-            memcpy(x.p.value, kept.base() + x.p.offset, x.p.size * sizeof(float))
-            x.storage.values.push(x.p.offset, x.p.size)
-            x.p.factor = 1
+        stepper_of(self).blend(
+            stored, 0, 1, self._states[self._n_states + 1], (<Storage>self._collection.storage).values)
+        for x in stored:
             value_changed(x.p)
         self._collection.storage.drop_plane(self._states.pop())
         self._swapped = ""
@@ -468,6 +565,7 @@ class Trainer:
 
     def _start_average(self, beta, update_freq):
         self._check_alone("moving averages")
+        stepper_of(self).learn(self)
         if self._swapped:
             raise RuntimeError(
                 "the parameters are set to their moving average; swap_params_to_weights comes "
@@ -482,8 +580,6 @@ class Trainer:
 
     def _add_to_average(self):
         cdef list stored = self._collection._below()
-        cdef Plane plane = self._states[self._n_states]
-        cdef _Stored x
         cdef double old
         average = self._average
         if len(stored) != average["parameters"]:
@@ -495,16 +591,13 @@ class Trainer:
             return
         average["values"] += 1
         old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
-        for x in stored:
-            settle(x.p)
-            x.storage.values.pull(x.p.offset, x.p.size)
-            plane.pull(x.p.offset, x.p.size)
-            K.scale(x.p.size, <float>old, plane.base() + x.p.offset, plane.base() + x.p.offset)
-            K.axpy(x.p.size, <float>(1 - old), x.p.value, plane.base() + x.p.offset)
-            plane.push(x.p.offset, x.p.size)
+        stepper_of(self).blend(
+            stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
+            self._states[self._n_states])
 
     def _settings(self):
         """All but the collection, the state of the rule, and who makes the updates: plain data."""
+        stepper_of(self).learn(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states", "_stepper")}
         if self._average is not None:
             settings["_average"] = dict(self._average)
@@ -563,6 +656,7 @@ class Trainer:
 
     def status(self):
         """Write learning rate, clipped updates and updates since the last call to stderr."""
+        stepper_of(self).learn(self)
         sys.stderr.write(f"[lr={self._learning_rate:g} clips={self._clips} updates={self._updates}] ")
         self._clips = self._updates = 0
 

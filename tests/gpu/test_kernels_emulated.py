@@ -191,6 +191,7 @@ def test_pickneglogsoftmax(order: str, batch: int, n: int, block: int) -> None:
     np.testing.assert_allclose(dx, desired * dy[:, None], rtol=1e-4, atol=1e-5)
 
 
+CLIP = np.dtype([("norm", "f8"), ("factor", "f4"), ("clips", "u4"), ("skipped", "u4")], align=True)
 SEGMENTS = np.array([[3, 5], [100, 300], [500, 1]], np.uint64)
 
 
@@ -206,7 +207,7 @@ def test_updates(order: str) -> None:
     hyper = struct.pack("6f", 0.1, 0.5, 0.9, 0.0, 1e-8, 0.01)
     v1, g1, s1 = v.copy(), g.copy(), s.copy()
     nothing = np.uint64(0)
-    arguments = [SEGMENTS, np.uint32(3), hyper, v1, g1, s1, nothing, nothing]
+    arguments = [SEGMENTS, np.uint32(3), hyper, v1, g1, s1, nothing, nothing, nothing]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     step = 0.9 * s.astype(np.float64) - 0.1 * 0.5 * g
     np.testing.assert_allclose(s1, np.where(inside, step, s), rtol=1e-5, atol=1e-6)
@@ -214,7 +215,71 @@ def test_updates(order: str) -> None:
     np.testing.assert_array_equal(g1, np.where(inside, 0, g))
     sums = np.full(4, np.nan)
     optim.launch("squares", (2, 2), 64, [SEGMENTS, np.uint32(3), g, sums], order=order)
-    assert sums.sum() == pytest.approx((g[inside].astype(np.float64) ** 2).sum(), rel=1e-12)
+    norm = np.linalg.norm(g[inside].astype(np.float64))
+    assert sums.sum() == pytest.approx(norm**2, rel=1e-12)
+
+    # What gradients are multiplied by comes from the device where they are clipped.
+    clip = np.zeros((), CLIP)
+    for threshold, factor, clips in ((2 * norm, 0.5, 0), (norm / 4, 0.25, 1)):
+        limit = struct.pack("2d", 0.5, threshold)
+        optim.launch("clip_factor", (1, 1), 64, [sums, np.uint32(4), limit, clip], order=order)
+        assert clip["factor"] == pytest.approx(factor, rel=1e-6)
+        assert clip.item()[2:] == (clips, 0)
+    v2, g2, s2 = v.copy(), g.copy(), s.copy()
+    arguments = [SEGMENTS, np.uint32(3), hyper, v2, g2, s2, nothing, nothing, clip]
+    optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
+    np.testing.assert_allclose(s2, np.where(inside, 0.9 * s - 0.1 * 0.25 * g, s), rtol=1e-5, atol=1e-6)
+
+    # One that is not finite stops this update and all later ones.
+    for skipped, sums in ((1, np.array([1.0, np.inf])), (2, np.array([1.0, 2.0])), (3, np.array([np.nan, 0]))):
+        optim.launch("clip_factor", (1, 1), 64, [sums, np.uint32(2), limit, clip], order=order)
+        assert clip.item() == (np.inf, clip["factor"], 1, skipped)
+    v3, g3, s3 = v2.copy(), g.copy(), s2.copy()
+    arguments = [SEGMENTS, np.uint32(3), hyper, v3, g3, s3, nothing, nothing, clip]
+    optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
+    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, clip], order=order)
+    optim.launch(
+        "blend", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order
+    )
+    for a, b in ((v3, v2), (g3, g), (s3, s2)):
+        np.testing.assert_array_equal(a, b)
+    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing], order=order)
+    np.testing.assert_array_equal(v3, np.where(inside, v2 * np.float32(0.5), v2))
+
+
+@each_order
+def test_blend(order: str) -> None:
+    optim = module("optim")
+    rng = np.random.default_rng(0)
+    source, target = (rng.standard_normal(600).astype(np.float32) for _ in range(2))
+    target[4] = np.nan
+    inside = np.zeros(600, bool)
+    for at, n in SEGMENTS.astype(int):
+        inside[at : at + n] = True
+    for a, b in ((0, 0.5), (0.75, 0.25)):
+        found = target.copy()
+        arguments = [SEGMENTS, np.uint32(3), np.float32(a), np.float32(b), source, found, np.uint64(0)]
+        optim.launch("blend", (2, 2), 64, arguments, order=order)
+        desired = b * source if a == 0 else a * target + b * source
+        np.testing.assert_allclose(found, np.where(inside, desired, target), rtol=1e-6, atol=1e-6)
+
+
+@each_order
+def test_packing(order: str) -> None:
+    """Segments of a plane, side by side, and back."""
+    optim = module("optim")
+    plane = np.arange(600, dtype=np.float32)
+    segments = np.array([[3, 5, 10], [100, 300, 15], [500, 1, 0]], np.uint64)
+    packed = poisoned(320)
+    optim.launch("pack", (2, 2), 64, [segments, np.uint32(3), plane, packed], order=order)
+    desired, back = poisoned(320), poisoned(600)
+    for at, n, to in segments.astype(int):
+        desired[to : to + n] = plane[at : at + n]
+    np.testing.assert_array_equal(packed, desired)
+    optim.launch("unpack", (2, 2), 64, [segments, np.uint32(3), packed, back], order=order)
+    inside = ~np.isnan(back)
+    assert inside.sum() == 306
+    np.testing.assert_array_equal(back[inside], plane[inside])
 
 
 BAD = """

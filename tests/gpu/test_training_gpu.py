@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.gpu.driver import counts, synchronize
 from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.model.parameters import set_gradient_state
 
 TRAINERS = {
     "sgd": lambda m: dy.SimpleSGDTrainer(m, 0.1),
@@ -149,18 +151,77 @@ def test_update_subset_and_restart(on) -> None:
     assert_alike(run(), desired)
 
 
-def test_gradients_that_are_not_finite(on) -> None:
-    """Nothing is changed, and the error names the parameter."""
+LOOKS = {
+    "update": lambda c, t: (synchronize(0), t.update()),
+    "status": lambda c, t: t.status(),
+    "parameter": lambda c, t: c.V.as_array(),
+    "value": lambda c, t: (dy.inputVector([1.0]) + 1).value(),
+    "pickle": lambda c, t: pickle.dumps(t),
+    "no clipping any more": lambda c, t: (t.set_clip_threshold(0), t.update()),
+    "average": lambda c, t: t.cumulative_moving_average(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
+    """Nothing is changed from then on, whatever looks next says so and names the parameter; gradients are there."""
+    on(1)
+    classifier, trainer, _ = trained(TRAINERS["adam"], change=decay)
+    trainer.exponential_moving_average(0.5)
+    classifier.loss(examples(1)[0]).backward()
+    trainer.update()
+    before, settings, moments = classifier.state(), trainer._settings(), trainer._state_arrays()
+    dy.renew_cg()
+    (dy.dot_product(classifier.b, dy.inputVector([np.inf] * 40)) + dy.sum_elems(classifier.table[3])).backward()
+    trainer.update()
+    with pytest.raises(RuntimeError, match=r"Magnitude of gradient is bad: inf; the gradients of /_1 are not finite"):
+        LOOKS[look](classifier, trainer)
+    trainer.set_clip_threshold(5)
+    dy.renew_cg()
+    for a, b in zip(classifier.state(), before):
+        np.testing.assert_array_equal(a, b)
+    assert trainer._settings() == settings
+    for a, b in zip(trainer._state_arrays(), moments):
+        for x, y in zip(a, b):
+            np.testing.assert_array_equal(x, y)
+    assert np.isinf(classifier.b.grad_as_array()).all()
+    assert classifier.table.row_grad_as_array(3).tolist() == [1] * 12
+    # They are still there for the next update, which is left out too.
+    trainer.update()
+    synchronize(0)
+    with pytest.raises(RuntimeError, match="Nothing was updated"):
+        trainer.update()
+    set_gradient_state(classifier.b, None)
+    trainer.update()
+    trainer.status()
+    assert np.abs(classifier.table.as_array()[3] - before[3][3]).max() > 0
+    assert np.isfinite(classifier.b.as_array()).all()
+
+
+def test_rows_that_are_not_finite(on) -> None:
     on(1)
     classifier = Classifier()
     trainer = dy.SimpleSGDTrainer(classifier.model)
     before = classifier.state()
     dy.renew_cg()
-    (dy.dot_product(classifier.b, dy.inputVector([np.inf] * 40)) + dy.sum_elems(classifier.table[3])).backward()
-    with pytest.raises(RuntimeError, match=r"Magnitude of gradient is bad: inf; the gradients of /_1 are not finite"):
-        trainer.update()
+    dy.dot_product(classifier.table[4], dy.inputVector([np.nan] * 12)).backward()
+    trainer.update()
+    with pytest.raises(RuntimeError, match=r"bad: nan; the gradients of /_3 are not finite.  Nothing was updated"):
+        trainer.status()
     for a, b in zip(classifier.state(), before):
         np.testing.assert_array_equal(a, b)
+
+
+def test_status(on, capsys) -> None:
+    """Clips are counted on the device."""
+    found = []
+    for device in (0, 1):
+        on(device)
+        _, trainer, _ = trained(TRAINERS["sgd"], 1, clip)
+        trainer.status()
+        trainer.status()
+        found.append(capsys.readouterr().err)
+    assert found[0] == found[1] == "[lr=0.1 clips=5 updates=5] [lr=0.1 clips=0 updates=0] "
 
 
 def test_repeats_to_the_last_bit(on) -> None:
@@ -255,17 +316,17 @@ def test_values_of_parameters(on) -> None:
     assert not table.as_array().any()
 
 
-def test_steps_wait_once(on) -> None:
-    """A step of training waits for the norm of the gradients and for nothing else."""
-    from dynet_cy.gpu.driver import counts
-
+@pytest.mark.parametrize("change", [clip, average])
+def test_steps_do_not_wait(on, change) -> None:
+    """A step of training waits for nothing."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["sgd"])
+    classifier, trainer, _ = trained(TRAINERS["adam"], 1, change)
     before = counts(0)
     for x in examples(3):
         dy.renew_cg()
         classifier.loss(x).backward()
         trainer.update()
     after = counts(0)
-    assert after["waits"] - before["waits"] == 3
-    assert after["fetches"] - before["fetches"] == 3
+    assert after["waits"] == before["waits"]
+    assert after["fetches"] - before["fetches"] == 3, "what clipping has found is on its way"
+    assert after["fetched_bytes"] - before["fetched_bytes"] < 100

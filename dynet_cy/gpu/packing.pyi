@@ -1,0 +1,16 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynet_cy.graph import Expression
+from dynet_cy.memory.storage import Plane
+
+class Packing:
+    def __init__(self, parts: list[tuple[Expression, NDArray[np.uint32] | None]]) -> None: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def starts(self) -> list[int]: ...
+    def fetch(self, plane: Plane) -> NDArray[np.float32]: ...
+    def send(self, plane: Plane, numbers: Any) -> None: ...

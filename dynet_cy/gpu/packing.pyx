@@ -1,0 +1,150 @@
+"""Numbers of parameters that live on a device, side by side: one launch and one copy, however many they are."""
+
+import numpy as np
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.gpu.driver cimport (
+    MOST_GPUS, DeviceArena, Gpu, enter, failed, gpu_at, launch, leave, raise_error, wait,
+)
+from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
+from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
+from dynet_cy.memory.storage cimport Plane
+from dynet_cy.model.parameters cimport _Stored
+
+cdef int CU = module_at(b"optim")
+cdef int PACK = kernel_at(CU, b"pack")
+cdef int UNPACK = kernel_at(CU, b"unpack")
+
+# Where the numbers lie side by side on each device, behind the table that tells where they are from.
+cdef DeviceArena[MOST_GPUS] arenas
+memset(arenas, 0, sizeof(arenas))
+
+
+cdef class Packing:
+    """Parts of a plane.
+
+    Args:
+        parts: for each (parameter or table, None) for all of it, or (table, numbers of rows as uint32).
+
+    Attributes:
+        size: how many floats they are.
+        starts: where each part begins.
+    """
+
+    cdef Gpu* gpu
+    cdef object segments                # (place, floats, place side by side)
+    cdef uint64_t[:, ::1] view
+    cdef size_t longest
+    cdef readonly size_t size
+    cdef readonly list starts
+
+    def __init__(self, list parts not None):
+        cdef _Stored x
+        cdef size_t n
+        tables = [np.empty((0, 3), np.uint64)]
+        self.starts = []
+        for x, rows in parts:
+            self.gpu = gpu_at(x.storage.device - 1)
+            self.starts.append(self.size)
+            n = x.p.size if rows is None else size_of(&x.p.dim)
+            table = np.empty((1 if rows is None else len(rows), 3), np.uint64)
+            table[:, 0] = x.p.offset
+            if rows is not None:
+                table[:, 0] += np.asarray(rows, np.uint64) * np.uint64(n)
+            table[:, 1] = n
+            table[:, 2] = self.size + n * np.arange(len(table), dtype=np.uint64)
+            tables.append(table)
+            self.size += n * <size_t>len(table)
+            self.longest = max(self.longest, n if len(table) else 0)
+        self.segments = np.concatenate(tables)
+        self.view = self.segments
+
+    cdef int grid(self, unsigned* wide, unsigned* high) except -1:
+        """Blocks along a segment, and for different ones."""
+        cdef size_t most = <size_t>16 * self.gpu.multiprocessors
+        high[0] = <unsigned>min(<size_t>self.view.shape[0], most)
+        wide[0] = <unsigned>min((self.longest + 255) // 256, max(most // high[0], <size_t>1))
+        return 0
+
+    cdef size_t ready(self) except? 0:
+        """Load the kernels and have room; where the numbers begin behind the table."""
+        cdef DeviceArena* a = &arenas[self.gpu.number]
+        cdef size_t begin = <size_t>self.view.shape[0] * 3 * sizeof(uint64_t), n = begin + self.size * sizeof(float)
+        cdef int error
+        if not loaded(self.gpu)[0] >> CU & 1:
+            load(self.gpu, <uint64_t>1 << CU)
+        if a.base == 0:
+            open_arena(self.gpu, a)
+        enter(self.gpu)
+        error = extend_arena(a, n)
+        leave(self.gpu)
+        if error:
+            out_of_device_memory(self.gpu, error, n, "gradients for other processes")
+        return begin
+
+    def fetch(self, Plane plane not None):
+        """The numbers, as a new float32 array."""
+        cdef float[::1] out
+        cdef float* from_ = plane.base_there()
+        cdef DeviceArena* a
+        cdef size_t begin
+        cdef unsigned wide = 0, high = 0
+        cdef Range r
+        found = np.empty(self.size, np.float32)
+        if self.size == 0:
+            return found
+        out = found
+        begin = self.ready()
+        self.grid(&wide, &high)
+        a = &arenas[self.gpu.number]
+        r.there = a.base
+        r.here = &self.view[0, 0]
+        r.n = begin
+        with nogil:
+            if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
+                launch(self.gpu, PACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.view.shape[0],
+                       from_, <void*><uintptr_t>(a.base + begin))
+                self.gpu.counts.fetches += 1
+                self.gpu.counts.fetched_bytes += self.size * sizeof(float)
+                failed(self.gpu, self.gpu.driver.cuMemcpyDtoHAsync_v2(
+                    &out[0], a.base + begin, self.size * sizeof(float), self.gpu.stream), -1)
+                wait(self.gpu)
+            leave(self.gpu)
+        if self.gpu.error:
+            raise_error(self.gpu)
+        return found
+
+    def send(self, Plane plane not None, const float[::1] numbers not None):
+        """Put numbers back, as `fetch` has them.
+
+        Raises:
+            ValueError: they are more or fewer.
+        """
+        cdef float* to = plane.base_there()
+        cdef DeviceArena* a
+        cdef size_t begin
+        cdef unsigned wide = 0, high = 0
+        cdef Range[2] r
+        if <size_t>numbers.shape[0] != self.size:
+            raise ValueError(f"Packing.send: {self.size} numbers are needed, not {numbers.shape[0]}")
+        if self.size == 0:
+            return
+        begin = self.ready()
+        self.grid(&wide, &high)
+        a = &arenas[self.gpu.number]
+        r[0].there = a.base
+        r[0].here = &self.view[0, 0]
+        r[0].n = begin
+        r[1].there = a.base + begin
+        r[1].here = &numbers[0]
+        r[1].n = self.size * sizeof(float)
+        with nogil:
+            if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):
+                launch(self.gpu, UNPACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.view.shape[0],
+                       <void*><uintptr_t>(a.base + begin), to)
+            leave(self.gpu)
+        if self.gpu.error:
+            raise_error(self.gpu)

@@ -1,0 +1,3 @@
+from dynet_cy.parallel.steps import ExchangeStepper
+
+class DeviceExchangeStepper(ExchangeStepper): ...

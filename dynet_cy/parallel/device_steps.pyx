@@ -1,0 +1,111 @@
+"""Updates that several processes make together, of parameters that live on devices.
+
+Gradients come to the host, those of tables as rows, in one copy.  There they are added up over all ranks by whatever
+exchange there is, and clipped.  The sums go back in one copy, and the device of each rank makes the whole update.
+"""
+
+import numpy as np
+
+from libc.math cimport isfinite
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
+from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.parallel.steps cimport ExchangeStepper
+from dynet_cy.train.trainers cimport Update
+
+
+cdef double squares_of(floats):
+    cdef const float[::1] view = floats
+    return K.sumsq(view.shape[0], &view[0]) if view.shape[0] else 0.0
+
+
+cdef class DeviceExchangeStepper(ExchangeStepper):
+    """See above.  The arguments are those of `ExchangeStepper`."""
+
+    cdef list stored, planes
+    cdef object packing, update         # of dynet_cy.gpu, loaded where there is a device only
+    cdef list sums                      # (parameter or table, None or rows, their sums): what goes back to the device
+    cdef object per_entry               # squares of the sums of each entry
+
+    def __cinit__(self, exchange, n, mean, *args):
+        from dynet_cy.gpu import packing, update
+        self.packing = packing
+        self.update = update
+        self.per_entry = np.zeros(n)
+
+    cdef int meet(self, object trainer, list stored, Update* u) except -1:
+        self.stored = stored
+        self.planes = trainer._states[:trainer._n_states]
+        return ExchangeStepper.meet(self, trainer, stored, u)
+
+    cdef int reduce(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Param* p
+        dense, tables = [], []
+        self.per_entry[:] = 0
+        self.sums = []
+        for i in range(self.n):
+            p = u.entries[i]
+            if not self.any[i] or not (u.moves[i] or u.threshold > 0):
+                continue
+            if p.rows:
+                rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
+                tables.append((i, rows))
+            else:
+                dense.append(i)
+        parts = [(self.stored[i], None) for i in dense] + [(self.stored[i], rows) for i, rows in tables]
+        packing = self.packing.Packing(parts)
+        floats = packing.fetch((<_Stored>self.stored[0]).storage.grads) if parts else np.empty(0, np.float32)
+        starts = [*packing.starts, packing.size]
+        if dense:
+            self.exchange.sum_floats(floats[:starts[len(dense)]])
+            self.sent["dense_bytes"] += starts[len(dense)] * sizeof(float)
+        for k, i in enumerate(dense):
+            self.take(u, i, None, floats[starts[k]:starts[k + 1]])
+        for k, (i, rows) in enumerate(tables, len(dense)):
+            p = u.entries[i]
+            values = floats[starts[k]:starts[k + 1]].reshape(-1, size_of(&p.dim))
+            union, total = self.exchange.sum_rows(rows, values, p.rows)
+            self.note_rows(p, len(union), len(rows))
+            self.take(u, i, union, np.ascontiguousarray(total).reshape(-1))
+        self.reduced = True
+        return 0
+
+    cdef int take(self, Update* u, Py_ssize_t i, rows, sums) except -1:
+        """Have the sums of an entry."""
+        if u.threshold > 0:
+            self.per_entry[i] = squares_of(sums)
+        if u.moves[i]:
+            self.sums.append((self.stored[i], rows, sums))
+        return 0
+
+    cdef double squares(self, Update* u) except? -1:
+        self.reduce(u)
+        return self.per_entry.sum()
+
+    cdef list not_finite(self, list stored, Update* u):
+        return [(<_Stored>x).full_name for x, squares in zip(stored, self.per_entry) if not isfinite(squares)]
+
+    cdef int apply(self, Storage storage, Update* u) except -1:
+        cdef _Stored x
+        cdef uint32_t r
+        if not self.reduced:
+            self.reduce(u)
+        if self.sums:
+            packing = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
+            packing.send(storage.grads, np.concatenate([sums for _, _, sums in self.sums]))
+        for x, rows, _ in self.sums:
+            x.p.has_gradient = 1
+            for r in (rows if rows is not None else ()):
+                touch(x.p, r)
+        self.sums = []
+        self.update.update(self.stored, [bool(u.moves[i]) for i in range(u.n)], u.rule, u.h, self.planes, u.sparse,
+                           u.decay)
+        return 0
+
+    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.update.blend(stored, a, b, source, target)
+        return 0
