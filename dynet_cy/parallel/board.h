@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #ifdef __linux__
@@ -124,6 +125,14 @@ static inline uint64_t dy_count_up(uint64_t *counter, uint64_t own) {
         next = (seen > own ? seen : own) + 1;
     while (!__atomic_compare_exchange_n(counter, &seen, next, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
     return next;
+}
+
+/* Let what this process writes to a mapping of a file, from byte `start` on, be its own from now on.
+ *
+ * Nothing else changes: the mapping stays where it is, and holds what it held.  Returns 0, or -1 with errno. */
+static inline int dy_write_to_copy(void *at, size_t size, int fd, uint64_t start) {
+    void *made = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, (off_t)start);
+    return made == MAP_FAILED ? -1 : 0;
 }
 
 #endif

@@ -29,6 +29,7 @@ cdef extern from "board.h" nogil:
     bint dy_arrive(dy_board* b, dy_seat* seat, uint32_t k, const char* what)
     bint dy_await(dy_board* b, dy_seat* seat, uint32_t k, double spin, double seconds, int round)
     uint64_t dy_count_up(uint64_t* counter, uint64_t own)
+    int dy_write_to_copy(void* at, size_t size, int fd, uint64_t start)
 
 
 cdef class Board:

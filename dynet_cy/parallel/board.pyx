@@ -43,6 +43,27 @@ def cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+# Regions of which children have copies of their own: descriptors and where they begin.
+_own = weakref.WeakKeyDictionary()
+
+
+def _copy_in_child():
+    """Let this process, which has just been forked, change a copy: what it does with gradients is no business of the
+    ranks, which may be in the middle of an update."""
+    cdef Py_buffer view
+    cdef int failed
+    for region, (fd, start) in list(_own.items()):
+        PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
+        failed = dy_write_to_copy(view.buf, view.len, fd, start)
+        PyBuffer_Release(&view)
+        if failed:
+            raise MemoryError("no memory for what a child of a process that trains with others may change")
+    _own.clear()                # a child of this process gets copies from it
+
+
+os.register_at_fork(after_in_child=_copy_in_child)
+
+
 cdef class Board:
     """The shared memory of the processes of one machine.
 
@@ -140,11 +161,16 @@ cdef class Board:
             at += part
         return [b"".join(parts) for parts in found]
 
-    def region(self, size_t size):
+    def region(self, size_t size, bint with_children=False):
         """A part of the memory, of zeros, that all processes have mapped; collective.
 
         It is given back some time after the last use of what is returned.  Pages come into being when they are
         touched, so room for more costs nothing.
+
+        Args:
+            size: bytes, at least.
+            with_children: whether a process that this one forks sees what happens in it, and can change it.  Else it
+                has a copy of its own, as of all other memory.
         """
         cdef size_t step = max(mmap.ALLOCATIONGRANULARITY, mmap.PAGESIZE)
         cdef size_t at = self.b.top, rounded = (size + step - 1) // step * step
@@ -163,6 +189,8 @@ cdef class Board:
             raise MemoryError(f"no shared memory of {rounded:,} bytes: {failure}")
         made = mmap.mmap(self.fd, known[1], offset=known[0])
         known[2] = weakref.ref(made)
+        if not with_children:
+            _own[made] = self.fd, known[0]
         if not fits:
             self.regions.append(known)
         self.wait(b"making shared memory")

@@ -115,6 +115,19 @@ def _sharers(local: Any) -> int:
     return sum(not cpus.isdisjoint(others) for others in local.allgather(cpus))
 
 
+class _Elsewhere:
+    """In place of the communicators in a process that a rank has forked, of which MPI knows nothing."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ParallelError(
+            f"this is a child of rank {self._rank}, not the process that MPI has started; only that one can do what "
+            "needs all ranks"
+        )
+
+
 class _Alone(LocalExchange):
     """One process, started by MPI."""
 
@@ -150,6 +163,12 @@ class MPIExchange(Exchange):
         self.flowing: list[Any] = []
         world.Barrier()
         forget_names()
+        os.register_at_fork(after_in_child=self.leave)
+
+    def leave(self) -> None:
+        """This process has been forked from the rank: it must not ask MPI for anything."""
+        self.world = self.leaders = self.flow = _Elsewhere(self.rank)
+        self.watch.is_child = True
 
     def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
         """Wait until all is done; after `asking` seconds asleep between questions, if no sums are under way."""
@@ -312,6 +331,7 @@ class _Watch:
         self.waiting: dict[int, tuple[str, float]] = {}  # rank 0: what ranks wait for, and since when
         self.worked: dict[int, float] = {}  # rank 0: when ranks have last been at work
         self.over = threading.Event()
+        self.is_child = False  # of the rank
         sys.excepthook = self.raised
         atexit.register(self.ends)
 
@@ -428,6 +448,9 @@ class _Watch:
         """The program of this rank has ended."""
         if self.mpi.Is_finalized():
             return
+        if self.is_child:
+            # What comes now would end MPI, for the rank and with it for all.
+            self.abort("a child of this rank has ended like a rank; let it end by os._exit, as multiprocessing does")
         self.tell(self.ENDED, None)
         # Nobody may reach MPI_Finalize, where MPI waits without sleeping, long before the last rank is through.
         done = self.control.Ibarrier()
@@ -437,16 +460,22 @@ class _Watch:
 
     def raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """What Python calls for an exception that nobody has caught."""
+        if self.is_child:
+            sys.__excepthook__(kind, error, trace)
+            return
         text = "".join(traceback.format_exception(kind, error, trace))
         where = f"rank {self.rank} on {socket.gethostname()} has failed"
         self.abort(f"{where}\n{text}", 130 if kind is KeyboardInterrupt else 1)
 
     def abort(self, message: str, code: int = 1) -> NoReturn:
-        """Write the message to stderr in one piece, and end all ranks."""
+        """Write the message to stderr in one piece, and end all ranks; a child of a rank ends alone."""
         sys.stdout.flush()
         lines = "".join(f"[{self.rank}] {line}\n" for line in message.rstrip().splitlines())
-        sys.stderr.write(f"dynet_cy: the job is aborted\n{lines}")
+        what = "this process ends" if self.is_child else "the job is aborted"
+        sys.stderr.write(f"dynet_cy: {what}\n{lines}")
         sys.stderr.flush()
+        if self.is_child:
+            os._exit(code)
         time.sleep(FORWARDING)
         forget_names()
         self.mpi.COMM_WORLD.Abort(code)

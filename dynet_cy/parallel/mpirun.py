@@ -38,6 +38,15 @@ def local_rank_by_mpi() -> int:
     return next((int(rank) for rank in ranks if rank.isdigit()), 0)
 
 
+def _note_owner() -> None:
+    """Tell this process, which has just been forked, that MPI knows its parent and not it."""
+    if any(rank in os.environ for rank, _ in VARIABLES):
+        os.environ.setdefault(OWNER, str(os.getppid()))
+
+
+os.register_at_fork(after_in_child=_note_owner)
+
+
 def launcher_of(text: str | None) -> list[str]:
     """The words of the launcher's command; by default `mpiexec`, from beside this Python if there is one.
 

@@ -12,6 +12,7 @@ The idea of buckets in a fixed order is that of Li et al. (PyTorch Distributed: 
 parallel training, VLDB 2020).
 """
 
+import os
 import weakref
 
 import numpy as np
@@ -40,6 +41,24 @@ cdef enum:
 cdef object listeners = weakref.WeakSet()
 cdef size_t n_open = 0              # sums under way
 cdef size_t last_call = 0
+
+
+def _stop_in_child():
+    """Let backward begin no sums in this process, which a rank has forked."""
+    global n_open
+    n_open = 0
+    listeners.clear()
+    stop_watching()
+
+
+os.register_at_fork(after_in_child=_stop_in_child)
+
+
+cdef int stop_watching() except -1:
+    watcher().begins = NULL
+    watcher().complete = NULL
+    watcher().goes_on = NULL
+    return 0
 
 
 cdef class Overlap:
@@ -92,9 +111,7 @@ cdef class Overlap:
             self.requests = []
         listeners.discard(self)
         if not listeners:
-            watcher().begins = NULL
-            watcher().complete = NULL
-            watcher().goes_on = NULL
+            stop_watching()
 
     @property
     def n_buckets(self):

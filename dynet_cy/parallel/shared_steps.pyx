@@ -58,13 +58,14 @@ class SharedModel:
         exchange: of the ranks.
         storage: of the collection.
         parts: how many ranges of floats, each as large as a plane.
+        with_children: see `Board.region`.
     """
 
-    def __init__(self, exchange, storage, parts):
+    def __init__(self, exchange, storage, parts, with_children):
         self.storage = storage
         capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
         self.plane_bytes = capacity * sizeof(float)
-        self.region = exchange.board.region(self.plane_bytes * parts)
+        self.region = exchange.board.region(self.plane_bytes * parts, with_children)
 
     def plane(self, part):
         """Memory of one range."""
@@ -75,12 +76,12 @@ class SharedModel:
 models = weakref.WeakValueDictionary()
 
 
-cdef object model_of(exchange, Storage storage, parts):
+cdef object model_of(exchange, Storage storage, parts, with_children=False):
     """The shared memory of a collection, made if there is none yet.  Collective."""
     known = models.get(id(storage))
     known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
     if not all(exchange.gather(known is not None, "wrap")):
-        known = models[id(storage)] = SharedModel(exchange, storage, parts)
+        known = models[id(storage)] = SharedModel(exchange, storage, parts, with_children)
     return known
 
 
@@ -521,7 +522,7 @@ def hogwild(exchange, trainer):
     cdef list stored = trainer.collection._below()
     cdef Storage storage = trainer.collection.storage
     cdef _Stored x
-    model = model_of(exchange, storage, 1)
+    model = model_of(exchange, storage, 1, with_children=True)
     for x in stored:
         settle(x.p)
         x.p.in_place = 1                # a factor would have to change together with all rows
@@ -530,6 +531,6 @@ def hogwild(exchange, trainer):
             storage.move(storage.values, model.plane(0), turn)
         exchange.barrier("wrap")
     storage.changed()
-    region = exchange.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes)
+    region = exchange.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
     share_states(exchange, trainer, region, 4096, model.plane_bytes)
     return Hogwild(model, region)

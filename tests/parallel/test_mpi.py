@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,46 @@ def test_a_rank_that_fails_ends_the_job(tmp_path: Path, hosts: int, how: str, sa
 
 
 @needs_mpi
+@pytest.mark.parametrize("hosts", [0, 2])
+def test_children_of_ranks(tmp_path: Path, hosts: int) -> None:
+    """They are no ranks: what needs all ranks is an error, and their end is not the end of MPI."""
+    program = write(
+        tmp_path,
+        """
+m = dy.ParameterCollection()
+w = m.add_parameters(3, init=1)
+t = dy.parallel.wrap(dy.SimpleSGDTrainer(m, 0.1))
+for way in ("multiprocessing", "end", "raise"):
+    dy.renew_cg()
+    dy.sum_elems(w).backward()
+    child = os.fork()
+    if not child:
+        dy.sum_elems(5 * w).backward()
+        said = 0
+        for call in (t.update, dy.parallel.barrier, lambda: dy.parallel.gather(1)):
+            try:
+                call()
+            except dy.parallel.ParallelError as error:
+                said += f"this is a child of rank {rank}" in str(error)
+        if said == 3 and way == "multiprocessing":
+            os._exit(7)
+        if way == "raise":
+            raise ValueError("in a child")
+        sys.exit(0)
+    print(way, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    t.update()
+print("values", [round(float(x), 4) for x in w.as_array()])
+""",
+    )
+    done = run(program, hosts=hosts)
+    assert done.returncode == 0, done.stderr
+    for said in ("multiprocessing 7", "end 1", "raise 1", "values [0.7, 0.7, 0.7]"):
+        assert done.stdout.count(said) == 2, done.stdout + done.stderr
+    assert done.stderr.count("a child of this rank has ended like a rank") == 4
+    assert done.stderr.count("ValueError: in a child") == 2
+
+
+@needs_mpi
 def test_calls_that_do_not_match(tmp_path: Path) -> None:
     program = write(tmp_path, "current().gather_bytes(b'', 'tea' if rank else 'coffee')")
     done = run(program, hosts=2)
@@ -301,6 +342,20 @@ def test_what_starts_a_process(monkeypatch: pytest.MonkeyPatch, variables: dict[
     if started:
         assert os.environ[mpirun.OWNER] == str(os.getpid())
         monkeypatch.delenv(mpirun.OWNER)
+
+
+def test_a_child_that_is_forked_before_mpi_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PMI_RANK": "0", "PMI_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(mpirun.OWNER, raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons: the process has threads
+        child = os.fork()
+    if not child:
+        os._exit(mpirun.started_by_mpi())
+    assert os.waitpid(child, 0)[1] == 0
+    assert mpirun.started_by_mpi()
+    monkeypatch.delenv(mpirun.OWNER)
 
 
 def test_without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
