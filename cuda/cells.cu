@@ -40,24 +40,24 @@ extern "C" __global__ void add_squares(size_t batch, size_t n, const float *__re
 }
 
 // What noise of deviation s on all weights adds to sums of inputs x and a bias: s |(x, 1)| z. norms_b = |x_b|^2.
-extern "C" __global__ void add_weight_noise(size_t batch, size_t n, uint64_t seed, uint64_t stream,
+extern "C" __global__ void add_weight_noise(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                             const uint32_t *__restrict__ items, float s, const float *__restrict__ norms,
                                             float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n;
-        y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seed, stream, items[b], i - b * n, 0.f, 1.f);
+        y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seeds[0], seeds[1], items[b], i - b * n, 0.f, 1.f);
     }
 }
 
 // The gradient of x_b from the deviation of its noise is slopes_b x_b.
-extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, uint64_t seed, uint64_t stream,
+extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                                const uint32_t *__restrict__ items, float s,
                                                const float *__restrict__ norms, const float *__restrict__ dsums,
                                                float *slopes) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         float total = 0.f;
-        for (LANES(i, n)) total += dsums[b * n + i] * draw_normal(seed, stream, items[b], i, 0.f, 1.f);
+        for (LANES(i, n)) total += dsums[b * n + i] * draw_normal(seeds[0], seeds[1], items[b], i, 0.f, 1.f);
         total = block_sum(total, part);
         if (threadIdx.x == 0) slopes[b] = s * total / sqrtf(1.f + norms[b]);
     }

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout, noise and leaves that are drawn. Masks are not kept, but drawn again in backward.
+// Dropout, noise and leaves that are drawn. Masks are not kept, but drawn again in backward. Seed and stream are read
+// on the device, so that launches are the same from step to step.
 #include "rng.cuh"
 
 // Leaves: y_b = the draw of number items_b.
 #define RNG(name, value) \
-    extern "C" __global__ void random_##name(size_t batch, size_t n, uint64_t seed, uint64_t stream, \
+    extern "C" __global__ void random_##name(size_t batch, size_t n, const uint64_t *__restrict__ seeds, \
                                              const uint32_t *__restrict__ items, float p0, float p1, float *y) { \
         for (EACH(i, batch * n)) { \
             size_t b = i / n; \
-            y[i] = draw_##name(seed, stream, items[b], i - b * n, p0, p1); \
+            y[i] = draw_##name(seeds[0], seeds[1], items[b], i - b * n, p0, p1); \
         } \
     }
 #include "dynet_cy/rng.def"
 #undef RNG
 
 // y = x + deviation z.
-extern "C" __global__ void noise_forward(size_t batch, size_t n, uint64_t seed, uint64_t stream,
+extern "C" __global__ void noise_forward(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                          const uint32_t *__restrict__ items, float deviation,
                                          const float *__restrict__ x, size_t bstride, float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n, j = i - b * n;
-        y[i] = x[b * bstride + j] + draw_normal(seed, stream, items[b], j, 0.f, deviation);
+        y[i] = x[b * bstride + j] + draw_normal(seeds[0], seeds[1], items[b], j, 0.f, deviation);
     }
 }
 
@@ -31,27 +32,29 @@ static __device__ __forceinline__ size_t mask_place(size_t j, size_t inner, size
 }
 
 // y = x mask, where a mask value is 1 / keep with probability `keep`, else 0.
-extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner, size_t length, uint64_t seed,
-                                           uint64_t stream, const uint32_t *__restrict__ items, float keep, float value,
+extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner, size_t length,
+                                           const uint64_t *__restrict__ seeds,
+                                           const uint32_t *__restrict__ items, float keep, float value,
                                            const float *__restrict__ x, size_t bstride, float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n, j = i - b * n;
-        float mask = draw_bernoulli(seed, stream, items[b], mask_place(j, inner, length), keep, value);
+        float mask = draw_bernoulli(seeds[0], seeds[1], items[b], mask_place(j, inner, length), keep, value);
         y[i] = x[b * bstride + j] * mask;
     }
 }
 
 // dx += dy mask; dx of `elements` batch elements: of all, or one that is the sum over the batch.
-extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner, size_t length, uint64_t seed,
-                                            uint64_t stream, const uint32_t *__restrict__ items, float keep,
-                                            float value, const float *__restrict__ dy, size_t elements, float *dx,
+extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner, size_t length,
+                                            const uint64_t *__restrict__ seeds,
+                                            const uint32_t *__restrict__ items, float keep, float value,
+                                            const float *__restrict__ dy, size_t elements, float *dx,
                                             int acc) {
     size_t uses = batch / elements;
     for (EACH(i, elements * n)) {
         size_t e = i / n, j = i - e * n, place = mask_place(j, inner, length);
         float total = 0.f;
         for (size_t b = e * uses; b < (e + 1) * uses; b++)
-            total += dy[b * n + j] * draw_bernoulli(seed, stream, items[b], place, keep, value);
+            total += dy[b * n + j] * draw_bernoulli(seeds[0], seeds[1], items[b], place, keep, value);
         store(dx + i, acc, total);
     }
 }

@@ -1,10 +1,12 @@
 """Elementwise functions of two arguments, whose kernels come from the rows of binary.def, and sums of many."""
 
 from libc.stdint cimport uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
 from dynet_cy.gpu.base cimport (
-    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, pass_scaled,
+    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, no_axes,
+    pass_scaled,
     sum_pointers,
 )
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
@@ -24,7 +26,9 @@ cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t 
     cdef size_t size, total = 1
     cdef size_t[2] own, step, stride
     stride[0] = stride[1] = 1
-    all.n = kept.n = reduced.n = 0
+    no_axes(all)
+    no_axes(kept)
+    no_axes(reduced)
     for k in range(c.y.dim.nd + 1):
         size = c.y.dim.d[k] if k < c.y.dim.nd else c.y.dim.bd
         for j in range(2):
@@ -95,10 +99,12 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     cdef size_t total = total_of(&c.y.dim)
     cdef bint acc = False
     if side_by_side(c):
-        axes.n = terms.n = 0
+        no_axes(&axes)
+        no_axes(&terms)
         add_axis(&axes, total, 1, 0, 0)
         add_axis(&terms, c.n, total, 0, 0)
         return contract(gpu, &axes, &terms, scale, c.x[0].v, c.y.v, 0)
+    memset(&xs, 0, sizeof(xs))
     for i in range(c.n):
         if c.x[i].dim.bd == c.y.dim.bd:
             xs.p[n] = c.x[i].v
@@ -165,6 +171,7 @@ cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef uint32_t i, count = 0, once = 0
     if total == 0:
         return 0
+    memset(&xs, 0, sizeof(xs))
     for i in range(c.n):
         xs.p[count] = c.x[i].v
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count

@@ -16,7 +16,8 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
         const float** p
     int POINTERS "DY_POINTERS"
 
-    # Axes are added from the fastest on; `axes.n` is 0 before.
+    # Axes are added from the fastest on, to none at first.
+    void no_axes "dy_no_axes"(Axes* axes)
     void add_axis "dy_add_axis"(Axes* axes, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2)
     uint64_t axes_total "dy_axes_total"(const Axes* axes)
 

@@ -66,7 +66,8 @@ cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int 
 cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil:
     cdef uint32_t k
     cdef size_t size, stride = 1
-    kept.n = reduced.n = 0
+    no_axes(kept)
+    no_axes(reduced)
     for k in range(y.dim.nd + 1):
         size = y.dim.d[k] if k < y.dim.nd else y.dim.bd
         if (axis_of(&x.dim, k) if k < y.dim.nd else x.dim.bd) == 1:
@@ -79,7 +80,7 @@ cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced
 cdef void axes_in(const Tensor* y, const Tensor* x, Axes* axes) noexcept nogil:
     cdef uint32_t k
     cdef size_t size, own, stride = 1
-    axes.n = 0
+    no_axes(axes)
     for k in range(y.dim.nd + 1):
         size = y.dim.d[k] if k < y.dim.nd else y.dim.bd
         own = axis_of(&x.dim, k) if k < y.dim.nd else x.dim.bd

@@ -58,7 +58,7 @@ cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
         offset += rows_of(&c.x[i + 1].dim)
     if c.attrs[0].f != 0:
         squares_of_inputs(gpu, c)
-        launch_each(gpu, ADD_NOISE, batch * m, batch, m, c.seed, c.stream, c.items, c.attrs[0].f, c.work, c.y.v)
+        launch_each(gpu, ADD_NOISE, batch * m, batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.y.v)
     return launch_each(gpu, GATES_FORWARD, batch * m, batch, m // 4, 1.0, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
@@ -81,12 +81,17 @@ cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         factors_of_a(&c.x[i], &c.x[i + 1], &dsums, f)
 
 
+cdef float* gates_same(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of sums is that of what is added to them, where each batch element has its own."""
+    return c.kept if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
+
+
 cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     """What the gradient of x or h has from the deviation of the noise."""
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
     cdef float* slopes = c.work + batch
     squares_of_inputs(gpu, c)
-    launch_rows(gpu, NOISE_SLOPES, batch, m, batch, m, c.seed, c.stream, c.items, c.attrs[0].f, c.work, c.kept, slopes)
+    launch_rows(gpu, NOISE_SLOPES, batch, m, batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.kept, slopes)
     return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
 
 
@@ -130,6 +135,8 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op.begin = gates_begin
     op.backward = gates_backward
     op.factors = gates_factors
+    op.same = gates_same
+    op.draws = name == b"vanilla_lstm_gates_noise"
     op.work = gates_work
     op.assigns = True
 

@@ -2,9 +2,10 @@
 """Convolution, as a product with a matrix of patches for so many images at a time, and pooling."""
 
 from libc.stdint cimport int32_t, uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of, total_of
-from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand
+from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes
 from dynet_cy.gpu.driver cimport (
     THREADS, Gpu, GpuOp, blocks, gemm, gemm_strided, launch, launch_each, launch_rows, value_at,
 )
@@ -34,6 +35,7 @@ cdef Window window_of(const Dim* x, uint32_t channels, uint32_t rows, uint32_t c
     image[0], image[1] = axis_of(x, 0), axis_of(x, 1)
     size[0], size[1] = rows, cols
     stride[0], stride[1] = row_stride, col_stride
+    memset(&w, 0, sizeof(w))
     dy_window_init(&all, image, channels, size, stride, valid)
     w.channels = channels
     for k in range(2):
@@ -167,7 +169,7 @@ cdef int product_backward_f(Gpu* gpu, const Call* c, const Product* p) noexcept 
         turned = dy
         if not p.turned and n > 1:              # the rows of all images below each other, as those of the patches
             turned = c.work + n * m * k
-            axes.n = 0
+            no_axes(&axes)
             add_axis(&axes, m, 1, 0, 0)
             add_axis(&axes, n, o * m, 0, 0)
             add_axis(&axes, o, m, 0, 0)
@@ -190,7 +192,7 @@ cdef int conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Product p = conv_product(c)
     cdef Axes axes
     if c.n == 3:
-        axes.n = 0
+        no_axes(&axes)
         add_axis(&axes, p.rows, 0, 0, 0)
         add_axis(&axes, p.outputs, 1, 0, 0)
         add_axis(&axes, c.y.dim.bd, c.x[2].bstride, 0, 0)
@@ -205,7 +207,8 @@ cdef int conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
         return product_backward_x(gpu, c, &p)
     if i == 1:
         return product_backward_f(gpu, c, &p)
-    kept.n = reduced.n = 0
+    no_axes(&kept)
+    no_axes(&reduced)
     add_axis(&kept, p.outputs, p.rows, 0, 0)
     add_axis(&reduced, p.rows, 1, 0, 0)
     add_axis(&reduced if c.dx.dim.bd == 1 else &kept, c.y.dim.bd, p.rows * p.outputs, 0, 0)

@@ -1,6 +1,6 @@
 """The driver and cuBLAS, found at run time, and the devices that are open."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.memory.storage cimport pthread_mutex_t
@@ -18,6 +18,8 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int MAX_KERNELS "DY_MAX_KERNELS"
     int NOT_LOADED "DY_NOT_LOADED"
     int WRONG_PARAMETERS "DY_WRONG_PARAMETERS"
+    int MOST_PARAMETERS "DY_MOST_PARAMETERS"
+    int NO_ROOM "DY_NO_ROOM"
     int MOST_CHUNKS "DY_MOST_CHUNKS"
     int THREADS "DY_THREADS"
 
@@ -51,6 +53,14 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         int (*cuEventCreate)(void** event, unsigned flags) noexcept nogil
         int (*cuEventRecord)(void* event, void* stream) noexcept nogil
         int (*cuEventSynchronize)(void* event) noexcept nogil
+        int (*cuMemAlloc_v2)(Address* p, size_t n) noexcept nogil
+        int (*cuMemFree_v2)(Address p) noexcept nogil
+        int (*cuStreamBeginCapture_v2)(void* stream, int mode) noexcept nogil
+        int (*cuStreamEndCapture)(void* stream, void** graph) noexcept nogil
+        int (*cuGraphInstantiateWithFlags)(void** exec, void* graph, unsigned long long flags) noexcept nogil
+        int (*cuGraphLaunch)(void* exec, void* stream) noexcept nogil
+        int (*cuGraphExecDestroy)(void* exec) noexcept nogil
+        int (*cuGraphDestroy)(void* graph) noexcept nogil
         int (*cuFuncGetParamInfo)(void* function, size_t i, size_t* offset, size_t* n) noexcept nogil
 
     ctypedef struct Blas "dy_blas":
@@ -68,6 +78,17 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         uint64_t uploaded_bytes
         uint64_t fetched_bytes
         uint64_t waits
+        uint64_t replays
+        uint64_t replayed
+        uint64_t captures
+        uint64_t failed_captures
+
+    # Launches, products and fills that are listed.
+    ctypedef struct Records "dy_records":
+        char* p
+        size_t n "bytes"
+        size_t room
+        uint32_t count
 
     ctypedef struct Gpu "dy_gpu":
         const Driver* driver
@@ -80,11 +101,14 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         pthread_mutex_t lock
         void** functions
         int* parameters
+        uint16_t[20]* parameter_bytes
         const uint32_t* items
         uint32_t op
         int error
         int error_kernel
         Counts counts
+        Records* records
+        Address workspace
 
     ctypedef struct ByValue "dy_by_value":
         pass
@@ -104,6 +128,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Gpu* gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
         size_t stride_a, const float* b, size_t ldb, size_t stride_b, float beta, float* c, size_t ldc,
         size_t stride_c, size_t count)
+    int play "dy_play"(Gpu* gpu, const Records* records)
     int failed "dy_gpu_failed"(Gpu* gpu, int error, int kernel)
 
     ctypedef int (*GpuForward "dy_gpu_forward")(Gpu* gpu, const Call* c) noexcept nogil
@@ -111,6 +136,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
 
     ctypedef void (*Note)(const Call* c, const uint32_t* items) noexcept nogil
     ctypedef float (*Spread)(const Call* c) noexcept nogil
+    ctypedef float* (*Same)(const Call* c, uint32_t i) noexcept nogil
 
     ctypedef struct GpuOp "dy_gpu_op":
         GpuForward forward
@@ -121,7 +147,9 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         FactorsOf factors
         Note note
         Spread spread
+        Same same
         uint64_t modules
+        uint8_t draws
         uint8_t assigns
         uint8_t lists
 

@@ -29,6 +29,12 @@ cdef extern from "tables.h" nogil:
 cdef enum:
     MULTIPROCESSORS = 16
     VIRTUAL_MEMORY = 102
+    MAJOR = 75                      # of the compute capability
+
+# What NVIDIA advises for the workspace of cuBLAS.
+cdef enum:
+    WORKSPACE = 4 << 20
+    WORKSPACE_FROM_HOPPER = 32 << 20
 
 # Errors that leave the context useless: faults of kernels, and of the device.
 _FATAL = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}
@@ -185,6 +191,7 @@ cdef Gpu* gpu_at(int number) except NULL:
 
 cdef int open_gpu(Gpu* gpu, int number) except -1:
     cdef int value = 0
+    cdef size_t size
     import pycuda.driver
     device = pycuda.driver.Device(number)
     context = device.retain_primary_context()
@@ -204,6 +211,13 @@ cdef int open_gpu(Gpu* gpu, int number) except -1:
     check_blas(gpu, gpu.blas.cublasCreate_v2(&gpu.blas_handle))
     check_blas(gpu, gpu.blas.cublasSetStream_v2(gpu.blas_handle, gpu.stream))
     check_blas(gpu, gpu.blas.cublasSetMathMode(gpu.blas_handle, 0))     # products of float32 in float32
+    # With a workspace of its own, cuBLAS allocates nothing, so that products can be captured.
+    check(gpu, gpu.driver.cuDeviceGetAttribute(&value, MAJOR, number), "opening the device")
+    size = WORKSPACE_FROM_HOPPER if value >= 9 else WORKSPACE
+    if gpu.driver.cuMemAlloc_v2(&gpu.workspace, size):
+        gpu.workspace = 0
+    else:
+        check_blas(gpu, gpu.blas.cublasSetWorkspace_v2(gpu.blas_handle, <void*><uintptr_t>gpu.workspace, size))
     # It is never given back: graphs may be closed when the interpreter has ended nearly everything else.
     Py_INCREF(context)
     return 0
@@ -223,6 +237,8 @@ cdef str text_of(Gpu* gpu, int error):
         return "its module is not loaded"
     if error == WRONG_PARAMETERS:
         return "it takes another number of parameters"
+    if error == NO_ROOM:
+        return "out of memory of the host for what is to be launched"
     gpu.driver.cuGetErrorString(error, &text)
     return f"{text.decode('utf-8', 'replace') if text != NULL else 'unknown error'} (error {error})"
 
@@ -267,12 +283,15 @@ def counts(int number):
     """What a device has been asked for since it was opened, as a dictionary.
 
     launches (of kernels), products (of cuBLAS), fills, uploads and fetches (copies to and from the device) with
-    their bytes, and waits of the host.
+    their bytes, and waits of the host.  Of CUDA graphs: captures (those that were made), failed_captures, replays (how
+    often one was launched) and replayed (launches, products and fills that these stood for, which are not counted
+    above).
     """
     cdef Counts* c = &gpu_at(number).counts
     return {"launches": c.launches, "products": c.products, "fills": c.fills, "uploads": c.uploads,
             "fetches": c.fetches, "uploaded_bytes": c.uploaded_bytes, "fetched_bytes": c.fetched_bytes,
-            "waits": c.waits}
+            "waits": c.waits, "replays": c.replays, "replayed": c.replayed, "captures": c.captures,
+            "failed_captures": c.failed_captures}
 
 
 def synchronize(int number):

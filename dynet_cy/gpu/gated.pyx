@@ -2,6 +2,7 @@
 """Sums of products with their activation, and what GRUs and Tree-LSTMs make of such gates."""
 
 from libc.stdint cimport uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, rows_of, size_of, total_of
 from dynet_cy.gpu.base cimport BASE
@@ -110,6 +111,7 @@ cdef int TREE_BACKWARD_GATES = kernel_at(CU, b"tree_c_backward_gates")
 cdef uint32_t some_cells(const Call* c, uint32_t start, Cells* cells) noexcept nogil:
     """The next cells from number `start` on, and how many."""
     cdef uint32_t k, n = min(c.n - 1 - start, MOST_CELLS)
+    memset(cells, 0, sizeof(Cells))
     for k in range(n):
         cells.v[k] = c.x[1 + start + k].v
         cells.bstride[k] = c.x[1 + start + k].bstride

@@ -167,7 +167,11 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
             continue                            # done by `spread`
         if argument_backward(s, batch, half, &c, i, n_live):
             return -1
-        arena_rewind(&g.scratch, top)
+        if not s.handing_out:                   # what is to be handed out still lies there
+            arena_rewind(&g.scratch, top)
+    if end_hand_out(s):
+        return -1
+    arena_rewind(&g.scratch, top)
     return 0
 
 
@@ -251,9 +255,13 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
             half.factors(c, i, &factors)
             if factors.n:
                 return wait_for_more(s, <Param*>a.object, &factors)
+        if end_hand_out(s):
+            return -1
         c.dx.v = (<Param*>a.object).there_grad
         return call_backward(s, batch, half, c, i, True, n_nodes)
     if one:
+        if end_hand_out(s):
+            return -1
         arg = args_of(g, &nodes[ids[0]])[i]
         c.dx.v = there(g, s.t, gradient_at(g, a.val))
         if call_backward(s, batch, half, c, i, (state[arg] & LIVE) != 0, n_nodes):
@@ -261,9 +269,11 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
         state[arg] |= LIVE
         return 0
     if batch.x[i].list != NULL:
-        return list_backward(s, batch, half, c, i, n_nodes)
+        return -1 if end_hand_out(s) else list_backward(s, batch, half, c, i, n_nodes)
     if batch.x[i].v == a.val and n_need == batch.count:
         # Side by side, so each argument occurs once.
+        if end_hand_out(s):
+            return -1
         if n_live and n_live < batch.count:
             begin_moves(s)
             for j in range(batch.count):
@@ -278,6 +288,10 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
         for j in range(batch.count):
             state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
         return 0
+    if half.same != NULL:
+        at = half.same(c, i)
+        if at != NULL:
+            return hand_out(s, batch, i, at)
     at = <float*>scratch(s, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
@@ -288,12 +302,18 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
 
 
 cdef int hand_out(Pass* s, Batch* batch, uint32_t i, float* source) noexcept nogil:
-    """Add gradients that lie side by side to those of argument i of each node."""
+    """Let gradients that lie side by side be added to those of argument i of each node.
+
+    Those of several arguments are one group of moves, up to where something else is about to change a gradient: that
+    calls `end_hand_out` first.
+    """
     cdef Graph* g = s.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t j, arg
     cdef size_t n
-    begin_moves(s)
+    if not s.handing_out:
+        begin_moves(s)
+        s.handing_out = True
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         n = total_of(&nodes_of(g)[arg].dim)
@@ -301,6 +321,13 @@ cdef int hand_out(Pass* s, Batch* batch, uint32_t i, float* source) noexcept nog
             if add_gradient(s, arg, source, n, 1):
                 return -1
             source += n
+    return 0
+
+
+cdef int end_hand_out(Pass* s) noexcept nogil:
+    if not s.handing_out:
+        return 0
+    s.handing_out = False
     return end_moves(s)
 
 

@@ -13,6 +13,7 @@ cdef struct There:
     DeviceArena scratch
     DeviceArena tables
     Arena commands                  # of the host: those of the pass that runs
+    void* replays                   # CUDA graphs of passes before
     Arena ranges                    # of the host: Range, what its upload consists of
 
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil

@@ -9,6 +9,7 @@ from libc.stdlib cimport calloc, free
 
 from dynet_cy.gpu.driver cimport Address, enter, failed, gpu_at, leave, raise_error, wait
 from dynet_cy.gpu.memory cimport close_arena, open_arena
+from dynet_cy.gpu.replay cimport drop_replays
 from dynet_cy.memory.arena cimport arena_close, arena_open
 from dynet_cy.memory.mirror cimport waited
 
@@ -57,6 +58,7 @@ cdef There* there_for(Graph* g) except NULL:
 cdef void close(Graph* g) noexcept:
     cdef There* t = <There*>g.there
     g.there = NULL
+    drop_replays(t.gpu, &t.replays)
     close_arena(&t.values)
     close_arena(&t.grads)
     close_arena(&t.scratch)

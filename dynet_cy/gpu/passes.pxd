@@ -79,10 +79,12 @@ cdef struct Pass:
     size_t values_needed            # of the device, for the pass
     size_t scratch_needed
     size_t tables_from
+    uint64_t* seeds                 # seed and stream of what is drawn, in the tables; NULL: nothing so far
     Move* moves                     # of the group that is being collected
     uint32_t n_moves
     size_t longest
     uint32_t group                  # where the numbers of its moves begin, among those of all groups
+    bint handing_out                # the group stays open for further arguments of a call
     uint32_t* place                 # by number of a node: its last move, as one of all groups
     Waiting* waiting
     Failure failure

@@ -1,6 +1,6 @@
 """Passes over a graph on a device: commands that are listed first, and then run."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
@@ -10,6 +10,7 @@ from dynet_cy.gpu.driver cimport Gpu, GpuOp, enter, failed, fill, gemm, launch, 
 from dynet_cy.gpu.graphs cimport there
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
+from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.graph cimport Node, args_of, items_of, nodes_of, order_of
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param
@@ -179,6 +180,14 @@ cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
         c.items = <const uint32_t*>there(g, s.t, batch.items)
     if c.kept != NULL:
         c.kept = there(g, s.t, c.kept)
+    if gpu_op_at(node.op).draws:
+        if s.seeds == NULL:
+            s.seeds = <uint64_t*>room(s, &g.tables, 2 * sizeof(uint64_t))
+            if s.seeds == NULL:
+                return -1
+            s.seeds[0] = c.seed
+            s.seeds[1] = c.stream
+        c.seed = <uint64_t><uintptr_t>there(g, s.t, s.seeds)
     return 0
 
 
@@ -282,6 +291,8 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef Command* c = s.first
     cdef GpuOp* half
     cdef uint64_t begun
+    # While commands are timed one by one, each is run by itself.
+    cdef bint listed = not profiling and begin_listing(gpu)
     while c != NULL and not gpu.error:
         begun = now() if profiling else 0
         half = gpu_op_at(c.op)
@@ -304,7 +315,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
         if profiling and (c.kind == FORWARD or c.kind == BACKWARD):
             note(c.op, c.kind == BACKWARD, c.nodes, begun)
         c = c.next
-    return gpu.error
+    return run_listed(gpu, &s.t.replays) if listed else gpu.error
 
 
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:

@@ -45,7 +45,7 @@ cdef int forward(Gpu* gpu, const Call* c, Split s) noexcept nogil:
     cdef float keep = 1 - c.attrs[0].f
     if n == 0:
         return 0
-    return launch_each(gpu, DROPOUT_FORWARD, batch * n, batch, n, s.pre, s.len, c.seed, c.stream, c.items, keep,
+    return launch_each(gpu, DROPOUT_FORWARD, batch * n, batch, n, s.pre, s.len, <const void*>c.seed, c.items, keep,
                        <float>(1 / keep if keep > 0 else 0), c.x[0].v, c.x[0].bstride, c.y.v)
 
 
@@ -54,7 +54,7 @@ cdef int backward(Gpu* gpu, const Call* c, Split s) noexcept nogil:
     cdef float keep = 1 - c.attrs[0].f
     if n == 0:
         return 0
-    return launch_each(gpu, DROPOUT_BACKWARD, own * n, batch, n, s.pre, s.len, c.seed, c.stream, c.items, keep,
+    return launch_each(gpu, DROPOUT_BACKWARD, own * n, batch, n, s.pre, s.len, <const void*>c.seed, c.items, keep,
                        <float>(1 / keep if keep > 0 else 0), c.dy.v, own, c.dx.v, c.accumulate)
 
 
@@ -84,17 +84,20 @@ cdef int dropout_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept no
 
 cdef GpuOp* op = gpu_op(b"dropout", CU)
 op.forward = dropout_forward
+op.draws = True
 op.backward = dropout_backward
 op.assigns = True
 
 op = gpu_op(b"dropout_dim", CU)
 op.forward = dropout_dim_forward
+op.draws = True
 op.backward = dropout_dim_backward
 op.assigns = True
 
 for name in (b"dropout_batch", b"block_dropout"):
     op = gpu_op(name, CU)
     op.forward = dropout_batch_forward
+    op.draws = True
     op.backward = dropout_batch_backward
     op.assigns = True
 
@@ -105,7 +108,7 @@ cdef int noise_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
     if n == 0:
         return 0
-    return launch_each(gpu, NOISE_FORWARD, batch * n, batch, n, c.seed, c.stream, c.items, c.attrs[0].f, c.x[0].v,
+    return launch_each(gpu, NOISE_FORWARD, batch * n, batch, n, <const void*>c.seed, c.items, c.attrs[0].f, c.x[0].v,
                        c.x[0].bstride, c.y.v)
 
 
@@ -116,6 +119,7 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"noise", CU)
 gpu_op(b"noise", BASE)
 op.forward = noise_forward
+op.draws = True
 op.backward = noise_backward
 op.assigns = True
 
@@ -130,7 +134,7 @@ cdef int leaf_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
     if n == 0:
         return 0
-    return launch_each(gpu, DRAW[gpu.op], batch * n, batch, n, c.seed, c.stream, c.items, c.attrs[0].f, c.attrs[1].f,
+    return launch_each(gpu, DRAW[gpu.op], batch * n, batch, n, <const void*>c.seed, c.items, c.attrs[0].f, c.attrs[1].f,
                        c.y.v)
 
 
@@ -141,4 +145,5 @@ for number, fact in enumerate(describe()):
         name = fact["name"].encode()
         op = gpu_op(name, CU)
         op.forward = leaf_forward
+        op.draws = True
         DRAW[number] = kernel_at(CU, name)

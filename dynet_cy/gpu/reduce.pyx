@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
 from dynet_cy.gpu.base cimport (
-    BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, pass_scaled,
+    BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, no_axes, pass_scaled,
 )
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
@@ -29,7 +29,9 @@ cdef void axes_of(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept
     cdef uint32_t k
     cdef uint32_t mask = c.attrs[0].u
     cdef size_t size, at = 1, to = 1
-    kept.n = reduced.n = back.n = 0
+    no_axes(kept)
+    no_axes(reduced)
+    no_axes(back)
     for k in range(c.x[0].dim.nd):
         size = c.x[0].dim.d[k]
         if mask >> k & 1:

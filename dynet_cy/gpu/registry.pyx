@@ -6,10 +6,10 @@ kernels of one are compiled, and loaded on a device, when an op first needs them
 
 import importlib
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint16_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.gpu.driver cimport MAX_KERNELS, MOST_GPUS, check, enter, kernel_names, leave
+from dynet_cy.gpu.driver cimport MAX_KERNELS, MOST_GPUS, MOST_PARAMETERS, check, enter, kernel_names, leave
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.gpu import compiler
@@ -90,15 +90,17 @@ cdef int load_module(Gpu* gpu, int number) except -1:
         if owner == number:
             error = gpu.driver.cuModuleGetFunction(&gpu.functions[k], module, <const char*>name)
             check(gpu, error, f"cuda/{_modules[number]}.cu has no kernel {name.decode()}")
-            gpu.parameters[k] = parameters_of(gpu, gpu.functions[k])
+            gpu.parameters[k] = parameters_of(gpu, k)
     return 0
 
 
-cdef int parameters_of(Gpu* gpu, void* function) noexcept:
-    """How many parameters a kernel takes."""
+cdef int parameters_of(Gpu* gpu, int kernel) noexcept:
+    """How many parameters a kernel takes; their sizes are noted."""
     cdef size_t offset = 0, size = 0
     cdef int n = 0
-    while gpu.driver.cuFuncGetParamInfo(function, n, &offset, &size) == 0:
+    while gpu.driver.cuFuncGetParamInfo(gpu.functions[kernel], n, &offset, &size) == 0:
+        if n < MOST_PARAMETERS:
+            gpu.parameter_bytes[kernel][n] = <uint16_t>size
         n += 1
     return n
 

@@ -4,7 +4,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
-from dynet_cy.gpu.base cimport Axes
+from dynet_cy.gpu.base cimport Axes, no_axes
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_slices, value_at
 from dynet_cy.gpu.inputs cimport CU as LOOKUP
 from dynet_cy.gpu.inputs cimport add_rows, take_rows
@@ -79,6 +79,7 @@ cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
     """Axes of y with the strides of x, and its sizes in the place of other strides; the kernel needs each of them."""
     cdef size_t stride = 1
     cdef uint32_t k
+    no_axes(axes)
     axes.n = c.y.dim.nd
     for k in range(axes.n):
         axes.size[k] = c.y.dim.d[k]

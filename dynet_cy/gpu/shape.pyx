@@ -2,9 +2,10 @@
 """Shapes: copies, transpose, concatenate; and ops that only change the gradient."""
 
 from libc.stdint cimport uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, axis_of, size_of, total_of
-from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, scaled
+from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes, scaled
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, blocks, launch, launch_slices, value_at
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.axes cimport Split, split_at
@@ -32,7 +33,7 @@ cdef int copy_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes axes
     if total == n or total == 0:
         return scaled(gpu, total, 1, c.x[0].v, c.y.v, 0)
-    axes.n = 0
+    no_axes(&axes)
     add_axis(&axes, n, 1, 0, 0)
     add_axis(&axes, total // n, 0, 0, 0)
     return expand(gpu, &axes, 1, c.x[0].v, c.y.v, 0)
@@ -43,7 +44,8 @@ cdef int pass_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
     cdef Axes kept, reduced
     if total == n or total == 0:
         return scaled(gpu, total, scale, c.dy.v, c.dx.v, c.accumulate)
-    kept.n = reduced.n = 0
+    no_axes(&kept)
+    no_axes(&reduced)
     add_axis(&kept, n, 1, 0, 0)
     add_axis(&reduced, total // n, n, 0, 0)
     return contract(gpu, &kept, &reduced, scale, c.dy.v, c.dx.v, c.accumulate)
@@ -118,7 +120,7 @@ cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
     for k in range(7):
         steps[k] = step
         step *= axis_of(&c.x[0].dim, k)
-    axes.n = 0
+    no_axes(&axes)
     for k in range(c.y.dim.nd):
         add_axis(&axes, c.y.dim.d[k], steps[c.attrs[0].u >> 3 * k & 7], 0, 0)
     return turned(gpu, &axes, c.y.dim.bd, c.x[0].v, c.x[0].bstride, c.y.v, 0)
@@ -135,7 +137,8 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
         steps[k] = step
         step *= axis_of(&c.y.dim, k)
     steps[7] = step
-    axes.n = batch.n = 0
+    no_axes(&axes)
+    no_axes(&batch)
     for k in range(c.dx.dim.nd):
         add_axis(&axes, c.dx.dim.d[k], steps[place_in_y(c.attrs[0].u, c.attrs[1].u, k)], 0, 0)
     if c.dx.dim.bd == c.y.dim.bd:
@@ -168,6 +171,7 @@ cdef int lay_parts(Gpu* gpu, const Call* c, const Split* s, size_t batch) noexce
     cdef Part* part
     cdef uint32_t k, n = 0
     cdef size_t start = 0, longest = 0, rows = max(batch, <size_t>1)
+    memset(&parts, 0, sizeof(Parts))
     for k in range(c.n):
         part = &parts.part[n]
         part.v = c.x[k].v
@@ -237,7 +241,8 @@ op.assigns = True
 cdef int fold_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)
     cdef Axes kept, reduced
-    kept.n = reduced.n = 0
+    no_axes(&kept)
+    no_axes(&reduced)
     add_axis(&reduced, n, 1, 0, 0)
     add_axis(&kept, size, n, 0, 0)
     add_axis(&kept, c.y.dim.bd, c.x[0].bstride, 0, 0)
@@ -247,7 +252,8 @@ cdef int fold_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)
     cdef Axes kept, reduced
-    kept.n = reduced.n = 0
+    no_axes(&kept)
+    no_axes(&reduced)
     add_axis(&kept, n, 0, 0, 0)
     add_axis(&kept, size, 1, 0, 0)
     add_axis(&reduced if c.dx.dim.bd == 1 else &kept, c.y.dim.bd, size, 0, 0)

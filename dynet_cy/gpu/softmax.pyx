@@ -2,6 +2,7 @@
 """Softmax and what belongs to it."""
 
 from libc.stdint cimport uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, cols_of, rows_of, size_of, total_of
 from dynet_cy.gpu.base cimport FLAGS, Pointers
@@ -156,6 +157,7 @@ cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef bint acc = False
     if total == 0:
         return 0
+    memset(&xs, 0, sizeof(xs))
     for i in range(c.n):
         xs.p[count] = c.x[i].v
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count

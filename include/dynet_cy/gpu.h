@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A GPU as the engine sees it: the functions of the driver and of cuBLAS, found at run time, so that no CUDA header
- * is needed; an open device; launches; and the GPU half of an op. */
+ * is needed; an open device; launches, made or listed; and the GPU half of an op. */
 #ifndef DYNET_CY_GPU_H
 #define DYNET_CY_GPU_H
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "op.h"
@@ -47,6 +48,14 @@ typedef uint64_t dy_address;    /* CUdeviceptr */
     DRIVER(cuEventCreate, (void **event, unsigned flags)) \
     DRIVER(cuEventRecord, (void *event, void *stream)) \
     DRIVER(cuEventSynchronize, (void *event)) \
+    DRIVER(cuMemAlloc_v2, (dy_address *p, size_t bytes)) \
+    DRIVER(cuMemFree_v2, (dy_address p)) \
+    DRIVER(cuStreamBeginCapture_v2, (void *stream, int mode)) \
+    DRIVER(cuStreamEndCapture, (void *stream, void **graph)) \
+    DRIVER(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags)) \
+    DRIVER(cuGraphLaunch, (void *exec, void *stream)) \
+    DRIVER(cuGraphExecDestroy, (void *exec)) \
+    DRIVER(cuGraphDestroy, (void *graph)) \
     DRIVER(cuFuncGetParamInfo, (void *function, size_t i, size_t *offset, size_t *bytes))
 
 /* BLAS(exported name, (arguments)): functions of libcublas that return a cublasStatus_t. */
@@ -75,11 +84,23 @@ typedef struct {
 } dy_blas;
 
 #define DY_MAX_KERNELS 2048
+#define DY_MOST_PARAMETERS 20
 
 /* What a device has been asked to do. */
 typedef struct {
     uint64_t launches, products, fills, uploads, fetches, uploaded_bytes, fetched_bytes, waits;
+    uint64_t replays;           /* launches of CUDA graphs */
+    uint64_t replayed;          /* launches, products and fills that were in them */
+    uint64_t captures;          /* CUDA graphs that were made */
+    uint64_t failed_captures;
 } dy_gpu_counts;
+
+/* Launches, products and fills one after the other: dy_record, each with what belongs to it. */
+typedef struct {
+    char *p;
+    size_t bytes, room;
+    uint32_t count;
+} dy_records;
 
 typedef struct {
     const dy_driver *driver;
@@ -90,11 +111,14 @@ typedef struct {
     pthread_mutex_t lock;       /* held while work is put on the stream */
     void *functions[DY_MAX_KERNELS];        /* by number of the kernel; NULL: its module is not loaded */
     int parameters[DY_MAX_KERNELS];
+    uint16_t parameter_bytes[DY_MAX_KERNELS][DY_MOST_PARAMETERS];
     const uint32_t *items;      /* the items of the running call on the host; call->items are on the device */
     uint32_t op;                /* number of its op */
     int error;                  /* of the driver, once something failed; of cuBLAS: its negative */
     int error_kernel;           /* the kernel whose launch failed, or -1 */
     dy_gpu_counts counts;
+    dy_records *records;        /* NULL, or where launches, products and fills are listed, rather than made */
+    dy_address workspace;       /* of cuBLAS; 0: it could not be had */
 } dy_gpu;
 
 /* ---- launches ------------------------------------------------------------ */
@@ -155,7 +179,7 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
     DY_SLOTS_6, DY_SLOTS_5, DY_SLOTS_4, DY_SLOTS_3, DY_SLOTS_2, DY_SLOTS_1)(__VA_ARGS__)
 
 /* What launches report besides the errors of the driver. */
-enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS };
+enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM };
 
 static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
     if (error && !gpu->error) {
@@ -165,15 +189,107 @@ static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
     return error;
 }
 
+/* ---- records ------------------------------------------------------------- */
+
+enum { DY_RECORD_LAUNCH, DY_RECORD_FILL, DY_RECORD_PRODUCT };
+
+/* Records have no byte that is left to chance: equal ones are equal byte by byte. */
+typedef struct {
+    uint32_t kind, bytes;       /* of all of it, a multiple of 8 */
+} dy_record;
+
+/* Its parameters follow, each in a multiple of 8 bytes. */
+typedef struct {
+    dy_record record;
+    uint32_t kernel, gx, gy, block, shared, n;
+} dy_launch;
+
+typedef struct {
+    dy_record record;
+    uint64_t p, n;
+    uint32_t bits, unused;
+} dy_fill;
+
+/* count 0: one product, by cublasSgemm. */
+typedef struct {
+    dy_record record;
+    int32_t ta, tb, m, n, k, lda, ldb, ldc, count;
+    float alpha, beta;
+    uint32_t unused;
+    const float *a, *b;
+    float *c;
+    int64_t stride_a, stride_b, stride_c;
+} dy_product;
+
+/* A record of so many bytes, all 0 but its kind; NULL after an error. */
+static inline void *dy_add_record(dy_gpu *gpu, uint32_t kind, size_t bytes) {
+    dy_records *r = gpu->records;
+    dy_record *record;
+    if (r->room - r->bytes < bytes) {
+        size_t room = 2 * (r->room + bytes) + 4096;
+        char *p = (char *)realloc(r->p, room);
+        if (!p) {
+            dy_gpu_failed(gpu, DY_NO_ROOM, -1);
+            return NULL;
+        }
+        r->p = p;
+        r->room = room;
+    }
+    record = (dy_record *)(r->p + r->bytes);
+    memset(record, 0, bytes);
+    record->kind = kind;
+    record->bytes = (uint32_t)bytes;
+    r->bytes += bytes;
+    r->count++;
+    return record;
+}
+
+static inline size_t dy_whole_words(size_t bytes) { return (bytes + 7) / 8 * 8; }
+
+static inline int dy_record_launch(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
+                                   void *const *parameters) {
+    const uint16_t *bytes = gpu->parameter_bytes[kernel];
+    size_t total = sizeof(dy_launch);
+    int i, n = gpu->parameters[kernel];
+    dy_launch *r;
+    char *to;
+    for (i = 0; i < n; i++)
+        total += dy_whole_words(bytes[i]);
+    r = (dy_launch *)dy_add_record(gpu, DY_RECORD_LAUNCH, total);
+    if (!r)
+        return gpu->error;
+    r->kernel = (uint32_t)kernel;
+    r->gx = gx;
+    r->gy = gy;
+    r->block = block;
+    r->shared = shared;
+    r->n = (uint32_t)n;
+    to = (char *)(r + 1);
+    for (i = 0; i < n; i++) {
+        memcpy(to, parameters[i], bytes[i]);
+        to += dy_whole_words(bytes[i]);
+    }
+    return 0;
+}
+
+/* ---- launches, continued --------------------------------------------------- */
+
 /* The device stays usable with any grid: kernels stride over what it does not cover. */
 static inline unsigned dy_blocks(const dy_gpu *gpu, size_t blocks) {
     size_t most = (size_t)gpu->multiprocessors * 16;
     return (unsigned)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
+static inline int dy_launch_now(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
+                                void **parameters) {
+    gpu->counts.launches++;
+    return dy_gpu_failed(gpu, gpu->driver->cuLaunchKernel(gpu->functions[kernel], gx, gy, 1, block, 1, 1, shared,
+                                                          gpu->stream, parameters, NULL), kernel);
+}
+
 static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
                                   dy_slot *slots, int n) {
-    void *parameters[20];
+    void *parameters[DY_MOST_PARAMETERS];
     if (gpu->error)
         return gpu->error;
     if (!gpu->functions[kernel])
@@ -182,9 +298,9 @@ static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned
         return dy_gpu_failed(gpu, DY_WRONG_PARAMETERS, kernel);
     for (int i = 0; i < n; i++)
         parameters[i] = slots[i].by_value ? (void *)slots[i].by_value : (void *)&slots[i].x;
-    gpu->counts.launches++;
-    return dy_gpu_failed(gpu, gpu->driver->cuLaunchKernel(gpu->functions[kernel], gx, gy, 1, block, 1, 1, shared,
-                                                          gpu->stream, parameters, NULL), kernel);
+    if (gpu->records)
+        return dy_record_launch(gpu, kernel, gx, gy, block, shared, parameters);
+    return dy_launch_now(gpu, kernel, gx, gy, block, shared, parameters);
 }
 
 #define DY_LAUNCH(gpu, kernel, gx, gy, block, shared, ...) \
@@ -213,15 +329,55 @@ static inline unsigned dy_slices(const dy_gpu *gpu, size_t n, size_t width) {
 #define DY_LAUNCH_SLICES(gpu, kernel, n, width, ...) \
     DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), dy_slices(gpu, n, width), dy_row_threads(width), 0, __VA_ARGS__)
 
+static inline int dy_fill_now(dy_gpu *gpu, uint64_t p, unsigned bits, size_t n) {
+    gpu->counts.fills++;
+    return dy_gpu_failed(gpu, gpu->driver->cuMemsetD32Async((dy_address)p, bits, n, gpu->stream), -1);
+}
+
 /* n floats at p become x. */
 static inline int dy_gpu_fill(dy_gpu *gpu, size_t n, float x, const void *p) {
-    unsigned bits;
+    uint32_t bits;
     if (gpu->error || n == 0)
         return gpu->error;
     memcpy(&bits, &x, sizeof bits);
-    gpu->counts.fills++;
-    return dy_gpu_failed(gpu, gpu->driver->cuMemsetD32Async((dy_address)(uintptr_t)p, bits, n, gpu->stream), -1);
+    if (gpu->records) {
+        dy_fill *r = (dy_fill *)dy_add_record(gpu, DY_RECORD_FILL, sizeof(dy_fill));
+        if (r) {
+            r->p = (uintptr_t)p;
+            r->n = n;
+            r->bits = bits;
+        }
+        return gpu->error;
+    }
+    return dy_fill_now(gpu, (uintptr_t)p, bits, n);
 }
+
+static inline int dy_product_now(dy_gpu *gpu, const dy_product *p) {
+    int status;
+    gpu->counts.products++;
+    if (p->count == 0)
+        status = gpu->blas->cublasSgemm_v2(gpu->blas_handle, p->ta, p->tb, p->m, p->n, p->k, &p->alpha, p->a, p->lda,
+                                           p->b, p->ldb, &p->beta, p->c, p->ldc);
+    else
+        status = gpu->blas->cublasSgemmStridedBatched(
+            gpu->blas_handle, p->ta, p->tb, p->m, p->n, p->k, &p->alpha, p->a, p->lda, p->stride_a, p->b, p->ldb,
+            p->stride_b, &p->beta, p->c, p->ldc, p->stride_c, p->count);
+    return dy_gpu_failed(gpu, -status, -1);
+}
+
+static inline int dy_multiply(dy_gpu *gpu, dy_product p) {
+    if (gpu->records) {
+        dy_product *r = (dy_product *)dy_add_record(gpu, DY_RECORD_PRODUCT, sizeof(dy_product));
+        if (r) {
+            p.record = r->record;
+            *r = p;
+        }
+        return gpu->error;
+    }
+    return dy_product_now(gpu, &p);
+}
+/* Its fields fill it, so that no byte of a record is padding. */
+_Static_assert(sizeof(dy_product) == 104, "a product without padding");
 
 /* C = alpha op(A) op(B) + beta C as in BLAS, column-major; with beta 0, C is not read. */
 static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
@@ -230,10 +386,9 @@ static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, s
         return gpu->error;
     if (k == 0)                 /* all of C is contiguous wherever that can be */
         return beta == 0 ? dy_gpu_fill(gpu, m * n, 0, c) : 0;
-    gpu->counts.products++;
-    int status = gpu->blas->cublasSgemm_v2(gpu->blas_handle, ta, tb, (int)m, (int)n, (int)k, &alpha, a,
-                                           (int)lda, b, (int)ldb, &beta, c, (int)ldc);
-    return dy_gpu_failed(gpu, -status, -1);
+    return dy_multiply(gpu, (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
+                                         .ldb = (int)ldb, .ldc = (int)ldc, .alpha = alpha, .beta = beta, .a = a,
+                                         .b = b, .c = c});
 }
 
 /* The same for `count` triples that lie stride_a, stride_b, stride_c floats apart; a stride may be 0. */
@@ -245,11 +400,34 @@ static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, siz
         return gpu->error;
     if (k == 0)
         return beta == 0 ? dy_gpu_fill(gpu, m * n * count, 0, c) : 0;
-    gpu->counts.products++;
-    int status = gpu->blas->cublasSgemmStridedBatched(
-        gpu->blas_handle, ta, tb, (int)m, (int)n, (int)k, &alpha, a, (int)lda, (long long)stride_a, b,
-        (int)ldb, (long long)stride_b, &beta, c, (int)ldc, (long long)stride_c, (int)count);
-    return dy_gpu_failed(gpu, -status, -1);
+    return dy_multiply(gpu, (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
+                                         .ldb = (int)ldb, .ldc = (int)ldc, .count = (int)count, .alpha = alpha,
+                                         .beta = beta, .a = a, .b = b, .c = c, .stride_a = (int64_t)stride_a,
+                                         .stride_b = (int64_t)stride_b, .stride_c = (int64_t)stride_c});
+}
+
+/* Make what is listed. */
+static inline int dy_play(dy_gpu *gpu, const dy_records *r) {
+    for (size_t at = 0; at < r->bytes && !gpu->error;) {
+        const dy_record *record = (const dy_record *)(r->p + at);
+        if (record->kind == DY_RECORD_LAUNCH) {
+            const dy_launch *l = (const dy_launch *)record;
+            char *from = (char *)(l + 1);
+            void *parameters[DY_MOST_PARAMETERS];
+            for (uint32_t i = 0; i < l->n; i++) {
+                parameters[i] = from;
+                from += dy_whole_words(gpu->parameter_bytes[l->kernel][i]);
+            }
+            dy_launch_now(gpu, (int)l->kernel, l->gx, l->gy, l->block, l->shared, parameters);
+        } else if (record->kind == DY_RECORD_FILL) {
+            const dy_fill *f = (const dy_fill *)record;
+            dy_fill_now(gpu, f->p, f->bits, f->n);
+        } else {
+            dy_product_now(gpu, (const dy_product *)record);
+        }
+        at += record->bytes;
+    }
+    return gpu->error;
 }
 
 /* ---- the GPU half of an op ------------------------------------------------- */
@@ -268,7 +446,9 @@ typedef struct {
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host */
     void (*note)(const dy_call *c, const uint32_t *items);
     float (*spread)(const dy_call *c);      /* NULL, or: gradients of all arguments are dy times this */
+    float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where that of argument i lies by itself, or NULL */
     uint64_t modules;           /* bits: the modules that its kernels are in */
+    uint8_t draws;              /* it draws random numbers: call->seed is, on the device, where seed and stream lie */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
     uint8_t lists;              /* launchers read the lists of DY_LIST arguments; else these are laid side by side */
 } dy_gpu_op;

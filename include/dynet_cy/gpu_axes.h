@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What launchers hand to kernels of the GPU by value: axes over which a kernel walks through several arrays at once, and
- * several pointers. */
+ * several pointers. All of such a struct is set to 0 first: records of launches are compared byte by byte. */
 #ifndef DYNET_CY_GPU_AXES_H
 #define DYNET_CY_GPU_AXES_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define DY_AXES 8
 #define DY_ARRAYS 3
@@ -16,6 +17,8 @@ typedef struct {
     uint64_t size[DY_AXES];
     uint64_t stride[DY_ARRAYS][DY_AXES];    /* floats from one element to the next, in each array; 0: the same one */
 } dy_axes;
+
+static inline void dy_no_axes(dy_axes *x) { memset(x, 0, sizeof *x); }
 
 /* A further, slower axis; one that goes on where the last one ends in all arrays makes that one longer. */
 static inline void dy_add_axis(dy_axes *x, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2) {

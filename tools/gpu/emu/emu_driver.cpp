@@ -12,6 +12,8 @@
 //    for, gives wrong numbers here at once, not now and then on a real device.
 //  * EMU_STRICT=1: device memory is not accessible between driver calls, so host
 //    code that dereferences a device pointer crashes.
+//  * while a stream is captured, calls that could wait or allocate fail and spoil the capture, and products need
+//    a workspace that was set; EMU_NO_CAPTURE=1: nothing can be captured.
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
 //    outside an allocation fail; launch geometry is checked against the limits.
 #include <cmath>
@@ -42,7 +44,7 @@ struct KernelInfo {  // the same as emu::KernelInfo in cuda_emu.h
 };
 struct Alloc { size_t size, mapped; char* base; size_t guard; };
 typedef std::function<int()> Op;
-struct Stream { std::deque<Op> q; bool blocking = true; std::vector<Op>* capture = nullptr; };
+struct Stream { std::deque<Op> q; bool blocking = true, broken = false; std::vector<Op>* capture = nullptr; };
 struct Event { Stream* s = nullptr; bool recorded = false, done = true; std::chrono::steady_clock::time_point t; uint64_t gen = 0, done_gen = 0; };
 struct Function { const KernelInfo* info; size_t max_dyn = 48 * 1024; };
 struct Module { void* dl; std::map<std::string, Function*> f; };
@@ -74,6 +76,13 @@ int run(Stream* s) {
   }
   return sticky;
 }
+// While a stream is captured, what could wait or allocate is an error, and spoils the capture.
+bool capturing() {
+  bool any = false;
+  for (auto* s : streams) if (s->capture) any = s->broken = true;
+  return any;
+}
+#define NOT_CAPTURED() do { if (capturing()) return 900; } while (0)
 int run_all() { run(&null_stream); for (auto* s : streams) run(s); return sticky; }
 int put(Stream* s0, Op op) {
   Stream* s = real(s0);
@@ -146,10 +155,10 @@ API CUresult cuCtxGetCurrent(void** c) { *c = ctx_depth ? &ctx_object : nullptr;
 API CUresult cuCtxSetCurrent(void* c) { ctx_depth = c != nullptr; return OK; }
 API CUresult cuCtxGetDevice(int* d) { *d = 0; return ctx_depth ? OK : 201; }
 API CUresult cuCtxDetach(void*) { return OK; }
-API CUresult cuCtxSynchronize() { return run_all(); }
+API CUresult cuCtxSynchronize() { NOT_CAPTURED(); return run_all(); }
 
 // ---- memory --------------------------------------------------------------------
-API CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t n) {
+API CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t n) { NOT_CAPTURED();
   if (!n) return E_INVALID;
   size_t body = (n + 255) / 256 * 256, pages = (body + 4095) / 4096 * 4096, mapped = pages + 4096;
   char* b = (char*)mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -163,7 +172,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t n) {
   *p = at;
   return OK;
 }
-API CUresult cuMemFree_v2(CUdeviceptr p) {
+API CUresult cuMemFree_v2(CUdeviceptr p) { NOT_CAPTURED();
   auto it = allocs.find(p);
   if (it == allocs.end() || !it->second.guard) return E_INVALID;
   run_all();
@@ -199,7 +208,7 @@ API CUresult cuMemAddressFree(CUdeviceptr p, size_t n) {
   reserved.erase(it);
   return OK;
 }
-API CUresult cuMemCreate(Physical** h, size_t n, const Prop* p, unsigned long long) {
+API CUresult cuMemCreate(Physical** h, size_t n, const Prop* p, unsigned long long) { NOT_CAPTURED();
   if (!n || n % kChunk || p->type != 1 || p->location.type != 1) return E_INVALID;
   if (created + n > memory()) return E_OOM;
   created += n;
@@ -208,7 +217,7 @@ API CUresult cuMemCreate(Physical** h, size_t n, const Prop* p, unsigned long lo
 }
 API CUresult cuMemGetInfo_v2(size_t* f, size_t* t) { *t = memory(); *f = *t - created; return OK; }
 API CUresult cuMemRelease(Physical* h) { h->released = true; drop(h); return OK; }
-API CUresult cuMemMap(CUdeviceptr p, size_t n, size_t offset, Physical* h, unsigned long long) {
+API CUresult cuMemMap(CUdeviceptr p, size_t n, size_t offset, Physical* h, unsigned long long) { NOT_CAPTURED();
   auto it = reserved.upper_bound(p);
   if (offset || n != h->size || it == reserved.begin()) return E_INVALID;
   --it;
@@ -218,14 +227,14 @@ API CUresult cuMemMap(CUdeviceptr p, size_t n, size_t offset, Physical* h, unsig
   allocs[p] = {n, n, (char*)p, 0};
   return OK;
 }
-API CUresult cuMemSetAccess(CUdeviceptr p, size_t n, const Access1* a, size_t count) {
+API CUresult cuMemSetAccess(CUdeviceptr p, size_t n, const Access1* a, size_t count) { NOT_CAPTURED();
   if (!device_range(p, n) || count != 1 || a->flags != 3) return E_INVALID;
   if (mprotect((void*)p, n, PROT_READ | PROT_WRITE)) return E_OOM;
   memset((void*)p, 0xff, n);
   if (strict() && !open_depth) mprotect((void*)p, n, PROT_NONE);
   return OK;
 }
-API CUresult cuMemUnmap(CUdeviceptr p, size_t n) {
+API CUresult cuMemUnmap(CUdeviceptr p, size_t n) { NOT_CAPTURED();
   run_all();
   while (n) {
     auto it = mapped_at.find(p);
@@ -243,9 +252,9 @@ API CUresult cuMemUnmap(CUdeviceptr p, size_t n) {
   }
   return OK;
 }
-API CUresult cuMemHostAlloc(void** p, size_t n, unsigned) { *p = nullptr; return posix_memalign(p, 4096, n ? n : 1) ? E_OOM : OK; }
+API CUresult cuMemHostAlloc(void** p, size_t n, unsigned) { NOT_CAPTURED(); *p = nullptr; return posix_memalign(p, 4096, n ? n : 1) ? E_OOM : OK; }
 API CUresult cuMemAllocHost_v2(void** p, size_t n) { return cuMemHostAlloc(p, n, 0); }
-API CUresult cuMemFreeHost(void* p) { run_all(); free(p); return OK; }
+API CUresult cuMemFreeHost(void* p) { NOT_CAPTURED(); run_all(); free(p); return OK; }
 #define CHECKED(p, n) do { size_t n_ = (n); if (n_ != 0 && !device_range(p, n_)) return E_INVALID; } while (0)
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr d, const void* s, size_t n, Stream* st) {
   CHECKED(d, n);
@@ -283,11 +292,11 @@ API CUresult cuStreamDestroy_v2(Stream* s) {
 }
 API CUresult cuStreamSynchronize(Stream* s) {
   s = real(s);
-  if (s->capture) return 900;
+  NOT_CAPTURED();
   if (s == &null_stream) for (auto* t : streams) if (t->blocking) run(t);
   return run(s);
 }
-API CUresult cuStreamQuery(Stream* s) { s = real(s); if (s->q.empty()) return sticky; run(s); return E_NOT_READY; }
+API CUresult cuStreamQuery(Stream* s) { NOT_CAPTURED(); s = real(s); if (s->q.empty()) return sticky; run(s); return E_NOT_READY; }
 API CUresult cuEventCreate(Event** e, unsigned) { *e = new Event; return OK; }
 API CUresult cuEventDestroy_v2(Event* e) { run_all(); delete e; return OK; }
 API CUresult cuEventRecord(Event* e, Stream* s) {
@@ -295,8 +304,8 @@ API CUresult cuEventRecord(Event* e, Stream* s) {
   uint64_t gen = ++e->gen;
   return put(s, [=] { e->done_gen = gen; e->t = std::chrono::steady_clock::now(); return OK; });
 }
-API CUresult cuEventSynchronize(Event* e) { return e->recorded ? run(e->s) : OK; }
-API CUresult cuEventQuery(Event* e) { if (!e->recorded || e->done_gen == e->gen) return sticky; run(e->s); return E_NOT_READY; }
+API CUresult cuEventSynchronize(Event* e) { NOT_CAPTURED(); return e->recorded ? run(e->s) : OK; }
+API CUresult cuEventQuery(Event* e) { NOT_CAPTURED(); if (!e->recorded || e->done_gen == e->gen) return sticky; run(e->s); return E_NOT_READY; }
 API CUresult cuStreamWaitEvent(Stream* s, Event* e, unsigned) {
   uint64_t gen = e->gen;
   return put(s, [=] { if (e->recorded && e->done_gen < gen) run(e->s); return OK; });
@@ -311,23 +320,26 @@ API CUresult cuStreamBeginCapture_v2(Stream* s, int) {
   s = real(s);
   if (s == &null_stream || s->capture) return 900;
   run(s);
+  if (env_on("EMU_NO_CAPTURE", false)) return 801;
   s->capture = new std::vector<Op>;
+  s->broken = false;
   return OK;
 }
 API CUresult cuStreamEndCapture(Stream* s, Graph** g) {
+  s = real(s);
   if (!s->capture) return 900;
-  *g = new Graph{std::move(*s->capture)};
+  *g = s->broken ? nullptr : new Graph{std::move(*s->capture)};
   delete s->capture;
   s->capture = nullptr;
-  return OK;
+  return s->broken ? 901 : OK;
 }
 API CUresult cuGraphInstantiateWithFlags(Graph** x, Graph* g, unsigned long long) { *x = new Graph(*g); return OK; }
 API CUresult cuGraphLaunch(Graph* x, Stream* s) { for (auto& op : x->ops) { int rc = put(s, op); if (rc) return rc; } return OK; }
-API CUresult cuGraphExecDestroy(Graph* x) { run_all(); delete x; return OK; }
+API CUresult cuGraphExecDestroy(Graph* x) { delete x; return OK; }  // what was launched has its own copy
 API CUresult cuGraphDestroy(Graph* g) { delete g; return OK; }
 
 // ---- modules and launches ----------------------------------------------------------
-API CUresult cuModuleLoad(Module** m, const char* path) {
+API CUresult cuModuleLoad(Module** m, const char* path) { NOT_CAPTURED();
   void* dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!dl) { snprintf(sticky_text, sizeof sticky_text, "%s", dlerror()); return E_BAD_IMAGE; }
   *m = new Module{dl, {}};
@@ -348,7 +360,7 @@ API CUresult cuModuleLoadDataEx(Module** m, const void* image, unsigned, void*, 
   return rc;
 }
 API CUresult cuModuleLoadData(Module** m, const void* image) { return cuModuleLoadDataEx(m, image, 0, nullptr, nullptr); }
-API CUresult cuModuleUnload(Module* m) { run_all(); for (auto& f : m->f) delete f.second; dlclose(m->dl); delete m; return OK; }
+API CUresult cuModuleUnload(Module* m) { NOT_CAPTURED(); run_all(); for (auto& f : m->f) delete f.second; dlclose(m->dl); delete m; return OK; }
 API CUresult cuModuleGetFunction(Function** f, Module* m, const char* name) {
   Function*& slot = m->f[name];
   if (!slot) {
@@ -398,7 +410,12 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
 }
 
 // ---- cuBLAS: column-major float32 products ---------------------------------------
-struct Handle { Stream* s = nullptr; };
+struct Handle { Stream* s = nullptr; bool workspace = false; };
+// Without a workspace of its own it would allocate.
+static int product(Handle* h, Op op) {
+  if (real(h->s)->capture && !h->workspace) { real(h->s)->broken = true; return 14; }
+  return put(h->s, std::move(op));
+}
 static int gemm(int ta, int tb, int m, int n, int k, float al, const float* A, int lda, const float* B, int ldb, float be, float* C, int ldc) {
   if (lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return 7;
   for (int j = 0; j < n; j++)
@@ -412,22 +429,26 @@ static int gemm(int ta, int tb, int m, int n, int k, float al, const float* A, i
 }
 API int cublasCreate_v2(Handle** h) { *h = new Handle; return 0; }
 API int cublasDestroy_v2(Handle* h) { delete h; return 0; }
-API int cublasSetStream_v2(Handle* h, Stream* s) { h->s = s; return 0; }
+API int cublasSetStream_v2(Handle* h, Stream* s) { h->s = s; h->workspace = false; return 0; }
 API int cublasSetMathMode(Handle*, int) { return 0; }
 API int cublasSetPointerMode_v2(Handle*, int) { return 0; }
-API int cublasSetWorkspace_v2(Handle*, void*, size_t) { return 0; }
+API int cublasSetWorkspace_v2(Handle* h, void* p, size_t n) {
+  if (((uintptr_t)p & 255) || (n && !device_range((CUdeviceptr)p, n))) return 7;
+  h->workspace = n != 0;
+  return 0;
+}
 API int cublasGetVersion_v2(Handle*, int* v) { *v = 130000; return 0; }
 API int cublasSgemm_v2(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* A, int lda, const float* B, int ldb, const float* be, float* C, int ldc) {
   float a = *al, b = *be;
-  return put(h->s, [=] { return gemm(ta, tb, m, n, k, a, A, lda, B, ldb, b, C, ldc); });
+  return product(h, [=] { return gemm(ta, tb, m, n, k, a, A, lda, B, ldb, b, C, ldc); });
 }
 API int cublasSgemmStridedBatched(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* A, int lda, long long sa,
                                   const float* B, int ldb, long long sb, const float* be, float* C, int ldc, long long sc, int cnt) {
   float a = *al, b = *be;
-  return put(h->s, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(ta, tb, m, n, k, a, A + i * sa, lda, B + i * sb, ldb, b, C + i * sc, ldc); return rc; });
+  return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(ta, tb, m, n, k, a, A + i * sa, lda, B + i * sb, ldb, b, C + i * sc, ldc); return rc; });
 }
 API int cublasSgemmBatched(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* const A[], int lda,
                            const float* const B[], int ldb, const float* be, float* const C[], int ldc, int cnt) {
   float a = *al, b = *be;  // A, B and C are arrays in device memory
-  return put(h->s, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(ta, tb, m, n, k, a, A[i], lda, B[i], ldb, b, C[i], ldc); return rc; });
+  return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(ta, tb, m, n, k, a, A[i], lda, B[i], ldb, b, C[i], ldc); return rc; });
 }

@@ -1,0 +1,229 @@
+"""CUDA graphs of passes that repeat: one launch for all that a pass consists of.
+
+The launches, products and fills of a pass are listed first, as records: the
+kernel, its grid, its arguments, byte by byte.  When records are seen again,
+the stream is captured while they are made, and the CUDA graph that comes of it
+is launched in their place from then on, whenever records are equal to its own.
+A hash only finds the candidate.  So whatever a launch depends on is compared;
+what changes from step to step without being compared is what kernels read on
+the device, inputs and tables, which are sent before, and parameters.
+
+Each graph of the program keeps its own CUDA graphs, those used last, up to a
+number of them and of their nodes.  Where many structures follow each other in
+turn, they would drop each other all the time, and making one costs more than
+it saves once.  So each that is dropped before it has paid doubles how often
+records have to be seen.
+
+A device where capturing fails does without from then on: `failed_captures` of
+`dynet_cy.gpu.driver.counts` says so.  So does one without memory for the
+workspace of cuBLAS.
+
+`DYNET_CY_CUDA_GRAPHS=0` in the environment switches all of it off.
+"""
+
+import os
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+from dynet_cy.gpu.driver cimport MOST_GPUS, Counts, Records, enter, failed, leave, play
+from dynet_cy.schedule.hash cimport dy_hash
+
+cdef enum:
+    LEAST_NODES = 4                 # what is shorter is launched as it is
+    SEEN = 256
+    FIRST_SIGHTS = 2
+    MOST_SIGHTS = 64
+    PAYS = 4                        # launches of a CUDA graph that make up for making it
+    THREAD_LOCAL = 1                # other threads may do what they like meanwhile
+
+cdef uint32_t most_graphs = 32
+cdef uint64_t most_nodes = 1 << 16
+if os.environ.get("DYNET_CY_CUDA_GRAPHS", "1") in ("", "0"):
+    most_graphs = 0
+
+# Of each device, for the pass that runs.
+cdef Records[MOST_GPUS] lists
+memset(lists, 0, sizeof(lists))
+
+
+# What follows it in memory: its records.
+cdef struct Replay:
+    Replay* next                    # used less recently
+    void* exec
+    uint64_t hash
+    size_t n_bytes
+    uint32_t n_nodes
+    uint32_t uses
+
+cdef struct Replays:
+    Replay* first
+    uint32_t n
+    uint32_t sights                 # how often records are seen before they are captured
+    uint64_t n_nodes
+    uint64_t[SEEN] seen             # hashes of records, by their low bits; the last one in each place
+    uint8_t[SEEN] times
+
+
+cdef bint begin_listing(Gpu* gpu) noexcept nogil:
+    cdef Records* r = &lists[gpu.number]
+    if most_graphs == 0 or gpu.workspace == 0 or gpu.counts.failed_captures:
+        return False
+    r.n = 0
+    r.count = 0
+    gpu.records = r
+    return True
+
+
+cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
+    cdef Records* r = gpu.records
+    cdef Replays* replays = <Replays*>kept[0]
+    cdef Replay* x
+    cdef uint64_t hash
+    gpu.records = NULL
+    if gpu.error:
+        return gpu.error
+    if r.count < LEAST_NODES or r.count > most_nodes:
+        return play(gpu, r)
+    if replays == NULL:
+        replays = <Replays*>calloc(1, sizeof(Replays))
+        if replays == NULL:
+            return play(gpu, r)
+        replays.sights = FIRST_SIGHTS
+        kept[0] = replays
+    hash = dy_hash(<const uint32_t*>r.p, r.n // sizeof(uint32_t))
+    x = find(replays, r, hash)
+    if x == NULL and is_due(replays, hash):
+        x = capture(gpu, replays, r, hash)
+    if x == NULL:
+        return play(gpu, r)
+    x.uses += 1
+    gpu.counts.replays += 1
+    gpu.counts.replayed += x.n_nodes
+    return failed(gpu, gpu.driver.cuGraphLaunch(x.exec, gpu.stream), -1)
+
+
+cdef Replay* find(Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
+    """What was captured of equal records, which is the one used last then; or NULL."""
+    cdef Replay** link = &replays.first
+    cdef Replay* x = link[0]
+    while x != NULL:
+        if x.hash == hash and x.n_bytes == r.n and memcmp(x + 1, r.p, r.n) == 0:
+            link[0] = x.next
+            x.next = replays.first
+            replays.first = x
+            return x
+        link = &x.next
+        x = link[0]
+    return NULL
+
+
+cdef bint is_due(Replays* replays, uint64_t hash) noexcept nogil:
+    """Count a sight of records that are not kept; True if they have been seen often enough."""
+    cdef uint64_t place = hash % SEEN
+    if replays.seen[place] != hash:
+        replays.seen[place] = hash
+        replays.times[place] = 0
+    replays.times[place] += 1
+    if replays.times[place] < replays.sights:
+        return False
+    replays.times[place] = 0
+    return True
+
+
+cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
+    """Make a CUDA graph of records, which are not run by that; NULL where that fails, for good."""
+    cdef Counts before = gpu.counts
+    cdef void* graph = NULL
+    cdef void* exec = NULL
+    cdef Replay* x = <Replay*>malloc(sizeof(Replay) + r.n)
+    cdef int error, ended
+    if x == NULL:
+        return NULL
+    make_room(gpu, replays, r.count)
+    error = gpu.driver.cuStreamBeginCapture_v2(gpu.stream, THREAD_LOCAL)
+    if not error:
+        error = play(gpu, r)
+        ended = gpu.driver.cuStreamEndCapture(gpu.stream, &graph)
+        error = error if error else ended
+    if not error:
+        error = gpu.driver.cuGraphInstantiateWithFlags(&exec, graph, 0)
+    if graph != NULL:
+        gpu.driver.cuGraphDestroy(graph)
+    gpu.counts = before
+    if error:
+        # Nothing has run.  What is wrong with the records themselves comes up again when they are made.
+        gpu.error = 0
+        gpu.error_kernel = -1
+        gpu.counts.failed_captures += 1
+        free(x)
+        return NULL
+    gpu.counts.captures += 1
+    x.exec = exec
+    x.hash = hash
+    x.n_bytes = r.n
+    x.n_nodes = r.count
+    x.uses = 0
+    memcpy(x + 1, r.p, r.n)
+    x.next = replays.first
+    replays.first = x
+    replays.n += 1
+    replays.n_nodes += x.n_nodes
+    return x
+
+
+cdef void make_room(Gpu* gpu, Replays* replays, uint64_t nodes) noexcept nogil:
+    """Drop the CUDA graphs that were used least recently until there is room for one more."""
+    cdef Replay** link = &replays.first
+    cdef Replay* x = replays.first
+    cdef uint32_t n = 1
+    while x != NULL and n < most_graphs and nodes + x.n_nodes <= most_nodes:
+        nodes += x.n_nodes
+        n += 1
+        link = &x.next
+        x = link[0]
+    while link[0] != NULL:
+        x = link[0]
+        link[0] = x.next
+        replays.n -= 1
+        replays.n_nodes -= x.n_nodes
+        if x.uses < PAYS:
+            replays.sights = min(2 * replays.sights, <uint32_t>MOST_SIGHTS)
+        # The driver frees it when it has run.
+        gpu.driver.cuGraphExecDestroy(x.exec)
+        free(x)
+
+
+cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
+    """Free all that is kept; errors mean that the driver has gone before us."""
+    cdef Replays* replays = <Replays*>kept[0]
+    cdef Replay* x
+    if replays == NULL:
+        return
+    enter(gpu)
+    while replays.first != NULL:
+        x = replays.first
+        replays.first = x.next
+        gpu.driver.cuGraphExecDestroy(x.exec)
+        free(x)
+    leave(gpu)
+    free(replays)
+    kept[0] = NULL
+
+
+def set_limits(uint32_t graphs, uint64_t nodes):
+    """Limit what each graph keeps on its device.
+
+    Args:
+        graphs: number of CUDA graphs; 0 switches them off.
+        nodes: how many launches, products and fills they have together.
+
+    Returns:
+        The limits before, as a tuple.
+    """
+    global most_graphs, most_nodes
+    before = most_graphs, most_nodes
+    most_graphs = graphs
+    most_nodes = nodes
+    return before
