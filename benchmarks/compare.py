@@ -2,6 +2,7 @@
 
     python benchmarks/compare.py                                            # dynet_cy alone
     python benchmarks/compare.py --dynet PYTHON --torch PYTHON --goals      # beside the others
+    python benchmarks/compare.py --torch PYTHON --devices cpu gpu --goals   # on the CPU and on GPU:0
 
 Every form of a program (see `workloads/common.py`) runs in each library in a
 process of its own, on one thread.  The processes take turns, a round each, and
@@ -9,6 +10,9 @@ medians of their CPU time are taken.  All must have the same losses to 1e-4 in
 every round, or the comparison fails.  The peak is what a large float32 product
 reaches in turns with them, and a program's share of it counts its matrix
 products only.
+
+On a GPU the time that goes by is taken, until the device is done; PyTorch then
+has all data there from the start and computes in float32, as dynet_cy does.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +36,23 @@ from worker import GEMM
 
 WORKER = Path(__file__).with_name("worker.py")
 TOLERANCE = 1e-4
+CPU = {"dynet_cy": "cpu", "dynet": "cpu", "torch": "cpu"}
 
 
 class Child:
     """A worker."""
 
     def __init__(
-        self, python: str, library: str, form: str = "", workload: str = "", threads: int = 1, script: Path = WORKER
+        self,
+        python: str,
+        library: str,
+        form: str = "",
+        workload: str = "",
+        threads: int = 1,
+        script: Path = WORKER,
+        options: Sequence[str] = (),
     ) -> None:
-        self.name = f"{library} {form} {workload}".strip()
+        self.name = " ".join(filter(None, [library, form, workload, *options]))
         self.rounds: list[dict[str, float]] = []
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
@@ -47,7 +60,7 @@ class Child:
             environment.pop("PYTHONPATH", None)
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [python, str(script), library, form, workload, str(threads)],
+            [python, str(script), library, form, workload, str(threads), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -103,16 +116,30 @@ def same_losses(children: list[Child]) -> None:
         raise RuntimeError(f"losses differ in round {len(children[0].rounds)}:\n" + "\n".join(lines))
 
 
-def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
-    """Run a workload in all its forms."""
-    workload = workloads.load(name)
+def measure(
+    name: str, pythons: dict[str, str], rounds: int, devices: dict[str, str] = CPU, options: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Run a workload in all its forms.
+
+    Args:
+        name: of the workload.
+        pythons: the interpreter of each library.
+        rounds: that count.
+        devices: by what is to be run, a library or one of `report.ON_GPU`, the name that the library has for a device.
+        options: more for the workers.
+    """
+    workload = workloads.load(name, "--tiny" in options)
     gemm = Child(sys.executable, "gemm")
     children: dict[tuple[str, str], Child] = {}
     try:
-        for library, python in pythons.items():
+        for label, device in devices.items():
+            library = report.ON_GPU.get(label, label)
+            if library not in pythons:
+                continue
             own = workload.own_forms if library == "dynet_cy" else ()
+            more = [*options, *([] if device == "cpu" else ["--device", device])]
             for form in workload.torch_forms if library == "torch" else (*workload.dynet_forms, *own):
-                children[library, form] = Child(python, library, form, name)
+                children[label, form] = Child(pythons[library], library, form, name, options=more)
         for _ in range(rounds + 1):
             for child in (gemm, *children.values()):
                 child.round()
@@ -129,7 +156,7 @@ def measure(name: str, pythons: dict[str, str], rounds: int) -> dict[str, Any]:
             "seconds": [r["seconds"] for r in child.rounds[1:]],
             "median": child.seconds,
             "result": workload.result(child.seconds),
-            "share_of_peak": workload.flops / child.seconds / peak,
+            "share_of_peak": 0.0 if library in report.ON_GPU else workload.flops / child.seconds / peak,
             "memory": child.rounds[-1]["memory"],
         }
         for (library, form), child in children.items()
@@ -152,6 +179,15 @@ def processor() -> str:
         return platform.processor()
 
 
+def gpu_name() -> str:
+    """The model of GPU:0; asked of a process of its own, so that no other one holds the device."""
+    code = "import dynet_cy.gpu.driver as d, dynet_cy as dy; dy.get_device_info('GPU:0'); print(d.device_name(0))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"there is no GPU:0: {done.stderr.splitlines()[-1]}")
+    return done.stdout.strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
@@ -159,6 +195,10 @@ def main() -> None:
     add("--rounds", type=int, default=7, help="that count; one more goes before them")
     add("--dynet", metavar="PYTHON", help="an interpreter that has DyNet (dyNET38)")
     add("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
+    add("--devices", nargs="+", choices=["cpu", "gpu"], default=["cpu"], help="gpu: dynet_cy and PyTorch on GPU:0")
+    add("--torch-device", default="cuda", metavar="NAME", help="PyTorch's for gpu; cpu to see whether it works")
+    add("--repeat", type=int, metavar="N", help="updates in a round, else as each workload says")
+    add("--tiny", action="store_true", help="tiny sizes, to see whether it works")
     add("--goals", action="store_true", help="compare with the goals too")
     add("--json", type=Path, metavar="FILE", help="write all that was measured")
     add("--plot", type=Path, metavar="FILE", help="draw it (needs matplotlib)")
@@ -168,16 +208,21 @@ def main() -> None:
         parser.error(f"no workload {', '.join(sorted(unknown))}" if unknown else "--rounds must be at least 1")
     pythons = {"dynet_cy": sys.executable, "dynet": args.dynet, "torch": args.torch}
     pythons = {library: python for library, python in pythons.items() if python}
+    devices = dict(CPU) if "cpu" in args.devices else {}
+    if "gpu" in args.devices:
+        devices.update(dynet_cy_gpu="GPU:0", torch_gpu=args.torch_device)
+    options = [*(["--tiny"] if args.tiny else []), *(["--repeat", str(args.repeat)] if args.repeat else [])]
     measured = []
     for name in args.workloads:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            measured.append(measure(name, pythons, args.rounds))
+            measured.append(measure(name, pythons, args.rounds, devices, options))
         except RuntimeError as error:
             sys.exit(f"{name}: {error}")
         result = {
             "date": datetime.date.today().isoformat(),
             "processor": processor(),
+            "device": gpu_name() if "gpu" in args.devices else None,
             "rounds": args.rounds,
             "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE"),
             "workloads": measured,

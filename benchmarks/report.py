@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 LIBRARIES = {"dynet_cy": "dynet_cy", "dynet": "DyNet", "torch": "PyTorch"}
+ON_GPU = {"dynet_cy_gpu": "dynet_cy", "torch_gpu": "torch"}  # libraries as they are named on a GPU
+GPU_NAMES = {label: f"{LIBRARIES[library]}, GPU" for label, library in ON_GPU.items()}
 PEERS = ("dynet", "torch")
 BATCHING_COSTS = 0.95  # autobatch is to have this share of plain's speed everywhere, or more
 Form = dict[str, Any]
@@ -34,6 +36,8 @@ def ratio(slow: Form | None, fast: Form | None) -> float | None:
 
 def reached(workload: dict[str, Any], goal: dict[str, Any]) -> float | None:
     """The ratio that a goal is about, None if there is nothing to compare with."""
+    if goal["over"] == "torch_gpu":
+        return ratio(fastest(workload, "torch_gpu"), fastest(workload, "dynet_cy_gpu", form=goal["form"]))
     own = fastest(workload, "dynet_cy", form=goal["form"])
     if goal["over"] == "peak":
         return own["share_of_peak"] if own else None
@@ -71,31 +75,39 @@ def markdown(heads: list[str], rows: Iterable[list[str]]) -> str:
 def table(result: dict[str, Any], goals: bool = False) -> str:
     """Markdown: the best form of each library, with the goals if asked for; then all forms.  Bold is not enough."""
     heads = ["workload", "unit", *LIBRARIES.values(), "to DyNet", "to PyTorch", "plain / autobatch"]
+    on_gpu = any(form["library"] in ON_GPU for workload in result["workloads"] for form in workload["forms"])
+    if on_gpu:
+        heads += [*GPU_NAMES.values(), "to PyTorch on it"]
     best, every = [], []
     for workload in result["workloads"]:
         own, *peers = (fastest(workload, library) for library in LIBRARIES)
         batching = ratio(fastest(workload, "dynet_cy", form="plain"), fastest(workload, "dynet_cy", form="autobatch"))
         ratios = [number(ratio(peer, own)) for peer in peers] + [against(batching, BATCHING_COSTS)]
         row = [workload["title"], workload["unit"], *map(cell, (own, *peers)), *ratios]
+        if on_gpu:
+            own, peer = (fastest(workload, label) for label in ON_GPU)
+            row += [cell(own), cell(peer), number(ratio(peer, own))]
         if goals:
-            row += ["; ".join(g["text"] for g in workload["goals"]), "; ".join(verdicts(workload))]
+            wanted = [g for g in workload["goals"] if on_gpu or g["over"] != "torch_gpu"]
+            row += ["; ".join(g["text"] for g in wanted), "; ".join(verdicts(workload, wanted))]
         best.append(row)
         for form in workload["forms"]:
             spread = max(form["seconds"]) / min(form["seconds"])
             memory = f"{form['memory'] / 2**20:.0f}"
             label = form["form"] + (", not in DyNet" if form.get("own") else "")
-            names = [workload["workload"], LIBRARIES[form["library"]], label]
+            names = [workload["workload"], {**LIBRARIES, **GPU_NAMES}[form["library"]], label]
             every.append([*names, f"{number(form['result'])} {workload['unit']}", share(form), memory, number(spread)])
     peak = statistics.median(w["peak"] for w in result["workloads"]) / 1e9
-    text = f"{result['date']}, {result['processor']}, {result['rounds']} rounds, peak {peak:.0f} GFLOP/s\n\n"
+    machine = ", ".join(filter(None, [result["processor"], result.get("device")]))
+    text = f"{result['date']}, {machine}, {result['rounds']} rounds, peak {peak:.0f} GFLOP/s\n\n"
     text += markdown(heads + ["goal", "reached"] * goals, best) + "\n\n"
     return text + markdown(["workload", "library", "form", "result", "of peak", "MiB", "slowest / fastest"], every)
 
 
-def verdicts(workload: dict[str, Any]) -> list[str]:
+def verdicts(workload: dict[str, Any], goals: list[dict[str, Any]]) -> list[str]:
     """For each goal the ratio reached, and whether it is enough."""
     texts = []
-    for goal in workload["goals"]:
+    for goal in goals:
         now = reached(workload, goal)
         texts.append(f"{'not measured' if now is None else against(now, goal['least'])} of {number(goal['least'])}")
     return texts
@@ -118,8 +130,10 @@ def plot(result: dict[str, Any], path: Path) -> None:
 
     measured = result["workloads"][::-1]
     figure, axes = pyplot.subplots(figsize=(8, 1 + 0.7 * len(measured)), layout="constrained")
-    height = 0.8 / len(LIBRARIES)
-    for i, (library, name) in enumerate(LIBRARIES.items()):
+    there = {form["library"] for workload in measured for form in workload["forms"]}
+    drawn = {label: name for label, name in {**LIBRARIES, **GPU_NAMES}.items() if label in there}
+    height = 0.8 / len(drawn)
+    for i, (library, name) in enumerate(drawn.items()):
         speeds = []
         for workload in measured:
             unit = fastest(workload, *PEERS) or fastest(workload, "dynet_cy")

@@ -1,16 +1,22 @@
 """One library in one form: a process that runs a round of a workload for each line of its standard input.
 
-    python worker.py LIBRARY FORM WORKLOAD [THREADS]
+    python worker.py LIBRARY FORM WORKLOAD [THREADS] [--device NAME] [--repeat N] [--tiny]
 
 LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the seconds
 of CPU time that an update took, those that went by, its loss, and the greatest
 resident memory so far.  With LIBRARY "gemm" a round is a large product, to see
 what the CPU can reach.  All run on one thread, where not said otherwise.
+
+On a device other than the CPU, which works while the CPU goes on, the seconds
+are those that went by until all updates of a round were done, and the loss of
+the last one only is fetched, so that nothing waits between them.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import resource
 import sys
@@ -21,11 +27,11 @@ import numpy as np
 import workloads
 from workloads.common import TorchWeights, Weights, Workload
 
-Update = Callable[[], float]  # does one, and returns its loss
+Update = Callable[..., float]  # does one, and returns its loss; on a device nan, unless it is called with True
 GEMM = 1536  # rows and columns
 
 
-def dynet_update(dy: Any, form: str, workload: Workload) -> Update:
+def dynet_update(dy: Any, form: str, workload: Workload, device: str = "cpu") -> Update:
     pc = dy.ParameterCollection()
     loss = workload.dynet(dy, pc)
     Weights().fill(pc)
@@ -42,24 +48,36 @@ def dynet_update(dy: Any, form: str, workload: Workload) -> Update:
             trainer.update()
         return best_scores(value)
 
-    return run
+    def run_on_device(fetch: bool = True) -> float:
+        dy.renew_cg()
+        expression = loss(form)
+        expression.forward()
+        if workload.mode != "forward":
+            expression.backward()
+        if workload.mode == "train":
+            trainer.update()
+        return best_scores(expression.npvalue()) if fetch else math.nan
+
+    return run if device == "cpu" else run_on_device
 
 
-def torch_update(torch: Any, form: str, workload: Workload) -> Update:
-    weights = TorchWeights(torch)
+def torch_update(torch: Any, form: str, workload: Workload, device: str = "cpu") -> Update:
+    weights = TorchWeights(torch, device)
     loss = workload.torch(torch, weights)
     optimizer = torch.optim.SGD(weights.made, workload.learning_rate)
+    on_cpu = device == "cpu"
 
-    def run() -> float:
+    def run(fetch: bool = on_cpu) -> float:
         if workload.mode == "forward":
             with torch.inference_mode():
-                return best_scores(loss(form).numpy())
-        optimizer.zero_grad()
-        tensor = loss(form)
-        tensor.backward()
-        if workload.mode == "train":
-            optimizer.step()
-        return best_scores(tensor.detach().numpy())
+                tensor = loss(form)
+        else:
+            optimizer.zero_grad()
+            tensor = loss(form)
+            tensor.backward()
+            if workload.mode == "train":
+                optimizer.step()
+        return best_scores(tensor.detach().cpu().numpy()) if fetch else math.nan
 
     return run
 
@@ -74,13 +92,14 @@ def gemm() -> Update:
     return lambda: float((a @ b)[0, 0])
 
 
-def make_update(library: str, form: str, workload: Workload, threads: int = 1) -> Update:
-    """Import a library, with its settings, and make the program."""
+def make_update(library: str, form: str, workload: Workload, threads: int = 1, device: str = "cpu") -> Update:
+    """Import a library, with its settings, and make the program.  The device is named as the library names it."""
     if library == "torch":
         import torch
 
         torch.set_num_threads(threads)
-        return torch_update(torch, form, workload)
+        torch.backends.cudnn.allow_tf32 = False  # float32 as elsewhere, or losses would differ
+        return torch_update(torch, form, workload, device)
     autobatch = int(form in ("autobatch", "fused"))
     if library == "dynet":
         import dynet_config
@@ -92,26 +111,38 @@ def make_update(library: str, form: str, workload: Workload, threads: int = 1) -
         from dynet_cy import config
 
         config.set(autobatch=autobatch, threads=threads)
-    return dynet_update(dy, form, workload)
+        if device != "cpu":
+            config.set_gpu()
+    return dynet_update(dy, form, workload, device)
 
 
 def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
-    library, form, name = sys.argv[1:4]
-    threads = int(sys.argv[4]) if len(sys.argv) > 4 else 1
-    if library == "gemm":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("library", choices=["dynet_cy", "dynet", "torch", "gemm"])
+    add("form")
+    add("workload")
+    add("threads", type=int, nargs="?", default=1)
+    add("--device", default="cpu", help="as the library names it: GPU:0, cuda")
+    add("--repeat", type=int, help="updates in a round; else as the workload says")
+    add("--tiny", action="store_true", help="sizes to see whether it works")
+    args = parser.parse_args()
+    if args.library == "gemm":
         run, repeat = gemm(), 1
     else:
-        workload = workloads.load(name)
-        run, repeat = make_update(library, form, workload, threads), workload.repeat
+        workload = workloads.load(args.workload, args.tiny)
+        run = make_update(args.library, args.form, workload, args.threads, args.device)
+        repeat = args.repeat or workload.repeat
     for _ in sys.stdin:
         start, begun = time.process_time(), time.perf_counter()
-        for _ in range(repeat):
-            loss = run()
+        for i in range(repeat):
+            loss = run() if args.device == "cpu" else run(i == repeat - 1)
         seconds = (time.process_time() - start) / repeat
         wall = (time.perf_counter() - begun) / repeat
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"seconds": seconds, "wall": wall, "loss": loss, "memory": memory}), file=answers, flush=True)
+        answer = {"seconds": seconds if args.device == "cpu" else wall, "wall": wall, "loss": loss}
+        answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from helpers import add_engine_options, import_engine
 from tqdm import tqdm
 
 # -- networks ------------------------------------------------------------------------------------
-# Both take one image (rows x columns x 1) or a minibatch of them (rows x columns x 1, batch n) and
-# give the scores of the ten digits.
+# Both take one image (columns x rows x 1) or a minibatch of them (columns x rows x 1, batch n) and
+# give the scores of the ten digits.  Columns come first because the first axis is the one along which
+# numbers are neighbours in memory: an image of NumPy, transposed, need not be moved about.
 
 
 class MLP:
@@ -75,7 +76,7 @@ class CNN:
 def loss_auto(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.Expression:
     """Write the loss image by image; the engine finds what can run together."""
     losses = [
-        dy.pickneglogsoftmax(network(dy.inputTensor(image[:, :, None]), training=True), int(label))
+        dy.pickneglogsoftmax(network(dy.inputTensor(image.T[:, :, None]), training=True), int(label))
         for image, label in zip(images, labels)
     ]
     return dy.esum(losses) / len(losses)
@@ -83,18 +84,18 @@ def loss_auto(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.
 
 def loss_manual(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.Expression:
     """Put the minibatch into one tensor, the last axis counting the images."""
-    batch = dy.inputTensor(images.transpose(1, 2, 0)[:, :, None, :], batched=True)
+    batch = dy.inputTensor(images.T[:, :, None, :], batched=True)
     return dy.mean_batches(dy.pickneglogsoftmax_batch(network(batch, training=True), labels.tolist()))
 
 
 def predict_auto(network: MLP | CNN, images: np.ndarray) -> np.ndarray:
-    scores = [network(dy.inputTensor(image[:, :, None]), training=False) for image in images]
+    scores = [network(dy.inputTensor(image.T[:, :, None]), training=False) for image in images]
     dy.forward(scores)
     return np.array([score.npvalue().argmax() for score in scores])
 
 
 def predict_manual(network: MLP | CNN, images: np.ndarray) -> np.ndarray:
-    batch = dy.inputTensor(images.transpose(1, 2, 0)[:, :, None, :], batched=True)
+    batch = dy.inputTensor(images.T[:, :, None, :], batched=True)
     return network(batch, training=False).npvalue().reshape(10, -1).argmax(axis=0)
 
 

@@ -17,7 +17,8 @@ class Goal(NamedTuple):
         text: as the table says it.
         least: the ratio to reach or pass.
         over: what it is a ratio to: "peers" (the best form of the best of the
-            other libraries), "peak" (of a large product), or a form of dynet_cy.
+            other libraries), "peak" (of a large product), a form of dynet_cy,
+            or "torch_gpu" (the best form of PyTorch on a GPU, for dynet_cy on it).
         form: the form of dynet_cy that is to reach it; "" for its best.
     """
 
@@ -144,17 +145,25 @@ def _uniform(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class TorchWeights:
-    """Parameters for PyTorch with the numbers that `Weights.fill` writes into a collection, in the same order."""
+    """Parameters for PyTorch with the numbers that `Weights.fill` writes into a collection, in the same order.
 
-    def __init__(self, torch: Any) -> None:
+    They are on a device, as PyTorch names it, and so is the data that `tensor` makes.
+    """
+
+    def __init__(self, torch: Any, device: str = "cpu") -> None:
         self.torch = torch
+        self.device = device
         self.weights = Weights()
         self.made: list[Any] = []  # what is trained
 
     def _train(self, array: np.ndarray) -> Any:
-        parameter = self.torch.nn.Parameter(self.torch.from_numpy(np.ascontiguousarray(array)))
+        parameter = self.torch.nn.Parameter(self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device))
         self.made.append(parameter)
         return parameter
+
+    def tensor(self, values: Any) -> Any:
+        """Data: numbers, lists of them, or an array."""
+        return self.torch.tensor(values, device=self.device)
 
     def parameter(self, *shape: int) -> Any:
         return self._train(self.weights.array(*shape))
@@ -168,9 +177,10 @@ class TorchWeights:
         return lambda x: self.torch.nn.functional.linear(x, W, b)
 
     def table(self, rows: int, size: int) -> Callable[[Any], Any]:
-        """A lookup table with sparse gradients, as DyNet has them."""
+        """A lookup table with sparse gradients, as DyNet has them; with dense ones on a GPU, which is quicker there."""
         table = self._train(self.weights.rows(rows, size))
-        return lambda x: self.torch.nn.functional.embedding(x, table, sparse=True)
+        sparse = self.device == "cpu"
+        return lambda x: self.torch.nn.functional.embedding(x, table, sparse=sparse)
 
     def _gates(self, module: Any, suffix: str) -> None:
         """Weights of one cell: Wx, Wh and b with gates i, f, o, g in DyNet, which adds 1 to the bias of f."""
@@ -189,15 +199,17 @@ class TorchWeights:
 
     def lstm(self, layers: int, inputs: int, hidden: int, bidirectional: bool = False) -> Any:
         """The counterpart of `BiRNNBuilder(layers, inputs, 2 * hidden, pc, LSTMBuilder)`, or of an LSTMBuilder."""
-        module = self.torch.nn.LSTM(inputs, hidden, layers, batch_first=True, bidirectional=bidirectional)
+        sizes = (inputs, hidden, layers)
+        module = self.torch.nn.LSTM(*sizes, batch_first=True, bidirectional=bidirectional, device=self.device)
         with self.torch.no_grad():
             for layer in range(layers):
                 for suffix in ("", "_reverse")[: 1 + bidirectional]:
                     self._gates(module, f"_l{layer}{suffix}")
+        module.flatten_parameters()  # side by side, as cuDNN wants them; nothing is done on the CPU
         return module
 
     def lstm_cell(self, inputs: int, hidden: int) -> Any:
-        module = self.torch.nn.LSTMCell(inputs, hidden)
+        module = self.torch.nn.LSTMCell(inputs, hidden, device=self.device)
         with self.torch.no_grad():
             self._gates(module, "")
         return module

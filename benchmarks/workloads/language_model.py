@@ -81,7 +81,7 @@ class LanguageModel(Workload):
         lstm = weights.lstm(1, self.word_dim, self.hidden)
         scores = weights.linear(self.vocabulary, self.hidden)
         cross_entropy = torch.nn.functional.cross_entropy
-        padded, there = map(torch.from_numpy, self.padded())
+        padded, there = map(weights.tensor, self.padded())
         targets = torch.where(there, padded, -1)[:, 1:]
         steps = sum(len(s) - 1 for s in self.data)
 
@@ -91,7 +91,7 @@ class LanguageModel(Workload):
                 return cross_entropy(scores(states).flatten(0, 1), targets.flatten(), ignore_index=-1)
             total = 0
             for sentence in self.data:
-                words = torch.tensor(sentence)
+                words = weights.tensor(sentence)
                 states, _ = lstm(table(words[:-1])[None])
                 total = total + cross_entropy(scores(states[0]), words[1:], reduction="sum")
             return total / steps

@@ -28,7 +28,7 @@ class Latency(Tagger):
 
     def torch(self, torch: Any, weights: TorchWeights) -> Loss:
         one, _ = self.torch_tagger(torch, weights)
-        return lambda form: one(torch.tensor(self.data[0])).T
+        return lambda form: one(weights.tensor(self.data[0])).T
 
 
 WORKLOAD = Latency

@@ -84,7 +84,7 @@ class MLP(Workload):
         cross_entropy = torch.nn.functional.cross_entropy
 
         def loss(form: str) -> Any:
-            images, labels = torch.from_numpy(arrays), torch.tensor(self.labels)
+            images, labels = torch.from_numpy(arrays).to(weights.device), weights.tensor(self.labels)
             if form == "batched":
                 return cross_entropy(scores(images), labels)
             losses = [cross_entropy(scores(image[None]), label[None]) for image, label in zip(images, labels)]

@@ -15,6 +15,8 @@ class CNN(MLP):
     goals = (
         Goal("1.5x", 1.5, form="minibatch"),
         Goal("autobatch within 10 % of minibatch", 0.9, "minibatch", form="autobatch"),
+        Goal("0.6 of the time on a GPU", 1 / 0.6, "torch_gpu", "minibatch"),
+        Goal("autobatch as fast on a GPU", 1.0, "torch_gpu", "autobatch"),
     )
     repeat = 1
     sizes = {"count": 64, "rows": 28, "size": 5, "first": 32, "second": 64, "hidden": 1024, "classes": 10}

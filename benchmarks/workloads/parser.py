@@ -85,7 +85,7 @@ class Parser(Workload):
         hidden = weights.linear(self.mlp, 8 * self.hidden)
         scores = weights.linear(2 * self.labels + 1, self.mlp)
         cross_entropy = torch.nn.functional.cross_entropy
-        sentences = [torch.tensor(s) for s in self.data]
+        sentences = [weights.tensor(s) for s in self.data]
         lengths = torch.tensor([len(s) for s in self.data])
 
         def batched() -> Any:
@@ -99,8 +99,8 @@ class Parser(Workload):
                 start = 1 + i * states.shape[1]
                 for seen in configurations(len(sentence), actions):
                     places.append([0 if place is None else start + place for place in seen])
-            actions = torch.tensor([action for actions in self.actions for action in actions])
-            return cross_entropy(scores(hidden(rows[torch.tensor(places)].flatten(1)).tanh()), actions)
+            actions = weights.tensor([action for actions in self.actions for action in actions])
+            return cross_entropy(scores(hidden(rows[weights.tensor(places)].flatten(1)).tanh()), actions)
 
         def loss(form: str) -> Any:
             if form == "batched":
@@ -110,7 +110,7 @@ class Parser(Workload):
                 states = reader(table(words)[None])[0][0].unbind()
                 for places, action in zip(configurations(len(sentence), actions), actions):
                     seen = torch.cat([none if place is None else states[place] for place in places])
-                    losses.append(cross_entropy(scores(hidden(seen).tanh()), torch.tensor(action)))
+                    losses.append(cross_entropy(scores(hidden(seen).tanh()), weights.tensor(action)))
             return torch.stack(losses).mean()
 
         return loss

@@ -80,11 +80,11 @@ class Seq2Seq(Workload):
         W_keys, W_query, v = weights.parameter(n, 2 * n), weights.parameter(n, n), weights.parameter(1, n)
         scores = weights.linear(self.vocabulary, n)
         linear, cross_entropy = torch.nn.functional.linear, torch.nn.functional.cross_entropy
-        pairs = [(torch.tensor(source), torch.tensor(target)) for source, target in self.pairs]
+        pairs = [(weights.tensor(source), weights.tensor(target)) for source, target in self.pairs]
         lengths = torch.tensor([len(source) for source, _ in pairs])
         padded_source = rnn.pad_sequence([source for source, _ in pairs], batch_first=True)
         padded_target = rnn.pad_sequence([target for _, target in pairs], batch_first=True, padding_value=-1)
-        there = torch.arange(int(lengths.max())) < lengths[:, None]
+        there = (torch.arange(int(lengths.max())) < lengths[:, None]).to(weights.device)
 
         def decode(memory: Any, there: Any, words: Any) -> Any:
             """States of the decoder for padded minibatches of encoded sources and target words."""

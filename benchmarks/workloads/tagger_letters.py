@@ -43,7 +43,7 @@ class LetterTagger(Tagger):
         rnn = torch.nn.utils.rnn
         letters = weights.table(self.letters, self.letter_dim)
         speller = weights.lstm(1, self.letter_dim, self.letter_hidden, bidirectional=True)
-        spelling = [torch.tensor(s) for s in self.spelling]
+        spelling = [weights.tensor(s) for s in self.spelling]
 
         def one(words: Any) -> Any:
             vectors = list(table(words))

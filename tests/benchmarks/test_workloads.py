@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,16 @@ def test_torch_has_the_same_losses(name: str) -> None:
     plain = losses("dynet_cy", "plain", name)
     for form in workloads.load(name, tiny=True).torch_forms:
         assert losses("torch", form, name) == pytest.approx(plain, rel=1e-5), form
+
+
+@pytest.mark.parametrize("name", workloads.NAMES)
+def test_torch_has_everything_on_one_device(name: str) -> None:
+    """By the device that computes shapes only: it refuses tensors of others, as a GPU does."""
+    torch = pytest.importorskip("torch", reason="compared with PyTorch, which nothing here depends on")
+    for form in workloads.load(name, tiny=True).torch_forms:
+        loss = workloads.load(name, tiny=True).torch(torch, workloads.common.TorchWeights(torch, "meta"))
+        with contextlib.suppress(NotImplementedError):  # where values decide what comes next
+            assert loss(form).device.type == "meta"
 
 
 def test_workloads_are_declared() -> None:
@@ -134,6 +145,20 @@ def test_table(result: dict) -> None:
     assert "goal" not in report.table(result)
     result["workloads"][0]["forms"] = result["workloads"][0]["forms"][:2]  # no peers
     assert "not measured of 2.00" in report.table(result, goals=True)
+
+
+def test_table_with_a_gpu(result: dict) -> None:
+    (workload,) = result["workloads"]
+    by_hand = workloads.common.Goal("faster", 1.0, "torch_gpu", "autobatch")
+    workload["goals"] = [by_hand._asdict()]
+    assert "torch" not in report.table(result, goals=True).splitlines()[4], "not asked for"
+    for library, form, seconds in [("dynet_cy_gpu", "autobatch", 0.5), ("torch_gpu", "batched", 0.4)]:
+        measured = {"median": seconds, "seconds": [seconds], "result": 100 / seconds, "share_of_peak": 0.0}
+        workload["forms"].append({"library": library, "form": form, "memory": 2**20, **measured})
+    lines = report.table({**result, "device": "G"}, goals=True).splitlines()
+    assert lines[0] == "2026-01-02, P, G, 2 rounds, peak 100 GFLOP/s"
+    assert lines[4].endswith("| 200 (autobatch) | 250 (batched) | 0.800 | faster | **0.800** of 1.00 |")
+    assert lines[-1] == "| some | PyTorch, GPU | batched | 250 items/s |  | 1 | 1.00 |"
 
 
 def test_plot(result: dict, tmp_path: Path) -> None:

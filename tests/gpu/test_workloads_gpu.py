@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching, set_default_device
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import workloads
 from workloads.common import Weights
 
-sys.path.pop(0)
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_autobatching, set_default_device
 
 
 @pytest.fixture(autouse=True)

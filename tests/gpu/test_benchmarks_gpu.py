@@ -1,0 +1,49 @@
+"""The drivers of the benchmarks measure on the device what they measure on the CPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import compare
+import mnist_gpu
+import pytest
+from made_data import write_digits
+
+
+def test_compare(device: str) -> None:
+    """Losses on both devices are compared in every round."""
+    devices = {"dynet_cy": "cpu", "dynet_cy_gpu": device}
+    result = compare.measure("tree_lstm", {"dynet_cy": sys.executable}, 1, devices, ["--tiny", "--repeat", "2"])
+    forms = [(f["library"], f["form"]) for f in result["forms"]]
+    assert forms == [(library, form) for library in devices for form in ("plain", "autobatch", "fused")]
+    assert all(f["result"] > 0 for f in result["forms"])
+    assert [f["share_of_peak"] > 0 for f in result["forms"]] == [True] * 3 + [False] * 3
+
+
+def test_epochs_of_mnist(device: str, tmp_path: Path) -> None:
+    command = [sys.executable, mnist_gpu.__file__, "--data", str(write_digits(tmp_path)), "--limit", "20"]
+    done = subprocess.run([*command, "--epochs", "1", "--batch", "10"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for form in ("minibatch", "autobatch"):
+        assert re.search(rf"^\| dynet_cy \| {form} \| [\d.]+ \|  \| (0.600|1.00) \| ", done.stdout, re.M), done.stdout
+    losses = re.findall(r"loss ([\d.]+)", done.stderr)
+    assert len(losses) == 4
+    assert [float(x) for x in losses[::2]] == pytest.approx([float(x) for x in losses[1::2]], abs=2e-3)
+
+
+def test_table_of_mnist() -> None:
+    forms = [
+        {"library": "dynet_cy", "form": "minibatch", "median": 1.0, "accuracies": [0.5, 0.99]},
+        {"library": "dynet_cy", "form": "autobatch", "median": 2.5, "accuracies": [0.98]},
+        {"library": "torch", "form": "default", "median": 2.0, "accuracies": [0.991]},
+    ]
+    result = {"date": "d", "device": "G", "processor": "P", "epochs": 2, "images": "i", "mnist": True, "forms": forms}
+    lines = mnist_gpu.table(result).splitlines()
+    assert lines[4:] == [
+        "| dynet_cy | minibatch | 1.00 | 0.500 | 0.600 | 0.920 | 99.00 % |",
+        "| dynet_cy | autobatch | 2.50 | **1.25** | 1.00 | 1.91 | **98.00 %** |",
+        "| PyTorch | default | 2.00 | 1.00 |  |  | 99.10 % |",
+    ]
