@@ -161,11 +161,14 @@ static __device__ inline Best warp_best(Best x) {
     return x;
 }
 
-// The greatest of sign x_k, in all lanes.
+// The greatest of sign x_k, in all lanes. Where a NaN is not to be the greatest, it counts as -inf.
 static __device__ inline Best greatest(const Team &t, const float *x, size_t length, size_t inner, float sign,
-                                       Best *part) {
+                                       bool or_nan, Best *part) {
     Best top = {-INFINITY, 0xffffffffu};
-    for (size_t k = t.lane; k < length; k += t.lanes) top = best_of(top, Best{sign * x[k * inner], (uint32_t)k});
+    for (size_t k = t.lane; k < length; k += t.lanes) {
+        float one = sign * x[k * inner];
+        top = best_of(top, Best{or_nan || one == one ? one : -INFINITY, (uint32_t)k});
+    }
     if (t.lanes == 1) return top;
     top = warp_best(top);
     if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = top;
@@ -183,7 +186,7 @@ extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t le
     __shared__ Best part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
-        Best top = greatest(t, x + line_at(e, inner, length, outer, bstride), length, inner, sign, part);
+        Best top = greatest(t, x + line_at(e, inner, length, outer, bstride), length, inner, sign, false, part);
         if (t.lane == 0) {
             y[e] = sign * top.x;
             where[e] = top.at;
@@ -206,7 +209,7 @@ extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *_
     __shared__ Best part[32];
     Team t = team_of(1);
     for (ROWS(b, batch)) {
-        Best top = greatest(t, x + b * bstride, n, 1, 1.f, part);
+        Best top = greatest(t, x + b * bstride, n, 1, 1.f, true, part);
         for (LANES(i, n)) y[b * n + i] = i == top.at ? 1.f : 0.f;
     }
 }

@@ -127,6 +127,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 
 
 cdef GpuOp* op
+cdef bytes name
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
     op = gpu_op(name, CELLS)
     gpu_op(name, BASE)

@@ -43,6 +43,7 @@ cdef int contract_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef GpuOp* op
+cdef bytes name
 for name in (b"contract3d_1d", b"contract3d_1d_bias"):
     op = gpu_op(name, BASE)
     op.forward = contract_forward

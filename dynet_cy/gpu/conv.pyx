@@ -221,6 +221,7 @@ cdef size_t conv_work(const Call* c, int i) noexcept nogil:
 
 
 cdef GpuOp* op
+cdef bytes name
 for name in (b"conv2d", b"conv2d_bias"):
     op = gpu_op(name, CU)
     gpu_op(name, BASE)

@@ -34,8 +34,10 @@ cdef int summed_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 cdef GpuOp* op
 cdef uint32_t number
-kinds = {"squared_distance": b"squared_difference", "l1_distance": b"abs_difference",
-         "binary_log_loss": b"binary_log_loss", "huber_distance": b"huber"}
+cdef dict kinds = {"squared_distance": b"squared_difference", "l1_distance": b"abs_difference",
+                   "binary_log_loss": b"binary_log_loss", "huber_distance": b"huber"}
+cdef dict fact
+cdef bytes kind
 for number, fact in enumerate(describe()):
     if fact["name"] in kinds:
         kind = kinds[fact["name"]]

@@ -94,6 +94,7 @@ op.draws = True
 op.backward = dropout_dim_backward
 op.assigns = True
 
+cdef bytes name
 for name in (b"dropout_batch", b"block_dropout"):
     op = gpu_op(name, CU)
     op.forward = dropout_batch_forward
@@ -140,6 +141,7 @@ cdef int leaf_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef uint32_t number
 cdef tuple leaves = ("random_normal", "random_uniform", "random_bernoulli", "random_gumbel")
+cdef dict fact
 for number, fact in enumerate(describe()):
     if fact["name"] in leaves:
         name = fact["name"].encode()

@@ -58,6 +58,7 @@ cdef int listed_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef GpuOp* op
+cdef bytes name
 for name in (b"pick", b"pick_range"):
     op = gpu_op(name, CU)
     op.forward = range_forward

@@ -219,6 +219,7 @@ cdef int hinge_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.x[0].v, c.x[0].bstride, c.items, c.dy.v, c.dx.v)
 
 
+cdef bytes name
 for name in (b"hinge", b"hinge_dim"):
     op = gpu_op(name, CU)
     op.forward = hinge_forward

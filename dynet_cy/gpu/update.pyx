@@ -10,7 +10,7 @@ next looks: see `Clipping`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
@@ -145,7 +145,7 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
 cdef enum:
     PAGE = 4096
 
-# For each device: places of clips, on the device and in page-locked memory, that nobody uses; and where all of them are.
+# For each device: places of clips, on the device and in page-locked memory, that nobody uses; and bytes of all of them.
 cdef dict spare_clips = {}
 cdef size_t[MOST_GPUS] clip_bytes
 memset(clip_bytes, 0, sizeof(clip_bytes))
@@ -334,7 +334,8 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
                 if not enter(gpu) and not send_ranges(gpu, r, 4):
                     if clip != NULL:
                         if normed.n:
-                            launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[3].there, normed.n, grads, sums)
+                            launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[3].there, normed.n, grads,
+                                   sums)
                         launch(gpu, CLIP_FACTOR, 1, 1, 256, 0, sums, wide * high, value_at(&limit), clip)
                     for k in range(2):
                         if tables[k].n:

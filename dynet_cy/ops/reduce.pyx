@@ -1,7 +1,7 @@
 # cython: cdivision=True
 """Reductions: sums, means, moments, extremes and norms."""
 
-from libc.math cimport NAN, isinf, sqrt
+from libc.math cimport INFINITY, NAN, isinf, sqrt
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
@@ -521,6 +521,7 @@ cdef int need_axis(const Shapes* s) except -1:
 
 
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first has the gradient --
+# As in DyNet, a NaN counts as the least of all for max_dim and as the greatest for min_dim.
 
 cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
@@ -545,23 +546,23 @@ cdef void extreme(const Call* c, float sign) noexcept nogil:
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         for _ in range(s.post):
-            if s.pre == 1 and sign > 0:
-                best = K.argmax(s.len, x)
-                y[0] = x[best]
-                where[0] = <uint32_t>best
-            elif s.pre == 1:
+            best = K.argmax(s.len, x) if s.pre == 1 and sign > 0 else 0
+            if s.pre == 1 and (sign < 0 or x[best] != x[best]):
                 best = 0
-                top = x[0]
-                for k in range(1, s.len):
-                    if x[k] < top:
+                top = -sign * INFINITY
+                for k in range(s.len):
+                    if sign * x[k] > sign * top:
                         top = x[k]
                         best = k
                 y[0] = top
                 where[0] = <uint32_t>best
+            elif s.pre == 1:
+                y[0] = x[best]
+                where[0] = <uint32_t>best
             else:
-                memcpy(y, x, s.pre * sizeof(float))
+                K.fill(s.pre, -sign * INFINITY, y)
                 memset(where, 0, s.pre * sizeof(uint32_t))
-                for k in range(1, s.len):
+                for k in range(s.len):
                     for p in range(s.pre):
                         top = x[k * s.pre + p]
                         if sign * top > sign * y[p]:
@@ -606,6 +607,8 @@ MIN_DIM.ragged = True
 
 def max_dim(x, d=0):
     """Greatest element along axis d, which vanishes; of equal ones the first has the gradient.
+
+    A NaN is passed over: where all are NaN, the result is -inf (of `min_dim` inf).
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.

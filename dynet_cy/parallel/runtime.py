@@ -72,8 +72,8 @@ def in_a_job() -> bool:
 def own_part(gpus: Sequence[T]) -> list[T]:
     """Which of the GPUs that were asked for are this process's.
 
-    All, if it trains alone. In a job each process has one: that of its number among the processes of its machine, modulo
-    the number of GPUs.
+    All, if it trains alone. In a job each process has one: that of its number among the processes of its machine,
+    modulo the number of GPUs.
     """
     if not gpus or not in_a_job():
         return list(gpus)

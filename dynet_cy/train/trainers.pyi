@@ -12,7 +12,8 @@ class Stepper:
     @property
     def alone(self) -> bool: ...
 
-class DeviceStepper(Stepper): ...
+class DeviceStepper(Stepper):
+    def told(self) -> None: ...
 
 class Trainer:
     _stepper: Stepper

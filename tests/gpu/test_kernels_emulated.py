@@ -238,9 +238,7 @@ def test_updates(order: str) -> None:
     arguments = [SEGMENTS, np.uint32(3), hyper, v3, g3, s3, nothing, nothing, clip]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, clip], order=order)
-    optim.launch(
-        "blend", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order
-    )
+    optim.launch("blend", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order)
     for a, b in ((v3, v2), (g3, g), (s3, s2)):
         np.testing.assert_array_equal(a, b)
     optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing], order=order)

@@ -23,6 +23,33 @@ def test_singular_matrix(matrix, graph) -> None:
     assert np.isnan(x.gradient()).all()
 
 
+NAN = math.nan
+EXTREMES = [  # elements; place and value of the greatest, of the least
+    ([1, NAN, 3], (2, 3), (0, 1)),
+    ([NAN, 1, 3], (2, 3), (1, 1)),
+    ([3, 1, NAN], (0, 3), (1, 1)),
+    ([2, NAN, 2, NAN], (0, 2), (0, 2)),
+    ([NAN, NAN], (0, -math.inf), (0, math.inf)),
+    ([-math.inf, NAN], (0, -math.inf), (0, -math.inf)),
+    ([1] + [NAN] * 20 + [0, 5] + [NAN] * 20, (22, 5), (21, 0)),
+]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("numbers", "greatest", "least"), EXTREMES)
+def test_extremes_pass_over_nan(numbers, greatest, least, axis, graph) -> None:
+    """As DyNet's do, along any axis."""
+    array = np.array([numbers, numbers[::-1]]).T
+    for op, (place, value) in ((dy.max_dim, greatest), (dy.min_dim, least)):
+        x = dy.inputTensor(array if axis == 0 else array.T)
+        y = op(x, axis)
+        assert y.npvalue()[0] == value
+        dy.sum_elems(y).backward(full=True)
+        gradient = x.gradient() if axis == 0 else x.gradient().T
+        assert gradient[:, 0].argmax() == place
+        assert gradient.sum() == 2
+
+
 def test_singular_beside_regular(graph) -> None:
     """In a batch one singular matrix spoils nothing but its own element."""
     batch = np.stack([2 * np.eye(2), np.ones((2, 2)), [[0, 1], [1, 0]]], axis=-1)
