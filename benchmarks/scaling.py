@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --network 'mine 20 5.0'      # another network: latency in us, gigabytes per second
 
 It reads `benchmarks/scaling.json`: for each workload what was measured on one machine, the fields of `Workload`, and
-in "measured_on" words about the machine.  `python benchmarks/parallel.py --scaling benchmarks/scaling.json` measures
+in "measured_on" words about the machine.  `python benchmarks/processes.py --scaling benchmarks/scaling.json` measures
 and writes them; `--machine WORDS` here adds the words.  docs/scaling.md explains the model and cites where its parts
 come from.
 """

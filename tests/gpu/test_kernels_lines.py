@@ -220,8 +220,8 @@ def test_cells(order: str) -> None:
 def test_draws() -> None:
     """A row of Philox's own test vectors: the words of the counter and the key of zeros."""
     random, y = module("random"), poisoned(4)
-    items = np.zeros(1, np.uint32)
-    one = [size(1), size(4), size(0), size(0), items, np.float32(0), np.float32(1), y]
+    seeds, items = np.zeros(2, np.uint64), np.zeros(1, np.uint32)
+    one = [size(1), size(4), seeds, items, np.float32(0), np.float32(1), y]
     random.launch("random_uniform", 1, 32, one)
     words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], np.uint32)
     np.testing.assert_array_equal(y, (words >> 8).astype(np.float32) / 2**24)

@@ -1,8 +1,8 @@
 """Speed of two processes that train together beside one, and what an exchange of gradients costs.
 
-    python benchmarks/parallel.py                               # tables on the standard output
-    python benchmarks/parallel.py --json parallel.json          # and all numbers
-    python benchmarks/parallel.py --scaling scaling.json        # and what the model of docs/scaling.md reads
+    python benchmarks/processes.py                               # tables on the standard output
+    python benchmarks/processes.py --json processes.json         # and all numbers
+    python benchmarks/processes.py --scaling scaling.json        # and what the model of docs/scaling.md reads
 
 Jobs of one process, of two synchronous and of two asynchronous ones take turns, a round each; while one works, the
 others sleep.  Every process has one thread.  Times are wall times, so the machine must be quiet; medians of rounds are
