@@ -3,9 +3,11 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
+from dynet_cy.execute.collect cimport Waiting
 from dynet_cy.graph.graph cimport (
     COLUMNS, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of
 
 # Calls with more arguments than this keep their tensors in the scratch arena.
@@ -72,3 +74,8 @@ cdef void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept
 cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil
 cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil
 cdef int raise_not_finite(Graph* g, uint32_t number) except -1
+
+# One planned batch, and one batch that has run; backward collects factors of weights in `waiting`.
+cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil
+cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting, Failure* failure) noexcept nogil
+cdef void add_to_parameter(Param* p) noexcept nogil

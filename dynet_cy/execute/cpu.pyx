@@ -124,13 +124,13 @@ cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strateg
         failure.needed = g.n_nodes * sizeof(uint32_t)
         return -1
     for _ in range(n_batches):
-        if run(g, &batches_of(g)[g.n_batches], failure):
+        if run_batch(g, &batches_of(g)[g.n_batches], failure):
             drop_plan(g)
             return -1
     return 0
 
 
-cdef int run(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
+cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     """Run one planned batch and count it as run."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)

@@ -18,6 +18,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     linalg,
     losses,
     memory,
+    mixed,
     norm,
     random,
     reduce,

@@ -1,1 +1,8 @@
-"""The GPU executor.  It fills the graph's engine when it is imported and has no other face."""
+"""Forward on a device."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.gpu.graphs cimport There
+from dynet_cy.graph.graph cimport Graph
+
+cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1

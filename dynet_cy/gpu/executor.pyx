@@ -13,7 +13,7 @@ from dynet_cy.execute.cpu cimport (
 )
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
-from dynet_cy.gpu.graphs cimport close, fetch, there, there_for
+from dynet_cy.gpu.graphs cimport There, close, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.passes cimport (
     FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items,
@@ -27,7 +27,7 @@ from dynet_cy.graph.graph cimport (
     lock_graph, nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph,
 )
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.arena cimport arena_push, arena_rewind
+from dynet_cy.memory.arena cimport arena_push, arena_rewind, out_of_memory
 from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
@@ -226,28 +226,41 @@ cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""
-    cdef Pass s
+    cdef There* t = there_for(g, g.device)
     cdef int error
-    cdef uint32_t before = g.n_batches, n_batches = 0, number
-    cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
-    cdef size_t tables_top = g.tables.top
+    cdef uint32_t n_batches = 0
     lock_graph(g)
     try:
-        begin_pass(&s, g, there_for(g))
         with nogil:
             error = plan(g, targets, n, strategy, &n_batches)
-            if error:
-                s.failure.needed = g.n_nodes * sizeof(uint32_t)
+        if error:
+            out_of_memory(&g.order, "the schedule of the graph", g.n_nodes * sizeof(uint32_t))
+        if n_batches:
+            run_planned(g, t, n_batches)
+    finally:
+        unlock_graph(g)
+    return 0
+
+
+cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
+    """Run the next planned batches in one pass; after an error all that is planned is dropped."""
+    cdef Pass s
+    cdef int error = 0
+    cdef uint32_t before = g.n_batches, number
+    cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
+    cdef size_t tables_top = g.tables.top
+    try:
+        begin_pass(&s, g, t)
+        with nogil:
             for number in range(before, before + n_batches):
                 if not error:
                     error = lay_out(&s, &batches_of(g)[number], number)
         if error:
             raise_failure(&s, "the values of the graph")
-        if n_batches:
-            run_pass(&s, "the values of the graph")
-            finish(g, n_batches)
+        run_pass(&s, "the values of the graph")
+        finish(g, n_batches)
         if g.check_validity:
-            check_values(g, before)
+            check_values(g, t, before)
         if g.forward_only:
             release(g, before)
             g.tables.top = tables_top
@@ -257,8 +270,6 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         g.scratch.top = scratch_top
         g.tables.top = tables_top
         raise
-    finally:
-        unlock_graph(g)
     return 0
 
 
@@ -299,7 +310,7 @@ cdef void undo(Graph* g, uint32_t before) noexcept nogil:
     drop_plan(g)
 
 
-cdef int check_values(Graph* g, uint32_t first) except -1:
+cdef int check_values(Graph* g, const There* t, uint32_t first) except -1:
     """Raise where a value that has been computed since is not finite."""
     cdef Batch* batch
     cdef size_t total
@@ -309,7 +320,7 @@ cdef int check_values(Graph* g, uint32_t first) except -1:
         total = 0
         for j in range(batch.count):
             total += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-        fetch(g, batch.y, total)
+        fetch(g, 1 + t.gpu.number, batch.y, total)
         if not K.all_finite(total, batch.y):
             raise_not_finite(g, first_not_finite(batch, order_of(g) + batch.first, g))
     return 0

@@ -2,6 +2,14 @@
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.gpu.passes cimport Pass
 from dynet_cy.graph.graph cimport Graph
+from dynet_cy.memory.storage cimport Param
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1
+
+# Commands for a pass over a part of the graph. A pass with `add_gradient` calls `remember_moves` first.
+cdef int list_batches_backward(Pass* s, uint32_t first, uint32_t last) noexcept nogil
+cdef int remember_moves(Pass* s) noexcept nogil
+cdef int add_gradient(Pass* s, uint32_t arg, float* source, size_t n, float scale) noexcept nogil
+cdef int add_one(Pass* s, Param* p) noexcept nogil

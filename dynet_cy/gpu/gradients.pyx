@@ -38,7 +38,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         raise NotImplementedError("training in several processes is not done on GPUs yet")
     lock_graph(g)
     try:
-        begin_pass(&s, g, there_for(g))
+        begin_pass(&s, g, there_for(g, g.device))
         with nogil:
             error = list_backward_pass(&s, target, full)
         if error:
@@ -54,8 +54,6 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
 cdef int list_backward_pass(Pass* s, uint32_t target, bint full) noexcept nogil:
     cdef Graph* g = s.g
     cdef Node* node = &nodes_of(g)[target]
-    cdef size_t top
-    cdef uint32_t b
     mark_gradients(g, target, full)
     # The gradient arena mirrors the value arena.
     arena_rewind(&g.grads, 0)
@@ -68,16 +66,29 @@ cdef int list_backward_pass(Pass* s, uint32_t target, bint full) noexcept nogil:
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
-    s.place = <uint32_t*>room(s, &s.t.commands, g.n_nodes * sizeof(uint32_t))
+    return list_batches_backward(s, 0, node.batch)
+
+
+cdef int remember_moves(Pass* s) noexcept nogil:
+    """Room for where moves to the gradient of each node are."""
+    s.place = <uint32_t*>room(s, &s.t.commands, s.g.n_nodes * sizeof(uint32_t))
     if s.place == NULL:
         return -1
-    memset(s.place, 0, g.n_nodes * sizeof(uint32_t))
+    memset(s.place, 0, s.g.n_nodes * sizeof(uint32_t))
     s.group = 1                                 # a place of 0 is none
-    for b in range(node.batch + 1):
-        top = g.scratch.top
-        if batch_backward(s, &batches_of(g)[node.batch - b]):
+    return 0
+
+
+cdef int list_batches_backward(Pass* s, uint32_t first, uint32_t last) noexcept nogil:
+    """List the commands of backward over batches, the last one first."""
+    cdef size_t top = s.g.scratch.top
+    cdef uint32_t b
+    if remember_moves(s):
+        return -1
+    for b in range(last - first + 1):
+        if batch_backward(s, &batches_of(s.g)[last - b]):
             return -1
-        arena_rewind(&g.scratch, top)
+        arena_rewind(&s.g.scratch, top)
     return multiply_waiting(s)
 
 

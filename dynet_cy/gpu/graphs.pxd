@@ -5,8 +5,9 @@ from dynet_cy.graph.graph cimport Graph
 from dynet_cy.memory.arena cimport Arena
 
 
-# In `graph.there`.
+# In `graph.there`: one for each device that the graph has run on.
 cdef struct There:
+    There* next
     Gpu* gpu
     DeviceArena values
     DeviceArena grads
@@ -17,6 +18,6 @@ cdef struct There:
     Arena ranges                    # of the host: Range, what its upload consists of
 
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil
-cdef There* there_for(Graph* g) except NULL
-cdef int fetch(Graph* g, float* v, size_t n) except -1
+cdef There* there_for(Graph* g, int device) except NULL
+cdef int fetch(Graph* g, int device, float* v, size_t n) except -1
 cdef void close(Graph* g) noexcept

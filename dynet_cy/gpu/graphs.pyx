@@ -29,19 +29,17 @@ cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil:
     return <float*><uintptr_t>(t.tables.base + at)
 
 
-cdef There* there_for(Graph* g) except NULL:
-    """What is kept for the graph on its device; made when it first runs there."""
+cdef There* there_for(Graph* g, int device) except NULL:
+    """What is kept for the graph on a device; made when it first runs there."""
     cdef There* t = <There*>g.there
-    cdef Gpu* gpu = gpu_at(g.device - 1)
-    if t != NULL and t.gpu != gpu:
-        close(g)
-        t = NULL
+    cdef Gpu* gpu = gpu_at(device - 1)
+    while t != NULL and t.gpu != gpu:
+        t = t.next
     if t == NULL:
         t = <There*>calloc(1, sizeof(There))
         if t == NULL:
             raise MemoryError("the record of a graph on a device")
         t.gpu = gpu
-        g.there = t
         try:
             open_arena(gpu, &t.values)
             open_arena(gpu, &t.grads)
@@ -50,14 +48,24 @@ cdef There* there_for(Graph* g) except NULL:
             arena_open(&t.commands, False)
             arena_open(&t.ranges, False)
         except BaseException:
-            close(g)
+            close_one(t)
             raise
+        t.next = <There*>g.there
+        g.there = t
     return t
 
 
 cdef void close(Graph* g) noexcept:
     cdef There* t = <There*>g.there
+    cdef There* following
     g.there = NULL
+    while t != NULL:
+        following = t.next
+        close_one(t)
+        t = following
+
+
+cdef void close_one(There* t) noexcept:
     drop_replays(t.gpu, &t.replays)
     close_arena(&t.values)
     close_arena(&t.grads)
@@ -68,9 +76,9 @@ cdef void close(Graph* g) noexcept:
     free(t)
 
 
-cdef int fetch(Graph* g, float* v, size_t n) except -1:
+cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     """Copy n floats at v, a place in an arena of the graph, from the device to there."""
-    cdef There* t = there_for(g)
+    cdef There* t = there_for(g, device)
     cdef Gpu* gpu = t.gpu
     with nogil:
         if not enter(gpu):

@@ -88,6 +88,7 @@ cdef class Packing:
     def fetch(self, Plane plane not None):
         """The numbers, as a new float32 array."""
         cdef float[::1] out
+        cdef float* to
         cdef float* from_ = plane.base_there()
         cdef DeviceArena* a
         cdef size_t begin
@@ -97,6 +98,7 @@ cdef class Packing:
         if self.size == 0:
             return found
         out = found
+        to = &out[0]
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
@@ -110,7 +112,7 @@ cdef class Packing:
                 self.gpu.counts.fetches += 1
                 self.gpu.counts.fetched_bytes += self.size * sizeof(float)
                 failed(self.gpu, self.gpu.driver.cuMemcpyDtoHAsync_v2(
-                    &out[0], a.base + begin, self.size * sizeof(float), self.gpu.stream), -1)
+                    to, a.base + begin, self.size * sizeof(float), self.gpu.stream), -1)
                 wait(self.gpu)
             leave(self.gpu)
         if self.gpu.error:

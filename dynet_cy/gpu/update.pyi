@@ -13,6 +13,7 @@ class Clipping:
     @property
     def norm(self) -> float: ...
 
+def squared_norm(stored: list[Expression]) -> float: ...
 def update(
     stored: list[Expression],
     moves: list[bool],

@@ -10,7 +10,7 @@ next looks: see `Clipping`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
@@ -115,6 +115,13 @@ cdef int add_rows(Table* t, const Param* p) except -1:
     for i in range(p.n_touched):
         add_segment(t, p.offset + p.touched[i] * n, n)
     return 0
+
+
+cdef int add_gradient(Table* t, const Param* p) except -1:
+    """Where the gradient is that the norm of gradients is of."""
+    if not p.has_gradient:
+        return 0
+    return add_rows(t, p) if p.rows else add_whole(t, p)
 
 
 cdef void grid_of(const Gpu* gpu, const Table* t, unsigned* wide, unsigned* high) noexcept nogil:
@@ -240,6 +247,61 @@ cdef class Clipping:
         return self.here.norm
 
 
+def squared_norm(list stored not None):
+    """Sum of the squares of the gradients of parameters of one storage, which lives on a device: it is waited for."""
+    cdef Table t
+    cdef _Stored x
+    cdef Gpu* gpu
+    cdef Address base
+    cdef double* sums = NULL
+    cdef double total = 0
+    cdef float* grads
+    cdef unsigned wide = 0, high = 0, i
+    cdef size_t bytes
+    cdef Range r
+    memset(&t, 0, sizeof(Table))
+    try:
+        for x in stored:
+            pthread_mutex_lock(&x.p.lock)
+            try:
+                add_gradient(&t, x.p)
+            finally:
+                pthread_mutex_unlock(&x.p.lock)
+        if t.n == 0:
+            return 0.0
+        x = stored[0]
+        gpu = gpu_at(x.p.device - 1)
+        grads = x.storage.grads.base_there()
+        grid_of(gpu, &t, &wide, &high)
+        bytes = t.n * sizeof(Segment)
+        ready(gpu, bytes + wide * high * sizeof(double))
+        sums = <double*>malloc(wide * high * sizeof(double))
+        if sums == NULL:
+            raise MemoryError("the norm of gradients")
+        base = arenas[gpu.number].base
+        r.there = base
+        r.here = t.segments
+        r.n = bytes
+        with nogil:
+            if not enter(gpu) and not send_ranges(gpu, &r, 1):
+                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>base, t.n, grads,
+                       <void*><uintptr_t>(base + bytes))
+                gpu.counts.fetches += 1
+                gpu.counts.fetched_bytes += wide * high * sizeof(double)
+                failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
+                    sums, base + bytes, wide * high * sizeof(double), gpu.stream), -1)
+                wait(gpu)
+            leave(gpu)
+        if gpu.error:
+            raise_error(gpu)
+        for i in range(wide * high):
+            total += sums[i]
+        return total
+    finally:
+        free(t.segments)
+        free(sums)
+
+
 # ---- updates ---------------------------------------------------------------------
 
 def update(list stored not None, list moves not None, int rule, dy_optim hyper, list states not None, bint sparse,
@@ -305,11 +367,8 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
     try:
         for x, moved in zip(stored, moves):
             p = x.p
-            if clip != NULL and p.has_gradient:
-                if p.rows:
-                    add_rows(normed, p)
-                else:
-                    add_whole(normed, p)
+            if clip != NULL:
+                add_gradient(normed, p)
             if moved and not (p.rows and sparse):
                 add_whole(whole, p)
                 continue

@@ -60,7 +60,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
 
     ctypedef struct Graph "dy_graph":
-        Arena arenas[12]
+        Arena arenas[13]
         Arena nodes
         Arena args
         Arena items
@@ -73,6 +73,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Arena uses
         Arena holes
         Arena tables
+        Arena devices
         uint32_t n_nodes
         uint32_t n_batches
         uint32_t n_order
@@ -91,7 +92,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t compact_at
         int backward_from
         int device
-        uint8_t is_bound
+        uint8_t mixed
         void* there
         void* plans
 
@@ -99,6 +100,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint8_t* state_of "dy_state"(const Graph* g)
     uint32_t* order_of "dy_order"(const Graph* g)
     Batch* batches_of "dy_batches"(const Graph* g)
+    int MOVABLE "DY_MOVABLE"
+    int device_of "dy_device"(const Graph* g, uint32_t node)
     uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
     float* gradient_at "dy_gradient"(const Graph* g, const float* v)
@@ -147,6 +150,7 @@ cdef struct Extra:
     void* object
     uint8_t state
     float* val
+    int device                      # 1 + the number of the device that was asked for; 0: none was
 
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF
@@ -197,19 +201,18 @@ cdef void unlock_graph(Graph* g) noexcept nogil
 cdef struct Engine:
     int (*forward)(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1
     int (*backward)(Graph* g, uint32_t target, bint full) except -1
-    # For graphs on a device: n floats at v, in an arena of the graph, as they are there.
-    int (*fetch)(Graph* g, float* v, size_t n) except -1
+    # For graphs with nodes on a device: n floats at v, in an arena of the graph, as they are there.
+    int (*fetch)(Graph* g, int device, float* v, size_t n) except -1
     void (*close)(Graph* g) noexcept
     void (*closed)(Graph* g) noexcept nogil     # frees what was kept for the graph
 
 cdef enum:
     ENGINE_CPU
     ENGINE_GPU
+    ENGINE_MIXED                    # nodes on several devices
     ENGINE_COUNT
 
 cdef Engine* engine(int kind) noexcept
 
-# Let a graph run on a device: 0 the CPU, 1 + n GPU number n.
-cdef int bind_graph(Graph* g, int device, str where) except -1
-# The same for the current graph, by the name of the device; "" leaves it as it is.
-cdef int bind_current(object device, str where) except -1
+# 1 + the number of the device of that name, 0 for "": what Extra has.
+cdef int asked_device(object name, str where) except -1

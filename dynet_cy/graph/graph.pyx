@@ -12,8 +12,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.memory.arena cimport (
-    arena_close, arena_open, arena_push, arena_rewind,
-    out_of_memory,
+    arena_close, arena_open, arena_push, arena_rewind, out_of_memory,
 )
 from dynet_cy.memory.bridge cimport array_of
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
@@ -99,7 +98,7 @@ cdef Engine* engine(int kind) noexcept:
 
 
 cdef inline Engine* engine_of(const Graph* g) noexcept:
-    return &engines[ENGINE_GPU if g.device else ENGINE_CPU]
+    return &engines[ENGINE_MIXED if g.mixed else ENGINE_GPU if g.device else ENGINE_CPU]
 
 
 # ---- expressions -------------------------------------------------------------
@@ -238,7 +237,8 @@ cdef class Expression:
         if state & SHARED and state & TRAINABLE:
             return doubles_of(parameter_here(<Param*>x.object, True), full_shape(&x.dim))
         if state & LIVE:
-            return doubles_of(floats_here(g, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
+            return doubles_of(floats_here(g, self.index, gradient_at(g, x.val), total_of(&x.dim)),
+                              full_shape(&x.dim))
         if not state & NEEDS_GRAD:
             raise RuntimeError(
                 "gradient: no parameter lies behind this expression; use backward(full=True)")
@@ -399,10 +399,11 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     return g
 
 
-cdef float* floats_here(Graph* g, float* v, size_t n) except? NULL:
-    """Floats of an arena, after they were fetched where the graph runs on a device."""
-    if g.device and n:
-        engine_of(g).fetch(g, v, n)
+cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NULL:
+    """Floats of a node in an arena, after they were fetched where it runs on a device."""
+    cdef int device = device_of(g, node)
+    if device and n:
+        engines[ENGINE_GPU].fetch(g, device, v, n)
     return v
 
 
@@ -418,7 +419,8 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     """The value of a computed node."""
     if x.val == NULL:
         return parameter_here(<Param*>x.object, False)
-    return floats_here(g, x.val, total_of(&x.dim) if x.batch != NO_BATCH else 0)    # inputs are here
+    return floats_here(g, <uint32_t>(x - nodes_of(g)), x.val,
+                       total_of(&x.dim) if x.batch != NO_BATCH else 0)      # inputs are here
 
 
 cdef list compute_all(object expressions, str op, bint recalculate):
@@ -582,6 +584,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes
+    cdef int device = placed(g, op, args, n, extra)
     cdef uint8_t* state = <uint8_t*>arena_push(&g.state, 1)
     cdef Use* use = <Use*>arena_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
     cdef uint32_t* own_args
@@ -603,7 +606,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     if n_items:
         items = <uint32_t*>arena_push(&g.items, n_items * sizeof(uint32_t))
     if (state == NULL or own_args == NULL or (n_items and items == NULL)
-            or (g.forward_only and use == NULL)):
+            or (g.forward_only and use == NULL) or (g.mixed and arena_push(&g.devices, 1) == NULL)):
         take_back(g, nodes_top, args_top, items_top)
         out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
     node.op = <uint16_t>op.id
@@ -640,6 +643,8 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         for i in range(n):
             uses_of(g)[own_args[i]].consumers += 1
     i = g.n_nodes
+    if g.mixed:
+        g.devices.base[i] = <char>device
     g.n_nodes += 1
     g.nodes.top += sizeof(Node)
     if g.immediate and not state[0] & COMPUTED:
@@ -659,11 +664,67 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
     g.items.top = items_top
     g.state.top = g.n_nodes
     g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
+    g.devices.top = g.n_nodes if g.mixed else 0
+
+
+cdef inline int placed(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
+    """Where a node is to run, for graphs on several devices."""
+    if g.mixed or (extra != NULL and extra.device and extra.device - 1 != g.device):
+        return place_node(g, op, args, n, extra)
+    return 0
+
+
+cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
+    """Where a node is to run: where that was asked for, or where its arguments do.
+
+    Inputs for which nobody asked follow the others.
+    """
+    cdef uint8_t* devices
+    cdef bint asked = extra != NULL and extra.device
+    cdef int device = -1
+    cdef uint32_t i
+    if not g.mixed:
+        mix(g)
+    devices = <uint8_t*>g.devices.base
+    if n == 0 and not asked:
+        return g.device | (MOVABLE if extra != NULL and extra.val != NULL else 0)
+    for i in range(n if not asked else 0):
+        if not devices[args[i]] & MOVABLE:
+            if device >= 0 and devices[args[i]] != device:
+                raise ValueError(explain(
+                    op, "the arguments are on different devices; to_device brings one to another", args, n,
+                    nodes_of(g), g))
+            device = devices[args[i]]
+    if device < 0:
+        device = g.device
+    for i in range(n):
+        if devices[args[i]] & MOVABLE:
+            devices[args[i]] = <uint8_t>device
+    return extra.device - 1 if asked else device
+
+
+cdef int mix(Graph* g) except -1:
+    """Let the nodes of a graph have a device each from now on; so far all are on that of the graph."""
+    cdef uint8_t* devices = <uint8_t*>arena_push(&g.devices, g.n_nodes)
+    cdef Node* x
+    cdef uint32_t i, k
+    if devices == NULL:
+        out_of_memory(&g.devices, "the devices of a graph", g.n_nodes)
+    for i in range(g.n_nodes):
+        x = &nodes_of(g)[i]
+        devices[i] = <uint8_t>g.device
+        if x.nargs == 0 and x.val != NULL and x.batch == NO_BATCH and x.attrs[0].u == 0:
+            devices[i] |= <uint8_t>MOVABLE
+        for k in range(x.nargs):
+            devices[args_of(g, x)[k]] &= <uint8_t>~MOVABLE
+    g.mixed = True
+    return 0
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
              Graph* g):
-    """The reason, and every argument by name with its shape and where it comes from."""
+    """The reason, and every argument by name with its shape, where it comes from and, where there are several
+    devices, on which one it is."""
     names = op.args.decode().split()
     if names and names[-1].endswith("..."):
         stem = names.pop()[:-3]
@@ -676,6 +737,8 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const N
             sources.append("parameter " + parameter_names.get((<Param*>node.object).id, "?"))
         else:
             sources.append(op_at(node.op).name.decode())
+        if g.mixed:
+            sources[i] += " on " + device_name(device_of(g, args[i]))
     if n > 12:                                      # long lists: both ends tell enough
         shown = list(range(6)) + list(range(n - 6, n))
     else:
@@ -926,6 +989,8 @@ cdef int compact(ComputationGraph graph) except -1:
         n_items += own
         state[k] = state[i]
         uses[k] = uses[i]
+        if g.mixed:
+            g.devices.base[k] = g.devices.base[i]
         if uses[k].holder != NULL:
             (<Expression>uses[k].holder).index = k
             (<Expression>uses[k].holder).version = g.version
@@ -1063,7 +1128,7 @@ cdef class ComputationGraph:
         g.n_forgets = 0
         g.backward_from = -1
         g.device = default_device()
-        g.is_bound = False
+        g.mixed = False
         g.immediate = bool(immediate_compute)
         g.check_validity = bool(check_validity)
         g.forward_only = forward_only and not immediate_compute
@@ -1185,7 +1250,7 @@ cdef class ComputationGraph:
             v: a flat list of numbers.
             d: shape of one batch element.
             batch_size: number of batch elements.
-            device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
+            device: "CPU" or "GPU:0" and so on; "" for where it is used first.
         """
         with self:
             return _operators["inputMatrixLiteral"](v, d, batch_size, device)
@@ -1199,7 +1264,7 @@ cdef class ComputationGraph:
             dim: shape of one batch element.
             batch_size: number of batch elements.
             defval: the number everywhere else.
-            device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
+            device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
         Raises:
             IndexError: a place lies outside.
@@ -1276,36 +1341,8 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
     g.version = g.renewal
 
 
-cdef int bind_graph(Graph* g, int device, str where) except -1:
-    """Let a graph run on a device.  What it has computed elsewhere is computed anew."""
-    if g.device != device:
-        if g.is_bound:
-            raise NotImplementedError(
-                f"{where}: the graph runs on {device_name(g.device)}, and not on {device_name(device)}: one graph on "
-                "several devices is not done yet")
-        if g.n_batches:
-            if g.forward_only:
-                raise NotImplementedError(
-                    f"{where}: the graph has computed values on {device_name(g.device)} and cannot go on on "
-                    f"{device_name(device)}, as it was renewed with forward_only=True")
-            forget(g)
-        g.device = device
-    g.is_bound = True
-    return 0
-
-
-cdef int bind_current(object device, str where) except -1:
-    """Let the current graph run on the device of that name; "" leaves it as it is."""
-    number = check_device(device, where)
-    return 0 if device == "" else bind_graph(current_graph(), number, where)
-
-
-def bind(Expression x not None, device, where):
-    """Let the graph of an expression run on the device of that name: see `to_device`."""
-    number = check_device(device, where)
-    cdef Graph* g = x.graph()
-    if device != "":
-        bind_graph(g, number, where)
+cdef int asked_device(object name, str where) except -1:
+    return 0 if name == "" else 1 + check_device(name, where)
 
 
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
@@ -1378,13 +1415,18 @@ def set_default_device(int device):
     are made from now on.
 
     Args:
-        device: 0 for the CPU, 1 + n for GPU number n, which is open.
+        device: 0 for the CPU, 1 + n for GPU number n.
+
+    Raises:
+        RuntimeError: there is no such device.
     """
     cdef Graph* g = dy_current
+    if device:
+        check_device(device_name(device), "set_default_device")
     mirror.set_default_device(device)
     if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
         g.device = device
-        g.is_bound = False
+        g.mixed = False
 
 
 def autobatching():

@@ -33,6 +33,12 @@ def get_default_device():
 
 
 def set_default_device(int device):
-    """Set the device of graphs and collections that are made from now on; its backend must be loaded."""
+    """Set the device of graphs and collections that are made from now on.
+
+    Raises:
+        RuntimeError: it is a GPU, and none has been opened.
+    """
     global the_default
+    if device < 0 or (device and the_mirrors.open == NULL):
+        raise RuntimeError(f"set_default_device: device {device} is not open")
     the_default = device

@@ -6,6 +6,9 @@ gradients, and as many as trainers ask for.
 
 A storage may live on a device.  Its planes are there then, and the memory here
 is where parts of them are looked at and changed: `pull` first, `push` after.
+
+A collection has one storage, and beside it one for each further device that it
+has parameters on.  A plane has a plane beside it in each of these.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -62,6 +65,8 @@ cdef class Plane:
     cdef bint mapped
     cdef int device
     cdef void* there                # its mirror, on a device
+    cdef dict beside                # by device: the planes for the same thing in the storages beside its own
+    cdef Plane on(self, int device)
     cdef float* base(self) noexcept
     cdef float* base_there(self) noexcept
     cdef int extend(self, size_t floats) except -1
@@ -84,8 +89,10 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
-    cdef public bint closed         # its collection has been deleted
-    cdef public object owner        # weak reference to the root collection
+    cdef readonly bint closed       # its collection has been deleted
+    cdef readonly object owner      # weak reference to the root collection
+    cdef readonly dict beside       # by device: the other storages of the collection, which only its first one knows
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef int rebase(self) except -1
+    cdef int zero(self, Plane plane) except -1

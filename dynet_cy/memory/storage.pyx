@@ -34,6 +34,7 @@ cdef class Plane:
     def __cinit__(self):
         memset(&self.arena, 0, sizeof(Arena))
         self.mapped = False
+        self.beside = {}
 
     def __init__(self):
         if self.arena.base == NULL and not self.mapped:
@@ -46,6 +47,10 @@ cdef class Plane:
             arena_close(&self.arena)
         if self.there != NULL:
             mirrors().close(self.there)
+
+    cdef Plane on(self, int device):
+        """The plane for the same thing in the storage of a device."""
+        return self if device == self.device else self.beside[device]
 
     cdef float* base(self) noexcept:
         return <float*>self.view.buf if self.mapped else <float*>self.arena.base
@@ -119,9 +124,16 @@ cdef class Plane:
 
 @cython.final
 cdef class Storage:
-    """All parameters of one root collection."""
+    """All parameters of one root collection that are on one device.
 
-    def __cinit__(self):
+    Args:
+        owner: weak reference to the collection.
+        device: 1 + n for GPU number n, which is open; 0 for the CPU.
+    """
+
+    def __cinit__(self, owner=None, int device=0):
+        self.owner = owner
+        self.beside = {}
         self.values = Plane()
         self.grads = Plane()
         self.planes = [self.values, self.grads]
@@ -130,6 +142,7 @@ cdef class Storage:
         memset(&self.panels, 0, sizeof(Arena))
         arena_open(&self.panels, False)
         pthread_mutex_init(&self.pack_lock, NULL)
+        self.place_on(device)
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -210,22 +223,56 @@ cdef class Storage:
             device: 1 + n for GPU number n, which is open; 0 for the CPU.
 
         Raises:
-            NotImplementedError: there are parameters already.
-            ValueError: a plane lives in memory of the caller's.
+            ValueError: there are parameters already, or a plane lives in memory of the caller's.
         """
         if device == self.device:
             return
         if self.n_entries:
-            raise NotImplementedError("parameters cannot move to another device yet")
+            raise ValueError("parameters cannot move to another device")
         if any((<Plane>plane).mapped for plane in self.planes):
             raise ValueError("parameters whose memory is the caller's cannot go to a device")
         for plane in self.planes:
             (<Plane>plane).place_on(device)
         self.device = device
 
+    def on(self, int device):
+        """The storage of the same collection for a device; it is made if it is not there.
+
+        What is empty so far moves to the device instead.
+        """
+        cdef Storage other
+        cdef Plane plane
+        if device == self.device:
+            return self
+        if not self.n_entries and not self.beside:
+            self.place_on(device)
+            return self
+        if device not in self.beside:
+            other = Storage(self.owner, device)
+            for plane in self.planes:
+                if plane is self.values:
+                    plane.beside[device] = other.values
+                elif plane is self.grads:
+                    plane.beside[device] = other.grads
+                else:
+                    plane.beside[device] = other.new_plane()
+            self.beside[device] = other
+        return self.beside[device]
+
+    def everywhere(self):
+        """This storage and those beside it, as a list."""
+        return [self, *self.beside.values()]
+
+    def close(self):
+        """Note that the collection has been deleted."""
+        for storage in self.everywhere():
+            (<Storage>storage).closed = True
+
     def new_plane(self):
-        """A further plane of zeros, for the state of a trainer."""
+        """A further plane of zeros, for the state of a trainer; the storages beside this one get theirs."""
         cdef Plane plane = Plane()
+        for device, other in self.beside.items():
+            plane.beside[device] = other.new_plane()
         if self.device:
             plane.place_on(self.device)
         plane.extend(self.top)
@@ -234,7 +281,17 @@ cdef class Storage:
 
     def drop_plane(self, Plane plane not None):
         """Give back a plane made by `new_plane`."""
+        for device, other in plane.beside.items():
+            (<Storage>self.beside[device]).drop_plane(other)
         self.planes = [p for p in self.planes if p is not plane]
+
+    cdef int zero(self, Plane plane) except -1:
+        """Set all numbers of a plane to zero, those of the planes beside it too."""
+        memset(plane.base(), 0, self.n_bytes())
+        plane.clear(0, self.top)
+        for device, other in plane.beside.items():
+            (<Storage>self.beside[device]).zero(other)
+        return 0
 
     def n_bytes(self):
         """Bytes of each plane."""
@@ -265,4 +322,5 @@ cdef class Storage:
 
     def changed(self):
         """Note that somebody has written values from outside, into the mapping they live in."""
-        self.changes += 1
+        for storage in self.everywhere():
+            (<Storage>storage).changes += 1

@@ -14,8 +14,8 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.graph.graph cimport (
-    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, bind_graph,
-    current, current_graph, leaf, leaf_index, wrap,
+    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, current, current_graph, leaf,
+    leaf_index, wrap,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
@@ -134,7 +134,7 @@ cdef class _Stored(Expression):
             extra.object = self.p
             extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
             dim = dim_with_rows(&self.p.dim, self.p.rows)
-            bind_graph(&graph.g, self.storage.device, self.full_name)
+            extra.device = 1 + self.p.device
             settle(self.p)
             self.p.in_place = 1
             index = leaf_index(PARAMETER_LEAF, &dim, &extra)
@@ -265,7 +265,8 @@ cdef class _Stored(Expression):
 
     def __reduce__(self):
         self.check_open()
-        return _restored_member, (self.storage.owner(), self.p.number)
+        root = self.storage.owner()
+        return _restored_member, (root, [(<_Stored>x).p.id for x in root._all].index(self.p.id))
 
     def __repr__(self):
         if self.storage is None:
@@ -533,7 +534,6 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     cdef Extra extra
     cdef Dim dim = table.p.dim
     cdef Expression x
-    bind_graph(current_graph(), table.storage.device, table.full_name)
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = update                   # constants do not batch with the trained
     extra.items = rows
@@ -541,6 +541,7 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     extra.item_count = 1
     extra.object = table.p
     extra.state = TRAINABLE if update else 0
+    extra.device = 1 + table.p.device
     dim.bd = n
     x = leaf(LOOKUP_LEAF, &dim, &extra)
     current().keep.add(table.storage)
@@ -663,19 +664,17 @@ class ParameterCollection:
     def __init__(self):
         self._name = "/"
         self._root = None
-        self._storage = Storage()
-        (<Storage>self._storage).place_on(default_device())
+        self._storage = Storage(weakref.ref(self), default_device())
         self._all = []
         self._taken = {}
         self._taken_below = {}
         self._weight_decay = default_weight_decay
         self._decay_due = 0.0
-        self._storage.owner = weakref.ref(self)
 
     def __del__(self):
         # Sub-collections hold their root, so this is the end of all of them.
         if self.__dict__.get("_root", self) is None:
-            self._storage.closed = True
+            self._storage.close()
 
     def name(self):
         """Full name, from "/" of the root on; ends with "/"."""
@@ -683,7 +682,8 @@ class ParameterCollection:
 
     @property
     def storage(self):
-        """The flat memory of all parameters below the root: see `Storage.move`."""
+        """The flat memory of the parameters below the root: see `Storage.move`. Those on further devices are in the
+        storages beside it."""
         return self._storage
 
     def add_subcollection(self, name=None):
@@ -711,8 +711,7 @@ class ParameterCollection:
             init: an initializer, a number, an array, or one of "glorot" (the
                 default), "uniform", "normal", "he", "identity", "saxe".
             name: without "/" and "_"; a number is appended when it is taken.
-            device: "CPU" or "GPU:0" and so on; "" for that of the collection.  All
-                parameters below one root collection are on one device.
+            device: "CPU" or "GPU:0" and so on; "" for the default device.
             scale: of "uniform" and "saxe".
             mean: of "normal".
             std: of "normal": the standard deviation.
@@ -757,7 +756,7 @@ class ParameterCollection:
         cdef _Stored made
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
-        number = check_device(device, what)
+        number = check_device(device, what) if device != "" else default_device()
         if isinstance(init, np.ndarray):
             dim = init.shape
         if isinstance(dim, numbers.Real):
@@ -781,9 +780,7 @@ class ParameterCollection:
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._name + _free_name(name, self._taken, "Parameter")
-        if device != "":
-            _place_on(self._storage, number, device, what)
-        made = _new_entry(self._storage, self._all, cls, &d, rows, name)
+        made = _new_entry(self._storage.on(number), self._all, cls, &d, rows, name)
         made.put(made.storage.values, 0, values, made.p.size)
         return made
 
@@ -925,17 +922,6 @@ class ParameterCollection:
         return f"<ParameterCollection {self._name} of {len(self._below())}>"
 
 
-cdef int _place_on(Storage storage, int number, device, what) except -1:
-    """Let a collection live on a device, where nothing is in it yet."""
-    if number != storage.device:
-        if storage.n_entries:
-            raise NotImplementedError(
-                f"{what}: the collection has parameters on {device_name(storage.device)} and cannot have one on "
-                f"{device}: one collection on several devices is not done yet")
-        storage.place_on(number)
-    return 0
-
-
 cdef _Stored _new_entry(Storage storage, list all_, cls, const Dim* d, uint32_t rows, str name):
     """A new parameter or table of zeros."""
     made = _stored(cls, storage, storage.add(d, rows, name), name)
@@ -999,9 +985,9 @@ def _restored_member(root, number):
 
 
 def _entry_state(_Stored x):
-    """Name, kind, value, gradient and settings of a parameter, for its pickle."""
+    """Name, kind, value, gradient, settings and device of a parameter, for its pickle; "" for the default device."""
     return (x.name(), isinstance(x, LookupParameters), settled_array(x), gradient_state(x),
-            bool(x.p.updated))
+            bool(x.p.updated), "" if x.p.device == default_device() else device_name(x.p.device))
 
 
 def settled_array(_Stored x not None):
@@ -1012,13 +998,17 @@ def settled_array(_Stored x not None):
     return x.array(x.storage.values)
 
 
-def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated):
-    """Add a parameter to a root collection from its pickle."""
+def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated, str device=""):
+    """Add a parameter to a root collection from its pickle, on its device or, where there is none, the default one."""
     cdef Dim d
     cdef _Stored made
     shape = value.shape
     dim_from_shape(shape[1:] if is_lookup else shape, &d, name)
-    made = _new_entry(root._storage, root._all, LookupParameters if is_lookup else Parameters, &d,
+    try:
+        number = check_device(device, name) if device else default_device()
+    except RuntimeError:
+        number = default_device()
+    made = _new_entry(root._storage.on(number), root._all, LookupParameters if is_lookup else Parameters, &d,
                       shape[0] if is_lookup else 0, name)
     made.fill(value, made.storage.values)
     made.p.updated = updated

@@ -8,7 +8,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.graph cimport (
-    COMPUTED, Expression, Extra, Graph, bind_current, current_graph, forget, leaf, nodes_of, place, shape_of,
+    COMPUTED, Expression, Extra, Graph, asked_device, current_graph, forget, leaf, nodes_of, place, shape_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
@@ -21,13 +21,14 @@ cdef Op* INPUT = register(b"input", b"", NULL, NULL, NULL)
 INPUT.no_gradient_because = b"a leaf that is not trained"
 
 
-cdef Expression new_leaf(const Dim* dim, float** v):
+cdef Expression new_leaf(const Dim* dim, float** v, int on=0):
     """A computed leaf of that shape, whose floats are still to be written at v."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     v[0] = place(total_of(dim))
     extra.val = v[0]
     extra.state = COMPUTED
+    extra.device = extra.attrs[0].i = on
     return leaf(INPUT, dim, &extra)
 
 
@@ -95,9 +96,9 @@ cdef class _SettableInput(Expression):
         copy_floats(array.reshape(-1, order="F"), nodes_of(g)[self.index].val, array.size)
 
 
-cdef Expression settable(object array, const Dim* dim):
+cdef Expression settable(object array, const Dim* dim, int on):
     cdef float* v
-    cdef Expression plain = new_leaf(dim, &v)
+    cdef Expression plain = new_leaf(dim, &v, on)
     cdef _SettableInput x
     copy_floats(array, v, total_of(dim))
     if current_graph().forward_only:
@@ -110,7 +111,7 @@ cdef Expression settable(object array, const Dim* dim):
     return x
 
 
-cdef Expression from_values(object values, str op, bint batched):
+cdef Expression from_values(object values, str op, bint batched, int on=0):
     cdef Dim dim
     array = floats_in(values, op, "the value", 8 if batched else 7)
     shape = array.shape
@@ -120,25 +121,25 @@ cdef Expression from_values(object values, str op, bint batched):
         dim_with_batch(shape[:-1] or (1,), shape[-1], &dim, op)
     else:
         dim_with_batch(shape, 1, &dim, op)
-    return settable(array, &dim)
+    return settable(array, &dim, on)
 
 
 def scalarInput(s, device=""):
     """One number as an input of shape ``{1}``; `set` changes it later."""
-    bind_current(device, "scalarInput")
+    cdef int on = asked_device(device, "scalarInput")
     array = floats_in(s, "scalarInput", "s", 7)
     if array.size != 1:
         raise ValueError(f"scalarInput: s has shape {array.shape}, one number is needed")
-    return from_values(array.reshape(1), "scalarInput", False)
+    return from_values(array.reshape(1), "scalarInput", False, on)
 
 
 def inputVector(v, device=""):
     """A list of n numbers as an input of shape ``{n}``; `set` changes it later."""
-    bind_current(device, "inputVector")
+    cdef int on = asked_device(device, "inputVector")
     array = floats_in(v, "inputVector", "v", 1)
     if array.ndim != 1:
         raise ValueError("inputVector: v must be a list of numbers")
-    return from_values(array, "inputVector", False)
+    return from_values(array, "inputVector", False, on)
 
 
 cdef zeros_of(tuple shape, str op):
@@ -149,8 +150,8 @@ cdef zeros_of(tuple shape, str op):
 
 def vecInput(dim, device=""):
     """An input of shape ``{dim}``, zeros until `set` is called."""
-    bind_current(device, "vecInput")
-    return from_values(zeros_of((dim,), "vecInput"), "vecInput", False)
+    cdef int on = asked_device(device, "vecInput")
+    return from_values(zeros_of((dim,), "vecInput"), "vecInput", False, on)
 
 
 def inputTensor(arr, batched=False, device="", reusable_expr=False):
@@ -159,7 +160,7 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     Args:
         arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
         batched: whether the last axis is the batch.
-        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
+        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
         reusable_expr: accepted for DyNet's sake: `set` is always there.
 
     Returns:
@@ -168,14 +169,14 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     Raises:
         TypeError, ValueError: arr does not hold numbers, or has too many axes.
     """
-    bind_current(device, "inputTensor")
+    cdef int on = asked_device(device, "inputTensor")
     if isinstance(arr, (list, tuple)) and arr and all([isinstance(x, np.ndarray) for x in arr]):
         shapes = {x.shape for x in arr}
         if len(shapes) > 1:
             raise ValueError(f"inputTensor: the arrays of a batch differ in shape: {sorted(shapes)}")
         arr = np.stack(arr, axis=-1)
         batched = True
-    return from_values(arr, "inputTensor", batched)
+    return from_values(arr, "inputTensor", batched, on)
 
 
 def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
@@ -185,14 +186,14 @@ def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
         arr: the numbers, an array or a list of one axis.
         dim: shape of one batch element; ``{n}`` for n numbers when omitted.
         batch_size: number of batch elements.
-        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
+        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Raises:
         ValueError: arr has more or fewer numbers than shape and batch size need, or
             more than one axis.
     """
     cdef Dim size
-    bind_current(device, "inputTensorTranspose")
+    on = asked_device(device, "inputTensorTranspose")
     array = floats_in(arr, "inputTensorTranspose", "arr", 7)
     if array.ndim != 1:
         raise ValueError(f"inputTensorTranspose: arr has {array.ndim} axes, it must have one")
@@ -201,7 +202,7 @@ def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
         raise ValueError(f"inputTensorTranspose: arr has {array.size} numbers, shape "
                          f"{shape_of(&size)} with batch size {size.bd} needs {total_of(&size)}")
     shape = shape_of(&size) + ((size.bd,) if size.bd > 1 else ())
-    return settable(array.reshape(shape, order="F"), &size)
+    return settable(array.reshape(shape, order="F"), &size, on)
 
 
 def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
@@ -214,7 +215,7 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
         shape: the shape; its last axis is the batch where `batched`.
         batched: whether the last axis is the batch.
         defval: the number everywhere else.
-        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
+        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Returns:
         Expression whose method `set` sets all of its elements.
@@ -225,7 +226,7 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
         ValueError: there are more or fewer lists than axes, or indices than values.
     """
     op = "sparse_inputTensor"
-    bind_current(device, op)
+    on = asked_device(device, op)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     floats = floats_in(values, op, "values", 1)
     if len(idxs) != len(shape):
@@ -244,14 +245,13 @@ def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
         places.append(indices)
     array = np.full([int(n) for n in shape], defval, np.float32)
     array[tuple(places)] = floats
-    return from_values(array, op, batched)
+    return from_values(array, op, batched, on)
 
 
 def _input_sparse_tensor(idxs, v, dim, batch_size, defval, device):
     """See `ComputationGraph.inputSparseTensor`."""
     cdef Dim size
     op = "inputSparseTensor"
-    bind_current(device, op)
     dim_with_batch(dim, batch_size, &size, op)
     total = total_of(&size)
     values = floats_in(v, op, "v", 1)
@@ -297,7 +297,7 @@ def one_hot(d, idx, device=""):
     Args:
         d: number of elements.
         idx: the place of the 1, or a list of places, one for each batch element.
-        device: "CPU" or "GPU:0" and so on, where the graph then runs; "" leaves that open.
+        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Returns:
         Expression of shape ``{d}``.
@@ -307,7 +307,7 @@ def one_hot(d, idx, device=""):
     """
     cdef Dim dim
     cdef float* v
-    bind_current(device, "one_hot")
+    on = asked_device(device, "one_hot")
     places = np.atleast_1d(idx)
     if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
         raise TypeError(f"one_hot: idx must be a number or a list of them, not {idx!r}")
@@ -317,7 +317,7 @@ def one_hot(d, idx, device=""):
     for i in places.tolist():
         if i < 0 or i >= d:
             raise IndexError(f"one_hot: index {i} is not from 0 to {d - 1}")
-    x = new_leaf(&dim, &v)
+    x = new_leaf(&dim, &v, on)
     K.fill(total_of(&dim), 0, v)
     for b, i in enumerate(places.tolist()):
         v[<size_t>b * dim.d[0] + <size_t>i] = 1

@@ -39,6 +39,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
         The trainer itself.
 
     Raises:
+        NotImplementedError: the parameters are on several devices.
         ParallelError: the ranks have different models or trainers; says what differs.
         RuntimeError: training is asynchronous, and the parameters live on a GPU, or there is a moving average.
         TypeError: it is no trainer.
@@ -51,6 +52,8 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
     exchange = current()
     if exchange.size == 1:
         return trainer
+    if trainer.collection.storage.beside:
+        raise NotImplementedError("wrap: parameters on several devices are not trained in several processes yet")
     _compare(exchange.gather({"mode": exchange.mode, **_description(trainer, reduction)}, "wrap"))
     exchange.used = True
     if exchange.mode == "async" and trainer._settings()["_average"] is not None:

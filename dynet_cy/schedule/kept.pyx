@@ -1,7 +1,7 @@
 """Schedules kept from graph to graph: a structure that was scheduled before is not scheduled again.
 
 A structure is described by all that a schedule depends on: for each node that
-is wanted its op and parameters, the shape of its result, and its arguments; of
+is wanted its op and parameters, its device where there are several, the shape of its result, and its arguments; of
 those that are computed their shape and whether they are parameters.  The values
 of inputs and the items of nodes (indices of lookups and picks) are no part of
 it.  Two structures are equal when their descriptions are, word for word; a hash
@@ -22,7 +22,7 @@ from libc.string cimport memcmp, memcpy
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport (
-    SHARED, WANTED, Batch, ComputationGraph, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
+    SHARED, WANTED, Batch, ComputationGraph, Graph, Node, args_of, batches_of, device_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push
 from dynet_cy.schedule.hash cimport dy_hash
@@ -36,7 +36,7 @@ cdef extern from *:
 
 cdef enum:
     CHUNK = 4096                    # words
-    NODE_WORDS = 20                 # most of a node but its arguments
+    NODE_WORDS = 21                 # most of a node but its arguments
     ARGUMENT_WORDS = 12             # most of an argument
     MOST_ARGUMENTS = 0x7FFFFFF      # of a node that can be described
     SEEN = 1024
@@ -91,6 +91,9 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
     w[0] = x.op | <uint32_t>x.item_count << 16
     w[1] = x.nargs << 5 | has_object << 4 | has_attrs << 3 | x.dim.nd
     w = write_dim(w + 2, &x.dim)
+    if g.mixed:
+        w[0] = <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g)))
+        w += 1
     if has_attrs:
         for i in range(4):
             w[i] = x.attrs[i].u
@@ -131,7 +134,7 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         return
     end = w + CHUNK
     first = w
-    w[0] = <uint32_t>strategy
+    w[0] = <uint32_t>strategy | <uint32_t>g.mixed << 8
     w[1] = highest - lowest
     w += 2
     for i in range(lowest, highest + 1):

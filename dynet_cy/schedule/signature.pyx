@@ -5,7 +5,7 @@ from libc.string cimport memcmp, memset
 
 from dynet_cy.core.tensor cimport Dim, cols_of, rows_of, same_shape
 from dynet_cy.graph.graph cimport (
-    COLUMNS, EACH, FLATTENED, SHARED, STACKED, Graph, Node, args_of, nodes_of, state_of,
+    COLUMNS, EACH, FLATTENED, SHARED, STACKED, Graph, Node, args_of, device_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
@@ -60,8 +60,10 @@ cdef inline uint32_t* write_shared(uint32_t* w, uint32_t node) noexcept nogil:
     return w + 2
 
 
-cdef inline uint32_t* write_head(const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
+cdef inline uint32_t* write_head(Graph* g, const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
     cdef uint32_t i
+    if g.mixed:
+        kind |= <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g))) << 8
     w[0] = x.op
     w[1] = x.nargs
     for i in range(4):
@@ -73,8 +75,8 @@ cdef inline uint32_t* write_head(const Node* x, uint32_t kind, uint32_t* w) noex
     return w + HEAD_WORDS
 
 
-cdef inline uint32_t write_alone(const Node* x, uint32_t id, uint32_t* w) noexcept nogil:
-    write_head(x, KEY_ALONE, w)[0] = id
+cdef inline uint32_t write_alone(Graph* g, const Node* x, uint32_t id, uint32_t* w) noexcept nogil:
+    write_head(g, x, KEY_ALONE, w)[0] = id
     return HEAD_WORDS + 1
 
 
@@ -125,13 +127,13 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
     key.form = STACKED
     key.by_node = False
     if op.batching == ALONE:
-        return write_alone(x, id, w)
+        return write_alone(g, x, id, w)
     if op.batching == FLAT and is_flat(g, x):
         key.form = FLATTENED
-        write_head(x, KEY_FLAT, w)
+        write_head(g, x, KEY_FLAT, w)
         return HEAD_WORDS
     columns = op.columns and has_columns(g, op, x)
-    at = write_head(x, KEY_COLUMNS if columns else KEY_SHAPES, w)
+    at = write_head(g, x, KEY_COLUMNS if columns else KEY_SHAPES, w)
     for i in range(x.nargs):
         a = &nodes[args[i]]
         shared = state[args[i]] & SHARED or rule_of(op, i) == SHARE
@@ -140,7 +142,7 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
         elif not columns and a.dim.bd != (1 if shared else x.dim.bd):
             # An argument with several elements cannot be one for all; one that
             # the node's own elements share cannot be laid beside others.
-            return write_alone(x, id, w)
+            return write_alone(g, x, id, w)
         if shared:
             key.by_node = key.by_node or not state[args[i]] & SHARED
             at = write_shared(at, args[i])
@@ -150,7 +152,7 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
     if all_shared:
         # A call's batch size is that of one of its arguments at least.
         key.by_node = False
-        return write_alone(x, id, w)
+        return write_alone(g, x, id, w)
     if columns:
         key.form = COLUMNS
     at = write_rows(at, &x.dim) if columns else write_shape(at, &x.dim)
@@ -161,7 +163,7 @@ cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
     """Write the key that nodes have in common which differ in sizes, and return its length."""
     cdef Node* x = &nodes_of(g)[id]
     cdef const uint32_t* args = args_of(g, x)
-    cdef uint32_t* at = write_head(x, KEY_KIN, w)
+    cdef uint32_t* at = write_head(g, x, KEY_KIN, w)
     cdef uint32_t i
     for i in range(x.nargs):
         if state_of(g)[args[i]] & SHARED:

@@ -295,9 +295,114 @@ cdef int note_what_is_there(_Stored x) except -1:
     return 0
 
 
+cdef class SeveralStepper(Stepper):
+    """Updates of one trainer whose parameters live on several devices: those on each by themselves.
+
+    The norm of all gradients is known here only, so there is a wait for each GPU
+    where gradients are clipped.
+    """
+
+    cdef object device              # the module of updates on GPUs
+    cdef list parts                 # for each device its storage and its parameters
+    cdef list planes                # the state of the rule
+
+    def __cinit__(self):
+        from dynet_cy.gpu import update
+        self.device = update
+
+    cdef list split(self, list stored):
+        """For each device its storage, and those of the parameters that it has."""
+        cdef _Stored x
+        parts = {}
+        for x in stored:
+            parts.setdefault(x.p.device, (x.storage, []))[1].append(x)
+        return list(parts.values())
+
+    cdef int meet(self, object trainer, list stored, Update* u) except -1:
+        self.parts = self.split(stored)
+        self.planes = trainer._states[:trainer._n_states]
+        return Stepper.meet(self, trainer, stored, u)
+
+    cdef int own(self, Storage storage, const Update* u, Update* own) except -1:
+        """What there is to do on the device of a storage; `entries` and `moves` are to be freed."""
+        cdef Py_ssize_t i
+        cdef Plane plane
+        own[0] = u[0]
+        own.n = 0
+        own.entries = <Param**>malloc((u.n + 1) * sizeof(Param*))
+        own.moves = <uint8_t*>malloc(u.n + 1)
+        if own.entries == NULL or own.moves == NULL:
+            free(own.entries)
+            free(own.moves)
+            raise MemoryError("the list of parameters to update")
+        for i in range(u.n):
+            if u.entries[i].device == storage.device:
+                own.entries[own.n] = u.entries[i]
+                own.moves[own.n] = u.moves[i]
+                own.n += 1
+        for i, plane in enumerate(self.planes):
+            own.states[i] = plane.on(storage.device).base()
+        return 0
+
+    cdef double squares(self, Update* u) except? -1:
+        cdef double total = 0
+        cdef Update own
+        for storage, stored in self.parts:
+            if (<Storage>storage).device:
+                total += self.device.squared_norm(stored)
+                continue
+            self.own(storage, u, &own)
+            try:
+                total += Stepper.squares(self, &own)
+            finally:
+                free(own.entries)
+                free(own.moves)
+        return total
+
+    cdef list not_finite(self, list stored, Update* u):
+        cdef _Stored x
+        return [x.full_name for x in stored
+                if not isfinite(self.device.squared_norm([x]) if x.p.device else squared_norm(x.p))]
+
+    cdef int apply(self, Storage _, Update* u) except -1:
+        cdef Update own
+        for storage, stored in self.parts:
+            self.own(storage, u, &own)
+            try:
+                if (<Storage>storage).device:
+                    planes = [(<Plane>plane).on((<Storage>storage).device) for plane in self.planes]
+                    moves = [bool(own.moves[i]) for i in range(own.n)]
+                    self.device.update(stored, moves, own.rule, own.h, planes, own.sparse, own.decay)
+                else:
+                    Stepper.apply(self, storage, &own)
+            finally:
+                free(own.entries)
+                free(own.moves)
+        return 0
+
+    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        cdef int device
+        for storage, own in self.split(stored):
+            device = (<Storage>storage).device
+            if device:
+                self.device.blend(own, a, b, source.on(device), target.on(device))
+            else:
+                Stepper.blend(self, own, a, b, source.on(device), target.on(device))
+        return 0
+
+
 cdef Stepper stepper_of(trainer):
     """How a trainer makes its updates."""
-    if type(trainer._stepper) is Stepper and (<Storage>trainer._collection.storage).device:
+    cdef Storage storage = trainer._collection.storage
+    cdef Stepper stepper = trainer._stepper
+    if storage.beside and type(stepper) is not SeveralStepper:
+        if type(stepper) is not Stepper and type(stepper) is not DeviceStepper:
+            raise NotImplementedError(
+                f"{type(trainer).__name__}: training in several processes is not done for parameters on several "
+                "devices yet")
+        stepper.learn(trainer)
+        trainer._stepper = SeveralStepper()
+    elif storage.device and type(stepper) is Stepper:
         trainer._stepper = DeviceStepper(trainer)
     return trainer._stepper
 
@@ -620,12 +725,13 @@ class Trainer:
         self._states = planes
         for x, own in zip(self._collection._below(), arrays):
             for plane, array in zip(planes, own):
-                (<_Stored>x).fill(array, <Plane>plane)
+                (<_Stored>x).fill(array, (<Plane>plane).on((<_Stored>x).p.device))
 
     def _state_arrays(self):
         """The state of the rule: for each parameter and table of the collection, as many new arrays
         of its shape as the rule has."""
-        return [[(<_Stored>x).array(<Plane>plane) for plane in self._states] for x in self._collection._below()]
+        return [[(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
+                for x in self._collection._below()]
 
     def __getstate__(self):
         return self._collection, self._settings(), self._state_arrays()
@@ -650,8 +756,7 @@ class Trainer:
         """
         cdef Storage storage = self._collection.storage
         for plane in self._states[:self._n_states]:
-            memset((<Plane>plane).base(), 0, storage.n_bytes())
-            (<Plane>plane).clear(0, storage.top)
+            storage.zero(plane)
         if learning_rate is not None:
             self.learning_rate = learning_rate
 

@@ -66,7 +66,7 @@ typedef struct {
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
 
-#define DY_GRAPH_ARENAS 12
+#define DY_GRAPH_ARENAS 13
 
 typedef struct {
     union {                     /* anonymous: by name, or all in turn */
@@ -79,6 +79,7 @@ typedef struct {
             dy_arena scratch;   /* gathered arguments, kept and temporary floats */
             dy_arena uses, holes; /* graphs that only go forward: see liveness.h */
             dy_arena tables;    /* on a device: items, and lists of what lies where */
+            dy_arena devices;   /* on several: uint8 by node number, where it runs */
         };
     };
     uint32_t n_nodes, n_batches, n_order;
@@ -97,8 +98,8 @@ typedef struct {
     uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
-    uint8_t is_bound;           /* a leaf is there, so the device stays */
-    void *there;                /* what the backend of the device keeps for it */
+    uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
+    void *there;                /* what the backend of devices keeps for it */
     void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
 } dy_graph;
 
@@ -106,6 +107,14 @@ static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.
 static inline uint8_t *dy_state(const dy_graph *g) { return (uint8_t *)g->state.base; }
 static inline uint32_t *dy_order(const dy_graph *g) { return (uint32_t *)g->order.base; }
 static inline dy_batch *dy_batches(const dy_graph *g) { return (dy_batch *)g->batches.base; }
+
+/* In `devices`: an input for which no device was asked; it runs where it is used first. */
+#define DY_MOVABLE 128
+
+/* Where a node runs. */
+static inline int dy_device(const dy_graph *g, uint32_t node) {
+    return g->mixed ? (uint8_t)g->devices.base[node] & ~DY_MOVABLE : g->device;
+}
 
 static inline uint32_t *dy_args(const dy_graph *g, const dy_node *x) {
     return (uint32_t *)g->args.base + x->args;

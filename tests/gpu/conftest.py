@@ -27,6 +27,7 @@ if EMULATED:
     from emulate import environment
 
     os.environ.update(environment())
+    os.environ.setdefault("EMU_DEVICES", "2")
 
 
 def why_not() -> str:

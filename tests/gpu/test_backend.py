@@ -108,42 +108,6 @@ print([counts(i)["launches"] for i in range(2)])
     assert first == second > 3
 
 
-# ---- which device a graph runs on --------------------------------------------------
-
-
-def test_a_graph_runs_where_its_parameters_are(device: str) -> None:
-    model = dy.ParameterCollection()
-    p = model.parameters_from_numpy(np.arange(3.0), device=device)
-    q = model.parameters_from_numpy(np.ones(3))
-    assert model.storage.device == 1
-    dy.renew_cg()
-    x = dy.inputVector([1.0, 2.0, 3.0])
-    assert (x + 1).value() == [2, 3, 4], "on the CPU so far"
-    assert dy.dot_product(x, p + q).value() == 1 + 4 + 9
-    assert (x + 1).value() == [2, 3, 4]
-
-
-def test_mixed_devices_are_an_error(device: str) -> None:
-    there, here = dy.ParameterCollection(), dy.ParameterCollection()
-    p = there.add_parameters(3, device=device)
-    q = here.add_parameters(3)
-    dy.renew_cg()
-    p.expr()
-    with pytest.raises(NotImplementedError, match="the graph runs on GPU:0, and not on CPU: one graph on several"):
-        q.expr()
-    with pytest.raises(NotImplementedError, match="to_device: the graph runs on GPU:0, and not on CPU"):
-        dy.to_device(p + 1, "CPU")
-    with pytest.raises(NotImplementedError, match="add_parameters: the collection has parameters on CPU"):
-        here.add_parameters(3, device=device)
-    dy.renew_cg()
-    q.expr()
-    with pytest.raises(NotImplementedError, match="inputVector: the graph runs on CPU, and not on GPU:0"):
-        dy.inputVector([1.0, 2, 3], device=device)
-    dy.renew_cg()
-    x = dy.inputVector([1.0, 2.0, 3.0], device=device)
-    assert dy.to_device(x, device).value() == [1, 2, 3]
-
-
 # ---- kernels ---------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ each_with_gradient = pytest.mark.parametrize("case", [c for c in CASES if c.grad
 ELSEWHERE = {
     "parameter": "arguments of every case; tests/engine/test_model.py",
     "lookup": "tests/engine/test_model.py",
+    "to_device": "tests/gpu/test_devices.py",
 }
 
 

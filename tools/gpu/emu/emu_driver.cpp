@@ -14,6 +14,8 @@
 //    code that dereferences a device pointer crashes.
 //  * while a stream is captured, calls that could wait or allocate fail and spoil the capture, and products need
 //    a workspace that was set; EMU_NO_CAPTURE=1: nothing can be captured.
+//  * EMU_DEVICES (default 1) devices: work on a stream of one fails where another is
+//    current, and with EMU_STRICT=1 it cannot reach the memory of another.
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
 //    outside an allocation fail; launch geometry is checked against the limits.
 #include <cmath>
@@ -42,11 +44,16 @@ struct KernelInfo {  // the same as emu::KernelInfo in cuda_emu.h
   int (*launch)(const unsigned[3], const unsigned[3], size_t, void**);
   const char* (*error)();
 };
-struct Alloc { size_t size, mapped; char* base; size_t guard; };
+struct Alloc { size_t size, mapped; char* base; size_t guard; int device; };
 typedef std::function<int()> Op;
-struct Stream { std::deque<Op> q; bool blocking = true, broken = false; std::vector<Op>* capture = nullptr; };
+struct Stream {
+  std::deque<Op> q;
+  bool blocking = true, broken = false;
+  std::vector<Op>* capture = nullptr;
+  int device = -1;  // -1: any
+};
 struct Event { Stream* s = nullptr; bool recorded = false, done = true; std::chrono::steady_clock::time_point t; uint64_t gen = 0, done_gen = 0; };
-struct Function { const KernelInfo* info; size_t max_dyn = 48 * 1024; };
+struct Function { const KernelInfo* info; int device; size_t max_dyn = 48 * 1024; };
 struct Module { void* dl; std::map<std::string, Function*> f; };
 struct Graph { std::vector<Op> ops; };
 
@@ -55,22 +62,24 @@ std::vector<Stream*> streams;
 Stream null_stream;
 int sticky = 0;
 char sticky_text[600];
-int ctx_object, ctx_depth = 0;
+enum { MOST_DEVICES = 64 };
+int ctx_objects[MOST_DEVICES], ctx_depth = 0, current = 0;  // the current device
 bool env_on(const char* n, bool dflt) { const char* v = getenv(n); return v ? atoi(v) != 0 : dflt; }
 bool lazy() { static int v = -1; if (v < 0) v = env_on("EMU_ASYNC", true); return v; }
 bool strict() { static int v = -1; if (v < 0) v = env_on("EMU_STRICT", false); return v; }
-int open_depth = 0;
-struct Access {  // device memory is accessible while one of these lives
-  Access() { if (strict() && open_depth++ == 0) set(PROT_READ | PROT_WRITE); }
-  ~Access() { if (strict() && --open_depth == 0) set(PROT_NONE); }
-  static void set(int p) { for (auto& a : allocs) mprotect(a.second.base, a.second.mapped - a.second.guard, p); }
+int open_depth[MOST_DEVICES];
+struct Access {  // the memory of a device is accessible while one of these lives
+  int device;
+  explicit Access(int d) : device(d < 0 ? current : d) { if (strict() && open_depth[device]++ == 0) set(PROT_READ | PROT_WRITE); }
+  ~Access() { if (strict() && --open_depth[device] == 0) set(PROT_NONE); }
+  void set(int p) { for (auto& a : allocs) if (a.second.device == device) mprotect(a.second.base, a.second.mapped - a.second.guard, p); }
 };
 Stream* real(Stream* s) { return (s == nullptr || (uintptr_t)s <= 2) ? &null_stream : s; }
 int run(Stream* s) {
   while (!s->q.empty()) {
     Op op = std::move(s->q.front());
     s->q.pop_front();
-    Access a;
+    Access a(s->device);
     int rc = op();
     if (rc && !sticky) sticky = rc;
   }
@@ -86,6 +95,7 @@ bool capturing() {
 int run_all() { run(&null_stream); for (auto* s : streams) run(s); return sticky; }
 int put(Stream* s0, Op op) {
   Stream* s = real(s0);
+  if (s->device >= 0 && s->device != current) return 400;
   if (s->capture) { s->capture->push_back(std::move(op)); return OK; }
   if (s == &null_stream) { for (auto* t : streams) if (t->blocking) run(t); }
   else if (s->blocking) run(&null_stream);
@@ -116,7 +126,7 @@ API CUresult cuGetErrorString(int e, const char** s) {
   return OK;
 }
 API CUresult cuGetErrorName(int, const char** s) { *s = "CUDA_EMU_ERROR"; return OK; }
-// EMU_DEVICES of them, which share memory and all else.
+// EMU_DEVICES of them; what is unused of EMU_MEMORY they share.
 static int devices() { const char* n = getenv("EMU_DEVICES"); return n ? atoi(n) : 1; }
 API CUresult cuDeviceGetCount(int* n) { *n = devices(); return OK; }
 API CUresult cuDeviceGet(int* d, int i) { *d = i; return i < 0 || i >= devices() ? 101 : OK; }
@@ -146,14 +156,14 @@ API CUresult cuDeviceGetAttribute(int* v, int a, int) {
   }
   return OK;
 }
-API CUresult cuDevicePrimaryCtxRetain(void** c, int) { *c = &ctx_object; return OK; }
+API CUresult cuDevicePrimaryCtxRetain(void** c, int d) { *c = &ctx_objects[d]; return OK; }
 API CUresult cuDevicePrimaryCtxRelease_v2(int) { return OK; }
-API CUresult cuCtxCreate_v4(void** c, void*, unsigned, int) { *c = &ctx_object; ctx_depth++; return OK; }
-API CUresult cuCtxPushCurrent_v2(void*) { ctx_depth++; return OK; }
-API CUresult cuCtxPopCurrent_v2(void** c) { if (c) *c = &ctx_object; if (ctx_depth) ctx_depth--; return OK; }
-API CUresult cuCtxGetCurrent(void** c) { *c = ctx_depth ? &ctx_object : nullptr; return OK; }
-API CUresult cuCtxSetCurrent(void* c) { ctx_depth = c != nullptr; return OK; }
-API CUresult cuCtxGetDevice(int* d) { *d = 0; return ctx_depth ? OK : 201; }
+API CUresult cuCtxCreate_v4(void** c, void*, unsigned, int d) { *c = &ctx_objects[d]; current = d; ctx_depth++; return OK; }
+API CUresult cuCtxPushCurrent_v2(void* c) { current = (int*)c - ctx_objects; ctx_depth++; return OK; }
+API CUresult cuCtxPopCurrent_v2(void** c) { if (c) *c = &ctx_objects[current]; if (ctx_depth) ctx_depth--; return OK; }
+API CUresult cuCtxGetCurrent(void** c) { *c = ctx_depth ? &ctx_objects[current] : nullptr; return OK; }
+API CUresult cuCtxSetCurrent(void* c) { if (c) current = (int*)c - ctx_objects; ctx_depth = c != nullptr; return OK; }
+API CUresult cuCtxGetDevice(int* d) { *d = current; return ctx_depth ? OK : 201; }
 API CUresult cuCtxDetach(void*) { return OK; }
 API CUresult cuCtxSynchronize() { NOT_CAPTURED(); return run_all(); }
 
@@ -167,8 +177,8 @@ API CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t n) { NOT_CAPTURED();
   if (poison) memset(b, 0xff, poison);
   mprotect(b + pages, 4096, PROT_NONE);
   CUdeviceptr at = (CUdeviceptr)(b + pages - body);  // ends at the guard page, 256-byte aligned as on a device
-  allocs[at] = {n, mapped, b, 4096};
-  if (strict() && !open_depth) mprotect(b, pages, PROT_NONE);
+  allocs[at] = {n, mapped, b, 4096, current};
+  if (strict() && !open_depth[current]) mprotect(b, pages, PROT_NONE);
   *p = at;
   return OK;
 }
@@ -187,7 +197,7 @@ struct Access1 { Location location; int flags; };
 static const size_t kChunk = (size_t)2 << 20;
 static size_t created = 0;  // bytes in handles, against EMU_MEMORY
 static size_t memory() { const char* m = getenv("EMU_MEMORY"); return m ? strtoull(m, nullptr, 10) : (size_t)8 << 30; }
-struct Physical { size_t size; int mapped; bool released; };
+struct Physical { size_t size; int mapped; bool released; int device; };
 static std::map<CUdeviceptr, size_t> reserved;
 static std::map<CUdeviceptr, Physical*> mapped_at;
 static void drop(Physical* h) { if (h->released && !h->mapped) { created -= h->size; delete h; } }
@@ -209,10 +219,10 @@ API CUresult cuMemAddressFree(CUdeviceptr p, size_t n) {
   return OK;
 }
 API CUresult cuMemCreate(Physical** h, size_t n, const Prop* p, unsigned long long) { NOT_CAPTURED();
-  if (!n || n % kChunk || p->type != 1 || p->location.type != 1) return E_INVALID;
+  if (!n || n % kChunk || p->type != 1 || p->location.type != 1 || p->location.id < 0 || p->location.id >= devices()) return E_INVALID;
   if (created + n > memory()) return E_OOM;
   created += n;
-  *h = new Physical{n, 0, false};
+  *h = new Physical{n, 0, false, p->location.id};
   return OK;
 }
 API CUresult cuMemGetInfo_v2(size_t* f, size_t* t) { *t = memory(); *f = *t - created; return OK; }
@@ -224,14 +234,16 @@ API CUresult cuMemMap(CUdeviceptr p, size_t n, size_t offset, Physical* h, unsig
   if (p + n > it->first + it->second || device_range(p, 1)) return E_INVALID;
   h->mapped++;
   mapped_at[p] = h;
-  allocs[p] = {n, n, (char*)p, 0};
+  allocs[p] = {n, n, (char*)p, 0, h->device};
   return OK;
 }
 API CUresult cuMemSetAccess(CUdeviceptr p, size_t n, const Access1* a, size_t count) { NOT_CAPTURED();
   if (!device_range(p, n) || count != 1 || a->flags != 3) return E_INVALID;
+  int device = mapped_at[p]->device;
+  if (a->location.id != device) return E_INVALID;
   if (mprotect((void*)p, n, PROT_READ | PROT_WRITE)) return E_OOM;
   memset((void*)p, 0xff, n);
-  if (strict() && !open_depth) mprotect((void*)p, n, PROT_NONE);
+  if (strict() && !open_depth[device]) mprotect((void*)p, n, PROT_NONE);
   return OK;
 }
 API CUresult cuMemUnmap(CUdeviceptr p, size_t n) { NOT_CAPTURED();
@@ -283,7 +295,7 @@ API CUresult cuMemsetD8_v2(CUdeviceptr d, unsigned char v, size_t n) { return cu
 API CUresult cuMemsetD32_v2(CUdeviceptr d, unsigned v, size_t n) { return cuMemsetD32Async(d, v, n, nullptr); }
 
 // ---- streams and events ----------------------------------------------------------
-API CUresult cuStreamCreate(Stream** s, unsigned flags) { *s = new Stream; (*s)->blocking = !(flags & 1); streams.push_back(*s); return OK; }
+API CUresult cuStreamCreate(Stream** s, unsigned flags) { *s = new Stream; (*s)->blocking = !(flags & 1); (*s)->device = current; streams.push_back(*s); return OK; }
 API CUresult cuStreamDestroy_v2(Stream* s) {
   run(s);
   for (size_t i = 0; i < streams.size(); i++) if (streams[i] == s) { streams.erase(streams.begin() + i); break; }
@@ -366,7 +378,7 @@ API CUresult cuModuleGetFunction(Function** f, Module* m, const char* name) {
   if (!slot) {
     auto get = (const KernelInfo* (*)())dlsym(m->dl, (std::string("emu_kernel__") + name).c_str());
     if (!get) { m->f.erase(name); return E_NOT_FOUND; }
-    slot = new Function{get()};
+    slot = new Function{get(), current};
   }
   *f = slot;
   return OK;
@@ -386,6 +398,7 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
                             unsigned shmem, Stream* s, void** params, void** extra) {
   if (!gx || !gy || !gz || !bx || !by || !bz || gx > 2147483647u || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 ||
       bz > 64 || (uint64_t)bx * by * bz > 1024 || shmem > f->max_dyn) return E_INVALID;
+  if (f->device != current) return 400;
   const KernelInfo* k = f->info;
   std::vector<char> buf(k->offsets[k->nparams] + 16);
   if (extra) {  // CU_LAUNCH_PARAM_BUFFER_POINTER 1, _SIZE 2, END 0: PyCUDA launches this way

@@ -1,0 +1,415 @@
+"""The executor of graphs on several devices.
+
+A plan is run in segments: batches that follow each other and run on one device.
+What is copied from one device to another goes through the graph's arenas here:
+a place in them stands for one on each device, so a value, or a gradient, lies
+at the same place wherever it is.  A copy from a device is waited for; one to a
+device is not, nor is what runs there.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uintptr_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.collect cimport Waiting, add_collected
+from dynet_cy.execute.cpu cimport (
+    Failure, add_to_parameter, mark_gradients, raise_not_finite, run_batch, run_batch_backward,
+)
+from dynet_cy.execute.watch cimport watcher
+from dynet_cy.gpu.driver cimport (
+    Address, Gpu, enter, failed, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
+)
+from dynet_cy.gpu.executor cimport run_planned
+from dynet_cy.gpu.gradients cimport add_gradient, add_one, list_batches_backward, remember_moves
+from dynet_cy.gpu.graphs cimport There, fetch, there, there_for
+from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
+from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_failure, run_pass
+from dynet_cy.graph.graph cimport (
+    COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, WANTED, Batch, Engine, Graph, Node, args_of,
+    batches_of, device_of, engine, gradient_at, lock_graph, nodes_of, order_of, release_arguments, state_of,
+    take_values, unlock_graph, untake_values, value_of,
+)
+from dynet_cy.graph.transfer cimport is_transfer, source_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.pool cimport enter_pool, leave_pool
+from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind, out_of_memory
+from dynet_cy.memory.mirror cimport waited
+from dynet_cy.memory.storage cimport Param, note_gradient
+from dynet_cy.schedule.plan cimport drop_plan, plan
+
+
+# ---- segments --------------------------------------------------------------------
+
+cdef inline uint32_t node_of(const Graph* g, uint32_t batch) noexcept nogil:
+    """The first node of a batch: all of them run on its device."""
+    return order_of(g)[batches_of(g)[batch].first]
+
+
+cdef inline bint copies(const Graph* g, uint32_t batch) noexcept nogil:
+    """Whether a batch copies values from device to device.  It is a segment of its own."""
+    return is_transfer(&nodes_of(g)[node_of(g, batch)])
+
+
+cdef inline bint go_together(const Graph* g, uint32_t a, uint32_t b) noexcept nogil:
+    """Whether batches that follow each other are of one segment."""
+    return (not copies(g, a) and not copies(g, b)
+            and device_of(g, node_of(g, a)) == device_of(g, node_of(g, b)))
+
+
+cdef inline Param* parameter_of(const Node* x) noexcept nogil:
+    return <Param*>x.object
+
+
+# ---- forward ---------------------------------------------------------------------
+
+cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
+    """Compute the values of the targets and all that they need."""
+    cdef int error, device
+    cdef uint32_t n_batches = 0, end, following
+    lock_graph(g)
+    try:
+        with nogil:
+            error = plan(g, targets, n, strategy, &n_batches)
+        if error:
+            out_of_memory(&g.order, "the schedule of the graph", g.n_nodes * sizeof(uint32_t))
+        end = g.n_batches + n_batches
+        while g.n_batches < end:
+            following = g.n_batches + 1
+            while following < end and go_together(g, following - 1, following):
+                following += 1
+            device = device_of(g, node_of(g, g.n_batches))
+            if copies(g, g.n_batches):
+                copy_forward(g, device)
+            elif device:
+                run_planned(g, there_for(g, device), following - g.n_batches)
+            else:
+                run_here(g, following)
+    except BaseException:
+        drop_plan(g)
+        raise
+    finally:
+        unlock_graph(g)
+    return 0
+
+
+cdef int run_here(Graph* g, uint32_t end) except -1:
+    """Run planned batches on the CPU."""
+    cdef Failure failure
+    cdef int error = 0
+    memset(&failure, 0, sizeof(Failure))
+    with nogil:
+        enter_pool()
+        while not error and g.n_batches < end:
+            error = run_batch(g, &batches_of(g)[g.n_batches], &failure)
+        leave_pool()
+    if failure.not_finite:
+        raise_not_finite(g, failure.not_finite - 1)
+    if error:
+        out_of_memory(&g.values, "the values of the graph", failure.needed)
+    return 0
+
+
+cdef int copy_forward(Graph* g, int device) except -1:
+    """Run the next planned batch, which copies values to a device."""
+    cdef Batch* batch = &batches_of(g)[g.n_batches]
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef size_t top = g.values.top, total = 0
+    cdef uint32_t j
+    cdef float* y
+    batch.bd = 0
+    for j in range(batch.count):
+        batch.bd += nodes[ids[j]].dim.bd
+        total += total_of(&nodes[ids[j]].dim)
+    batch.bytes = total * sizeof(float)
+    batch.live = batch.count
+    batch.x = NULL
+    batch.items = NULL
+    batch.kept = NULL
+    batch.kept_of = NULL
+    batch.y = <float*>take_values(g, batch.bytes)
+    if batch.y == NULL:
+        out_of_memory(&g.values, "the values of the graph", batch.bytes)
+    try:
+        take_from(g, batch, source_of(&nodes[ids[0]]))
+        if device:
+            give_to(g, there_for(g, device), batch.y, total)
+    except BaseException:
+        untake_values(g, batch.y, batch.bytes, top)
+        raise
+    y = batch.y
+    for j in range(batch.count):
+        nodes[ids[j]].val = y
+        nodes[ids[j]].batch = g.n_batches
+        y += total_of(&nodes[ids[j]].dim)
+        state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
+    g.n_batches += 1
+    g.n_order += batch.count
+    if g.forward_only:
+        release_arguments(g, batch)
+    return 0
+
+
+cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
+    """Bring the arguments of the nodes of a batch from a device to the place of their results here."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef There* t = there_for(g, device) if device else NULL
+    cdef Gpu* gpu = t.gpu if device else NULL
+    cdef float* y = batch.y
+    # What is fetched next: it goes on while the arguments lie side by side.
+    cdef float* source = NULL
+    cdef size_t n = 0, size
+    cdef const float* at
+    cdef Node* a
+    cdef uint32_t j
+    with nogil:
+        if gpu != NULL:
+            enter(gpu)
+        for j in range(batch.count):
+            a = &nodes[args_of(g, &nodes[ids[j]])[0]]
+            size = total_of(&a.dim)
+            if gpu == NULL or (a.val != NULL and a.batch == NO_BATCH):      # inputs are here
+                memcpy(y, value_of(a), size * sizeof(float))
+            else:
+                at = parameter_of(a).there_value if a.val == NULL else there(g, t, a.val)
+                if n and at != source + n:
+                    fetch_part(gpu, source, y - n, n)
+                    n = 0
+                if n == 0:
+                    source = <float*>at
+                n += size
+                y += size
+                continue
+            if n:
+                fetch_part(gpu, source, y - n, n)
+                n = 0
+            y += size
+        if gpu != NULL:
+            fetch_part(gpu, source, y - n, n)
+            wait(gpu)
+            leave(gpu)
+    if gpu != NULL:
+        if gpu.error:
+            raise_error(gpu)
+        waited(gpu.number)
+    return 0
+
+
+cdef int fetch_part(Gpu* gpu, const float* source, float* to, size_t n) noexcept nogil:
+    if n == 0 or gpu.error:
+        return gpu.error
+    gpu.counts.fetches += 1
+    gpu.counts.fetched_bytes += n * sizeof(float)
+    return failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(to, <Address><uintptr_t>source, n * sizeof(float), gpu.stream),
+                  -1)
+
+
+cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
+    """Send values at a place of the graph to the same place on a device."""
+    cdef Gpu* gpu = t.gpu
+    cdef size_t needed = g.values.top
+    cdef int error = 0
+    cdef Range r
+    r.here = v
+    r.there = <Address><uintptr_t>there(g, t, v)
+    r.n = n * sizeof(float)
+    with nogil:
+        if not enter(gpu):
+            error = extend_arena(&t.values, needed)
+            if not error:
+                send_ranges(gpu, &r, 1)
+        leave(gpu)
+    if error:
+        out_of_device_memory(gpu, error, needed, "the values of the graph")
+    if gpu.error:
+        raise_error(gpu)
+    return 0
+
+
+# ---- backward --------------------------------------------------------------------
+
+cdef int backward(Graph* g, uint32_t target, bint full) except -1:
+    """Add the gradient of target to the gradients of parameters, each on its device."""
+    cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
+    cdef Waiting* waiting = NULL
+    cdef uint32_t first, end
+    cdef int device
+    if watcher().complete != NULL:
+        raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
+    lock_graph(g)
+    try:
+        with nogil:
+            mark_gradients(g, target, full)
+            arena_rewind(&g.grads, 0)           # the gradient arena mirrors the value arena
+        if arena_alloc(&g.grads, g.values.top) == NULL:
+            out_of_memory(&g.grads, "the gradients of the graph", g.values.top)
+        begin(g, target)
+        end = 0
+        if state_of(g)[target] & COMPUTED and nodes_of(g)[target].batch < g.n_batches:
+            end = nodes_of(g)[target].batch + 1
+        while end:
+            first = end - 1
+            while first and go_together(g, first - 1, first):
+                first -= 1
+            device = device_of(g, node_of(g, first))
+            if copies(g, first):
+                copy_backward(g, &batches_of(g)[first], device)
+            elif device:
+                run_back(g, there_for(g, device), first, end - 1)
+            else:
+                run_back_here(g, first, end, &waiting)
+            end = first
+        with nogil:
+            enter_pool()
+            add_collected(waiting)
+            leave_pool()
+    finally:
+        g.scratch.top = scratch_top
+        g.tables.top = tables_top
+        unlock_graph(g)
+    return 0
+
+
+cdef int begin(Graph* g, uint32_t target) except -1:
+    """The gradient of the target by itself is one."""
+    cdef Node* x = &nodes_of(g)[target]
+    cdef int device = device_of(g, target)
+    cdef bint trained = (state_of(g)[target] & TRAINABLE) != 0
+    cdef There* t
+    cdef Pass s
+    cdef int error
+    if x.val != NULL:
+        state_of(g)[target] |= LIVE
+    if device == 0:
+        if x.val != NULL:
+            K.fill(x.dim.bd, 1.0, gradient_at(g, x.val))
+        elif trained:
+            add_to_parameter(parameter_of(x))
+        return 0
+    t = there_for(g, device)
+    begin_pass(&s, g, t)
+    if x.val != NULL:
+        error = add_fill(&s, there(g, t, gradient_at(g, x.val)), x.dim.bd, 1)
+    else:
+        error = add_one(&s, parameter_of(x)) if trained else 0
+    if error:
+        raise_failure(&s, "the gradients of the graph")
+    return run_pass(&s, "the gradients of the graph")
+
+
+cdef int run_back(Graph* g, There* t, uint32_t first, uint32_t last) except -1:
+    """Backward over batches of a device."""
+    cdef Pass s
+    cdef int error
+    begin_pass(&s, g, t)
+    with nogil:
+        error = list_batches_backward(&s, first, last)
+    if error:
+        raise_failure(&s, "the gradients of the graph")
+    return run_pass(&s, "the gradients of the graph")
+
+
+cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Waiting** waiting) except -1:
+    """Backward over batches of the CPU."""
+    cdef Failure failure
+    cdef size_t top = g.scratch.top
+    cdef int error = 0
+    memset(&failure, 0, sizeof(Failure))
+    with nogil:
+        enter_pool()
+        while not error and end > first:
+            end -= 1
+            error = run_batch_backward(g, &batches_of(g)[end], waiting, &failure)
+            arena_rewind(&g.scratch, top)
+        leave_pool()
+    if error:
+        out_of_memory(&g.scratch, "the gradients of the graph", failure.needed)
+    return 0
+
+
+cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
+    return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
+
+
+cdef int copy_backward(Graph* g, const Batch* batch, int device) except -1:
+    """Add the gradients of nodes that are copies, which are on a device, to those of what they are copies of."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef int source = source_of(&nodes_of(g)[ids[0]])
+    cdef uint32_t j, n_live = 0
+    for j in range(batch.count):
+        n_live += has_gradient(g, ids[j])
+    if n_live == 0:
+        return 0
+    if device:
+        fetch(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float))
+    if source:
+        return hand_back(g, there_for(g, source), batch)
+    with nogil:
+        for j in range(batch.count):
+            if has_gradient(g, ids[j]):
+                add_here(g, ids[j])
+    return 0
+
+
+cdef void add_here(Graph* g, uint32_t node) noexcept nogil:
+    """Add the gradient of a node to that of its argument, which is on the CPU."""
+    cdef uint8_t* state = state_of(g)
+    cdef Node* x = &nodes_of(g)[node]
+    cdef uint32_t arg = args_of(g, x)[0]
+    cdef Node* a = &nodes_of(g)[arg]
+    cdef const float* dy = gradient_at(g, x.val)
+    cdef size_t n = total_of(&x.dim)
+    cdef Param* p
+    if a.val == NULL:
+        if state[arg] & TRAINABLE:
+            p = parameter_of(a)
+            pthread_mutex_lock(&p.lock)
+            K.add(n, dy, p.grad)
+            note_gradient(p)
+            pthread_mutex_unlock(&p.lock)
+    elif state[arg] & LIVE:
+        K.add(n, dy, gradient_at(g, a.val))
+    elif state[arg] & NEEDS_GRAD:
+        memcpy(gradient_at(g, a.val), dy, n * sizeof(float))
+        state[arg] |= LIVE
+
+
+cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
+    """Send the gradients of nodes that are here to the device of their arguments, and add them there."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* x
+    cdef Pass s
+    cdef Range* r
+    cdef float* dy
+    cdef uint32_t j
+    cdef int error
+    begin_pass(&s, g, t)
+    with nogil:
+        error = remember_moves(&s)
+        begin_moves(&s)
+        for j in range(batch.count):
+            if error or not has_gradient(g, ids[j]):
+                continue
+            x = &nodes_of(g)[ids[j]]
+            dy = gradient_at(g, x.val)
+            r = <Range*>arena_push(&t.ranges, sizeof(Range))
+            if r == NULL:
+                s.failure.needed = sizeof(Range)
+                error = -1
+                continue
+            r.there = <Address><uintptr_t>there(g, t, dy)
+            r.here = dy
+            r.n = total_of(&x.dim) * sizeof(float)
+            error = add_gradient(&s, args_of(g, x)[0], there(g, t, dy), total_of(&x.dim), 1)
+        if not error:
+            error = end_moves(&s)
+    if error:
+        raise_failure(&s, "the gradients of the graph")
+    return run_pass(&s, "the gradients of the graph")
+
+
+cdef Engine* hooks = engine(ENGINE_MIXED)
+hooks.forward = forward
+hooks.backward = backward

@@ -1,0 +1,19 @@
+"""Copies of values from one device to another."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Attr
+from dynet_cy.graph.graph cimport Node
+from dynet_cy.ops.registry cimport Op
+
+# Its nodes have no forward and backward: executors of graphs on several devices copy, both ways.
+cdef Op* TO_DEVICE
+
+
+cdef inline bint is_transfer(const Node* x) noexcept nogil:
+    return x.op == TO_DEVICE.id
+
+
+cdef inline int source_of(const Node* x) noexcept nogil:
+    """The device of the argument; that of the node is where the copy goes."""
+    return x.attrs[0].i

@@ -1,0 +1,3 @@
+from dynet_cy.graph.graph import Expression
+
+def to_device(e: Expression, device_str: str) -> Expression: ...

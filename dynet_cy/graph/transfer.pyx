@@ -1,0 +1,43 @@
+"""Copies of values from one device to another."""
+
+from libc.string cimport memset
+
+from dynet_cy.graph.graph cimport Expression, Extra, apply1x, asked_device, current_graph, device_of
+from dynet_cy.ops.registry cimport FLAT, register, same_dim
+
+
+TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
+TO_DEVICE.batching = FLAT
+TO_DEVICE.no_gradient_because = b"no op of one device: the executor of several copies values, and gradients back"
+
+
+def to_device(e, device_str):
+    """An expression with the value of `e` on a device; its gradient goes back to where `e` is.
+
+    Args:
+        e: of any shape.
+        device_str: "CPU", or "GPU:0" and so on; "" for the default device.
+
+    Returns:
+        Expression with the shape of `e`; `e` itself if it is on that device.
+
+    Raises:
+        TypeError: `e` is not an Expression, or `device_str` not a string.
+        RuntimeError: there is no such device.
+        StaleExpressionError: the graph of `e` was renewed.
+    """
+    cdef Extra extra
+    cdef int asked, source
+    if not isinstance(e, Expression):
+        raise TypeError(f"to_device: e must be an Expression, not {type(e).__name__}")
+    asked = asked_device(device_str, "to_device")
+    (<Expression>e).enter()
+    if not asked:
+        asked = 1 + current_graph().device
+    source = device_of(current_graph(), (<Expression>e).index)
+    if asked - 1 == source:
+        return e
+    memset(&extra, 0, sizeof(Extra))
+    extra.device = asked
+    extra.attrs[0].i = source                   # nodes with different ones do not run together
+    return apply1x(TO_DEVICE, e, &extra)

@@ -1,0 +1,528 @@
+"""Graphs and collections on several devices, beside the same on the CPU alone."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from test_training_gpu import TRAINERS
+
+import dynet_cy as dy
+from dynet_cy.gpu import driver
+from dynet_cy.graph.graph import set_autobatching, set_default_device
+
+ALONE = ("CPU", "CPU", "CPU")
+# Where tables, the first layer and the second layer are.
+SPREAD = [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "GPU:0"), ("CPU", "GPU:0", "GPU:1"), ("GPU:1", "GPU:0", "CPU")]
+
+
+@pytest.fixture
+def devices(device: str):
+    """The names of the devices; the CPU is the default one, before the test and after it."""
+    set_default_device(0)
+    dy.renew_cg()
+    yield dy.available_devices()
+    set_default_device(0)
+    set_autobatching(1)
+    dy.renew_cg()
+
+
+def needs(devices: list[str], wanted) -> None:
+    missing = set(wanted) - set(devices)
+    if missing:
+        pytest.skip(f"there is no {', '.join(sorted(missing))}")
+
+
+class Network:
+    """Rows of a table, through two layers, each on a device of its own."""
+
+    def __init__(self, places: tuple[str, str, str]) -> None:
+        self.model = dy.ParameterCollection()
+        self.places = places
+        table, first, second = places
+        self.table = self.model.add_lookup_parameters((9, 6), device=table)
+        self.W = self.model.add_parameters((40, 6), device=first)
+        self.b = self.model.add_parameters(40, device=first)
+        self.scale = self.model.add_parameters(40, init=1.0, device=table)
+        self.V = self.model.add_parameters((4, 40), device=second)
+
+    def loss(self, words: list[int], label: int) -> dy.Expression:
+        _, first, second = self.places
+        rows = [dy.to_device(self.table[w], first) for w in words]
+        hidden = [dy.tanh(self.W * x + self.b) for x in rows]
+        summed = dy.cmult(dy.esum(hidden), dy.to_device(self.scale, first))
+        return dy.pickneglogsoftmax(self.V * dy.to_device(summed, second), label)
+
+    def parameters(self) -> list:
+        return [self.W, self.b, self.scale, self.V, self.table]
+
+    def state(self) -> list[np.ndarray]:
+        return [p.as_array() for p in self.parameters()]
+
+
+EXAMPLES = [([1, 2, 3], 0), ([4], 1), ([2, 2, 5, 6], 2), ([7, 8], 3), ([3, 1], 1)]
+
+
+def batch_loss(network: Network, examples=EXAMPLES) -> dy.Expression:
+    return dy.esum([network.loss(*x) for x in examples])
+
+
+def gradients(places, strategy: int) -> list:
+    dy.reset_random_seed(11)
+    set_autobatching(strategy)
+    network = Network(places)
+    dy.renew_cg()
+    loss = batch_loss(network)
+    value = loss.value()
+    loss.backward()
+    return [value, *(p.grad_as_array() for p in network.parameters())]
+
+
+def assert_close(found, desired) -> None:
+    for a, b in zip(found, desired):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [0, 1, 2])
+@pytest.mark.parametrize("places", SPREAD, ids="-".join)
+def test_values_and_gradients(devices, places, strategy: int) -> None:
+    needs(devices, places)
+    assert_close(gradients(places, strategy), gradients(ALONE, strategy))
+
+
+def test_where_ops_run(devices) -> None:
+    """Copies are batched; each op runs on the device of its arguments."""
+    network = Network(("CPU", "GPU:0", "GPU:0"))
+    dy.renew_cg()
+    loss = batch_loss(network)
+    before = driver.counts(0)
+    loss.value()
+    after = driver.counts(0)
+    assert dy.cg().op_names().count("to_device") == 12 + 5
+    assert dy.cg().n_batches() < 20
+    # Rows and scale to the device, in one copy each, and what the passes need; only the loss comes back.
+    assert after["fetches"] - before["fetches"] == 1
+    assert after["launches"] > before["launches"]
+
+
+@pytest.mark.parametrize("where", ["CPU", "GPU:0", "GPU:1"])
+def test_there_and_back(devices, where: str) -> None:
+    needs(devices, [where])
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.arange(1.0, 5.0), device=where)
+    for other in devices:
+        dy.renew_cg()
+        x = dy.inputVector([2.0, 3.0, 4.0, 5.0], device=where)
+        y = dy.to_device(dy.to_device(dy.cmult(p, x), other), where)
+        again = dy.to_device(dy.cmult(p, x), other)
+        loss = dy.sum_elems(y + dy.to_device(again, where) + p)
+        assert loss.value() == 2 * (2 + 6 + 12 + 20) + 10
+        loss.backward()
+        np.testing.assert_array_equal(p.grad_as_array(), [5, 7, 9, 11])
+        np.testing.assert_array_equal(y.gradient(), np.ones(4))
+        p.scale_gradient(0)
+
+
+def test_to_the_device_of_its_own(devices) -> None:
+    for name in devices:
+        x = dy.inputVector([1.0, 2.0], device=name)
+        assert dy.to_device(x, name) is x
+    x = dy.inputVector([1.0, 2.0])
+    assert dy.to_device(x, "") is x, "the default device"
+    assert dy.to_device(dy.to_device(x, "GPU:0"), "").value() == [1, 2]
+    assert "to_device" in dy.cg().op_names()
+
+
+def test_leaves_alone(devices) -> None:
+    """Copies of inputs and parameters, of several shapes and batch sizes."""
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.arange(6.0).reshape(2, 3), device="GPU:0")
+    table = model.lookup_parameters_from_numpy(np.arange(8.0).reshape(4, 2), device="GPU:0")
+    dy.renew_cg()
+    x = dy.inputTensor(np.arange(6.0).reshape(2, 3), batched=True, device="GPU:0")
+    found = [dy.to_device(e, "CPU") for e in (p, x, dy.lookup_batch(table, [3, 1]), table, dy.parameter(p))]
+    for e, value in zip(found, [np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3), [[6, 2], [7, 3]]]):
+        np.testing.assert_array_equal(e.npvalue(), value)
+    np.testing.assert_array_equal(found[3].npvalue(), np.arange(8.0).reshape(4, 2).T)
+    loss = dy.sum_batches(dy.sum_elems(found[2])) + dy.sum_elems(found[0]) + dy.sum_elems(found[3])
+    assert loss.value() == 18 + 15 + 28
+    loss.backward()
+    np.testing.assert_array_equal(p.grad_as_array(), np.ones((2, 3)))
+    np.testing.assert_array_equal(table.grad_as_array(), [[1, 1], [2, 2], [1, 1], [2, 2]])
+
+
+def test_a_loss_by_itself(devices) -> None:
+    """Backward from a parameter, and from an input, of a graph on two devices."""
+    model = dy.ParameterCollection()
+    p, q = (model.parameters_from_numpy(np.ones(1), device=name) for name in devices[:2])
+    dy.renew_cg()
+    for e in (dy.parameter(p), dy.parameter(q)):
+        e.backward()
+    assert p.grad_as_array() == q.grad_as_array() == [1]
+    x = dy.scalarInput(3.0, device="GPU:0")
+    x.backward(full=True)
+    assert x.gradient() == [1]
+
+
+def test_gradients_of_expressions(devices) -> None:
+    """`backward(full=True)`, and nodes that the loss does not depend on."""
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0, 3.0])
+    there = [dy.to_device(x * k, "GPU:0") for k in (2.0, 3.0, 4.0)]
+    y = dy.sum_elems(dy.square(there[0]) + there[2])
+    dy.forward([y, *there])
+    y.backward(full=True)
+    np.testing.assert_array_equal(there[0].gradient(), [4, 8, 12])
+    np.testing.assert_array_equal(there[1].gradient(), [0, 0, 0])
+    np.testing.assert_array_equal(x.gradient(), [8 + 4, 16 + 4, 24 + 4])
+
+
+# ---- where things are ------------------------------------------------------------
+
+
+def test_arguments_on_different_devices(devices) -> None:
+    model = dy.ParameterCollection()
+    p = model.add_parameters((2, 3), name="W", device="GPU:0")
+    q = model.add_parameters(3, name="v", device="CPU")
+    dy.renew_cg()
+    with pytest.raises(ValueError, match="matmul") as error:
+        p * q
+    lines = str(error.value).splitlines()
+    assert lines[0] == "matmul: the arguments are on different devices; to_device brings one to another"
+    assert lines[1].split() == ["a", "{2,3}", "parameter", "/W", "on", "GPU:0"]
+    assert lines[2].split() == ["b", "{3}", "parameter", "/v", "on", "CPU"]
+    assert (p * dy.to_device(q, "GPU:0")).dim() == ((2,), 1), "the graph goes on"
+    with pytest.raises(ValueError, match="tanh|add.*on different devices"):
+        dy.inputVector([1.0, 2.0, 3.0], device="GPU:0") + q
+    with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU:63"):
+        dy.to_device(q, "GPU:63")
+    with pytest.raises(TypeError, match="to_device: a device is a string, not 3"):
+        dy.to_device(q, 3)
+    with pytest.raises(TypeError, match="to_device: e must be an Expression, not float"):
+        dy.to_device(1.0, "CPU")
+
+
+def test_inputs_go_where_they_are_used_first(devices) -> None:
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.arange(3.0), device="GPU:0")
+    dy.renew_cg()
+    x, y = dy.inputVector([1.0, 2.0, 3.0]), dy.inputVector([1.0, 2.0, 3.0])
+    used = dy.inputVector([1.0, 1.0, 1.0])
+    assert (used + 1).value() == [2, 2, 2]
+    named = dy.inputVector([1.0, 1.0, 1.0], device="CPU")
+    assert dy.dot_product(p, x).value() == 8
+    assert dy.dot_product(dy.to_device(y, "GPU:0"), p).value() == 8
+    assert dy.dot_product(y, used).value() == 6, "what is copied stays on the default device"
+    for other in (used, named):
+        with pytest.raises(ValueError, match="dot_product: the arguments are on different devices"):
+            dy.dot_product(p, other)
+    with pytest.raises(ValueError, match="on different devices"):
+        dy.dot_product(x, used)
+    assert dy.dot_product(p, dy.ones(3)).value() == 3
+    assert dy.tanh(dy.zeros(2)).value() == [0, 0]
+
+
+def test_a_gpu_is_the_default(devices) -> None:
+    set_default_device(1)
+    dy.renew_cg()
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.arange(3.0))
+    q = model.parameters_from_numpy(np.ones(3), device="CPU")
+    h = dy.dot_product(dy.to_device(dy.tanh(q), "GPU:0"), p)
+    np.testing.assert_allclose(h.value(), 3 * np.tanh(1.0), rtol=1e-6)
+    h.backward()
+    np.testing.assert_allclose(q.grad_as_array(), np.arange(3) * (1 - np.tanh(1.0) ** 2), rtol=1e-5)
+    assert (p + dy.inputVector([1.0, 1.0, 1.0])).value() == [1, 2, 3]
+    again = pickle.loads(pickle.dumps(model))
+    set_default_device(0)
+    moved = pickle.loads(pickle.dumps(again))
+    assert [x.storage.device for x in again.parameters_list()] == [1, 0]
+    assert [x.storage.device for x in moved.parameters_list()] == [1, 0]
+
+
+def test_a_default_device_that_is_not_there() -> None:
+    with pytest.raises(RuntimeError, match="set_default_device: .*GPU:63"):
+        set_default_device(64)
+
+
+# ---- graphs ----------------------------------------------------------------------
+
+
+def test_checkpoints_and_inputs_set_anew(devices) -> None:
+    network = Network(("CPU", "GPU:0", "CPU"))
+    dy.renew_cg()
+    x = dy.inputVector(np.arange(6.0))
+    y = dy.sum_elems(dy.to_device(network.W * dy.to_device(x, "GPU:0"), "CPU"))
+    first = y.value()
+    dy.cg_checkpoint()
+    assert (y * 2).value() == 2 * first
+    dy.to_device(y, "GPU:0").value()
+    dy.cg_revert()
+    assert y.value() == first
+    x.set(2 * np.arange(6.0))
+    np.testing.assert_allclose(y.value(), 2 * first, rtol=1e-6)
+    z = dy.to_device(dy.to_device(y, "GPU:0") * 3, "CPU")
+    np.testing.assert_allclose(z.value(), 6 * first, rtol=1e-6)
+    y.backward()
+    np.testing.assert_allclose(network.W.grad_as_array(), np.tile(2 * np.arange(6.0), (40, 1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"forward_only": True}, {"immediate_compute": True}, {"check_validity": True}])
+def test_settings_of_graphs(devices, settings) -> None:
+    network = Network(("CPU", "GPU:0", "CPU"))
+    dy.renew_cg()
+    desired = batch_loss(network).value()
+    dy.renew_cg(**settings)
+    np.testing.assert_allclose(batch_loss(network).value(), desired, rtol=1e-5)
+    if "forward_only" in settings:  # and numbered anew
+        y = dy.to_device(dy.inputVector(np.ones(6)), "GPU:0")
+        for k in range(3000):
+            y = dy.tanh(dy.to_device(dy.to_device(y, "CPU") + 0.5, "GPU:0"))
+            if k % 100 == 0:
+                y.value()
+        x = 1.0
+        for _ in range(3000):
+            x = np.tanh(x + 0.5)
+        np.testing.assert_allclose(y.value(), [x] * 6, rtol=1e-5)
+
+
+def test_values_that_are_not_finite(devices) -> None:
+    for name in devices[:2]:
+        dy.renew_cg(check_validity=True)
+        x = dy.to_device(dy.inputVector([1.0, 0.0]), "GPU:0")
+        y = dy.log(dy.to_device(x, name))
+        with pytest.raises(ValueError, match=r"log: a value of expression . \{2\} is not finite"):
+            y.value()
+        assert x.value() == [1, 0]
+
+
+def test_schedules_are_kept(devices) -> None:
+    """A schedule for devices is not taken for one of the same structure on others."""
+    from dynet_cy.schedule import kept
+
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.arange(1.0, 5.0), device="CPU")
+
+    def value(where: str) -> float:
+        dy.renew_cg()
+        dy.to_device(p, "GPU:0")  # all of these graphs are mixed
+        xs = [dy.inputVector([k, 1.0, 2.0, 3.0], device=where) for k in range(4)]
+        return dy.esum([dy.sum_elems(dy.tanh(x) * 2.0) for x in xs]).value()
+
+    kept.reset()
+    desired = value("CPU")
+    for where in ("CPU", "CPU", "GPU:0", "GPU:0", "GPU:0", "CPU"):
+        before = driver.counts(0)["launches"]
+        np.testing.assert_allclose(value(where), desired, rtol=1e-5)
+        assert (driver.counts(0)["launches"] > before) == (where != "CPU")
+    assert kept.counts()[1] >= 3
+
+
+# ---- collections and trainers ----------------------------------------------------
+
+
+def trained(name: str, places, change=None, n: int = 4):
+    dy.reset_random_seed(5)
+    network = Network(places)
+    trainer = TRAINERS[name](network.model)
+    if change is not None:
+        change(network, trainer)
+    losses = []
+    for k in range(n):
+        dy.renew_cg()
+        loss = batch_loss(network, EXAMPLES[k % 2 :])
+        losses.append(loss.value())
+        loss.backward()
+        trainer.update()
+    return network, trainer, losses
+
+
+def assert_alike(found, desired) -> None:
+    np.testing.assert_allclose(found[2], desired[2], rtol=1e-4)
+    for a, b in zip(found[0].state(), desired[0].state()):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_trainers(devices, name: str) -> None:
+    desired = trained(name, ALONE)
+    assert_alike(trained(name, ("CPU", "GPU:0", "CPU")), desired)
+    if name == "momentum":
+        for places in SPREAD:
+            if set(places) <= set(devices):
+                assert_alike(trained(name, places), desired)
+
+
+def clip(network, trainer) -> None:
+    trainer.set_clip_threshold(0.1)
+
+
+def decay(network, trainer) -> None:
+    network.model.set_weight_decay(0.05)
+
+
+def dense(network, trainer) -> None:
+    trainer.set_sparse_updates(False)
+
+
+def frozen(network, trainer) -> None:
+    network.W.set_updated(False)
+    network.scale.set_updated(False)
+
+
+def average(network, trainer) -> None:
+    trainer.exponential_moving_average(0.8)
+
+
+@pytest.mark.parametrize("change", [clip, decay, dense, frozen, average])
+@pytest.mark.parametrize("places", [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "CPU")], ids="-".join)
+def test_settings_of_trainers(devices, places, change) -> None:
+    desired = trained("adam", ALONE, change)
+    found = trained("adam", places, change)
+    assert_alike(found, desired)
+    if change is average:
+        for swap in ("swap_params_to_moving_average", "swap_params_to_weights"):
+            getattr(found[1], swap)()
+            getattr(desired[1], swap)()
+            assert_alike(found, desired)
+
+
+def test_parameters_added_while_training(devices) -> None:
+    """A device that a trainer has not seen before."""
+
+    def run(where: str):
+        dy.reset_random_seed(5)
+        model = dy.ParameterCollection()
+        p = model.add_parameters(3)
+        trainer = dy.MomentumSGDTrainer(model, 0.1)
+        added = []
+        for _ in range(4):
+            dy.renew_cg()
+            dy.esum([dy.to_device(dy.squared_norm(x), "CPU") for x in (p, *added)]).backward()
+            trainer.update()
+            if not added:
+                added.append(model.add_subcollection("below").add_parameters(4, device=where))
+        return p.as_array(), added[0].as_array()
+
+    for a, b in zip(run("GPU:0"), run("CPU")):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_gradients_that_are_not_finite(devices) -> None:
+    network = Network(("CPU", "GPU:0", "CPU"))
+    trainer = dy.SimpleSGDTrainer(network.model)
+    before = network.state()
+    dy.renew_cg()
+    dy.sum_elems(dy.log(network.W * 0.0) * 0.0).backward()
+    with pytest.raises(RuntimeError, match="the gradients of /_1 are not finite"):
+        trainer.update()
+    for a, b in zip(network.state(), before):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("how", ["pickle", "copy", "safetensors", "text"])
+def test_saving(devices, how: str, tmp_path) -> None:
+    """What is saved goes on as what was not; a file is for models that are spread in other ways, too."""
+    places = ("CPU", "GPU:0", "GPU:1" if "GPU:1" in devices else "GPU:0")
+    network, trainer, _ = trained("adam", places)
+    dy.renew_cg()
+    batch_loss(network).backward()  # gradients that wait are part of it
+    if how == "pickle":
+        again, other = pickle.loads(pickle.dumps((network, trainer)))
+    elif how == "copy":
+        again, other = copy.deepcopy((network, trainer))
+    else:
+        again, other, _ = trained("adam", ALONE if how == "text" else places, n=1)
+        if how == "text":
+            network.model.save(tmp_path / "model")
+            again.model.populate(tmp_path / "model")
+        else:
+            dy.save_safetensors(tmp_path / "state", network.model, trainer)
+            dy.load_safetensors(tmp_path / "state", again.model, other)
+    for a, b in zip(again.state(), network.state()):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    if how == "text":
+        return
+    assert [p.storage.device for p in again.parameters()] == [p.storage.device for p in network.parameters()]
+    for model, its_trainer in ((network, trainer), (again, other)):
+        its_trainer.update()
+        dy.renew_cg()
+        batch_loss(model).backward()
+        its_trainer.update()
+    for a, b in zip(again.state(), network.state()):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_restart_and_subsets(devices) -> None:
+    def run(places):
+        network, trainer, losses = trained("momentum", places)
+        dy.renew_cg()
+        batch_loss(network).backward()
+        trainer.update_subset([0, 3], [])
+        trainer.restart(0.2)
+        trainer.update()
+        network.table.init_row(2, np.arange(6.0))
+        network.scale.clip_inplace(0.5, 0.9)
+        network.W.scale(0.5)
+        return network, trainer, losses
+
+    assert_alike(run(("GPU:0", "CPU", "GPU:0")), run(ALONE))
+
+
+def test_deleted_collections(devices) -> None:
+    network = Network(("CPU", "GPU:0", "GPU:0"))
+    W, table = network.W, network.table
+    del network
+    for p in (W, table):
+        with pytest.raises(ReferenceError, match="its ParameterCollection has been deleted"):
+            p.as_array()
+
+
+# ---- programs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [0, 1])
+def test_a_tagger_with_words_on_the_cpu(devices, strategy: int) -> None:
+    """As DyNet's programs do it: a large table on the CPU, an LSTM on the GPU, which is the default device."""
+
+    def run(words_on: str, default: int):
+        set_default_device(default)
+        set_autobatching(strategy)
+        dy.reset_random_seed(7)
+        dy.renew_cg()
+        model = dy.ParameterCollection()
+        words = model.add_lookup_parameters((30, 5), device=words_on)
+        lstm = dy.LSTMBuilder(1, 5, 6, model)
+        W = model.add_parameters((3, 6))
+        trainer = dy.AdamTrainer(model, 0.01)
+        losses = []
+        for k in range(3):
+            dy.renew_cg()
+            total = []
+            for sentence in ([1, 2, 3, 4], [5, 6], [7, 8 + k, 9]):
+                state = lstm.initial_state()
+                inputs = [dy.to_device(words[w], "") for w in sentence]
+                outputs = state.transduce(inputs)
+                total += [dy.pickneglogsoftmax(W * y, w % 3) for y, w in zip(outputs, sentence)]
+            loss = dy.esum(total)
+            losses.append(loss.value())
+            loss.backward()
+            trainer.update()
+        return losses, [p.as_array() for p in (words, W)]
+
+    desired = run("CPU", 0)
+    found = run("CPU", 1)
+    np.testing.assert_allclose(found[0], desired[0], rtol=1e-4)
+    assert_close(found[1], desired[1])
+
+
+def test_dropout_draws_the_same_numbers(devices) -> None:
+    def run(where: str) -> list[float]:
+        dy.reset_random_seed(3)
+        dy.renew_cg()
+        x = dy.to_device(dy.dropout(dy.inputVector(np.ones(20)), 0.5), where)
+        return dy.to_device(dy.dropout(x, 0.5), "CPU").value()
+
+    assert run("GPU:0") == run("CPU")
