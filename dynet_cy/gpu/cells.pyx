@@ -91,7 +91,8 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
     cdef float* slopes = c.work + batch
     squares_of_inputs(gpu, c)
-    launch_rows(gpu, NOISE_SLOPES, batch, m, batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.kept, slopes)
+    launch_rows(gpu, NOISE_SLOPES, batch, m,
+                batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.kept, slopes)
     return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
 
 
