@@ -5,7 +5,8 @@ from libc.stdint cimport uint8_t, uint32_t
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.collect cimport Waiting
 from dynet_cy.graph.graph cimport (
-    COLUMNS, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
+    COLUMNS, COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Graph, Node, args_of, batches_of, nodes_of,
+    order_of, state_of, take_values,
 )
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of
@@ -46,6 +47,46 @@ cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bi
             return False
         at += total_of(&a.dim)
     return True
+
+
+cdef inline bint make_room(Graph* g, Batch* batch) noexcept nogil:
+    """Find room for the values of a batch, side by side; False if there is none, and `batch.bytes` are too many."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint32_t j
+    batch.bd = 0
+    batch.bytes = 0
+    for j in range(batch.count):
+        batch.bd += nodes[ids[j]].dim.bd
+        batch.bytes += total_of(&nodes[ids[j]].dim) * sizeof(float)
+    batch.live = batch.count
+    batch.y = <float*>take_values(g, batch.bytes)
+    return batch.y != NULL
+
+
+cdef inline void hand_out_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil:
+    """Let each node of a batch have its part of the values."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef Node* node
+    cdef float* y = batch.y
+    cdef uint32_t j
+    for j in range(batch.count):
+        node = &nodes_of(g)[ids[j]]
+        node.val = y
+        node.batch = number
+        y += total_of(&node.dim)
+
+
+cdef inline void count_as_run(Graph* g) noexcept nogil:
+    """Note that the next planned batch has run."""
+    cdef const Batch* batch = &batches_of(g)[g.n_batches]
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j
+    for j in range(batch.count):
+        state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
+    g.n_order += batch.count
+    g.n_batches += 1
 
 
 cdef inline bint wants_gradient(const Graph* g, const Batch* batch, uint32_t i, bint one, uint32_t* n_need,

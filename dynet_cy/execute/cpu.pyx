@@ -18,9 +18,9 @@ from dynet_cy.execute.collect cimport Waiting, add_collected, add_collected_of, 
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
 from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
-    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE, WANTED,
+    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
-    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of, take_values,
+    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
@@ -133,23 +133,11 @@ cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strateg
 cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
     """Run one planned batch and count it as run."""
     cdef uint32_t* ids = order_of(g) + batch.first
-    cdef Node* nodes = nodes_of(g)
-    cdef Node* node = &nodes[ids[0]]
-    cdef Op* op = op_at(node.op)
+    cdef Op* op = op_at(nodes_of(g)[ids[0]].op)
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
-    cdef size_t total = 0
-    cdef uint32_t j
     cdef int failed
-    cdef float* y
     cdef uint64_t begun = now() if profiling else 0
-    batch.bd = 0
-    for j in range(batch.count):
-        batch.bd += nodes[ids[j]].dim.bd
-        total += total_of(&nodes[ids[j]].dim)
-    batch.bytes = total * sizeof(float)
-    batch.live = batch.count
-    batch.y = <float*>take_values(g, batch.bytes)
-    if batch.y == NULL:
+    if not make_room(g, batch):
         failure.needed = batch.bytes
         return -1
     if batch.form == EACH:
@@ -160,22 +148,15 @@ cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         return undo_run(g, batch, values_top, scratch_top)
     if g.forward_only:                          # no backward: nothing is kept
         arena_rewind(&g.scratch, scratch_top)
-    if g.check_validity and not K.all_finite(total, batch.y):
+    if g.check_validity and not K.all_finite(batch.bytes // sizeof(float), batch.y):
         failure.not_finite = first_not_finite(batch, ids, g) + 1
         return undo_run(g, batch, values_top, scratch_top)
-    y = batch.y
-    for j in range(batch.count):
-        node = &nodes[ids[j]]
-        node.val = y
-        node.batch = g.n_batches
-        y += total_of(&node.dim)
-        state_of(g)[ids[j]] = (state_of(g)[ids[j]] | COMPUTED) & <uint8_t>~WANTED
-    g.n_batches += 1
-    g.n_order += batch.count
+    hand_out_values(g, batch, g.n_batches)
+    count_as_run(g)
     if g.forward_only:
         release_arguments(g, batch)
     if profiling:
-        note(node.op, False, batch.count, begun)
+        note(op.id, False, batch.count, begun)
     return 0
 
 

@@ -5,26 +5,25 @@ about where values, gradients and working memory lie is decided on the host, as
 for the CPU, and costs no memory there, since nothing is written.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uintptr_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
 from dynet_cy.execute.cpu cimport (
-    FEW, first_not_finite, is_shared, may_list, raise_not_finite, set_one, side_by_side, take,
+    FEW, count_as_run, first_not_finite, hand_out_values, is_shared, make_room, may_list, raise_not_finite, set_one,
+    side_by_side, take,
 )
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport There, close, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.passes cimport (
-    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items,
-    raise_failure, room, run_pass,
-    scratch, uses_in,
+    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items, raise_failure, room,
+    run_pass, scratch, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
-    COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, WANTED, Batch, Engine, Graph, Laid, Node, args_of,
-    batches_of, engine,
-    lock_graph, nodes_of, order_of, release_arguments, state_of, take_values, unlock_graph,
+    COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
+    lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_push, arena_rewind, out_of_memory
@@ -137,25 +136,14 @@ cdef int lay(Pass* s, Batch* batch, Op* op, uint32_t i) noexcept nogil:
 cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     """Find room for a planned batch, and add its commands."""
     cdef Graph* g = s.g
-    cdef uint32_t* ids = order_of(g) + batch.first
-    cdef Node* nodes = nodes_of(g)
-    cdef Node* node = &nodes[ids[0]]
-    cdef GpuOp* half = gpu_op_at(node.op)
-    cdef uint32_t j
-    cdef size_t total = 0, before = g.scratch.top
-    cdef float* y
+    cdef uint16_t number_of_op = nodes_of(g)[order_of(g)[batch.first]].op
+    cdef GpuOp* half = gpu_op_at(number_of_op)
+    cdef size_t before = g.scratch.top
     if half.forward == NULL:
-        s.missing = node.op + 1
+        s.missing = number_of_op + 1
         return -1
     s.modules |= half.modules
-    batch.bd = 0
-    for j in range(batch.count):
-        batch.bd += nodes[ids[j]].dim.bd
-        total += total_of(&nodes[ids[j]].dim)
-    batch.bytes = total * sizeof(float)
-    batch.live = batch.count
-    batch.y = <float*>take_values(g, batch.bytes)
-    if batch.y == NULL:
+    if not make_room(g, batch):
         s.failure.needed = batch.bytes
         return -1
     s.values_needed = max(s.values_needed, g.values.top)
@@ -163,12 +151,7 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
         return -1
     if g.forward_only:                          # no backward: nothing is kept
         arena_rewind(&g.scratch, before)
-    y = batch.y
-    for j in range(batch.count):
-        node = &nodes[ids[j]]
-        node.val = y
-        node.batch = number
-        y += total_of(&node.dim)
+    hand_out_values(g, batch, number)
     return 0
 
 
@@ -258,7 +241,8 @@ cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
         if error:
             raise_failure(&s, "the values of the graph")
         run_pass(&s, "the values of the graph")
-        finish(g, n_batches)
+        for _ in range(n_batches):
+            count_as_run(g)
         if g.check_validity:
             check_values(g, t, before)
         if g.forward_only:
@@ -271,19 +255,6 @@ cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
         g.tables.top = tables_top
         raise
     return 0
-
-
-cdef void finish(Graph* g, uint32_t n_batches) noexcept nogil:
-    """Note that batches have run."""
-    cdef uint32_t* ids
-    cdef uint8_t* state = state_of(g)
-    cdef uint32_t j
-    for _ in range(n_batches):
-        ids = order_of(g) + batches_of(g)[g.n_batches].first
-        for j in range(batches_of(g)[g.n_batches].count):
-            state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
-        g.n_order += batches_of(g)[g.n_batches].count
-        g.n_batches += 1
 
 
 cdef void release(Graph* g, uint32_t before) noexcept nogil:

@@ -13,7 +13,8 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.collect cimport Waiting, add_collected
 from dynet_cy.execute.cpu cimport (
-    Failure, add_to_parameter, mark_gradients, raise_not_finite, run_batch, run_batch_backward,
+    Failure, add_to_parameter, count_as_run, hand_out_values, make_room, mark_gradients, raise_not_finite, run_batch,
+    run_batch_backward,
 )
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport (
@@ -25,9 +26,9 @@ from dynet_cy.gpu.graphs cimport There, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_failure, run_pass
 from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, WANTED, Batch, Engine, Graph, Node, args_of,
-    batches_of, device_of, engine, gradient_at, lock_graph, nodes_of, order_of, release_arguments, state_of,
-    take_values, unlock_graph, untake_values, value_of,
+    COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
+    device_of, engine, gradient_at, lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph,
+    untake_values, value_of,
 )
 from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K
@@ -112,40 +113,22 @@ cdef int run_here(Graph* g, uint32_t end) except -1:
 cdef int copy_forward(Graph* g, int device) except -1:
     """Run the next planned batch, which copies values to a device."""
     cdef Batch* batch = &batches_of(g)[g.n_batches]
-    cdef uint32_t* ids = order_of(g) + batch.first
-    cdef Node* nodes = nodes_of(g)
-    cdef uint8_t* state = state_of(g)
-    cdef size_t top = g.values.top, total = 0
-    cdef uint32_t j
-    cdef float* y
-    batch.bd = 0
-    for j in range(batch.count):
-        batch.bd += nodes[ids[j]].dim.bd
-        total += total_of(&nodes[ids[j]].dim)
-    batch.bytes = total * sizeof(float)
-    batch.live = batch.count
+    cdef size_t top = g.values.top
     batch.x = NULL
     batch.items = NULL
     batch.kept = NULL
     batch.kept_of = NULL
-    batch.y = <float*>take_values(g, batch.bytes)
-    if batch.y == NULL:
+    if not make_room(g, batch):
         out_of_memory(&g.values, "the values of the graph", batch.bytes)
     try:
-        take_from(g, batch, source_of(&nodes[ids[0]]))
+        take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
         if device:
-            give_to(g, there_for(g, device), batch.y, total)
+            give_to(g, there_for(g, device), batch.y, batch.bytes // sizeof(float))
     except BaseException:
         untake_values(g, batch.y, batch.bytes, top)
         raise
-    y = batch.y
-    for j in range(batch.count):
-        nodes[ids[j]].val = y
-        nodes[ids[j]].batch = g.n_batches
-        y += total_of(&nodes[ids[j]].dim)
-        state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
-    g.n_batches += 1
-    g.n_order += batch.count
+    hand_out_values(g, batch, g.n_batches)
+    count_as_run(g)
     if g.forward_only:
         release_arguments(g, batch)
     return 0
