@@ -23,16 +23,17 @@ workspace of cuBLAS.
 
 import os
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from dynet_cy.gpu.driver cimport MOST_GPUS, Counts, Records, enter, failed, leave, play
 from dynet_cy.schedule.hash cimport dy_hash
 
 cdef enum:
     LEAST_NODES = 4                 # what is shorter is launched as it is
-    SEEN = 256
+    SETS = 64                       # of records that were seen, by their hash
+    WAYS = 4                        # what each set remembers
     FIRST_SIGHTS = 2
     MOST_SIGHTS = 64
     PAYS = 4                        # launches of a CUDA graph that make up for making it
@@ -57,13 +58,17 @@ cdef struct Replay:
     uint32_t n_nodes
     uint32_t uses
 
+# Records that were seen, and how often.
+cdef struct Sight:
+    uint64_t hash
+    uint64_t times
+
 cdef struct Replays:
     Replay* first
     uint32_t n
     uint32_t sights                 # how often records are seen before they are captured
     uint64_t n_nodes
-    uint64_t[SEEN] seen             # hashes of records, by their low bits; the last one in each place
-    uint8_t[SEEN] times
+    Sight[SETS][WAYS] seen          # of each set the one seen last is first
 
 
 cdef bint begin_listing(Gpu* gpu) noexcept nogil:
@@ -121,15 +126,17 @@ cdef Replay* find(Replays* replays, const Records* r, uint64_t hash) noexcept no
 
 cdef bint is_due(Replays* replays, uint64_t hash) noexcept nogil:
     """Count a sight of records that are not kept; True if they have been seen often enough."""
-    cdef uint64_t place = hash % SEEN
-    if replays.seen[place] != hash:
-        replays.seen[place] = hash
-        replays.times[place] = 0
-    replays.times[place] += 1
-    if replays.times[place] < replays.sights:
-        return False
-    replays.times[place] = 0
-    return True
+    cdef Sight* seen = replays.seen[hash % SETS]
+    cdef uint64_t times = 1
+    cdef int way = 0
+    while way < WAYS - 1 and seen[way].hash != hash:
+        way += 1
+    if seen[way].hash == hash:
+        times += seen[way].times
+    memmove(seen + 1, seen, way * sizeof(Sight))
+    seen[0].hash = hash
+    seen[0].times = times if times < replays.sights else 0
+    return times >= replays.sights
 
 
 cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash) noexcept nogil:

@@ -104,7 +104,7 @@ def test_where_ops_run(devices) -> None:
     assert dy.cg().n_batches() < 20
     # Rows and scale to the device, in one copy each, and what the passes need; only the loss comes back.
     assert after["fetches"] - before["fetches"] == 1
-    assert after["launches"] > before["launches"]
+    assert any(after[key] > before[key] for key in ("launches", "replays"))
 
 
 @pytest.mark.parametrize("where", ["CPU", "GPU:0", "GPU:1"])
@@ -314,9 +314,10 @@ def test_schedules_are_kept(devices) -> None:
     kept.reset()
     desired = value("CPU")
     for where in ("CPU", "CPU", "GPU:0", "GPU:0", "GPU:0", "CPU"):
-        before = driver.counts(0)["launches"]
+        before = driver.counts(0)
         np.testing.assert_allclose(value(where), desired, rtol=1e-5)
-        assert (driver.counts(0)["launches"] > before) == (where != "CPU")
+        after = driver.counts(0)
+        assert any(after[key] > before[key] for key in ("launches", "replays")) == (where != "CPU")
     assert kept.counts()[1] >= 3
 
 

@@ -13,7 +13,8 @@
 //  * EMU_STRICT=1: device memory is not accessible between driver calls, so host
 //    code that dereferences a device pointer crashes.
 //  * while a stream is captured, calls that could wait or allocate fail and spoil the capture, and products need
-//    a workspace that was set; EMU_NO_CAPTURE=1: nothing can be captured.
+//    a workspace that was set; nothing can be captured with EMU_NO_CAPTURE=begin, end or make, which says what fails.
+//    emu_graphs() tells how many graphs there are that could be launched; launching another one fails.
 //  * EMU_DEVICES (default 1) devices: work on a stream of one fails where another is
 //    current, and with EMU_STRICT=1 it cannot reach the memory of another.
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
@@ -26,6 +27,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 #include <chrono>
@@ -56,6 +58,8 @@ struct Event { Stream* s = nullptr; bool recorded = false, done = true; std::chr
 struct Function { const KernelInfo* info; int device; size_t max_dyn = 48 * 1024; };
 struct Module { void* dl; std::map<std::string, Function*> f; };
 struct Graph { std::vector<Op> ops; };
+std::set<Graph*> execs;
+bool no_capture(const char* where) { const char* v = getenv("EMU_NO_CAPTURE"); return v && !strcmp(v, where); }
 
 std::map<CUdeviceptr, Alloc> allocs;
 std::vector<Stream*> streams;
@@ -332,7 +336,7 @@ API CUresult cuStreamBeginCapture_v2(Stream* s, int) {
   s = real(s);
   if (s == &null_stream || s->capture) return 900;
   run(s);
-  if (env_on("EMU_NO_CAPTURE", false)) return 801;
+  if (no_capture("begin")) return 801;
   s->capture = new std::vector<Op>;
   s->broken = false;
   return OK;
@@ -340,14 +344,28 @@ API CUresult cuStreamBeginCapture_v2(Stream* s, int) {
 API CUresult cuStreamEndCapture(Stream* s, Graph** g) {
   s = real(s);
   if (!s->capture) return 900;
+  if (no_capture("end")) s->broken = true;
   *g = s->broken ? nullptr : new Graph{std::move(*s->capture)};
   delete s->capture;
   s->capture = nullptr;
   return s->broken ? 901 : OK;
 }
-API CUresult cuGraphInstantiateWithFlags(Graph** x, Graph* g, unsigned long long) { *x = new Graph(*g); return OK; }
-API CUresult cuGraphLaunch(Graph* x, Stream* s) { for (auto& op : x->ops) { int rc = put(s, op); if (rc) return rc; } return OK; }
-API CUresult cuGraphExecDestroy(Graph* x) { delete x; return OK; }  // what was launched has its own copy
+API CUresult cuGraphInstantiateWithFlags(Graph** x, Graph* g, unsigned long long) {
+  if (no_capture("make")) return E_OOM;
+  execs.insert(*x = new Graph(*g));
+  return OK;
+}
+API CUresult cuGraphLaunch(Graph* x, Stream* s) {
+  if (!execs.count(x)) return E_INVALID;
+  for (auto& op : x->ops) { int rc = put(s, op); if (rc) return rc; }
+  return OK;
+}
+API CUresult cuGraphExecDestroy(Graph* x) {  // what was launched has its own copy
+  if (!execs.erase(x)) return E_INVALID;
+  delete x;
+  return OK;
+}
+API int emu_graphs() { return (int)execs.size(); }
 API CUresult cuGraphDestroy(Graph* g) { delete g; return OK; }
 
 // ---- modules and launches ----------------------------------------------------------

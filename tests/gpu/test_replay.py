@@ -1,0 +1,692 @@
+"""CUDA graphs of passes that repeat: everything is as it is without them, bit by bit."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_devices import SPREAD, Network, batch_loss, needs
+from test_devices import devices as devices
+from test_training_gpu import TRAINERS
+
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_autobatching, set_default_device
+
+EMULATED = bool(os.environ.get("DYNET_CY_GPU_EMULATED"))
+MANY_NODES = 1 << 16
+
+
+@pytest.fixture(autouse=True)
+def limits(device: str) -> Iterator[None]:
+    """GPU:0 is the default device, with a graph that keeps nothing yet, and the usual limits."""
+    from dynet_cy.gpu.replay import set_limits
+
+    before = set_limits(32, MANY_NODES)
+    set_default_device(1)
+    with dy.ComputationGraph():
+        yield
+    set_default_device(0)
+    set_autobatching(1)
+    dy.renew_cg()
+    set_limits(*before)
+
+
+class Counted:
+    """What a device was asked for within the block."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.found: dict[str, int] = {}
+
+    def __enter__(self) -> Counted:
+        from dynet_cy.gpu.driver import counts
+
+        self.before = counts(self.number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from dynet_cy.gpu.driver import counts
+
+        self.found = {key: n - self.before[key] for key, n in counts(self.number).items()}
+
+    def __getitem__(self, key: str) -> int:
+        return self.found[key]
+
+    @property
+    def nodes(self) -> int:
+        return self["launches"] + self["products"] + self["fills"]
+
+
+def alone(run):
+    """What a function returns in a graph of its own, with random numbers that are the same each time."""
+    dy.reset_random_seed(11)
+    with dy.ComputationGraph():
+        return run()
+
+
+def without(run):
+    """The same when nothing is replayed."""
+    from dynet_cy.gpu.replay import set_limits
+
+    before = set_limits(0, 0)
+    with Counted() as counted:
+        found = alone(run)
+    assert counted["replays"] == counted["captures"] == 0
+    set_limits(*before)
+    return found
+
+
+def on_the_cpu(run):
+    set_default_device(0)
+    found = alone(run)
+    set_default_device(1)
+    return found
+
+
+def alive() -> int:
+    """How many CUDA graphs the emulated driver holds."""
+    return ctypes.CDLL(os.environ["DYNET_CY_LIBCUDA"]).emu_graphs()
+
+
+def assert_equal(found: list, desired: list) -> None:
+    assert len(found) == len(desired)
+    for k, (a, b) in enumerate(zip(found, desired)):
+        np.testing.assert_array_equal(a, b, err_msg=f"number {k}")
+
+
+def assert_close(found: list, desired: list) -> None:
+    for a, b in zip(found, desired):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+class Words:
+    """A row of a table for each word, an input, a layer with dropout, a loss for each word."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        self.model = dy.ParameterCollection()
+        self.dropout = dropout
+        self.table = self.model.lookup_parameters_from_numpy(self.numbers(9, 6))
+        self.W = self.model.parameters_from_numpy(self.numbers(40, 6))
+        self.b = self.model.parameters_from_numpy(self.numbers(40))
+        self.V = self.model.parameters_from_numpy(self.numbers(4, 40))
+
+    @staticmethod
+    def numbers(*shape: int) -> np.ndarray:
+        return np.random.RandomState(sum(shape)).uniform(-1, 1, shape)
+
+    def hidden(self, word: int, x: np.ndarray) -> dy.Expression:
+        h = dy.tanh(self.W * (self.table[word] + dy.inputVector(x)) + self.b)
+        return dy.dropout(h, self.dropout) if self.dropout else h
+
+    def loss(self, step: int, words: int = 3) -> dy.Expression:
+        """Of an example that is another one in each step, with the same structure for the same number of words."""
+        rng = np.random.RandomState(step)
+        hidden = [self.hidden(int(rng.randint(9)), rng.uniform(-1, 1, 6)) for _ in range(words)]
+        return dy.esum([dy.pickneglogsoftmax(self.V * h, int(rng.randint(4))) for h in hidden])
+
+    def parameters(self) -> list:
+        return [self.W, self.b, self.V, self.table]
+
+    def step(self, loss: dy.Expression) -> list:
+        """Value and gradients."""
+        value = loss.npvalue()
+        loss.backward()
+        return [value, *(p.grad_as_array() for p in self.parameters())]
+
+    def values(self) -> list:
+        return [p.as_array() for p in self.parameters()]
+
+
+def updates(trainer: str = "sgd", strategy: int = 1, sizes=(3,) * 6, dropout: float = 0.0, between=None) -> list:
+    """Values, gradients and parameters of updates, one for each number of words."""
+    set_autobatching(strategy)
+    network = Words(dropout)
+    update = TRAINERS[trainer](network.model)
+    found = []
+    for step, words in enumerate(sizes):
+        dy.renew_cg()
+        found += network.step(network.loss(step, words))
+        update.update()
+        found += network.values()
+        if between:
+            between(step, network)
+    return found
+
+
+# ---- the same numbers ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [0, 1, 2])
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_updates(trainer: str, strategy: int) -> None:
+    with Counted() as counted:
+        found = updates(trainer, strategy)
+    assert counted["captures"] == 2, "forward and backward"
+    assert counted["replays"] == 10, "from the second time on"
+    assert_equal(found, without(lambda: updates(trainer, strategy)))
+
+
+def test_what_is_counted() -> None:
+    """What CUDA graphs stand for is what is asked for without them."""
+    network = Words()
+    found = []
+    for step in range(4):
+        dy.renew_cg()
+        with Counted() as counted:
+            network.loss(step).forward()
+        found.append(counted)
+    assert [(c.nodes, c["replayed"], c["captures"], c["replays"]) for c in found] == [
+        (found[0].nodes, 0, 0, 0),
+        (0, found[0].nodes, 1, 1),
+        (0, found[0].nodes, 0, 1),
+        (0, found[0].nodes, 0, 1),
+    ]
+    assert len({(c["uploads"], c["uploaded_bytes"]) for c in found}) == 1
+    assert not any(c["waits"] for c in found)
+
+
+def test_examples_differ() -> None:
+    """Inputs, rows and labels of each step are those of the step: beside the CPU, which replays nothing."""
+    found = updates()
+    assert len({x.tobytes() for x in found[::9]}) == 6
+    assert_close(found, on_the_cpu(updates))
+
+
+def test_dropout() -> None:
+    """Masks differ between steps that are replayed, and are those of the CPU."""
+
+    def masks() -> list:
+        found = []
+        for _ in range(6):
+            dy.renew_cg()
+            x = dy.inputVector(np.ones(50))
+            kept = [dy.dropout(x * k, 0.5) for k in (1.0, 2.0)]
+            found.append((dy.noise(dy.concatenate(kept), 0.0) + dy.random_normal((100,))).npvalue())
+            found.append(dy.concatenate(kept).npvalue())
+        return found
+
+    with Counted() as counted:
+        found = alone(masks)
+    assert counted["replays"] > 0
+    assert len({x.tobytes() for x in found}) == 12
+    assert_close(found, on_the_cpu(masks))
+    assert_equal(found, without(masks))
+
+    with Counted() as counted:
+        found = alone(lambda: updates(dropout=0.4))
+    assert counted["replays"] == 10
+    assert_equal(found, without(lambda: updates(dropout=0.4)))
+    assert_close(found, on_the_cpu(lambda: updates(dropout=0.4)))
+
+
+def test_parameters_that_are_changed_between_steps(tmp_path: Path) -> None:
+    file = str(tmp_path / "model")
+
+    def between(step: int, network: Words) -> None:
+        if step == 2:
+            network.W.set_value(network.numbers(40, 6) * 0.5)
+            network.table.init_row(3, [0.25] * 6)
+            network.model.save(file)
+        elif step == 4:
+            network.model.populate(file)
+        elif step == 5:
+            network.V.scale(2.0)
+            network.b.zero()
+        elif step == 6:
+            network.table.init_from_array(network.numbers(9, 6) * 2)
+            network.b.clip_inplace(-0.1, 0.1)
+
+    def run() -> list:
+        return updates(sizes=(3,) * 9, between=between)
+
+    with Counted() as counted:
+        found = alone(run)
+    assert counted["replays"] == 16
+    assert_equal(found, without(run))
+    assert_close(found, on_the_cpu(run))
+
+
+def test_revert_and_inputs_set_anew() -> None:
+    def run() -> list:
+        network = Words()
+        found = []
+        dy.renew_cg()
+        x = dy.inputVector(np.ones(6))
+        y = network.W * x + network.b
+        found.append(y.npvalue())
+        for step in range(5):
+            dy.cg_checkpoint()
+            h = dy.tanh(y * 2.0) + dy.inputVector(np.full(40, float(step)))
+            loss = dy.pickneglogsoftmax(network.V * h, step % 4)
+            found += network.step(loss)
+            dy.cg_revert()
+            if step > 2:
+                x.set(np.full(6, 0.1 * step))
+                found.append(y.npvalue())
+            network.W.set_value(network.numbers(40, 6) * step)
+        return found
+
+    with Counted() as counted:
+        found = alone(run)
+    assert counted["replays"] > 0
+    assert_equal(found, without(run))
+    assert_close(found, on_the_cpu(run))
+
+
+def test_weight_decay_and_learning_rates() -> None:
+    """Weight decay is a number in the launches, so passes do not repeat; rates are not."""
+
+    def run(decay: float) -> list:
+        network = Words()
+        trainer = dy.SimpleSGDTrainer(network.model)
+        network.model.set_weight_decay_lambda(decay)
+        found = []
+        for step in range(5):
+            trainer.learning_rate = 0.1 * (step + 1)
+            dy.renew_cg()
+            found += network.step(network.loss(step))
+            trainer.update()
+        return found + network.values()
+
+    for decay in (0.0, 0.1):
+        found = run(decay)
+        assert_equal(found, without(lambda decay=decay: run(decay)))
+        assert_close(found, on_the_cpu(lambda decay=decay: run(decay)))
+
+
+def test_parameters_made_anew() -> None:
+    """Memory that was given back and taken again, perhaps at the same address."""
+
+    def run() -> list:
+        found = []
+        for _ in range(4):
+            found += updates(sizes=(3,) * 3)
+            gc.collect()
+        return found
+
+    assert_equal(alone(run), without(run))
+
+
+# ---- what repeats ------------------------------------------------------------------
+
+
+def test_structures_that_alternate() -> None:
+    sizes = (2, 3, 5) * 5
+    with Counted() as counted:
+        found = updates(sizes=sizes)
+    assert counted["captures"] == 6
+    assert counted["replays"] == 2 * (15 - 3)
+    assert_equal(found, without(lambda: updates(sizes=sizes)))
+
+
+def scaled(factor: float) -> float:
+    """A pass of more than four launches with a number in one of them."""
+    dy.renew_cg(autobatching=0)
+    x = dy.inputVector([1.0, 2.0, 3.0])
+    return dy.sum_elems(dy.tanh(dy.exp(dy.tanh(dy.square(x))) * 0.0) + x * factor).value()
+
+
+def test_one_byte() -> None:
+    """What differs in one byte only is not the same."""
+    near = float(np.nextafter(np.float32(1), np.float32(2)))
+    far = 1.0 + 2.0**-8 * 127  # the third byte of the number
+    with Counted() as counted:
+        for _ in range(3):
+            assert scaled(1.0) == 6.0
+    assert (counted["captures"], counted["replays"]) == (1, 2)
+    with Counted() as counted:
+        np.testing.assert_allclose(scaled(far), 6 * far, rtol=1e-6)
+        assert scaled(near) == float(np.float32(6) * np.float32(near))
+        assert scaled(-1.0) == -6.0
+    assert (counted["captures"], counted["replays"]) == (0, 0)
+    with Counted() as counted:
+        assert scaled(1.0) == 6.0
+    assert counted["replays"] == 1
+
+
+def test_short_passes_are_launched() -> None:
+    with Counted() as counted:
+        for k in range(5):
+            dy.renew_cg()
+            assert (dy.inputVector([1.0, k]) * 2.0).value() == [2, 2 * k]
+    assert (counted["captures"], counted["launches"]) == (0, 5)
+
+
+def test_forward_only() -> None:
+    def run() -> list:
+        network = Words()
+        found = []
+        for step in range(6):
+            dy.renew_cg(forward_only=True)
+            found.append(network.loss(step).npvalue())
+        return found
+
+    with Counted() as counted:
+        found = alone(run)
+    assert (counted["captures"], counted["replays"]) == (1, 5)
+    assert_equal(found, without(run))
+    assert_close(found, on_the_cpu(run))
+
+
+def test_immediate() -> None:
+    def run() -> list:
+        network = Words()
+        found = []
+        for step in range(4):
+            dy.renew_cg(immediate_compute=True)
+            found += network.step(network.loss(step))
+        return found
+
+    assert_equal(alone(run), without(run))
+
+
+def test_profiles_time_every_launch() -> None:
+    from dynet_cy import profiling
+
+    network = Words()
+    with Counted() as counted, profiling.measure() as profile:
+        for step in range(4):
+            dy.renew_cg()
+            network.step(network.loss(step))
+    assert (counted["captures"], counted["replays"]) == (0, 0)
+    assert any(row.op == "tanh" and row.nodes == 12 for row in profile)
+
+
+# ---- limits -----------------------------------------------------------------------
+
+
+def losses(network: Words, sizes) -> list:
+    found = []
+    for step, words in enumerate(sizes):
+        dy.renew_cg()
+        found.append(network.loss(step, words).npvalue())
+    return found
+
+
+@pytest.mark.skipif(not EMULATED, reason="the emulated driver tells what there is")
+def test_the_one_used_last_stays() -> None:
+    from dynet_cy.gpu.replay import set_limits
+
+    network = Words()
+    set_limits(2, MANY_NODES)
+    before = alive()
+    sizes = (2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 2, 5, 5, 2)  # 3 is the one that goes
+    with Counted() as counted:
+        found = losses(network, sizes)
+    assert alive() == before + 2
+    assert (counted["captures"], counted["replays"]) == (3, 4 + 4 + 1 + 1 + 1)
+    with Counted() as counted:
+        losses(network, (3, 2, 5))
+    assert (counted["captures"], counted["replays"]) == (0, 2)
+    assert_equal(found, without(lambda: losses(network, sizes)))
+
+
+@pytest.mark.skipif(not EMULATED, reason="the emulated driver tells what there is")
+def test_limit_of_nodes() -> None:
+    from dynet_cy.gpu.replay import set_limits
+
+    network = Words()
+    set_limits(0, 0)
+    nodes = {}
+    for words in (2, 5, 20):
+        dy.renew_cg(autobatching=0)
+        with Counted() as counted:
+            network.loss(0, words).forward()
+        nodes[words] = counted.nodes
+    assert nodes[2] < nodes[5] < nodes[20]
+    set_autobatching(0)
+    for most, kept in ((nodes[2] + nodes[5], 2), (nodes[2] + nodes[5] - 1, 1), (nodes[2] - 1, 0)):
+        set_limits(32, most)
+        before = alive()
+        with dy.ComputationGraph():
+            with Counted() as counted:
+                found = losses(network, (2,) * 6 + (5,) * 6 + (20,) * 3)
+            assert alive() == before + kept
+            assert counted["replays"] == 5 * (most >= nodes[2]) + 5 * (most >= nodes[5])
+        assert alive() == before
+        assert_equal(found, without(lambda: losses(network, (2,) * 6 + (5,) * 6 + (20,) * 3)))
+
+
+def test_thrashing_stops() -> None:
+    """Where structures drop each other, they have to be seen more and more often, up to 64 times."""
+    from dynet_cy.gpu.replay import set_limits
+
+    network = Words()
+    set_limits(1, MANY_NODES)
+    sizes = (2, 2, 3, 3) * 40
+    with Counted() as counted:
+        found = losses(network, sizes)
+    # With sights of 2 throughout it would be 80, one for each pair.
+    assert 4 <= counted["captures"] <= 14
+    assert counted["replays"] + counted["launches"] > 0
+    assert_equal(found, without(lambda: losses(network, sizes)))
+    with Counted() as counted:
+        losses(network, (5,) * 66)
+    assert counted["captures"] == 1, "what is seen that often is captured all the same"
+    assert counted["replays"] > 0
+
+
+def test_what_pays_may_be_dropped() -> None:
+    """Where each is used often before it goes, two sights stay enough."""
+    from dynet_cy.gpu.replay import set_limits
+
+    network = Words()
+    set_limits(1, MANY_NODES)
+    sizes = ((2,) * 6 + (3,) * 6) * 5
+    with Counted() as counted:
+        losses(network, sizes)
+    assert (counted["captures"], counted["replays"]) == (10, 50)
+
+
+def test_limits_are_told() -> None:
+    from dynet_cy.gpu.replay import set_limits
+
+    assert set_limits(7, 100) == (32, MANY_NODES)
+    assert set_limits(0, 5) == (7, 100)
+    for wrong in (-1, 1 << 40):
+        with pytest.raises(OverflowError):
+            set_limits(wrong, 5)
+    assert set_limits(32, MANY_NODES) == (0, 5)
+
+
+def test_switched_off_and_on_again() -> None:
+    from dynet_cy.gpu.replay import set_limits
+
+    network = Words()
+    desired = without(lambda: losses(network, (3,) * 9))
+    found = losses(network, (3,) * 3)
+    set_limits(0, MANY_NODES)
+    with Counted() as counted:
+        for step in range(3, 6):
+            dy.renew_cg()
+            found.append(network.loss(step).npvalue())
+    assert counted["replays"] == 0
+    set_limits(32, MANY_NODES)
+    with Counted() as counted:
+        for step in range(6, 9):
+            dy.renew_cg()
+            found.append(network.loss(step).npvalue())
+    assert (counted["captures"], counted["replays"]) == (0, 3)
+    assert_equal(found, desired)
+
+
+# ---- graphs and devices -----------------------------------------------------------
+
+
+@pytest.mark.skipif(not EMULATED, reason="the emulated driver tells what there is")
+def test_closed_graphs_free_theirs() -> None:
+    network = Words()
+    before = alive()
+    for _ in range(3):
+        graph = dy.ComputationGraph()
+        with graph:
+            losses(network, (2, 2, 3, 3, 3))
+        assert alive() == before + 2
+        del graph
+        gc.collect()
+        assert alive() == before
+
+
+def test_threads() -> None:
+    """Each thread has a graph of its own, and with it CUDA graphs of its own."""
+    network = Words()
+    desired = without(lambda: losses(network, (3,) * 12))
+    found: dict[int, list] = {}
+
+    def work(k: int) -> None:
+        set_default_device(1)
+        with dy.ComputationGraph():
+            found[k] = losses(network, (3,) * 12)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    with Counted() as counted:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counted["captures"] == 3
+    assert counted["replays"] == 3 * 11
+    for k in range(3):
+        assert_equal(found[k], desired)
+
+
+@pytest.mark.parametrize("places", SPREAD, ids="-".join)
+def test_several_devices(devices, places) -> None:
+    """Each device replays its part of a graph."""
+    needs(devices, places)
+
+    def run() -> list:
+        network = Network(places)
+        trainer = dy.MomentumSGDTrainer(network.model)
+        found = []
+        for k in range(5):
+            dy.renew_cg()
+            examples = [([1 + k, 2, 3], 0), ([4], k % 4), ([2, 2, 5, 6 - k], 2)]
+            loss = batch_loss(network, examples)
+            found.append(loss.npvalue())
+            loss.backward()
+            found += [p.grad_as_array() for p in network.parameters()]
+            trainer.update()
+        return found + network.state()
+
+    numbers = {int(name[4:]) for name in places if name != "CPU"}
+    counted = [Counted(number) for number in sorted(numbers)]
+    for c in counted:
+        c.__enter__()
+    found = alone(run)
+    for c in counted:
+        c.__exit__()
+    assert any(c["captures"] for c in counted)
+    assert any(c["replays"] for c in counted)
+    assert_equal(found, without(run))
+
+
+# ---- errors ------------------------------------------------------------------------
+
+
+def test_values_that_are_not_finite() -> None:
+    """The pass was replayed, and is replayed again."""
+
+    def run() -> list:
+        network = Words()
+        found = []
+        for step in range(8):
+            dy.renew_cg(check_validity=True)
+            x = dy.inputVector([np.nan if step == 4 else 1.0 + step] * 6)
+            loss = dy.pickneglogsoftmax(network.V * dy.tanh(network.W * x + network.b), 1)
+            if step == 4:
+                with pytest.raises(ValueError, match="is not finite"):
+                    loss.value()
+            else:
+                found += network.step(loss)
+        return found
+
+    with Counted() as counted:
+        found = alone(run)
+    assert counted["captures"] == 2
+    assert counted["replays"] == 7 + 6
+    assert_equal(found, without(run))
+
+
+PROGRAM = """
+import sys
+sys.path[:0] = sys.argv[1].split(":")
+import numpy as np
+import dynet_cy as dy
+from dynet_cy.gpu.driver import counts
+from dynet_cy.graph.graph import set_default_device
+dy.get_device_info("GPU:0")
+set_default_device(1)
+model = dy.ParameterCollection()
+W = model.parameters_from_numpy(np.linspace(-1, 1, 30).reshape(5, 6))
+V = model.parameters_from_numpy(np.linspace(1, -1, 20).reshape(4, 5))
+trainer = dy.AdamTrainer(model)
+def large():
+    x = dy.constant((5000,), 1.0)
+    try:
+        (x * dy.constant((1, 5000), 1.0)).npvalue()
+    except MemoryError as e:
+        print("MemoryError", file=sys.stderr)
+for step in range(6):
+    dy.renew_cg()
+    x = dy.inputVector(np.arange(6.0) + step)
+    loss = dy.pickneglogsoftmax(V * dy.tanh(W * x), step % 4)
+    print(loss.value().hex())
+    loss.backward()
+    trainer.update()
+    if "large" in sys.argv and step == 3:
+        large()
+print(W.as_array().tobytes().hex(), V.as_array().tobytes().hex())
+c = counts(0)
+print(c["captures"], c["failed_captures"], c["replays"], file=sys.stderr)
+"""
+
+
+def program(*options: str, **environment: str) -> tuple[str, list[str]]:
+    """What it computes, and what it says of CUDA graphs."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, path, *options],
+        env={**os.environ, **environment},
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr.splitlines()
+
+
+@pytest.fixture(scope="module")
+def computed(device: str) -> str:
+    """What the program computes with CUDA graphs."""
+    found, told = program()
+    assert told == ["2 0 10"]
+    return found
+
+
+@pytest.mark.parametrize("off", ["0", ""])
+def test_switched_off_by_the_environment(computed: str, off: str) -> None:
+    assert program(DYNET_CY_CUDA_GRAPHS=off) == (computed, ["0 0 0"])
+
+
+@pytest.mark.skipif(not EMULATED, reason="a real driver does not fail when it is asked to")
+@pytest.mark.parametrize("where", ["begin", "end", "make"])
+def test_captures_that_fail(computed: str, where: str) -> None:
+    """What was to be captured is launched; nothing is captured after that."""
+    assert program(EMU_NO_CAPTURE=where) == (computed, ["0 1 0"])
+
+
+@pytest.mark.skipif(not EMULATED, reason="a real device is too large to fill")
+def test_out_of_memory_between_replays(computed: str) -> None:
+    found, told = program("large", EMU_MEMORY=str(64 << 20))
+    assert found == computed
+    assert told == ["MemoryError", "2 0 10"]
