@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import compare
+import launches
 import mnist_gpu
 import pytest
 from made_data import write_digits
@@ -32,6 +34,39 @@ def test_epochs_of_mnist(device: str, tmp_path: Path) -> None:
     losses = re.findall(r"loss ([\d.]+)", done.stderr)
     assert len(losses) == 4
     assert [float(x) for x in losses[::2]] == pytest.approx([float(x) for x in losses[1::2]], abs=2e-3)
+
+
+def test_launches(device: str) -> None:
+    """Repeated updates are a CUDA graph for each pass; nothing waits; the counts of fresh ones are theirs."""
+    programs = ["mlp", "tree_lstm", "latency"]
+    command = [sys.executable, launches.__file__, "--tiny", "--workloads", *programs]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = [[x.strip().replace(",", "") for x in line.split("|")[1:-1]] for line in done.stdout.splitlines()]
+    assert found[0] == launches.HEADS
+    table = {(*row[:2], kind[4]): dict(zip(found[0][5:], map(int, kind[5:]))) for row, kind in pairs(found[2:])}
+    nodes = {(row[0], row[1]): int(row[2]) for row in found[2:] if row[0]}
+    # 64 examples one by one and in a minibatch: the same batches, and the same launches.
+    assert table["mlp", "minibatch", "fresh"]["launches"] == table["mlp", "autobatch", "fresh"]["launches"]
+    assert nodes["tree_lstm", "fused"] < nodes["tree_lstm", "autobatch"]
+    for (program, form, update), counts in table.items():
+        name = f"{program} {form} {update}"
+        assert counts["waits"] == counts["copies back"] == 0, name
+        made = counts["launches"] + counts["products"] + counts["fills"]
+        if update == "fresh":
+            assert counts["CUDA graphs"] == 0, name
+            assert 10 < made < nodes[program, form] + 60, name
+        else:
+            assert counts["CUDA graphs"] == (1 if program == "latency" else 2), name
+            assert made <= 2, name
+            assert counts["KiB there"] == table[program, form, "fresh"]["KiB there"], name
+
+
+def pairs(rows: list[list[str]]) -> Iterator[tuple[list[str], list[str]]]:
+    """Each row, with the row that has its names."""
+    for first, second in zip(rows[::2], rows[1::2]):
+        yield first, first
+        yield first, second
 
 
 def test_table_of_mnist() -> None:

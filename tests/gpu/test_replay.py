@@ -679,7 +679,7 @@ def test_switched_off_by_the_environment(computed: str, off: str) -> None:
 
 
 @pytest.mark.skipif(not EMULATED, reason="a real driver does not fail when it is asked to")
-@pytest.mark.parametrize("where", ["begin", "end", "make"])
+@pytest.mark.parametrize("where", ["begin", "product", "end", "make"])
 def test_captures_that_fail(computed: str, where: str) -> None:
     """What was to be captured is launched; nothing is captured after that."""
     assert program(EMU_NO_CAPTURE=where) == (computed, ["0 1 0"])
