@@ -83,10 +83,11 @@ struct Access {  // the memory of a device is accessible while one of these live
 };
 Stream* real(Stream* s) { return (s == nullptr || (uintptr_t)s <= 2) ? &null_stream : s; }
 int run(Stream* s) {
+  if (s->q.empty()) return sticky;
+  Access a(s->device);  // for all of it: it costs much more than most kernels
   while (!s->q.empty()) {
     Op op = std::move(s->q.front());
     s->q.pop_front();
-    Access a(s->device);
     int rc = op();
     if (rc && !sticky) sticky = rc;
   }
