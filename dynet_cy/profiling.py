@@ -6,6 +6,9 @@ when the process ends; with 2 every batch is listed too when it has run.  From a
     with dynet_cy.profiling.measure() as profile:
         ...
     print(profile)
+
+On a GPU every call is waited for while it is measured, so that its time is that of the device; without measuring
+nothing is, and all takes less time than the sum.
 """
 
 from __future__ import annotations

@@ -115,6 +115,7 @@ cdef void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept
 cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil
 cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil
 cdef int raise_not_finite(Graph* g, uint32_t number) except -1
+cdef int list_batches(Graph* g, uint32_t first) except -1
 
 # One planned batch, and one batch that has run; backward collects factors of weights in `waiting`.
 cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil

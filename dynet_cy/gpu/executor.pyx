@@ -9,9 +9,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
 from dynet_cy.execute.cpu cimport (
-    FEW, count_as_run, first_not_finite, hand_out_values, is_shared, make_room, may_list, raise_not_finite, set_one,
-    side_by_side, take,
+    FEW, count_as_run, first_not_finite, hand_out_values, is_shared, list_batches, make_room, may_list,
+    raise_not_finite, set_one, side_by_side, take,
 )
+from dynet_cy.execute.profile cimport profiling
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport There, close, fetch, there, there_for
@@ -211,7 +212,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     """Compute the values of the targets and all that they need."""
     cdef There* t = there_for(g, g.device)
     cdef int error
-    cdef uint32_t n_batches = 0
+    cdef uint32_t n_batches = 0, ran = g.n_batches
     lock_graph(g)
     try:
         with nogil:
@@ -222,6 +223,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
             run_planned(g, t, n_batches)
     finally:
         unlock_graph(g)
+    if profiling > 1:
+        list_batches(g, ran)
     return 0
 
 

@@ -13,9 +13,10 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.collect cimport Waiting, add_collected
 from dynet_cy.execute.cpu cimport (
-    Failure, add_to_parameter, count_as_run, hand_out_values, make_room, mark_gradients, raise_not_finite, run_batch,
-    run_batch_backward,
+    Failure, add_to_parameter, count_as_run, hand_out_values, list_batches, make_room, mark_gradients, raise_not_finite,
+    run_batch, run_batch_backward,
 )
+from dynet_cy.execute.profile cimport profiling
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport (
     Address, Gpu, enter, failed, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
@@ -66,7 +67,7 @@ cdef inline Param* parameter_of(const Node* x) noexcept nogil:
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""
     cdef int error, device
-    cdef uint32_t n_batches = 0, end, following
+    cdef uint32_t n_batches = 0, ran = g.n_batches, end, following
     lock_graph(g)
     try:
         with nogil:
@@ -90,6 +91,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         raise
     finally:
         unlock_graph(g)
+    if profiling > 1:
+        list_batches(g, ran)
     return 0
 
 

@@ -6,7 +6,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.execute.cpu cimport set_call
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, enter, failed, fill, gemm, launch, leave, raise_error
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, enter, failed, fill, gemm, launch, leave, raise_error, wait
 from dynet_cy.gpu.graphs cimport there
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
@@ -291,10 +291,13 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef Command* c = s.first
     cdef GpuOp* half
     cdef uint64_t begun
-    # While commands are timed one by one, each is run by itself.
-    cdef bint listed = not profiling and begin_listing(gpu)
+    # While commands are timed, each is run and waited for by itself.
+    cdef bint timed = profiling != 0
+    cdef bint listed = not timed and begin_listing(gpu)
+    if timed:
+        wait(gpu)
     while c != NULL and not gpu.error:
-        begun = now() if profiling else 0
+        begun = now() if timed else 0
         half = gpu_op_at(c.op)
         gpu.items = c.items
         gpu.op = c.op
@@ -304,16 +307,18 @@ cdef int run_commands(Pass* s) noexcept nogil:
             fill(gpu, c.n, c.x, c.p)
         elif c.kind == PRODUCT:
             gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
-            if profiling:
-                note(WEIGHT_GRADIENTS, True, 1, begun)
         elif c.kind == FORWARD:
             half.forward(gpu, &c.call)
         elif c.kind == BEGIN:
             half.begin(gpu, &c.call)
         else:
             half.backward(gpu, &c.call, c.i)
-        if profiling and (c.kind == FORWARD or c.kind == BACKWARD):
-            note(c.op, c.kind == BACKWARD, c.nodes, begun)
+        if timed:
+            wait(gpu)
+            if c.kind == PRODUCT:
+                note(WEIGHT_GRADIENTS, True, 1, begun)
+            elif c.kind == FORWARD or c.kind == BACKWARD:
+                note(c.op, c.kind == BACKWARD, c.nodes, begun)
         c = c.next
     return run_listed(gpu, &s.t.replays) if listed else gpu.error
 

@@ -19,6 +19,7 @@ from test_devices import devices as devices
 from test_training_gpu import TRAINERS
 
 import dynet_cy as dy
+from dynet_cy import profiling
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 
 EMULATED = bool(os.environ.get("DYNET_CY_GPU_EMULATED"))
@@ -389,16 +390,41 @@ def test_immediate() -> None:
     assert_equal(alone(run), without(run))
 
 
-def test_profiles_time_every_launch() -> None:
-    from dynet_cy import profiling
+def test_profiles_time_every_launch(capfd) -> None:
+    """What is timed is waited for, one after the other; batches are listed as on the CPU."""
 
-    network = Words()
-    with Counted() as counted, profiling.measure() as profile:
-        for step in range(4):
+    def run() -> tuple[dict, list[str]]:
+        network = Words()
+        with profiling.measure() as profile:
+            for step in range(4):
+                dy.renew_cg()
+                network.step(network.loss(step))
+            profiling.set_level(2)
             dy.renew_cg()
-            network.step(network.loss(step))
+            network.loss(4).forward()
+        return {(row.op, row.backward): row.nodes for row in profile}, capfd.readouterr().err.splitlines()
+
+    with Counted() as counted:
+        found, listed = alone(run)
     assert (counted["captures"], counted["replays"]) == (0, 0)
-    assert any(row.op == "tanh" and row.nodes == 12 for row in profile)
+    assert counted["waits"] > counted.nodes / 2
+    assert found["tanh", False] == 15
+    assert found["tanh", True] == 12
+    assert found["weight gradients", True] > 0
+    assert "BatchSize:3 tanh {40}" in listed
+    desired, desired_list = on_the_cpu(run)
+    # Gradients are summed in other ways there.
+    assert {key: n for key, n in found.items() if not key[1]} == {key: n for key, n in desired.items() if not key[1]}
+    assert listed == desired_list
+
+    network = Network(("CPU", "GPU:0", "CPU"))
+    with profiling.measure():
+        profiling.set_level(2)
+        dy.renew_cg()
+        batch_loss(network).forward()
+    listed = capfd.readouterr().err.splitlines()
+    assert listed.count("Forward Call") == 1
+    assert "BatchSize:12 tanh {40}" in listed
 
 
 # ---- limits -----------------------------------------------------------------------
