@@ -7,8 +7,8 @@ when the process ends; with 2 every batch is listed too when it has run.  From a
         ...
     print(profile)
 
-On a GPU every call is waited for while it is measured, so that its time is that of the device; without measuring
-nothing is, and all takes less time than the sum.
+On a GPU each call is waited for while calls are measured, so that times are those of the device. What is measured is
+slower for that: nothing waits otherwise.
 """
 
 from __future__ import annotations
