@@ -49,13 +49,12 @@ HEADS = [
 COUNTED = ["launches", "products", "fills", "replays", "uploads", "uploaded_bytes", "fetches", "waits"]
 
 
-def measure(name: str, form: str, device: str = "GPU:0", tiny: bool = False) -> dict[str, Any]:
-    """Count what an update asks of the device; the result is also the default device then.
+def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
+    """Count what an update asks of GPU:0, which is the default device then.
 
     Args:
         name: of the program.
         form: of it.
-        device: GPU:0 or another one.
         tiny: small sizes, for tests.
 
     Returns:
@@ -66,17 +65,16 @@ def measure(name: str, form: str, device: str = "GPU:0", tiny: bool = False) -> 
     from dynet_cy.gpu.driver import counts
     from dynet_cy.gpu.replay import set_limits
 
-    number = int(device.partition(":")[2])
     found: dict[str, Any] = {"program": name, "form": form}
     with dy.ComputationGraph():
-        run = make_update("dynet_cy", form, workloads.load(name, tiny), device=device)
+        run = make_update("dynet_cy", form, workloads.load(name, tiny), device="GPU:0")
 
         def counted(before: int) -> dict[str, int]:
             for _ in range(before):
                 run(False)
-            start = counts(number)
+            start = counts(0)
             run(False)
-            return {key: n - start[key] for key, n in counts(number).items()}
+            return {key: n - start[key] for key, n in counts(0).items()}
 
         limits = set_limits(0, 0)
         try:
@@ -104,8 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--workloads", nargs="+", metavar="NAME", default=workloads.NAMES, help=f"of {', '.join(workloads.NAMES)}")
-    add("--forms", nargs="+", metavar="FORM", default=["minibatch", "autobatch", "fused"], help="%(default)s")
-    add("--device", default="GPU:0", metavar="NAME", help="%(default)s")
+    add("--forms", nargs="+", metavar="FORM", default=["minibatch", "autobatch", "fused"], help="those with automatic batching or batched by hand")
     add("--tiny", action="store_true", help="tiny sizes, to see whether it works")
     add("--json", type=Path, metavar="FILE", help="write all that was counted")
     args = parser.parse_args()
@@ -118,7 +115,7 @@ def main() -> None:
         for form in (*workload.dynet_forms, *workload.own_forms):
             if form in args.forms:
                 print(f"{name} {form} ...", file=sys.stderr, flush=True)
-                measured.append(measure(name, form, args.device, args.tiny))
+                measured.append(measure(name, form, args.tiny))
                 table += rows(measured[-1])
                 if args.json:  # after each, so that nothing is lost
                     args.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
