@@ -102,7 +102,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--workloads", nargs="+", metavar="NAME", default=workloads.NAMES, help=f"of {', '.join(workloads.NAMES)}")
-    add("--forms", nargs="+", metavar="FORM", default=["minibatch", "autobatch", "fused"], help="those with automatic batching or batched by hand")
+    add(
+        "--forms",
+        nargs="+",
+        metavar="FORM",
+        default=["minibatch", "autobatch", "fused"],
+        help="those with automatic batching or batched by hand",
+    )
     add("--tiny", action="store_true", help="tiny sizes, to see whether it works")
     add("--json", type=Path, metavar="FILE", help="write all that was counted")
     args = parser.parse_args()

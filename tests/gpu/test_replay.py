@@ -661,7 +661,7 @@ def large():
     try:
         (x * dy.constant((1, 5000), 1.0)).npvalue()
     except MemoryError as e:
-        print("MemoryError", file=sys.stderr)
+        print("told: MemoryError", file=sys.stderr)
 for step in range(6):
     dy.renew_cg()
     x = dy.inputVector(np.arange(6.0) + step)
@@ -673,7 +673,7 @@ for step in range(6):
         large()
 print(W.as_array().tobytes().hex(), V.as_array().tobytes().hex())
 c = counts(0)
-print(c["captures"], c["failed_captures"], c["replays"], file=sys.stderr)
+print("told:", c["captures"], c["failed_captures"], c["replays"], file=sys.stderr)
 """
 
 
@@ -688,7 +688,7 @@ def program(*options: str, **environment: str) -> tuple[str, list[str]]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr.splitlines()
+    return done.stdout, [line[6:] for line in done.stderr.splitlines() if line.startswith("told: ")]
 
 
 @pytest.fixture(scope="module")
