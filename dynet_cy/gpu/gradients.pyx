@@ -35,7 +35,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef int error
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
     if watcher().complete != NULL:
-        raise NotImplementedError("backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
+        raise NotImplementedError(
+            "backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
     lock_graph(g)
     try:
         begin_pass(&s, g, there_for(g, g.device))
