@@ -181,6 +181,7 @@ API CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t n) { NOT_CAPTURED();
   size_t body = (n + 255) / 256 * 256, pages = (body + 4095) / 4096 * 4096, mapped = pages + 4096;
   char* b = (char*)mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (b == MAP_FAILED) return E_OOM;
+  madvise(b, mapped, MADV_HUGEPAGE);
   size_t poison = n < ((size_t)64 << 20) ? pages : 0;  // a large arena stays untouched (zero) until used
   if (poison && !idle()) memset(b, 0xff, poison);
   mprotect(b + pages, 4096, PROT_NONE);
@@ -212,8 +213,12 @@ static void drop(Physical* h) { if (h->released && !h->mapped) { created -= h->s
 API CUresult cuMemGetAllocationGranularity(size_t* n, const Prop* p, int) { *n = kChunk; return p->location.type == 1 ? OK : E_INVALID; }
 API CUresult cuMemAddressReserve(CUdeviceptr* p, size_t n, size_t, CUdeviceptr, unsigned long long) {
   if (!n || n % kChunk) return E_INVALID;
-  char* b = (char*)mmap(nullptr, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char* b = (char*)mmap(nullptr, n + kChunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (b == MAP_FAILED) return E_OOM;
+  size_t before = (kChunk - (size_t)b % kChunk) % kChunk;  // chunks can be huge pages, whose protection changes at once
+  if (before) munmap(b, before);
+  munmap(b + before + n, kChunk - before);
+  b += before;
   reserved[*p = (CUdeviceptr)b] = n;
   return OK;
 }
@@ -250,6 +255,7 @@ API CUresult cuMemSetAccess(CUdeviceptr p, size_t n, const Access1* a, size_t co
   int device = mapped_at[p]->device;
   if (a->location.id != device) return E_INVALID;
   if (mprotect((void*)p, n, PROT_READ | PROT_WRITE)) return E_OOM;
+  madvise((void*)p, n, MADV_HUGEPAGE);
   if (!idle()) memset((void*)p, 0xff, n);
   if (strict() && !open_depth[device]) mprotect((void*)p, n, PROT_NONE);
   return OK;
