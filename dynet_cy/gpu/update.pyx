@@ -21,9 +21,12 @@ from dynet_cy.gpu.driver cimport (
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT, dy_optim
-from dynet_cy.memory.storage cimport Param, Plane, Storage
+from dynet_cy.memory.storage cimport Param, Plane, Storage, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
 
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_trylock(pthread_mutex_t* m)
 
 cdef extern from *:
     """
@@ -125,10 +128,20 @@ cdef int add_gradient(Table* t, const Param* p) except -1:
 
 
 cdef void grid_of(const Gpu* gpu, const Table* t, unsigned* wide, unsigned* high) noexcept nogil:
-    """Blocks along a segment, and for different ones."""
+    """Blocks along a segment, and for different ones: 0 where there is none."""
     cdef size_t most = <size_t>16 * gpu.multiprocessors
+    wide[0] = high[0] = 0
+    if t.n == 0:
+        return
     high[0] = <unsigned>min(<size_t>t.n, most)
     wide[0] = <unsigned>min((t.longest + 255) // 256, max(most // high[0], <size_t>1))
+
+
+cdef void lock(Param* p) noexcept:
+    """Lock its gradient.  The GIL is not kept meanwhile: another thread may need it before it unlocks."""
+    if pthread_mutex_trylock(&p.lock):
+        with nogil:
+            pthread_mutex_lock(&p.lock)
 
 
 cdef int ready(Gpu* gpu, size_t n) except -1:
@@ -262,7 +275,7 @@ def squared_norm(list stored not None):
     memset(&t, 0, sizeof(Table))
     try:
         for x in stored:
-            pthread_mutex_lock(&x.p.lock)
+            lock(x.p)
             try:
                 add_gradient(&t, x.p)
             finally:
@@ -363,7 +376,7 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
             plane = states[k]
             s[k] = plane.base_there()
     for x in stored:                            # gradients stay as they are while this lasts
-        pthread_mutex_lock(&x.p.lock)
+        lock(x.p)
     try:
         for x, moved in zip(stored, moves):
             p = x.p
@@ -455,6 +468,8 @@ def blend(list stored not None, float a, float b, Plane source not None, Plane t
     try:
         for x in stored:
             add_whole(&t, x.p)
+        if t.n == 0:                            # nothing but parameters without numbers
+            return
         grid_of(gpu, &t, &wide, &high)
         r.n = t.n * sizeof(Segment)
         r.here = t.segments

@@ -6,6 +6,7 @@ which lies in planes of the parameters' storage.
 """
 
 import sys
+import warnings
 import weakref
 
 from libc.math cimport isfinite, sqrt
@@ -209,6 +210,7 @@ cdef class DeviceStepper(Stepper):
     """
 
     cdef object __weakref__
+    cdef bint waits                 # for what the device has found in updates since it was asked
     cdef list stored
     cdef list planes
     cdef object device              # the module of its updates, loaded where there is a device only
@@ -224,9 +226,9 @@ cdef class DeviceStepper(Stepper):
         u.scale = 1
         self.stored = stored
         self.planes = trainer._states[:trainer._n_states]
-        if self.clipping is not None:
+        if self.waits:
             if trainer._clip_threshold <= 0:        # nobody would leave this update out
-                self.clipping.wait()
+                self.learn(trainer)
             self.told()
         return 0
 
@@ -235,6 +237,8 @@ cdef class DeviceStepper(Stepper):
             number = (<Storage>trainer.collection.storage).device - 1
             self.clipping = self.device.Clipping(number)
             after_waits(number, self)
+            device_steppers.add(self)
+        self.waits = True
         return 0
 
     cdef int apply(self, Storage storage, Update* u) except -1:
@@ -248,10 +252,20 @@ cdef class DeviceStepper(Stepper):
         return 0
 
     cdef int learn(self, object trainer) except -1:
-        if self.clipping is not None:
+        if self.waits:
+            self.waits = False
             self.clipping.wait()
-            self.told()
+            self.tell(trainer)
             trainer._clips += self.clipping.clips()
+        return 0
+
+    cdef int learn_for(self, Storage storage, str name) except -1:
+        """`learn`, if the trainer has parameters of a storage, and of the collection of that name or around it."""
+        trainer = self.trainer()
+        if self.waits and trainer is not None and trainer._collection.storage is storage:
+            own = trainer._collection.name()
+            if own.startswith(name) or name.startswith(own):
+                self.learn(trainer)
         return 0
 
     def told(self):
@@ -261,26 +275,40 @@ cdef class DeviceStepper(Stepper):
             RuntimeError: they were.  Then gradients are what they are on the
                 device, and the trainer's counts are those of the updates that were made.
         """
+        self.tell(self.trainer())
+
+    cdef int tell(self, object trainer) except -1:
         cdef _Stored x
         left_out = self.clipping.skipped
-        trainer = self.trainer()
         if not left_out or trainer is None:
-            return
+            return 0
         self.clipping.wait()
         left_out, norm = self.clipping.skipped, self.clipping.norm
         trainer._clips += self.clipping.clips()
         self.clipping.forget()
-        trainer._steps -= left_out
-        trainer._updates -= left_out
-        if trainer._average is not None:
-            trainer._average["updates"] -= left_out
-            trainer._average["values"] = trainer._average["updates"] // trainer._average["frequency"]
+        trainer._take_back(left_out)
         names = []
         for x in trainer.collection._below():
             note_what_is_there(x)
             if not isfinite(squared_norm(x.p)):
                 names.append(x.full_name)
         raise bad_gradients(norm, names, left_out)
+
+
+# Those that clip: what one of them has left out, another one on the same parameters must not make.
+cdef object device_steppers = weakref.WeakSet()
+
+
+cdef int learn_of_others(object trainer, Stepper stepper) except -1:
+    """Let other trainers of the same parameters learn what their last updates have found.
+
+    Gradients that are not finite are still there, without a note.
+    """
+    if device_steppers:
+        for other in list(device_steppers):
+            if other is not stepper:
+                (<DeviceStepper>other).learn_for(trainer._collection.storage, trainer._collection.name())
+    return 0
 
 
 cdef int note_what_is_there(_Stored x) except -1:
@@ -456,6 +484,12 @@ class Trainer:
         self.learning_rate = learning_rate
 
     def __del__(self):
+        stepper = self._stepper
+        if type(stepper) is DeviceStepper and not sys.is_finalizing():
+            try:
+                (<DeviceStepper>stepper).learn(self)
+            except RuntimeError as e:
+                warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
         for plane in getattr(self, "_states", ()):
             self._collection.storage.drop_plane(plane)
 
@@ -541,6 +575,7 @@ class Trainer:
         cdef Py_ssize_t i, n = len(stored)
         cdef Update u
         cdef Stepper stepper = stepper_of(self)
+        learn_of_others(self, stepper)
         memset(&u, 0, sizeof(Update))
         u.n = n
         u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
@@ -575,6 +610,14 @@ class Trainer:
             free(u.moves)
         if self._average is not None:
             self._add_to_average()
+
+    def _take_back(self, n):
+        """Count the last n updates as not asked for: the device has left them out."""
+        self._steps -= n
+        self._updates -= n
+        if self._average is not None:
+            self._average["updates"] -= n
+            self._average["values"] = self._average["updates"] // self._average["frequency"]
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
@@ -810,11 +853,21 @@ class CyclicalSGDTrainer(Trainer):
 
     def _update(self, names):
         super()._update(names)
-        low, high = self._bounds
-        cycle = 1 + self._iteration // (2 * self._step_size)
-        x = abs(self._iteration / self._step_size - 2 * cycle + 1)
-        self._learning_rate = low + (high - low) * max(0.0, 1 - x) * self._gamma ** self._iteration
         self._iteration += 1
+        self._set_rate()
+
+    def _take_back(self, n):
+        super()._take_back(n)
+        self._iteration -= n
+        self._set_rate()
+
+    def _set_rate(self):
+        """Set the learning rate to what it is after so many updates."""
+        low, high = self._bounds
+        k = max(self._iteration - 1, 0)
+        cycle = 1 + k // (2 * self._step_size)
+        x = abs(k / self._step_size - 2 * cycle + 1)
+        self._learning_rate = low + (high - low) * max(0.0, 1 - x) * self._gamma ** k
 
 
 class MomentumSGDTrainer(Trainer):

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from test_backend import in_a_process
 
 import dynet_cy as dy
 from dynet_cy.gpu.driver import counts, synchronize
@@ -151,6 +152,11 @@ def test_update_subset_and_restart(on) -> None:
     assert_alike(run(), desired)
 
 
+def update_and_look(trainer) -> None:
+    trainer.update()
+    trainer.status()
+
+
 LOOKS = {
     "update": lambda c, t: (synchronize(0), t.update()),
     "status": lambda c, t: t.status(),
@@ -210,6 +216,86 @@ def test_rows_that_are_not_finite(on) -> None:
         trainer.status()
     for a, b in zip(classifier.state(), before):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("other", ["beside", "after", "below"])
+def test_another_trainer_after_gradients_that_are_not_finite(on, other: str) -> None:
+    """What one trainer has left out, no other one makes."""
+    on(1)
+    model = dy.ParameterCollection()
+    below = model.add_subcollection("below")
+    p = below.add_parameters(4)
+    first = dy.AdamTrainer(model)
+    second = None if other == "after" else dy.SimpleSGDTrainer(model if other == "beside" else below)
+    before = p.as_array()
+    dy.renew_cg()
+    dy.dot_product(p, dy.inputVector([np.nan] * 4)).backward()
+    first.update()
+    if second is None:
+        with pytest.warns(RuntimeWarning, match="AdamTrainer: .*the gradients of /below/_0 are not finite"):
+            first = second = dy.SimpleSGDTrainer(model)
+    with pytest.raises(RuntimeError, match="the gradients of /below/_0 are not finite"):
+        update_and_look(second)
+    for trainer in {first, second}:
+        assert trainer._steps == trainer._updates == 0
+    np.testing.assert_array_equal(p.as_array(), before)
+    set_gradient_state(p, None)
+    second.update()
+    np.testing.assert_array_equal(p.as_array(), before)
+
+
+def test_a_schedule_does_not_count_what_was_left_out(on) -> None:
+    def run(device: int) -> list:
+        on(device)
+        model = dy.ParameterCollection()
+        p = model.add_parameters(4, init=1)
+        trainer = dy.CyclicalSGDTrainer(model, 0.01, 0.2, 3)
+        rates = []
+        for x in ([1.0] * 4, [1.0] * 4, [np.inf] * 4, [1.0] * 4):
+            dy.renew_cg()
+            dy.dot_product(p, dy.inputVector(x)).backward()
+            try:
+                update_and_look(trainer)
+            except RuntimeError:
+                set_gradient_state(p, None)
+            rates.append(trainer.learning_rate)
+        return [rates, p.as_array().tolist()]
+
+    assert run(1) == run(0)
+
+
+def test_updates_without_gradients(on, capfd) -> None:
+    on(1)
+    classifier = Classifier()
+    trainer = dy.MomentumSGDTrainer(classifier.model)
+    before = classifier.state()
+    trainer.update()
+    trainer.update_subset([], [])
+    for a, b in zip(classifier.state(), before):
+        np.testing.assert_array_equal(a, b)
+    assert capfd.readouterr().err == ""
+
+
+def test_updates_of_several_threads(device) -> None:
+    """Each has a graph of its own; they wait for each other, but not forever."""
+    code = (
+        "import faulthandler, sys, threading, dynet_cy as dy\n"
+        "faulthandler.dump_traceback_later(60, exit=True)\n"
+        "sys.setswitchinterval(1e-5)\n"
+        "m = dy.ParameterCollection()\n"
+        "W = m.add_parameters((4, 4), device='GPU:0')\n"
+        "trainer = dy.SimpleSGDTrainer(m, 0.001)\n"
+        "def work():\n"
+        "    for _ in range(100):\n"
+        "        with dy.ComputationGraph():\n"
+        "            dy.squared_norm(W * dy.inputVector([1, 2, 3, 4], device='GPU:0')).backward()\n"
+        "            trainer.update()\n"
+        "threads = [threading.Thread(target=work) for _ in range(3)]\n"
+        "for x in threads: x.start()\n"
+        "for x in threads: x.join()\n"
+        "trainer.status()\n"
+    )
+    assert "updates=300" in in_a_process(code).stderr
 
 
 def test_status(on, capsys) -> None:
