@@ -20,6 +20,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int WRONG_PARAMETERS "DY_WRONG_PARAMETERS"
     int MOST_PARAMETERS "DY_MOST_PARAMETERS"
     int NO_ROOM "DY_NO_ROOM"
+    int FORKED "DY_FORKED"
     int MOST_CHUNKS "DY_MOST_CHUNKS"
     int THREADS "DY_THREADS"
 
@@ -172,7 +173,7 @@ cdef enum:
 cdef const char* kernel_names[2048]             # by number, for messages; the registry fills it
 cdef Gpu* gpu_at(int number) except NULL        # opens it at the first call
 cdef int check(Gpu* gpu, int error, str what) except -1
-cdef int raise_error(Gpu* gpu) except -1        # what gpu.error says
-cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context current; leave() unlocks
-cdef void leave(Gpu* gpu) noexcept nogil
+cdef int raise_error(Gpu* gpu, int error) except -1     # what leave() has returned
+cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context current
+cdef int leave(Gpu* gpu) noexcept nogil         # unlock; the error since enter(), which is for this thread to raise
 cdef int wait(Gpu* gpu) noexcept nogil

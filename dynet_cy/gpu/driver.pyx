@@ -10,6 +10,7 @@ libraries to load instead of those of the system.
 
 import importlib.util
 import os
+import threading
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uintptr_t
@@ -37,9 +38,11 @@ cdef enum:
     WORKSPACE_FROM_HOPPER = 32 << 20
 
 # Errors that leave the context useless: faults of kernels, and of the device.
-_FATAL = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}
+cdef int[11] FATAL = [214, 700, 702, 710, 714, 715, 716, 717, 718, 719, FORKED]
 
 cdef Gpu* gpus[MOST_GPUS]
+cdef bint forked = False
+cdef object opening = threading.Lock()      # of one device at a time
 cdef void* libcuda = NULL
 cdef void* libcublas = NULL
 
@@ -50,6 +53,28 @@ class GpuUnavailable(RuntimeError):
 
 class GpuError(RuntimeError):
     """The driver, cuBLAS or a kernel reported an error."""
+
+
+AFTER_FORK = (
+    "this process was forked from one that had used GPUs, so it cannot use them.  Let it be spawned "
+    "(multiprocessing.get_context('spawn')), or fork before anything is asked of a GPU"
+)
+
+
+def _forked():
+    """Let nothing be asked of the driver in this process, which has just been forked."""
+    global forked, opening
+    cdef int i
+    opening = threading.Lock()                          # another thread may have held it, as those below
+    forked = libcuda != NULL
+    for i in range(MOST_GPUS):
+        if gpus[i] != NULL:
+            pthread_mutex_init(&gpus[i].lock, NULL)
+            gpus[i].error = FORKED
+            gpus[i].error_kernel = -1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 cdef void* open_library(list candidates, int flags, str what) except NULL:
@@ -77,6 +102,8 @@ cdef int open_driver() except -1:
     """Load libcuda and PyCUDA, once."""
     global libcuda
     cdef void* lib
+    if forked:
+        raise GpuUnavailable(AFTER_FORK)
     if libcuda != NULL:
         return 0
     path = os.environ.get("DYNET_CY_LIBCUDA", "libcuda.so.1")
@@ -167,26 +194,32 @@ def memory_info(int number):
 
 
 cdef Gpu* gpu_at(int number) except NULL:
-    cdef Gpu* gpu
     if not 0 <= number < MOST_GPUS:
         raise GpuUnavailable(f"GPU:{number}: devices are numbered from 0 to {MOST_GPUS - 1}")
     if gpus[number] == NULL:
-        n = device_count()
-        if number >= n:
-            raise GpuUnavailable(f"GPU:{number}: the driver shows {n} device{'' if n == 1 else 's'}")
-        open_blas()
-        gpu = <Gpu*>calloc(1, sizeof(Gpu))
-        if gpu == NULL:
-            raise MemoryError(f"the record of GPU:{number}")
-        try:
-            open_gpu(gpu, number)
-        except BaseException:
-            free(gpu)
-            raise
-        gpus[number] = gpu
-    if gpus[number].error:
-        raise_error(gpus[number])
+        with opening:
+            if gpus[number] == NULL:
+                gpus[number] = new_gpu(number)
+    if is_fatal(gpus[number].error):
+        raise_error(gpus[number], gpus[number].error)
     return gpus[number]
+
+
+cdef Gpu* new_gpu(int number) except NULL:
+    cdef Gpu* gpu
+    n = device_count()
+    if number >= n:
+        raise GpuUnavailable(f"GPU:{number}: the driver shows {n} device{'' if n == 1 else 's'}")
+    open_blas()
+    gpu = <Gpu*>calloc(1, sizeof(Gpu))
+    if gpu == NULL:
+        raise MemoryError(f"the record of GPU:{number}")
+    try:
+        open_gpu(gpu, number)
+    except BaseException:
+        free(gpu)
+        raise
+    return gpu
 
 
 cdef int open_gpu(Gpu* gpu, int number) except -1:
@@ -239,6 +272,8 @@ cdef str text_of(Gpu* gpu, int error):
         return "it takes another number of parameters"
     if error == NO_ROOM:
         return "out of memory of the host for what is to be launched"
+    if error == FORKED:
+        return AFTER_FORK
     gpu.driver.cuGetErrorString(error, &text)
     return f"{text.decode('utf-8', 'replace') if text != NULL else 'unknown error'} (error {error})"
 
@@ -249,16 +284,22 @@ cdef int check(Gpu* gpu, int error, str what) except -1:
     return 0
 
 
-cdef int raise_error(Gpu* gpu) except -1:
-    cdef int error = gpu.error
+cdef bint is_fatal(int error) noexcept nogil:
+    cdef int i
+    if error:
+        for i in range(11):
+            if FATAL[i] == error:
+                return True
+    return False
+
+
+cdef int raise_error(Gpu* gpu, int error) except -1:
     where = ""
     if gpu.error_kernel >= 0:
         where = f"kernel {kernel_names[gpu.error_kernel].decode()}: "
-    if error in _FATAL:
+    if is_fatal(error) and error != FORKED:
         raise GpuError(f"GPU:{gpu.number}: {where}{text_of(gpu, error)}.  The device cannot be used any more by this "
                        "process; start it anew")
-    gpu.error = 0
-    gpu.error_kernel = -1
     raise GpuError(f"GPU:{gpu.number}: {where}{text_of(gpu, error)}")
 
 
@@ -269,8 +310,12 @@ cdef int enter(Gpu* gpu) noexcept nogil:
     return gpu.error
 
 
-cdef void leave(Gpu* gpu) noexcept nogil:
+cdef int leave(Gpu* gpu) noexcept nogil:
+    cdef int error = gpu.error
+    if not is_fatal(error):                     # another thread begins anew, and takes it for none of its own
+        gpu.error = 0
     pthread_mutex_unlock(&gpu.lock)
+    return error
 
 
 cdef int wait(Gpu* gpu) noexcept nogil:
@@ -301,9 +346,10 @@ def synchronize(int number):
         GpuError: something has failed there.
     """
     cdef Gpu* gpu = gpu_at(number)
+    cdef int error
     with nogil:
         enter(gpu)
         wait(gpu)
-        leave(gpu)
-    if gpu.error:
-        raise_error(gpu)
+        error = leave(gpu)
+    if error:
+        raise_error(gpu, error)

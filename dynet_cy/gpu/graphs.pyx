@@ -80,6 +80,7 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     """Copy n floats at v, a place in an arena of the graph, from the device to there."""
     cdef There* t = there_for(g, device)
     cdef Gpu* gpu = t.gpu
+    cdef int error
     with nogil:
         if not enter(gpu):
             gpu.counts.fetches += 1
@@ -87,7 +88,7 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
             failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
                 v, <Address><uintptr_t>there(g, t, v), n * sizeof(float), gpu.stream), -1)
             wait(gpu)
-        leave(gpu)
-    if gpu.error:
-        raise_error(gpu)
+        error = leave(gpu)
+    if error:
+        raise_error(gpu, error)
     return waited(gpu.number)

@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from dynet_cy.gpu.driver cimport (
-    MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fill, gpu_at, leave, raise_error, wait,
+    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fill, gpu_at, leave, raise_error, wait,
 )
 from dynet_cy.memory.mirror cimport mirrors, waited
 
@@ -142,12 +142,12 @@ cdef void close_arena(DeviceArena* a) noexcept nogil:
     cdef Address at = a.base
     if a.base == 0:
         return
-    enter(a.gpu)
-    a.gpu.driver.cuStreamSynchronize(a.gpu.stream)
-    for i in range(a.n_chunks):
-        a.gpu.driver.cuMemUnmap(at, a.chunks[i].n)
-        at += a.chunks[i].n
-    a.gpu.driver.cuMemAddressFree(a.base, a.reserved)
+    if enter(a.gpu) != FORKED:                  # it is the other process's
+        a.gpu.driver.cuStreamSynchronize(a.gpu.stream)
+        for i in range(a.n_chunks):
+            a.gpu.driver.cuMemUnmap(at, a.chunks[i].n)
+            at += a.chunks[i].n
+        a.gpu.driver.cuMemAddressFree(a.base, a.reserved)
     leave(a.gpu)
     a.base = 0
     a.mapped = a.reserved = 0
@@ -283,6 +283,7 @@ cdef void mirror_close(void* arena) noexcept:
 
 
 cdef int mirror_fetch(int device, const float* there, float* here, size_t n) except -1:
+    cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     with nogil:
         if not enter(gpu):
@@ -291,13 +292,14 @@ cdef int mirror_fetch(int device, const float* there, float* here, size_t n) exc
             failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(here, <Address><uintptr_t>there, n * sizeof(float),
                                                         gpu.stream), -1)
             wait(gpu)
-        leave(gpu)
-    if gpu.error:
-        raise_error(gpu)
+        error = leave(gpu)
+    if error:
+        raise_error(gpu, error)
     return waited(gpu.number)
 
 
 cdef int mirror_send(int device, const float* here, float* there, size_t n) except -1:
+    cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     cdef Range r
     r.there = <Address><uintptr_t>there
@@ -306,20 +308,21 @@ cdef int mirror_send(int device, const float* here, float* there, size_t n) exce
     with nogil:
         if not enter(gpu):
             send_ranges(gpu, &r, 1)
-        leave(gpu)
-    if gpu.error:
-        raise_error(gpu)
+        error = leave(gpu)
+    if error:
+        raise_error(gpu, error)
     return 0
 
 
 cdef int mirror_clear(int device, float* there, size_t n) except -1:
+    cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     with nogil:
         if not enter(gpu):
             fill(gpu, n, 0, there)
-        leave(gpu)
-    if gpu.error:
-        raise_error(gpu)
+        error = leave(gpu)
+    if error:
+        raise_error(gpu, error)
     return 0
 
 

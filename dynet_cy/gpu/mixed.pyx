@@ -150,6 +150,7 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
     cdef const float* at
     cdef Node* a
     cdef uint32_t j
+    cdef int error = 0
     with nogil:
         if gpu != NULL:
             enter(gpu)
@@ -175,10 +176,10 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
         if gpu != NULL:
             fetch_part(gpu, source, y - n, n)
             wait(gpu)
-            leave(gpu)
+            error = leave(gpu)
     if gpu != NULL:
-        if gpu.error:
-            raise_error(gpu)
+        if error:
+            raise_error(gpu, error)
         waited(gpu.number)
     return 0
 
@@ -196,7 +197,7 @@ cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
     """Send values at a place of the graph to the same place on a device."""
     cdef Gpu* gpu = t.gpu
     cdef size_t needed = g.values.top
-    cdef int error = 0
+    cdef int error = 0, failure
     cdef Range r
     r.here = v
     r.there = <Address><uintptr_t>there(g, t, v)
@@ -206,11 +207,11 @@ cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
             error = extend_arena(&t.values, needed)
             if not error:
                 send_ranges(gpu, &r, 1)
-        leave(gpu)
+        failure = leave(gpu)
     if error:
         out_of_device_memory(gpu, error, needed, "the values of the graph")
-    if gpu.error:
-        raise_error(gpu)
+    if failure:
+        raise_error(gpu, failure)
     return 0
 
 

@@ -94,6 +94,7 @@ cdef class Packing:
         cdef size_t begin
         cdef unsigned wide = 0, high = 0
         cdef Range r
+        cdef int error
         found = np.empty(self.size, np.float32)
         if self.size == 0:
             return found
@@ -114,9 +115,9 @@ cdef class Packing:
                 failed(self.gpu, self.gpu.driver.cuMemcpyDtoHAsync_v2(
                     to, a.base + begin, self.size * sizeof(float), self.gpu.stream), -1)
                 wait(self.gpu)
-            leave(self.gpu)
-        if self.gpu.error:
-            raise_error(self.gpu)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
         return found
 
     def send(self, Plane plane not None, const float[::1] numbers not None):
@@ -130,6 +131,7 @@ cdef class Packing:
         cdef size_t begin
         cdef unsigned wide = 0, high = 0
         cdef Range[2] r
+        cdef int error
         if <size_t>numbers.shape[0] != self.size:
             raise ValueError(f"Packing.send: {self.size} numbers are needed, not {numbers.shape[0]}")
         if self.size == 0:
@@ -147,6 +149,6 @@ cdef class Packing:
             if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):
                 launch(self.gpu, UNPACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.view.shape[0],
                        <void*><uintptr_t>(a.base + begin), to)
-            leave(self.gpu)
-        if self.gpu.error:
-            raise_error(self.gpu)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)

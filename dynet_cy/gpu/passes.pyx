@@ -217,7 +217,7 @@ cdef int raise_failure(Pass* s, str what) except -1:
 cdef int run_pass(Pass* s, str what) except -1:
     """The second half: load what is needed, make room on the device, upload, run the commands."""
     cdef Gpu* gpu = s.t.gpu
-    cdef int error = 0
+    cdef int error = 0, failure
     cdef size_t needed = 0
     if s.modules & ~loaded(gpu)[0]:
         load(gpu, s.modules)
@@ -227,11 +227,11 @@ cdef int run_pass(Pass* s, str what) except -1:
             if not error and not upload(s):
                 run_commands(s)
         gpu.items = NULL
-        leave(gpu)
+        failure = leave(gpu)
     if error:
         out_of_device_memory(gpu, error, needed, what)
-    if gpu.error:
-        raise_error(gpu)
+    if failure:
+        raise_error(gpu, failure)
     return 0
 
 

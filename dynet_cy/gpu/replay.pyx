@@ -27,7 +27,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from dynet_cy.gpu.driver cimport MOST_GPUS, Counts, Records, enter, failed, leave, play
+from dynet_cy.gpu.driver cimport FORKED, MOST_GPUS, Counts, Records, enter, failed, leave, play
 from dynet_cy.schedule.hash cimport dy_hash
 
 cdef enum:
@@ -206,13 +206,15 @@ cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
     """Free all that is kept; errors mean that the driver has gone before us."""
     cdef Replays* replays = <Replays*>kept[0]
     cdef Replay* x
+    cdef int error
     if replays == NULL:
         return
-    enter(gpu)
+    error = enter(gpu)
     while replays.first != NULL:
         x = replays.first
         replays.first = x.next
-        gpu.driver.cuGraphExecDestroy(x.exec)
+        if error != FORKED:                     # they are the other process's
+            gpu.driver.cuGraphExecDestroy(x.exec)
         free(x)
     leave(gpu)
     free(replays)

@@ -224,24 +224,26 @@ cdef class Clipping:
 
     def forget(self):
         """Let updates be made again."""
+        cdef int error
         with nogil:
             if not enter(self.gpu):
                 fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
                 wait(self.gpu)                  # for copies to `here` too
-            leave(self.gpu)
-        if self.gpu.error:
-            raise_error(self.gpu)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
         memset(self.here, 0, sizeof(Clip))
         self.counted = 0
 
     def wait(self):
         """Wait until all updates are done, so that what is said here holds for them."""
+        cdef int error
         with nogil:
             if not enter(self.gpu):
                 wait(self.gpu)
-            leave(self.gpu)
-        if self.gpu.error:
-            raise_error(self.gpu)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
 
     def clips(self):
         """Updates that were clipped since the last call."""
@@ -272,6 +274,7 @@ def squared_norm(list stored not None):
     cdef unsigned wide = 0, high = 0, i
     cdef size_t bytes
     cdef Range r
+    cdef int error
     memset(&t, 0, sizeof(Table))
     try:
         for x in stored:
@@ -304,9 +307,9 @@ def squared_norm(list stored not None):
                 failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
                     sums, base + bytes, wide * high * sizeof(double), gpu.stream), -1)
                 wait(gpu)
-            leave(gpu)
-        if gpu.error:
-            raise_error(gpu)
+            error = leave(gpu)
+        if error:
+            raise_error(gpu, error)
         for i in range(wide * high):
             total += sums[i]
         return total
@@ -354,7 +357,7 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
     cdef uint32_t i
     cdef void* clip = <void*><uintptr_t>clipping.there if clipping is not None else NULL
     cdef void* sums = NULL
-    cdef int k
+    cdef int k, error
     if not stored:
         return
     x = stored[0]
@@ -424,9 +427,9 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
                         gpu.counts.fetched_bytes += sizeof(Clip)
                         failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
                             clipping.here, clipping.there, sizeof(Clip), gpu.stream), -1)
-                leave(gpu)
-            if gpu.error:
-                raise_error(gpu)
+                error = leave(gpu)
+            if error:
+                raise_error(gpu, error)
         for x, moved in zip(stored, moves):
             p = x.p
             if moved:
@@ -456,6 +459,7 @@ def blend(list stored not None, float a, float b, Plane source not None, Plane t
     cdef _Stored x
     cdef Gpu* gpu
     cdef Range r
+    cdef int error
     cdef unsigned wide = 0, high = 0
     cdef float* read_from = source.base_there()
     cdef float* write_to = target.base_there()
@@ -478,8 +482,8 @@ def blend(list stored not None, float a, float b, Plane source not None, Plane t
         with nogil:
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
                 launch(gpu, BLEND, wide, high, 256, 0, <void*><uintptr_t>r.there, t.n, a, b, read_from, write_to, clip)
-            leave(gpu)
-        if gpu.error:
-            raise_error(gpu)
+            error = leave(gpu)
+        if error:
+            raise_error(gpu, error)
     finally:
         free(t.segments)

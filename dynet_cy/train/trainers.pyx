@@ -489,7 +489,8 @@ class Trainer:
             try:
                 (<DeviceStepper>stepper).learn(self)
             except RuntimeError as e:
-                warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
+                if type(e) is RuntimeError:             # and not that the device has failed
+                    warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
         for plane in getattr(self, "_states", ()):
             self._collection.storage.drop_plane(plane)
 

@@ -178,8 +178,9 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
     DY_SLOTS_15, DY_SLOTS_14, DY_SLOTS_13, DY_SLOTS_12, DY_SLOTS_11, DY_SLOTS_10, DY_SLOTS_9, DY_SLOTS_8, DY_SLOTS_7, \
     DY_SLOTS_6, DY_SLOTS_5, DY_SLOTS_4, DY_SLOTS_3, DY_SLOTS_2, DY_SLOTS_1)(__VA_ARGS__)
 
-/* What launches report besides the errors of the driver. */
-enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM };
+/* What is reported besides the errors of the driver. DY_FORKED: by all that is asked of a GPU in a process that was
+ * forked from one that had used it. */
+enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED };
 
 static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
     if (error && !gpu->error) {
