@@ -706,19 +706,29 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
 cdef int mix(Graph* g) except -1:
     """Let the nodes of a graph have a device each from now on; so far all are on that of the graph."""
     cdef uint8_t* devices = <uint8_t*>arena_push(&g.devices, g.n_nodes)
-    cdef Node* x
-    cdef uint32_t i, k
     if devices == NULL:
         out_of_memory(&g.devices, "the devices of a graph", g.n_nodes)
+    memset(devices, g.device, g.n_nodes)
+    let_move(g)
+    g.mixed = True
+    return 0
+
+
+cdef void let_move(Graph* g) noexcept:
+    """Let inputs that nothing uses, and for which no device was asked for, go where they are used next."""
+    cdef uint8_t* devices = <uint8_t*>g.devices.base
+    cdef Node* x
+    cdef uint32_t i, k
     for i in range(g.n_nodes):
         x = &nodes_of(g)[i]
-        devices[i] = <uint8_t>g.device
         if x.nargs == 0 and x.val != NULL and x.batch == NO_BATCH and x.attrs[0].u == 0:
             devices[i] |= <uint8_t>MOVABLE
         for k in range(x.nargs):
             devices[args_of(g, x)[k]] &= <uint8_t>~MOVABLE
-    g.mixed = True
-    return 0
+    for i in range(g.n_nodes):
+        if devices[i] & MOVABLE and devices[i] != (g.device | MOVABLE):
+            devices[i] = <uint8_t>(g.device | MOVABLE)
+            state_of(g)[i] &= <uint8_t>~SENT
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
@@ -1190,6 +1200,8 @@ cdef class ComputationGraph:
         g.n_nodes = n_nodes
         self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
         take_back(g, nodes_top, args_top, items_top)
+        if g.mixed:
+            let_move(g)
         if not g.forward_only:              # there only what was dropped above is forgotten
             forget_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
         g.backward_from = -1

@@ -353,6 +353,65 @@ for _ in range(2):
         assert "The device cannot be used any more by this process; start it anew" in line
 
 
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="there every kernel can be launched")
+def test_errors_of_threads(device: str) -> None:
+    """What one thread did wrong is raised there, however many others use the device, and nowhere else."""
+    code = """
+import sys, threading
+import dynet_cy as dy
+from dynet_cy.gpu.driver import GpuError
+sys.setswitchinterval(1e-6)
+found = {"wrong": [], "right": []}
+def work(op, outcomes):
+    for k in range(300):
+        with dy.ComputationGraph():
+            try:
+                outcomes.append(op(dy.inputVector([k, 1.0], device="GPU:0")).value() == [k * k, 1])
+            except GpuError:
+                outcomes.append(None)
+threads = [threading.Thread(target=work, args=x) for x in 2 * [(dy.tanh, found["wrong"]), (dy.square, found["right"])]]
+for x in threads: x.start()
+for x in threads: x.join()
+print({name: set(outcomes) for name, outcomes in found.items()})
+"""
+    done = in_a_process(code, EMU_NO_LAUNCH="unary_forward_tanh")
+    assert done.stdout == "{'wrong': {None}, 'right': {True}}\n", done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_after_a_fork(device: str) -> None:
+    """A child says that it cannot use what its parent has used, leaves it alone, and goes on without."""
+    code = """
+import os, sys
+import dynet_cy as dy
+model = dy.ParameterCollection()
+p = model.add_parameters(4, init=1, device="GPU:0")
+trainer = dy.SimpleSGDTrainer(model)
+graph = dy.ComputationGraph()
+for _ in range(3):
+    with graph.renew():
+        dy.squared_norm(p).backward()
+    trainer.update()
+before = p.as_array()
+child = os.fork()
+if child == 0:
+    for what in (p.as_array, trainer.update, lambda: dy.inputVector([1.0], device="GPU:0").value(),
+                 lambda: dy.get_device_info("GPU:0")):
+        try:
+            print(what())
+        except RuntimeError as e:
+            print("this process was forked from one that had used GPUs" in str(e))
+    print(dy.inputVector([1.0]).value())
+    del p, model, trainer, graph
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert (p.as_array() == before).all()
+"""
+    done = in_a_process(code)
+    assert done.stdout == 4 * "True\n" + "1.0\n", done.stderr
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
 def test_not_finite(on_device: str) -> None:
     dy.renew_cg(check_validity=True)
     x = dy.inputVector([1.0, -1.0])

@@ -224,6 +224,22 @@ def test_inputs_go_where_they_are_used_first(devices) -> None:
     assert dy.tanh(dy.zeros(2)).value() == [0, 0]
 
 
+def test_inputs_stay_where_nothing_uses_them_any_more(devices) -> None:
+    """Going back to a checkpoint takes back where inputs went since."""
+    needs(devices, ["GPU:1"])
+    model = dy.ParameterCollection()
+    ps = [model.parameters_from_numpy(np.arange(3.0) + k, device=name) for k, name in enumerate(devices[:3])]
+    dy.renew_cg()
+    x, fixed = dy.inputVector([1.0, 2.0, 3.0]), dy.inputVector([1.0, 1.0, 1.0])
+    assert dy.dot_product(fixed, ps[2]).value() == 9
+    for k, p in [*enumerate(ps), *enumerate(ps)]:
+        dy.cg_checkpoint()
+        assert dy.dot_product(x, p).value() == 8 + 6 * k
+        dy.cg_revert()
+        with pytest.raises(ValueError, match="on different devices"):
+            dy.dot_product(fixed, ps[0])
+
+
 def test_a_gpu_is_the_default(devices) -> None:
     set_default_device(1)
     dy.renew_cg()
