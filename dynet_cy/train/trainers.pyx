@@ -275,13 +275,23 @@ cdef class DeviceStepper(Stepper):
             RuntimeError: they were.  Then gradients are what they are on the
                 device, and the trainer's counts are those of the updates that were made.
         """
-        self.tell(self.trainer())
+        if not telling:                         # what interrupts another one's report is told at the next wait
+            self.tell(self.trainer())
 
     cdef int tell(self, object trainer) except -1:
-        cdef _Stored x
-        left_out = self.clipping.skipped
-        if not left_out or trainer is None:
+        global telling
+        if not self.clipping.skipped or trainer is None:
             return 0
+        telling += 1
+        try:
+            self.report(trainer)
+        finally:
+            telling -= 1
+        return 0
+
+    cdef int report(self, object trainer) except -1:
+        """Let trainer and gradients be as if the updates that were left out had not been asked for, and raise."""
+        cdef _Stored x
         self.clipping.wait()
         left_out, norm = self.clipping.skipped, self.clipping.norm
         trainer._clips += self.clipping.clips()
@@ -297,6 +307,7 @@ cdef class DeviceStepper(Stepper):
 
 # Those that clip: what one of them has left out, another one on the same parameters must not make.
 cdef object device_steppers = weakref.WeakSet()
+cdef int telling = 0                    # how many of them are looking at gradients, which waits for the device
 
 
 cdef int learn_of_others(object trainer, Stepper stepper) except -1:

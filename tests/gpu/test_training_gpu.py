@@ -244,6 +244,29 @@ def test_another_trainer_after_gradients_that_are_not_finite(on, other: str) -> 
     np.testing.assert_array_equal(p.as_array(), before)
 
 
+def test_two_trainers_with_gradients_that_are_not_finite(on) -> None:
+    """Each of two models, as a pair that is trained against each other, gets its own error, and neither is changed."""
+    on(1)
+    models = [dy.ParameterCollection() for _ in range(2)]
+    ps = [model.add_parameters(4) for model in models]
+    trainers = [dy.SimpleSGDTrainer(model) for model in models]
+    before = [p.as_array() for p in ps]
+    dy.renew_cg()
+    x = dy.inputVector([np.nan] * 4)
+    loss = dy.dot_product(ps[0], x) + dy.dot_product(ps[1], x)
+    loss.backward()
+    for trainer in trainers:
+        trainer.update()
+    for _ in trainers:
+        with pytest.raises(RuntimeError, match="the gradients of /_0 are not finite.  Nothing was updated"):
+            loss.value()
+    loss.value()
+    for p, trainer, old in zip(ps, trainers, before):
+        with pytest.raises(RuntimeError, match="the gradients of /_0 are not finite"):
+            update_and_look(trainer)
+        np.testing.assert_array_equal(p.as_array(), old)
+
+
 def test_a_schedule_does_not_count_what_was_left_out(on) -> None:
     def run(device: int) -> list:
         on(device)
