@@ -271,12 +271,16 @@ cdef class Storage:
     def new_plane(self):
         """A further plane of zeros, for the state of a trainer; the storages beside this one get theirs."""
         cdef Plane plane = Plane()
-        for device, other in self.beside.items():
-            plane.beside[device] = other.new_plane()
         if self.device:
             plane.place_on(self.device)
         plane.extend(self.top)
         self.planes.append(plane)
+        try:
+            for device, other in self.beside.items():
+                plane.beside[device] = other.new_plane()
+        except BaseException:
+            self.drop_plane(plane)
+            raise
         return plane
 
     def drop_plane(self, Plane plane not None):

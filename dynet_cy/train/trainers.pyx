@@ -485,7 +485,9 @@ class Trainer:
             raise TypeError(
                 f"{type(self).__name__}: m must be a ParameterCollection, not {type(m).__name__}")
         self._collection = m
-        self._states = [m.storage.new_plane() for _ in range(self._n_states)]
+        self._states = []
+        for _ in range(self._n_states):
+            self._states.append(m.storage.new_plane())      # those that there is room for are given back if not for all
         self._clip_threshold = 5.0
         self._sparse = True
         self._steps = 0

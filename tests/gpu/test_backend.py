@@ -264,6 +264,31 @@ print(dy.sum_elems(small).value())
     assert "are needed in one range" in message
 
 
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a real device is too large to fill")
+def test_out_of_memory_for_a_trainer(device: str) -> None:
+    """What it had so far is given back, so that there is room for another one."""
+    code = """
+import dynet_cy as dy
+from dynet_cy.gpu.driver import memory_info
+model = dy.ParameterCollection()
+p = model.add_parameters(2500000, device="GPU:0")
+if {several}:
+    q = model.add_parameters(1000, device="CPU")
+    r = model.add_parameters(1000, device="GPU:1")
+left = memory_info(0)[0]
+for _ in range(3):
+    try:
+        dy.AmsgradTrainer(model)
+    except MemoryError as e:
+        print(e)
+assert memory_info(0)[0] == left
+dy.MomentumSGDTrainer(model).update()
+"""
+    for several in (False, True):
+        done = in_a_process(code.format(several=several), EMU_MEMORY=str(48 << 20), EMU_DEVICES="2")
+        assert (done.stdout.count("out of memory of GPU:0 for parameters"), done.stderr) == (3, "")
+
+
 def test_large_copies(on_device: str) -> None:
     """They go through small buffers, in parts."""
     from dynet_cy.gpu.memory import staging_bytes
