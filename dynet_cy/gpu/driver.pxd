@@ -25,11 +25,9 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int THREADS "DY_THREADS"
 
     ctypedef struct Driver "dy_driver":
-        int (*cuInit)(unsigned flags) noexcept nogil
         int (*cuCtxSetCurrent)(void* context) noexcept nogil
         int (*cuGetErrorString)(int error, const char** text) noexcept nogil
         int (*cuModuleLoadData)(void** module, const void* image) noexcept nogil
-        int (*cuModuleUnload)(void* module) noexcept nogil
         int (*cuModuleGetFunction)(void** function, void* module, const char* name) noexcept nogil
         int (*cuDeviceGetAttribute)(int* value, int attribute, int device) noexcept nogil
         int (*cuDeviceTotalMem_v2)(size_t* n, int device) noexcept nogil
@@ -47,7 +45,6 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         int (*cuMemFreeHost)(void* p) noexcept nogil
         int (*cuMemcpyHtoDAsync_v2)(Address to, const void* source, size_t n, void* stream) noexcept nogil
         int (*cuMemcpyDtoHAsync_v2)(void* to, Address source, size_t n, void* stream) noexcept nogil
-        int (*cuMemcpyDtoDAsync_v2)(Address to, Address source, size_t n, void* stream) noexcept nogil
         int (*cuMemsetD32Async)(Address p, unsigned value, size_t n, void* stream) noexcept nogil
         int (*cuStreamCreate)(void** stream, unsigned flags) noexcept nogil
         int (*cuStreamSynchronize)(void* stream) noexcept nogil
@@ -55,7 +52,6 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         int (*cuEventRecord)(void* event, void* stream) noexcept nogil
         int (*cuEventSynchronize)(void* event) noexcept nogil
         int (*cuMemAlloc_v2)(Address* p, size_t n) noexcept nogil
-        int (*cuMemFree_v2)(Address p) noexcept nogil
         int (*cuStreamBeginCapture_v2)(void* stream, int mode) noexcept nogil
         int (*cuStreamEndCapture)(void* stream, void** graph) noexcept nogil
         int (*cuGraphInstantiateWithFlags)(void** exec, void* graph, unsigned long long flags) noexcept nogil
@@ -176,4 +172,5 @@ cdef int check(Gpu* gpu, int error, str what) except -1
 cdef int raise_error(Gpu* gpu, int error) except -1     # what leave() has returned
 cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context current
 cdef int leave(Gpu* gpu) noexcept nogil         # unlock; the error since enter(), which is for this thread to raise
+cdef int fetch_bytes(Gpu* gpu, void* here, Address there, size_t n) noexcept nogil     # there when wait() has returned
 cdef int wait(Gpu* gpu) noexcept nogil

@@ -318,6 +318,13 @@ cdef int leave(Gpu* gpu) noexcept nogil:
     return error
 
 
+cdef int fetch_bytes(Gpu* gpu, void* here, Address there, size_t n) noexcept nogil:
+    """Ask for bytes of the device; they are here when the stream has been waited for."""
+    gpu.counts.fetches += 1
+    gpu.counts.fetched_bytes += n
+    return failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(here, there, n, gpu.stream), -1)
+
+
 cdef int wait(Gpu* gpu) noexcept nogil:
     """Wait for all that the device has been asked for."""
     gpu.counts.waits += 1

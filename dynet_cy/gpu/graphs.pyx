@@ -7,7 +7,7 @@ the device.
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
-from dynet_cy.gpu.driver cimport Address, enter, failed, gpu_at, leave, raise_error, wait
+from dynet_cy.gpu.driver cimport Address, enter, fetch_bytes, gpu_at, leave, raise_error, wait
 from dynet_cy.gpu.memory cimport close_arena, open_arena
 from dynet_cy.gpu.replay cimport drop_replays
 from dynet_cy.memory.arena cimport arena_close, arena_open
@@ -83,10 +83,7 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     cdef int error
     with nogil:
         if not enter(gpu):
-            gpu.counts.fetches += 1
-            gpu.counts.fetched_bytes += n * sizeof(float)
-            failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
-                v, <Address><uintptr_t>there(g, t, v), n * sizeof(float), gpu.stream), -1)
+            fetch_bytes(gpu, v, <Address><uintptr_t>there(g, t, v), n * sizeof(float))
             wait(gpu)
         error = leave(gpu)
     if error:

@@ -16,7 +16,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from dynet_cy.gpu.driver cimport (
-    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fill, gpu_at, leave, raise_error, wait,
+    FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fetch_bytes, fill, gpu_at, leave, raise_error,
+    wait,
 )
 from dynet_cy.memory.mirror cimport mirrors, waited
 
@@ -287,10 +288,7 @@ cdef int mirror_fetch(int device, const float* there, float* here, size_t n) exc
     cdef Gpu* gpu = gpu_at(device - 1)
     with nogil:
         if not enter(gpu):
-            gpu.counts.fetches += 1
-            gpu.counts.fetched_bytes += n * sizeof(float)
-            failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(here, <Address><uintptr_t>there, n * sizeof(float),
-                                                        gpu.stream), -1)
+            fetch_bytes(gpu, here, <Address><uintptr_t>there, n * sizeof(float))
             wait(gpu)
         error = leave(gpu)
     if error:

@@ -19,7 +19,7 @@ from dynet_cy.execute.cpu cimport (
 from dynet_cy.execute.profile cimport profiling
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport (
-    Address, Gpu, enter, failed, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
+    Address, Gpu, enter, fetch_bytes, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
 )
 from dynet_cy.gpu.executor cimport run_planned
 from dynet_cy.gpu.gradients cimport add_gradient, add_one, list_batches_backward, remember_moves
@@ -187,10 +187,7 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
 cdef int fetch_part(Gpu* gpu, const float* source, float* to, size_t n) noexcept nogil:
     if n == 0 or gpu.error:
         return gpu.error
-    gpu.counts.fetches += 1
-    gpu.counts.fetched_bytes += n * sizeof(float)
-    return failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(to, <Address><uintptr_t>source, n * sizeof(float), gpu.stream),
-                  -1)
+    return fetch_bytes(gpu, to, <Address><uintptr_t>source, n * sizeof(float))
 
 
 cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:

@@ -7,7 +7,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, DeviceArena, Gpu, enter, failed, gpu_at, launch, leave, raise_error, wait,
+    MOST_GPUS, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, raise_error, wait,
 )
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
@@ -110,10 +110,7 @@ cdef class Packing:
             if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
                 launch(self.gpu, PACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.view.shape[0],
                        from_, <void*><uintptr_t>(a.base + begin))
-                self.gpu.counts.fetches += 1
-                self.gpu.counts.fetched_bytes += self.size * sizeof(float)
-                failed(self.gpu, self.gpu.driver.cuMemcpyDtoHAsync_v2(
-                    to, a.base + begin, self.size * sizeof(float), self.gpu.stream), -1)
+                fetch_bytes(self.gpu, to, a.base + begin, self.size * sizeof(float))
                 wait(self.gpu)
             error = leave(self.gpu)
         if error:

@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, Gpu, enter, failed, fill, gpu_at, launch, leave, pthread_mutex_lock,
+    MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, fill, gpu_at, launch, leave, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, value_at, wait,
 )
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
@@ -302,10 +302,7 @@ def squared_norm(list stored not None):
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
                 launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>base, t.n, grads,
                        <void*><uintptr_t>(base + bytes))
-                gpu.counts.fetches += 1
-                gpu.counts.fetched_bytes += wide * high * sizeof(double)
-                failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
-                    sums, base + bytes, wide * high * sizeof(double), gpu.stream), -1)
+                fetch_bytes(gpu, sums, base + bytes, wide * high * sizeof(double))
                 wait(gpu)
             error = leave(gpu)
         if error:
@@ -423,10 +420,7 @@ def update(list stored not None, list moves not None, int rule, dy_optim hyper, 
                         launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].there, rest.n, <float>decay,
                                values, clip)
                     if clip != NULL:
-                        gpu.counts.fetches += 1
-                        gpu.counts.fetched_bytes += sizeof(Clip)
-                        failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(
-                            clipping.here, clipping.there, sizeof(Clip), gpu.stream), -1)
+                        fetch_bytes(gpu, clipping.here, clipping.there, sizeof(Clip))
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)

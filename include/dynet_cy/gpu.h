@@ -17,11 +17,9 @@ typedef uint64_t dy_address;    /* CUdeviceptr */
 
 /* DRIVER(exported name, (arguments)): functions of libcuda that return a CUresult. */
 #define DY_DRIVER_FUNCTIONS \
-    DRIVER(cuInit, (unsigned flags)) \
     DRIVER(cuCtxSetCurrent, (void *context)) \
     DRIVER(cuGetErrorString, (int error, const char **text)) \
     DRIVER(cuModuleLoadData, (void **module, const void *image)) \
-    DRIVER(cuModuleUnload, (void *module)) \
     DRIVER(cuModuleGetFunction, (void **function, void *module, const char *name)) \
     DRIVER(cuLaunchKernel, (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, \
                             unsigned bz, unsigned shared, void *stream, void **parameters, void **extra)) \
@@ -41,7 +39,6 @@ typedef uint64_t dy_address;    /* CUdeviceptr */
     DRIVER(cuMemFreeHost, (void *p)) \
     DRIVER(cuMemcpyHtoDAsync_v2, (dy_address to, const void *from, size_t bytes, void *stream)) \
     DRIVER(cuMemcpyDtoHAsync_v2, (void *to, dy_address from, size_t bytes, void *stream)) \
-    DRIVER(cuMemcpyDtoDAsync_v2, (dy_address to, dy_address from, size_t bytes, void *stream)) \
     DRIVER(cuMemsetD32Async, (dy_address p, unsigned value, size_t n, void *stream)) \
     DRIVER(cuStreamCreate, (void **stream, unsigned flags)) \
     DRIVER(cuStreamSynchronize, (void *stream)) \
@@ -49,7 +46,6 @@ typedef uint64_t dy_address;    /* CUdeviceptr */
     DRIVER(cuEventRecord, (void *event, void *stream)) \
     DRIVER(cuEventSynchronize, (void *event)) \
     DRIVER(cuMemAlloc_v2, (dy_address *p, size_t bytes)) \
-    DRIVER(cuMemFree_v2, (dy_address p)) \
     DRIVER(cuStreamBeginCapture_v2, (void *stream, int mode)) \
     DRIVER(cuStreamEndCapture, (void *stream, void **graph)) \
     DRIVER(cuGraphInstantiateWithFlags, (void **exec, void *graph, unsigned long long flags)) \
