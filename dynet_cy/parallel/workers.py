@@ -20,9 +20,15 @@ __all__ = ["Job", "environment"]
 # Seconds between looks at the workers; ends of workers and signals are noticed at once.
 TICK = 0.2
 
+# Seconds after which the launcher cannot say what workers have done meanwhile.
+BLIND = 2.0
+
 # Seconds that workers have to end after they were asked to, before they are killed.
 GRACE = 2.0
 GRACE_AFTER_INTERRUPT = 5.0
+
+# Seconds that a worker has to end after its program has raised.
+GRACE_AFTER_RAISING = 5.0
 
 # Seconds for a worker that hangs to write where it is.
 GRACE_FOR_TRACEBACK = 1.0
@@ -62,7 +68,8 @@ class Stream:
         self.target = target
         self.prefix = prefix
         self.last = b""  # line with something in it
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
 
     def forward(self) -> bool:
         """Pass on what is there; False at the end."""
@@ -70,11 +77,15 @@ class Stream:
             data = os.read(self.source.fileno(), 1 << 16)
         except BlockingIOError:
             return True
-        self._rest += data
-        *lines, self._rest = self._rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        if not data and self._rest:
-            lines.append(self._rest)
-            self._rest = b""
+        text = data[1:] if self._returned and data.startswith(b"\n") else data
+        self._returned = data.endswith(b"\r")
+        begun, *lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest.append(begun)
+        if lines or not data:
+            lines.insert(0, b"".join(self._rest))
+            self._rest = [lines.pop()]
+            if not data and self._rest[0]:
+                lines.append(self._rest[0])
         lines = [line for line in lines if not line.startswith(NOISE)]
         if lines:
             self.target.write(b"".join(self.prefix + line + b"\n" for line in lines))
@@ -91,6 +102,7 @@ class Worker:
         self.process = process
         self.code: int | None = None  # as Popen has it: negative for a signal
         self.noticed = False  # whether the job has looked at how it ended
+        self.raised: float | None = None  # when it was seen that its program had
         self.error: Stream | None = None
         self.streams: list[Stream] = []
 
@@ -139,13 +151,16 @@ class Worker:
             os.kill(self.process.pid, signal.SIGABRT)
             os.kill(self.process.pid, signal.SIGCONT)
 
+    def last_words(self) -> str:
+        """The last line that it has written to its stderr, after a colon: that of a traceback says what was raised."""
+        last = self.error.last.decode(errors="replace").strip() if self.error else ""
+        return f": {last}" if last else ""
+
     def outcome(self) -> str:
         """How it ended, in words."""
         assert self.code is not None
         if self.code >= 0:
-            # The last line of a traceback says what was raised.
-            last = self.error.last.decode(errors="replace").strip() if self.error else ""
-            return f"ended with exit code {self.code}" + (f": {last}" if last else "")
+            return f"ended with exit code {self.code}{self.last_words()}"
         try:
             name = signal.Signals(-self.code).name
         except ValueError:
@@ -177,6 +192,7 @@ class Job:
         self._signals: list[int] = []
         # Of the wait that is being watched: what for, when it was last looked at, processor seconds of the late.
         self._watched: tuple[Any, float, dict[int, float | None]] | None = None
+        self._looked = time.monotonic()  # when workers were last looked at
 
     def run(self) -> int:
         """Start the processes, and wait for their end.
@@ -188,7 +204,7 @@ class Job:
         fd = anonymous_memory()
         try:
             self.board = Board(fd, self.size, create=True)
-            with self._handling_signals():
+            with self._guarded(), self._handling_signals():
                 try:
                     self._start(fd)
                     self._watch()
@@ -225,6 +241,7 @@ class Job:
             )
             worker = Worker(rank, process)
             self.workers.append(worker)
+            self._tell_guard("+", worker)
             prefix = f"[rank {rank}] ".encode()
             for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
                 if source is None:
@@ -235,6 +252,27 @@ class Job:
                 if target is sys.stderr:
                     worker.error = stream
                 self._selector.register(source, selectors.EVENT_READ, stream)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A process beside this one that ends the workers and their children, should this one be killed."""
+        start = str(Path(__file__).with_name("guard.py"))
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", start], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
+        )
+        try:
+            yield
+        finally:
+            self._guard.kill()
+            self._guard.wait()
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+
+    def _tell_guard(self, sign: str, worker: Worker) -> None:
+        """Say that a worker has begun ("+") or ended ("-")."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            self._guard.stdin.write(f"{sign}{worker.process.pid}\n".encode())
 
     @contextlib.contextmanager
     def _handling_signals(self) -> Iterator[None]:
@@ -248,6 +286,8 @@ class Job:
         wake = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         try:
             for number in numbers:
+                if number == signal.SIGHUP and before[number] == signal.SIG_IGN:
+                    continue  # nohup
                 signal.signal(number, lambda n, frame: self._signals.append(n))
             signal.signal(signal.SIGCHLD, lambda n, frame: None)
             yield
@@ -271,8 +311,10 @@ class Job:
             for worker in self.workers:
                 if not worker.ended():
                     running = True
+                    self._look_for_raised(worker)
                 elif not worker.noticed:
                     worker.noticed = True
+                    self._tell_guard("-", worker)
                     within = self.board.ended(worker.rank)
                     assert worker.code is not None
                     if worker.code:
@@ -322,11 +364,19 @@ class Job:
         for worker in self.workers:
             worker.signal(number)
 
+    def _look_for_raised(self, worker: Worker) -> None:
+        """Fail if the program of a worker has raised, and something, such as a thread, keeps it from ending."""
+        if worker.raised is None and self.board.has_raised(worker.rank):
+            worker.raised = time.monotonic()
+        elif worker.raised is not None and time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
+            self._fail(f"rank {worker.rank} has raised and does not end{worker.last_words()}", 1)
+
     def _look_for_hanging(self) -> None:
         """Fail if workers wait for one that does not come."""
         waiting = self.board.waiting()
         if waiting is None:
             self._watched = None
+            self._looked = time.monotonic()
             return
         seconds, what, late = waiting
         gone = [rank for rank in late if self.workers[rank].code is not None]
@@ -336,6 +386,11 @@ class Job:
         if not self.timeout:
             return
         now = time.monotonic()
+        blind, self._looked = now - self._looked > BLIND, now
+        if blind:
+            # This process was stopped, or nobody read what it wrote; so workers could not write either.
+            self._watched = (what, late), now, self._used(late)
+            return
         if self._watched is None or self._watched[0] != (what, late) or now - self._watched[1] > seconds + TICK:
             if seconds > self.timeout / 20:  # shorter waits are not worth a look at all processes
                 self._watched = (what, late), now - seconds, self._used(late)
