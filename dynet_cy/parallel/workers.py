@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -60,23 +61,52 @@ def environment(processes: int) -> dict[str, str]:
     return made
 
 
+class Output:
+    """The launcher's stdout or stderr. What nobody reads yet waits here, and the launcher does not wait for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.streams: list[Stream] = []  # what goes there
+        self._waiting = memoryview(b"")
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, text: bytes = b"") -> bool:
+        """Write what there is room for; whether that is all."""
+        if text:
+            self._waiting = memoryview(bytes(self._waiting) + text)
+        # As much as a pipe takes at once if it takes anything.
+        while self._waiting and self._poll.poll(0):
+            try:
+                written = os.write(self.descriptor, self._waiting[: select.PIPE_BUF])
+            except BlockingIOError:
+                break
+            except OSError:
+                self._waiting = memoryview(b"")
+                raise
+            self._waiting = self._waiting[written:]
+        return not self._waiting
+
+
 class Stream:
     """What a worker writes, on its way to the launcher's stdout or stderr: each line with the worker's rank."""
 
-    def __init__(self, source: IO[bytes], target: IO[bytes], prefix: bytes) -> None:
+    def __init__(self, source: IO[bytes], output: Output, prefix: bytes) -> None:
         self.source = source
-        self.target = target
+        self.output = output
+        self.ended = False
         self.prefix = prefix
         self.last = b""  # line with something in it
         self._rest: list[bytes] = []  # pieces of a line that has not ended
         self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
 
     def forward(self) -> bool:
-        """Pass on what is there; False at the end."""
+        """Pass on what is there; whether all of it has been written."""
         try:
             data = os.read(self.source.fileno(), 1 << 16)
         except BlockingIOError:
             return True
+        self.ended = not data
         text = data[1:] if self._returned and data.startswith(b"\n") else data
         self._returned = data.endswith(b"\r")
         begun, *lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -87,11 +117,8 @@ class Stream:
             if not data and self._rest[0]:
                 lines.append(self._rest[0])
         lines = [line for line in lines if not line.startswith(NOISE)]
-        if lines:
-            self.target.write(b"".join(self.prefix + line + b"\n" for line in lines))
-            self.target.flush()
-            self.last = next((line for line in reversed(lines) if line.strip()), self.last)
-        return bool(data)
+        self.last = next((line for line in reversed(lines) if line.strip()), self.last)
+        return self.output.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 class Worker:
@@ -185,7 +212,8 @@ class Job:
         self.mode = mode
         self.timeout = timeout
         self.workers: list[Worker] = []
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.PollSelector()  # takes regular files too
+        self._interrupted = False
         self._failure = ""
         self._code = 0
         self._kill_at: float | None = None
@@ -223,6 +251,7 @@ class Job:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         start = str(Path(__file__).with_name("start.py"))
         variables = environment(self.size)
+        outputs = [Output(sys.stdout.fileno()), Output(sys.stderr.fileno())]
         for rank in range(self.size):
             words = {"rank": rank, "size": self.size, "mode": self.mode, "backend": "shared"}
             words.update(parent=os.getpid(), fd=fd)
@@ -243,13 +272,14 @@ class Job:
             self.workers.append(worker)
             self._tell_guard("+", worker)
             prefix = f"[rank {rank}] ".encode()
-            for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            for source, output in zip((process.stdout, process.stderr), outputs):
                 if source is None:
                     continue
                 os.set_blocking(source.fileno(), False)
-                stream = Stream(source, target.buffer, prefix)
+                stream = Stream(source, output, prefix)
+                output.streams.append(stream)
                 worker.streams.append(stream)
-                if target is sys.stderr:
+                if source is process.stderr:
                     worker.error = stream
                 self._selector.register(source, selectors.EVENT_READ, stream)
 
@@ -335,18 +365,36 @@ class Job:
                 with contextlib.suppress(BlockingIOError):
                     os.read(key.fd, 1 << 10)
                 continue
+            is_output = isinstance(key.data, Output)
+            output = key.data if is_output else key.data.output
             try:
-                more = key.data.forward()
+                written = output.write() if is_output else key.data.forward()
             except OSError as error:  # nobody reads what we write
                 self._fail(f"cannot write what workers write: {error}", 1)
-                more = False
-            if not more:
-                self._selector.unregister(key.fileobj)
+                written = True
+                if not is_output:
+                    key.data.ended = True
+            self._watch_output(output, written)
+
+    def _watch_output(self, output: Output, written: bool) -> None:
+        """Read what is to go to an output, or, if that takes no more now, wait until it does."""
+        known = self._selector.get_map()
+        for stream in output.streams:
+            reads = stream.source.fileno() in known
+            if reads and (stream.ended or not written):
+                self._selector.unregister(stream.source)
+            elif not reads and written and not stream.ended:
+                self._selector.register(stream.source, selectors.EVENT_READ, stream)
+        if written and output.descriptor in known:
+            self._selector.unregister(output.descriptor)
+        elif not written and output.descriptor not in known:
+            self._selector.register(output.descriptor, selectors.EVENT_WRITE, output)
 
     def _obey_signals(self) -> None:
         """Hand signals on to the workers; at the second they are killed."""
         while self._signals:
             number = self._signals.pop(0)
+            self._interrupted = True
             if self._kill_at is None:
                 self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
             else:
@@ -431,7 +479,14 @@ class Job:
         while any(key.data is not None for key in self._selector.get_map().values()):
             before = len(self._selector.get_map())
             self._pass_on(0.05)
-            if len(self._selector.get_map()) == before and time.monotonic() > until:
+            if any(isinstance(key.data, Output) for key in self._selector.get_map().values()):
+                # It is read slowly, or not at all.
+                if self._signals:
+                    self._code = self._code or 128 + self._signals[0]
+                if self._signals or self._interrupted:
+                    break
+                until = time.monotonic() + GRACE
+            elif len(self._selector.get_map()) == before and time.monotonic() > until:
                 break
         for worker in self.workers:
             for stream in worker.streams:

@@ -187,6 +187,26 @@ def test_a_launcher_that_was_stopped(tmp_path) -> None:
     assert result.code == 0, result.err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, None])
+def test_nobody_reads_the_output(tmp_path, number) -> None:
+    """As with a pager: the launcher ends when it is told to, and otherwise waits until all is read."""
+    program = tmp_path / "writing.py"
+    program.write_text("print('failing')\nprint('x' * 1_000_000)\nprint('done')\n")
+
+    def during(launcher: subprocess.Popen[str], token: str) -> None:
+        time.sleep(2)
+        assert launcher.poll() is None
+        if number is not None:
+            launcher.send_signal(number)
+            launcher.wait(15)
+        else:
+            time.sleep(3)
+
+    result = jobs.launch(tmp_path, program, n=1, during=during)
+    assert result.code == (0 if number is None else 128 + number)
+    assert ("[rank 0] done" in result.out) == (number is None)
+
+
 def test_interrupted_workers_may_save(tmp_path) -> None:
     """Workers get KeyboardInterrupt and a few seconds."""
     program = tmp_path / "interrupted.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -14,7 +13,7 @@ from parallel import jobs
 import dynet_cy as dy
 from dynet_cy.launch import main, parser
 from dynet_cy.parallel.board import cores
-from dynet_cy.parallel.workers import Stream
+from dynet_cy.parallel.workers import Output, Stream
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +67,22 @@ def test_lines_have_ranks(looked) -> None:
     assert len(result.out.splitlines()) == 10
 
 
-def test_lines_in_pieces() -> None:
+def test_lines_in_pieces(tmp_path) -> None:
     """A line may come in any pieces, also between the two characters of its end."""
     written = b"one\r\ntwo\rthree\n\r\nfour\r\r\nfive"
     for size in (1, 2, 3, len(written)):
         reading, writing = os.pipe()
-        target = io.BytesIO()
-        with open(reading, "rb", buffering=0) as source:
-            stream = Stream(source, target, b": ")
+        target = tmp_path / f"by {size}"
+        with open(reading, "rb", buffering=0) as source, open(target, "wb") as written_to:
+            stream = Stream(source, Output(written_to.fileno()), b": ")
             for at in range(0, len(written), size):
                 os.write(writing, written[at : at + size])
                 assert stream.forward()
+            assert not stream.ended
             os.close(writing)
-            assert not stream.forward()
-        assert target.getvalue() == b": one\n: two\n: three\n: \n: four\n: \n: five\n"
+            assert stream.forward()
+            assert stream.ended
+        assert target.read_bytes() == b": one\n: two\n: three\n: \n: four\n: \n: five\n"
         assert stream.last == b"five"
 
 
