@@ -21,6 +21,7 @@ cdef extern from "board.h" nogil:
     ctypedef struct dy_seat:
         uint32_t arrivals
         uint32_t state
+        uint32_t raised
         double since
         char[2][48] what
         char[3968] file

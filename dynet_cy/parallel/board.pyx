@@ -227,12 +227,21 @@ cdef class Board:
         if encoded:
             file[0] = encoded[0]
 
+    def note_raised(self):
+        """Tell the launcher that this process, if it is not a child, has ended its program with an exception."""
+        if self.pid == os.getpid():
+            self.seats[self.rank].raised = 1
+
     # ---- for the launcher --------------------------------------------------------
 
     def file_of(self, int rank):
         """The temporary file that a process is writing, or None."""
         cdef char* file = self.seats[rank].file
         return os.fsdecode(file[:strlen(file)]) if file[0] else None
+
+    def has_raised(self, int rank):
+        """Whether a process has ended its program with an exception."""
+        return bool(self.seats[rank].raised)
 
     def ended(self, int rank):
         """Note that a process has ended.

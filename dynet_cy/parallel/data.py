@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import heapq
 import importlib
+import math
 import operator
 import random
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, Generic, Optional, TypeVar, cast, overload
 
 import numpy as np
@@ -43,7 +44,7 @@ def deal(examples: Sequence[int], ranks: int, cost: Callable[[int], float]) -> l
     R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969). A rank's examples keep
     their order.
     """
-    costs = [float(cost(example)) for example in examples]
+    costs = [cost(example) for example in examples]
     room = [len(range(rank, len(examples), ranks)) for rank in range(ranks)]
     least = [(0.0, rank) for rank in range(ranks) if room[rank]]
     dealt: list[list[int]] = [[] for _ in range(ranks)]
@@ -138,23 +139,30 @@ class Shard(Generic[T]):
 
     def _share(self, together: list[int], rank: int, size: int) -> list[int]:
         """This rank's numbers of items out of those of all ranks."""
-        cost = self._cost
-        if cost is None or size == 1:
+        if self._cost is None or size == 1:
             return together[rank::size]
-        return deal(together, size, lambda i: cost(self._data[i]))[rank]
+        return deal(together, size, self._cost_of)[rank]
+
+    def _cost_of(self, i: int) -> float:
+        assert self._cost is not None
+        cost = float(self._cost(self._data[i]))
+        if not math.isfinite(cost):
+            raise ValueError(f"shard: the cost of item {i} is {cost}; it must be a finite number")
+        return cost
 
     def _summary(self) -> tuple[Any, ...]:
         """What must be equal on all ranks: length, order, and some of the items."""
         n = len(self._data)
-        some = [_outline(self._data[i]) for i in sorted({0, n // 3, n // 2, n - 1} & set(range(n)))]
-        check = zlib.crc32(repr(some).encode())
-        how = self._batch_size, self._cost is not None
+        some = sorted({0, n // 3, n // 2, n - 1} & set(range(n)))
+        check = zlib.crc32(repr([_outline(self._data[i]) for i in some]).encode())
+        costs = None if self._cost is None else [self._cost_of(i) for i in some]
+        how = self._uneven, self._batch_size, costs
         return n, self.epoch, self._position, self._seed, self._shuffle, *how, check
 
     @staticmethod
     def _compare(everyone: list[tuple[Any, ...]]) -> None:
-        names = ["number of items", "epoch", "position", "seed", "setting of shuffle", "batch size", "setting of cost"]
-        names.append("content or order of the items")
+        names = ["number of items", "epoch", "position", "seed", "setting of shuffle", "setting of uneven"]
+        names += ["batch size", "cost of some items", "content or order of the items"]
         for rank, one in enumerate(everyone):
             for what, ours, theirs in zip(names, everyone[0], one):
                 if ours != theirs:
@@ -168,19 +176,20 @@ class Shard(Generic[T]):
 
         It does not depend on the number of processes, and is the same on all ranks that have been given equally many
         items: ``epoch``, ``position`` (items of the whole data that all ranks together have been given in this epoch,
-        the current one included), ``seed`` and ``length``.
+        the current one included), ``seed``, ``length`` and ``shuffle``.
         """
         n = len(self._data)
-        return {"epoch": self.epoch, "position": min(self._position, n), "seed": self._seed, "length": n}
+        place = {"epoch": self.epoch, "position": min(self._position, n)}
+        return {**place, "seed": self._seed, "length": n, "shuffle": self._shuffle}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Let the next iteration go on where `state` was called, with any number of processes.
 
         Raises:
-            ValueError: it is the state of data of another length, or of another seed.
+            ValueError: it is the state of data of another length, another seed, or another setting of shuffle.
         """
-        for what, own in (("length", len(self._data)), ("seed", self._seed)):
-            if state[what] != own:
+        for what, own in (("length", len(self._data)), ("seed", self._seed), ("shuffle", self._shuffle)):
+            if state.get(what, own) != own:
                 raise ValueError(f"Shard.restore: the data have {what} {own}, the state is of {what} {state[what]}")
         self.epoch = state["epoch"]
         self._position = state["position"]
@@ -237,13 +246,13 @@ def shard(
         cost: about how long training with an item takes, such as `len` of sentences; goes with `batch_size`. The
             `size * batch_size` items that the ranks get at the same time are dealt over them so that their lists take
             about the same time, and no rank waits long for the others. Which items make an update does not change.
-            Every rank asks for the cost of all of them.
+            Every rank asks for the cost of all of them, and must get the same finite numbers.
 
     Returns:
         Shard, over which one can iterate many times.
 
     Raises:
-        ParallelError: the ranks have different data; found when an iteration begins.
+        ParallelError: the ranks have different data, settings or costs; found when an iteration begins.
         TypeError: `cost` is no function.
         ValueError: there is no such way of being uneven, `batch_size` is less than 1, or `cost` has no `batch_size`.
     """
@@ -257,7 +266,8 @@ def shard(
         raise TypeError(f"shard: cost must be a function of an item, not {type(cost).__name__}")
     if cost is not None and batch_size is None:
         raise ValueError("shard: cost goes with batch_size: single items cannot be dealt otherwise")
-    sequence = cast("Sequence[T]", data) if hasattr(data, "__getitem__") and hasattr(data, "__len__") else list(data)
+    by_number = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
+    sequence = cast("Sequence[T]", data) if by_number else list(data)
     return Shard(sequence, bool(shuffle), int(seed), uneven, batch_size, cost)
 
 

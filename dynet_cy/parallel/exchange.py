@@ -40,7 +40,7 @@ class Exchange(abc.ABC):
         mode: "sync" or "async".
         backend: "none", "shared" or "mpi".
         launched: whether `dynet_cy.launch` or MPI has started the process.
-        used: whether a trainer has been wrapped.
+        wrapped: how many trainers have been wrapped.
     """
 
     rank: int = 0
@@ -50,7 +50,7 @@ class Exchange(abc.ABC):
     mode: str = "sync"
     backend: str = "none"
     launched: bool = False
-    used: bool = False
+    wrapped: int = 0
 
     @abc.abstractmethod
     def barrier(self, what: str = "barrier") -> None:

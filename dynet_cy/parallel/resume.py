@@ -119,7 +119,7 @@ def load_checkpoint(
         FileNotFoundError: rank 0 has no such file.
         ModelMismatchError: the file is one of another model or trainer, or does not have what is to be restored.
         ModelFileError: the file is cut off or something else.
-        ValueError: the data have another length or seed.
+        ValueError: the data have another length, seed or setting of shuffle.
     """
     exchange = current()
     generators = list(generators)

@@ -122,7 +122,7 @@ def share_parameters() -> None:
             "shared_parameters: processes that share parameters are those of one machine that the launcher starts: "
             "python -m dynet_cy.launch -n N --mode async PROGRAM.py"
         )
-    if exchange.mode != "async" and exchange.used:
+    if exchange.mode != "async" and exchange.wrapped:
         raise ParallelError("shared_parameters: to be set before the first trainer is wrapped")
     exchange.mode = "async"
 

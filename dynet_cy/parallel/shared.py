@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -122,8 +123,21 @@ class SharedExchange(Exchange):
         return shared_steps.together(self, trainer, reduction)
 
 
+def _tell_of_exceptions(board: Board) -> None:
+    """Let the launcher know when the program raises: threads of its own may keep the process from ending."""
+    show = sys.excepthook
+
+    def show_and_tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        show(kind, error, trace)
+        board.note_raised()
+
+    sys.excepthook = show_and_tell
+
+
 def connect(told: Mapping[str, str]) -> SharedExchange:
     """The exchange of a worker, from what the launcher told it."""
     board = Board(int(told["fd"]), int(told["size"]), int(told["rank"]), int(told["parent"]))
     textfile.note_temporary = board.note_file
+    if not (sys.flags.inspect or sys.flags.interactive):
+        _tell_of_exceptions(board)
     return SharedExchange(board, told["mode"])

@@ -206,7 +206,7 @@ cdef class SharedStepper(Meeting):
                 memcpy(self.list_of(self.rank, i), u.entries[i].touched, u.entries[i].n_touched * sizeof(uint32_t))
         for r in range(self.size):
             self.notices[r] = self.notice_of(r)
-        self.board.wait(b"update")
+        self.board.wait(self.what)
         return 0
 
     # ---- who does what: ranks share the floats of all parameters, and the rows of each table ----

@@ -15,7 +15,7 @@ def main() -> None:
     """Prepare the process and begin the program."""
     parent, python, *args = sys.argv[1:]
     if sys.platform.startswith("linux"):
-        # Without it, as elsewhere, a worker notices only when it waits for others that the launcher is gone.
+        # At once; what ends the worker's children, and workers elsewhere, is guard.py.
         with contextlib.suppress(ImportError):
             import ctypes
 

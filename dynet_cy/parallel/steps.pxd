@@ -39,6 +39,7 @@ cdef class Meeting(Stepper):
     cdef readonly bint active           # whether this rank has data; see `join`
     cdef bint mean
     cdef Py_ssize_t n                   # entries
+    cdef bytes what                     # what ranks wait in for an update of this trainer
     cdef size_t notice_bytes
     cdef Notice* own
     cdef Notice** notices               # of all ranks

@@ -39,6 +39,7 @@ cdef class Meeting(Stepper):
         self.n = n
         self.mean = mean
         self.active = True
+        self.what = b"update"
         self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
         self.notice_bytes = (sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64
         self.notices = <Notice**>calloc(self.size, sizeof(Notice*))
@@ -49,6 +50,10 @@ cdef class Meeting(Stepper):
     def __dealloc__(self):
         free(self.notices)
         free(self.any)
+
+    def set_number(self, int number):
+        """Say which of the trainers that have been wrapped this is, from 1 on: ranks must update the same one."""
+        self.what = b"update" if number == 1 else b"update of trainer %d" % number
 
     cdef int begin(self) except -1:
         """Say where the own notice is to be written: `own`."""
@@ -207,7 +212,7 @@ cdef class ExchangeStepper(Meeting):
 
     cdef int swap(self, Update* u) except -1:
         cdef int r
-        self.told = self.exchange.gather_bytes(bytes(self.memory), "update")
+        self.told = self.exchange.gather_bytes(bytes(self.memory), self.what.decode())
         for r in range(self.size):
             self.notices[r] = <Notice*><char*>(<bytes>self.told[r])
             if self.notices[r].n != self.own.n:

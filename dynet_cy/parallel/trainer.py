@@ -55,10 +55,12 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
     if trainer.collection.storage.beside:
         raise NotImplementedError("wrap: parameters on several devices are not trained in several processes yet")
     _compare(exchange.gather({"mode": exchange.mode, **_description(trainer, reduction)}, "wrap"))
-    exchange.used = True
+    exchange.wrapped += 1
     if exchange.mode == "async" and trainer._settings()["_average"] is not None:
         raise RuntimeError("wrap: moving averages are not for asynchronous training")
-    trainer._stepper = exchange.stepper(trainer, reduction)
+    trainer._stepper = stepper = exchange.stepper(trainer, reduction)
+    if isinstance(stepper, Meeting):
+        stepper.set_number(exchange.wrapped)
     _wrapped.add(trainer)
     return trainer
 

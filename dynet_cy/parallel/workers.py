@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -20,9 +21,15 @@ __all__ = ["Job", "environment"]
 # Seconds between looks at the workers; ends of workers and signals are noticed at once.
 TICK = 0.2
 
+# Seconds after which the launcher cannot say what workers have done meanwhile.
+BLIND = 2.0
+
 # Seconds that workers have to end after they were asked to, before they are killed.
 GRACE = 2.0
 GRACE_AFTER_INTERRUPT = 5.0
+
+# Seconds that a worker has to end after its program has raised.
+GRACE_AFTER_RAISING = 5.0
 
 # Seconds for a worker that hangs to write where it is.
 GRACE_FOR_TRACEBACK = 1.0
@@ -54,33 +61,64 @@ def environment(processes: int) -> dict[str, str]:
     return made
 
 
+class Output:
+    """The launcher's stdout or stderr. What nobody reads yet waits here, and the launcher does not wait for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.streams: list[Stream] = []  # what goes there
+        self._waiting = memoryview(b"")
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, text: bytes = b"") -> bool:
+        """Write what there is room for; whether that is all."""
+        if text:
+            self._waiting = memoryview(bytes(self._waiting) + text)
+        # As much as a pipe takes at once if it takes anything.
+        while self._waiting and self._poll.poll(0):
+            try:
+                written = os.write(self.descriptor, self._waiting[: select.PIPE_BUF])
+            except BlockingIOError:
+                break
+            except OSError:
+                self._waiting = memoryview(b"")
+                raise
+            self._waiting = self._waiting[written:]
+        return not self._waiting
+
+
 class Stream:
     """What a worker writes, on its way to the launcher's stdout or stderr: each line with the worker's rank."""
 
-    def __init__(self, source: IO[bytes], target: IO[bytes], prefix: bytes) -> None:
+    def __init__(self, source: IO[bytes], output: Output, prefix: bytes) -> None:
         self.source = source
-        self.target = target
+        self.output = output
+        self.ended = False
         self.prefix = prefix
         self.last = b""  # line with something in it
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces of a line that has not ended
+        self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
 
     def forward(self) -> bool:
-        """Pass on what is there; False at the end."""
+        """Pass on what is there; whether all of it has been written."""
         try:
             data = os.read(self.source.fileno(), 1 << 16)
         except BlockingIOError:
             return True
-        self._rest += data
-        *lines, self._rest = self._rest.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        if not data and self._rest:
-            lines.append(self._rest)
-            self._rest = b""
+        self.ended = not data
+        text = data[1:] if self._returned and data.startswith(b"\n") else data
+        self._returned = data.endswith(b"\r")
+        begun, *lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest.append(begun)
+        if lines or not data:
+            lines.insert(0, b"".join(self._rest))
+            self._rest = [lines.pop()]
+            if not data and self._rest[0]:
+                lines.append(self._rest[0])
         lines = [line for line in lines if not line.startswith(NOISE)]
-        if lines:
-            self.target.write(b"".join(self.prefix + line + b"\n" for line in lines))
-            self.target.flush()
-            self.last = next((line for line in reversed(lines) if line.strip()), self.last)
-        return bool(data)
+        self.last = next((line for line in reversed(lines) if line.strip()), self.last)
+        return self.output.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 class Worker:
@@ -91,6 +129,7 @@ class Worker:
         self.process = process
         self.code: int | None = None  # as Popen has it: negative for a signal
         self.noticed = False  # whether the job has looked at how it ended
+        self.raised: float | None = None  # when it was seen that its program had
         self.error: Stream | None = None
         self.streams: list[Stream] = []
 
@@ -139,13 +178,16 @@ class Worker:
             os.kill(self.process.pid, signal.SIGABRT)
             os.kill(self.process.pid, signal.SIGCONT)
 
+    def last_words(self) -> str:
+        """The last line that it has written to its stderr, after a colon: that of a traceback says what was raised."""
+        last = self.error.last.decode(errors="replace").strip() if self.error else ""
+        return f": {last}" if last else ""
+
     def outcome(self) -> str:
         """How it ended, in words."""
         assert self.code is not None
         if self.code >= 0:
-            # The last line of a traceback says what was raised.
-            last = self.error.last.decode(errors="replace").strip() if self.error else ""
-            return f"ended with exit code {self.code}" + (f": {last}" if last else "")
+            return f"ended with exit code {self.code}{self.last_words()}"
         try:
             name = signal.Signals(-self.code).name
         except ValueError:
@@ -170,13 +212,15 @@ class Job:
         self.mode = mode
         self.timeout = timeout
         self.workers: list[Worker] = []
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.PollSelector()  # takes regular files too
+        self._interrupted = False
         self._failure = ""
         self._code = 0
         self._kill_at: float | None = None
         self._signals: list[int] = []
         # Of the wait that is being watched: what for, when it was last looked at, processor seconds of the late.
         self._watched: tuple[Any, float, dict[int, float | None]] | None = None
+        self._looked = time.monotonic()  # when workers were last looked at
 
     def run(self) -> int:
         """Start the processes, and wait for their end.
@@ -188,7 +232,7 @@ class Job:
         fd = anonymous_memory()
         try:
             self.board = Board(fd, self.size, create=True)
-            with self._handling_signals():
+            with self._guarded(), self._handling_signals():
                 try:
                     self._start(fd)
                     self._watch()
@@ -207,6 +251,7 @@ class Job:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         start = str(Path(__file__).with_name("start.py"))
         variables = environment(self.size)
+        outputs = [Output(sys.stdout.fileno()), Output(sys.stderr.fileno())]
         for rank in range(self.size):
             words = {"rank": rank, "size": self.size, "mode": self.mode, "backend": "shared"}
             words.update(parent=os.getpid(), fd=fd)
@@ -225,16 +270,39 @@ class Job:
             )
             worker = Worker(rank, process)
             self.workers.append(worker)
+            self._tell_guard("+", worker)
             prefix = f"[rank {rank}] ".encode()
-            for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            for source, output in zip((process.stdout, process.stderr), outputs):
                 if source is None:
                     continue
                 os.set_blocking(source.fileno(), False)
-                stream = Stream(source, target.buffer, prefix)
+                stream = Stream(source, output, prefix)
+                output.streams.append(stream)
                 worker.streams.append(stream)
-                if target is sys.stderr:
+                if source is process.stderr:
                     worker.error = stream
                 self._selector.register(source, selectors.EVENT_READ, stream)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """A process beside this one that ends the workers and their children, should this one be killed."""
+        start = str(Path(__file__).with_name("guard.py"))
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", start], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
+        )
+        try:
+            yield
+        finally:
+            self._guard.kill()
+            self._guard.wait()
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+
+    def _tell_guard(self, sign: str, worker: Worker) -> None:
+        """Say that a worker has begun ("+") or ended ("-")."""
+        assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            self._guard.stdin.write(f"{sign}{worker.process.pid}\n".encode())
 
     @contextlib.contextmanager
     def _handling_signals(self) -> Iterator[None]:
@@ -248,6 +316,8 @@ class Job:
         wake = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         try:
             for number in numbers:
+                if number == signal.SIGHUP and before[number] == signal.SIG_IGN:
+                    continue  # nohup
                 signal.signal(number, lambda n, frame: self._signals.append(n))
             signal.signal(signal.SIGCHLD, lambda n, frame: None)
             yield
@@ -271,8 +341,10 @@ class Job:
             for worker in self.workers:
                 if not worker.ended():
                     running = True
+                    self._look_for_raised(worker)
                 elif not worker.noticed:
                     worker.noticed = True
+                    self._tell_guard("-", worker)
                     within = self.board.ended(worker.rank)
                     assert worker.code is not None
                     if worker.code:
@@ -293,18 +365,36 @@ class Job:
                 with contextlib.suppress(BlockingIOError):
                     os.read(key.fd, 1 << 10)
                 continue
+            is_output = isinstance(key.data, Output)
+            output = key.data if is_output else key.data.output
             try:
-                more = key.data.forward()
+                written = output.write() if is_output else key.data.forward()
             except OSError as error:  # nobody reads what we write
                 self._fail(f"cannot write what workers write: {error}", 1)
-                more = False
-            if not more:
-                self._selector.unregister(key.fileobj)
+                written = True
+                if not is_output:
+                    key.data.ended = True
+            self._watch_output(output, written)
+
+    def _watch_output(self, output: Output, written: bool) -> None:
+        """Read what is to go to an output, or, if that takes no more now, wait until it does."""
+        known = self._selector.get_map()
+        for stream in output.streams:
+            reads = stream.source.fileno() in known
+            if reads and (stream.ended or not written):
+                self._selector.unregister(stream.source)
+            elif not reads and written and not stream.ended:
+                self._selector.register(stream.source, selectors.EVENT_READ, stream)
+        if written and output.descriptor in known:
+            self._selector.unregister(output.descriptor)
+        elif not written and output.descriptor not in known:
+            self._selector.register(output.descriptor, selectors.EVENT_WRITE, output)
 
     def _obey_signals(self) -> None:
         """Hand signals on to the workers; at the second they are killed."""
         while self._signals:
             number = self._signals.pop(0)
+            self._interrupted = True
             if self._kill_at is None:
                 self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
             else:
@@ -322,11 +412,19 @@ class Job:
         for worker in self.workers:
             worker.signal(number)
 
+    def _look_for_raised(self, worker: Worker) -> None:
+        """Fail if the program of a worker has raised, and something, such as a thread, keeps it from ending."""
+        if worker.raised is None and self.board.has_raised(worker.rank):
+            worker.raised = time.monotonic()
+        elif worker.raised is not None and time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
+            self._fail(f"rank {worker.rank} has raised and does not end{worker.last_words()}", 1)
+
     def _look_for_hanging(self) -> None:
         """Fail if workers wait for one that does not come."""
         waiting = self.board.waiting()
         if waiting is None:
             self._watched = None
+            self._looked = time.monotonic()
             return
         seconds, what, late = waiting
         gone = [rank for rank in late if self.workers[rank].code is not None]
@@ -336,6 +434,11 @@ class Job:
         if not self.timeout:
             return
         now = time.monotonic()
+        blind, self._looked = now - self._looked > BLIND, now
+        if blind:
+            # This process was stopped, or nobody read what it wrote; so workers could not write either.
+            self._watched = (what, late), now, self._used(late)
+            return
         if self._watched is None or self._watched[0] != (what, late) or now - self._watched[1] > seconds + TICK:
             if seconds > self.timeout / 20:  # shorter waits are not worth a look at all processes
                 self._watched = (what, late), now - seconds, self._used(late)
@@ -376,7 +479,14 @@ class Job:
         while any(key.data is not None for key in self._selector.get_map().values()):
             before = len(self._selector.get_map())
             self._pass_on(0.05)
-            if len(self._selector.get_map()) == before and time.monotonic() > until:
+            if any(isinstance(key.data, Output) for key in self._selector.get_map().values()):
+                # It is read slowly, or not at all.
+                if self._signals:
+                    self._code = self._code or 128 + self._signals[0]
+                if self._signals or self._interrupted:
+                    break
+                until = time.monotonic() + GRACE
+            elif len(self._selector.get_map()) == before and time.monotonic() > until:
                 break
         for worker in self.workers:
             for stream in worker.streams:

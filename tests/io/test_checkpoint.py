@@ -251,3 +251,14 @@ def test_arguments(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is not one of / of this model"):
             call(tmp_path / "m", model.pc, other.trainer)
     assert os.listdir(tmp_path) == []
+
+
+def test_the_file_is_like_others(tmp_path: Path) -> None:
+    """It has the permissions that new files have; what cannot be written is an OSError."""
+    m = dy.ParameterCollection()
+    m.add_parameters((2, 3))
+    dy.save_safetensors(tmp_path / "m", m)
+    (tmp_path / "other").touch()
+    assert (tmp_path / "m").stat().st_mode == (tmp_path / "other").stat().st_mode
+    with pytest.raises(FileNotFoundError):
+        dy.save_safetensors(tmp_path / "missing" / "m", m)

@@ -126,7 +126,7 @@ def test_going_on(as_rank) -> None:
     used = [x for _, x in zip(range(3), shard)]
     assert used == whole[0][:6:2]
     state = json.loads(json.dumps(shard.state()))
-    assert state == {"epoch": 0, "position": 6, "seed": 0, "length": 17}
+    assert state == {"epoch": 0, "position": 6, "seed": 0, "length": 17, "shuffle": True}
     rest = []
     for rank in range(3):
         as_rank(rank, 3)
@@ -155,6 +155,15 @@ def test_other_arguments(as_rank) -> None:
         dy.parallel.shard([], cost=len)
     with pytest.raises(TypeError, match="function of an item, not int"):
         dy.parallel.shard([], batch_size=2, cost=3)
+    with pytest.raises(ValueError, match="the cost of item 0 is nan"):
+        list(dy.parallel.shard([1, 2], batch_size=2, cost=lambda x: float("nan")))
+    with pytest.raises(ValueError, match="have shuffle False, the state is of shuffle True"):
+        dy.parallel.shard([1, 2]).restore(dy.parallel.shard([1, 2], shuffle=True).state())
+
+
+def test_data_without_numbers() -> None:
+    assert list(dy.parallel.shard({"a": 1, "b": 2})) == ["a", "b"]
+    assert list(dy.parallel.shard(x * x for x in range(3))) == [0, 1, 4]
 
 
 def test_progress(as_rank, capsys) -> None:

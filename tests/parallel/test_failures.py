@@ -111,7 +111,7 @@ def test_all_processes_killed(tmp_path) -> None:
         assert launcher.stdout is not None
         launcher.stdout.readline()
         everyone = jobs.processes_with(token)
-        assert len(everyone) == 3
+        assert len(everyone) == 4  # launcher, its guard, workers
         for pid in [launcher.pid, *everyone]:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -119,6 +119,92 @@ def test_all_processes_killed(tmp_path) -> None:
                 assert pid != launcher.pid
 
     assert jobs.launch(tmp_path, "failing.py", "batch", "hang", during=during).code == -signal.SIGKILL
+
+
+def test_children_die_with_a_killed_launcher(tmp_path) -> None:
+    """Workers are killed by the kernel then; what they have started is too."""
+    program = tmp_path / "children.py"
+    program.write_text(
+        "import multiprocessing, subprocess, sys, time\n"
+        "multiprocessing.get_context('fork').Process(target=time.sleep, args=(100,)).start()\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'])\n"
+        "print('failing', flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    result = jobs.launch(tmp_path, program, during=after_failing(signal.SIGKILL))
+    assert result.code == -signal.SIGKILL
+
+
+def test_raising_beside_a_thread(tmp_path) -> None:
+    """Python waits for threads before it ends, such as one that reads data for ever."""
+    program = tmp_path / "thread.py"
+    program.write_text(
+        "import threading, time, dynet_cy as dy\n"
+        "threading.Thread(target=time.sleep, args=(100,)).start()\n"
+        "if dy.parallel.rank():\n"
+        "    raise ValueError('bad luck')\n"
+        "dy.parallel.barrier()\n"
+    )
+    result = jobs.launch(tmp_path, program)
+    assert result.code == 1
+    assert "[rank 1] ValueError: bad luck" in result.err
+    assert result.err.endswith("dynet_cy.launch: rank 1 has raised and does not end: ValueError: bad luck\n")
+    assert result.seconds < 20
+
+
+def test_nohup(tmp_path) -> None:
+    program = tmp_path / "long.py"
+    program.write_text("import time\nprint('failing', flush=True)\ntime.sleep(0.5)\n")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as for what nohup starts
+    try:
+        result = jobs.launch(tmp_path, program, during=after_failing(signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert result.code == 0, result.err
+
+
+def test_a_launcher_that_was_stopped(tmp_path) -> None:
+    """By Ctrl-Z, or as nobody read its output: that workers had to wait for it is no fault of theirs."""
+    program = tmp_path / "waiting.py"
+    program.write_text(
+        "import time, dynet_cy as dy\n"
+        "if dy.parallel.rank() == 0:\n"
+        "    print('failing')\n"
+        "    time.sleep(0.5)\n"
+        "    print('x' * 200_000)\n"
+        "    time.sleep(0.6)\n"
+        "dy.parallel.barrier()\n"
+    )
+
+    def during(launcher: subprocess.Popen[str], token: str) -> None:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        launcher.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        launcher.send_signal(signal.SIGCONT)
+
+    result = jobs.launch(tmp_path, program, during=during, options=["--timeout", "1"])
+    assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, None])
+def test_nobody_reads_the_output(tmp_path, number) -> None:
+    """As with a pager: the launcher ends when it is told to, and otherwise waits until all is read."""
+    program = tmp_path / "writing.py"
+    program.write_text("print('failing')\nprint('x' * 1_000_000)\nprint('done')\n")
+
+    def during(launcher: subprocess.Popen[str], token: str) -> None:
+        time.sleep(2)
+        assert launcher.poll() is None
+        if number is not None:
+            launcher.send_signal(number)
+            launcher.wait(15)
+        else:
+            time.sleep(3)
+
+    result = jobs.launch(tmp_path, program, n=1, during=during)
+    assert result.code == (0 if number is None else 128 + number)
+    assert ("[rank 0] done" in result.out) == (number is None)
 
 
 def test_interrupted_workers_may_save(tmp_path) -> None:

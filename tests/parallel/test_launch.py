@@ -13,6 +13,7 @@ from parallel import jobs
 import dynet_cy as dy
 from dynet_cy.launch import main, parser
 from dynet_cy.parallel.board import cores
+from dynet_cy.parallel.workers import Output, Stream
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,33 @@ def test_lines_have_ranks(looked) -> None:
         assert own == [f"[rank {rank}] {x}" for x in ("first", "second", "third", "", "last without an end")]
         assert f"[rank {rank}] an error\n" in result.err
     assert len(result.out.splitlines()) == 10
+
+
+def test_lines_in_pieces(tmp_path) -> None:
+    """A line may come in any pieces, also between the two characters of its end."""
+    written = b"one\r\ntwo\rthree\n\r\nfour\r\r\nfive"
+    for size in (1, 2, 3, len(written)):
+        reading, writing = os.pipe()
+        target = tmp_path / f"by {size}"
+        with open(reading, "rb", buffering=0) as source, open(target, "wb") as written_to:
+            stream = Stream(source, Output(written_to.fileno()), b": ")
+            for at in range(0, len(written), size):
+                os.write(writing, written[at : at + size])
+                assert stream.forward()
+            assert not stream.ended
+            os.close(writing)
+            assert stream.forward()
+            assert stream.ended
+        assert target.read_bytes() == b": one\n: two\n: three\n: \n: four\n: \n: five\n"
+        assert stream.last == b"five"
+
+
+def test_long_lines(tmp_path) -> None:
+    program = tmp_path / "long.py"
+    program.write_text("print('x' * 50_000_000)")
+    result = jobs.launch(tmp_path, program, n=1)
+    assert len(result.out) == 50_000_010
+    assert result.seconds < 20
 
 
 def test_exit_codes(tmp_path) -> None:

@@ -20,6 +20,10 @@ SAID = {
     "calls": "while rank",
     "infinite": "the gradients of /_0 are not finite",
     "data": "shard: the content or order of the items is not the same on rank 0 and rank 1",
+    "turns": "in update of trainer ",
+    "costs": "the cost of some items is not the same on rank 0 and rank 1 ([1.0, 2.0, "
+    "3.0, 4.0] and [2.0, 3.0, 4.0, 5.0])",
+    "ways": "the setting of uneven is not the same on rank 0 and rank 1 (join and drop)",
     "children": "this is a child of rank",
 }
 

@@ -92,6 +92,21 @@ def data() -> None:
         pass
 
 
+def turns() -> None:
+    trainers = wrapped(), wrapped()
+    trainers[IS_BAD].update()
+
+
+def costs() -> None:
+    for _ in dy.parallel.shard([1, 2, 3, 4], batch_size=2, cost=lambda x: x + RANK):
+        pass
+
+
+def ways() -> None:
+    for _ in dy.parallel.shard([1, 2, 3], uneven="drop" if IS_BAD else "join"):
+        pass
+
+
 def children() -> None:
     child = os.fork()
     if not child:
@@ -104,7 +119,7 @@ def children() -> None:
 
 
 CASES: list[Callable[[], None]] = [shapes, missing, classes, settings, order, frozen, reductions, rates, subsets]
-CASES += [added, calls, infinite, data, children]
+CASES += [added, calls, infinite, data, turns, costs, ways, children]
 
 if __name__ == "__main__":
     for case in CASES:
