@@ -182,7 +182,8 @@ def processor() -> str:
 def gpu_name() -> str:
     """The model of GPU:0; asked of a process of its own, so that no other one holds the device."""
     code = "import dynet_cy.gpu.driver as d, dynet_cy as dy; dy.get_device_info('GPU:0'); print(d.device_name(0))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    here = Path(__file__).parent  # where Python looks first: there is no package there that is not built
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here)
     if done.returncode:
         sys.exit(f"there is no GPU:0: {done.stderr.splitlines()[-1]}")
     return done.stdout.strip()

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Union
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from dynet_cy._version import __version__
 from dynet_cy.graph.graph import random_state, set_random_state
@@ -107,28 +108,12 @@ def save_safetensors(
         raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
     # Training that goes on here begins without packed weights, as from the file: they change rounding.
     collection.storage.changed()
-    _write(path, tensors, {_KEY: text})
-
-
-def _write(path: FileName, tensors: Mapping[str, np.ndarray[Any, Any]], metadata: dict[str, str]) -> None:
-    """Write a safetensors file: the length of the header, the header, and numbers, as its specification says.
-
-    The library's own functions write to a temporary file of a name of their own, which is left when the process is
-    killed, with permissions of their own, or make a copy of everything in memory.
-    """
-    header: dict[str, Any] = {"__metadata__": metadata}
-    at = 0
-    for name, array in tensors.items():
-        dtype = {"f": "F", "i": "I", "u": "U"}[array.dtype.kind] + str(8 * array.itemsize)
-        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (at, at + array.nbytes)}
-        at += array.nbytes
-    encoded = json.dumps(header).encode()
-    encoded += b" " * (-len(encoded) % 8)  # numbers begin at a multiple of their size
+    in_order = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    # Not save_file: it writes to a temporary file of its own name, which is left when the process is killed, and has
+    # other permissions than new files have.
+    data = save(in_order, {_KEY: text})
     with replacing_path(path) as temporary, open(temporary, "xb") as file:
-        file.write(len(encoded).to_bytes(8, "little") + encoded)
-        for array in tensors.values():
-            little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-            file.write(little.reshape(-1).view(np.uint8).data)
+        file.write(data)
 
 
 class _Checkpoint:
