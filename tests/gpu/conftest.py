@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.graph import set_autobatching, set_default_device
 
 ROOT = Path(__file__).resolve().parents[2]
 EMULATED = os.environ.get("DYNET_CY_GPU_EMULATED", "0") not in ("", "0")
@@ -55,4 +55,13 @@ def on_device(device):
     dy.renew_cg()
     yield device
     set_default_device(0)
+    dy.renew_cg()
+
+
+@pytest.fixture
+def on_the_cpu_again(device):
+    """For tests that set device and batching themselves."""
+    yield
+    set_default_device(0)
+    set_autobatching(1)
     dy.renew_cg()

@@ -7,7 +7,7 @@ device, node by node and batched: all outputs, all gradients and all parameters 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from rnn_reference import KINDS
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.graph import set_default_device
 
 INPUT, HIDDEN, ROWS = 6, 36, 9  # HIDDEN: more than a warp
 Inputs = list[dy.Expression]
@@ -24,12 +24,7 @@ Run = Callable[[Inputs], Inputs]  # from vectors, of batch size 1 or more, to ou
 Make = Callable[[dy.ParameterCollection], Run]
 
 
-@pytest.fixture(autouse=True)
-def on_the_cpu_again(device: str) -> Iterator[None]:
-    yield
-    set_default_device(0)
-    set_autobatching(1)
-    dy.renew_cg()
+pytestmark = pytest.mark.usefixtures("on_the_cpu_again")
 
 
 # ---- running programs ----------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import workloads
@@ -12,13 +10,7 @@ from workloads.common import Weights
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 
-
-@pytest.fixture(autouse=True)
-def on_the_cpu_again(device: str) -> Iterator[None]:
-    yield
-    set_default_device(0)
-    set_autobatching(1)
-    dy.renew_cg()
+pytestmark = pytest.mark.usefixtures("on_the_cpu_again")
 
 
 def updates(name: str, form: str, device: int) -> list[np.ndarray]:
