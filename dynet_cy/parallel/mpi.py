@@ -460,10 +460,11 @@ class _Watch:
 
     def raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """What Python calls for an exception that nobody has caught."""
-        if self.is_child:
-            sys.__excepthook__(kind, error, trace)
-            return
         text = "".join(traceback.format_exception(kind, error, trace))
+        if self.is_child:
+            # In one piece: MPI mixes what its ranks write, also in the middle of a line.
+            sys.stderr.write(text)
+            return
         where = f"rank {self.rank} on {socket.gethostname()} has failed"
         self.abort(f"{where}\n{text}", 130 if kind is KeyboardInterrupt else 1)
 
