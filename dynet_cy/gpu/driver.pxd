@@ -127,6 +127,8 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         size_t stride_c, size_t count)
     int play "dy_play"(Gpu* gpu, const Records* records)
     int failed "dy_gpu_failed"(Gpu* gpu, int error, int kernel)
+    int error_of "dy_gpu_error"(Gpu* gpu)
+    void set_error "dy_gpu_set_error"(Gpu* gpu, int error)
 
     ctypedef int (*GpuForward "dy_gpu_forward")(Gpu* gpu, const Call* c) noexcept nogil
     ctypedef int (*GpuBackward "dy_gpu_backward")(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil

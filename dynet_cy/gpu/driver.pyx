@@ -70,7 +70,7 @@ def _forked():
     for i in range(MOST_GPUS):
         if gpus[i] != NULL:
             pthread_mutex_init(&gpus[i].lock, NULL)
-            gpus[i].error = FORKED
+            set_error(gpus[i], FORKED)
             gpus[i].error_kernel = -1
 
 
@@ -194,14 +194,16 @@ def memory_info(int number):
 
 
 cdef Gpu* gpu_at(int number) except NULL:
+    cdef int error
     if not 0 <= number < MOST_GPUS:
         raise GpuUnavailable(f"GPU:{number}: devices are numbered from 0 to {MOST_GPUS - 1}")
     if gpus[number] == NULL:
         with opening:
             if gpus[number] == NULL:
                 gpus[number] = new_gpu(number)
-    if is_fatal(gpus[number].error):
-        raise_error(gpus[number], gpus[number].error)
+    error = error_of(gpus[number])
+    if is_fatal(error):
+        raise_error(gpus[number], error)
     return gpus[number]
 
 
@@ -313,7 +315,7 @@ cdef int enter(Gpu* gpu) noexcept nogil:
 cdef int leave(Gpu* gpu) noexcept nogil:
     cdef int error = gpu.error
     if not is_fatal(error):                     # another thread begins anew, and takes it for none of its own
-        gpu.error = 0
+        set_error(gpu, 0)
     pthread_mutex_unlock(&gpu.lock)
     return error
 

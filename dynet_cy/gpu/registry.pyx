@@ -73,25 +73,33 @@ cdef int load(Gpu* gpu, uint64_t modules) except -1:
     for i in range(len(_modules)):
         if modules >> i & 1 and not loaded_modules[gpu.number] >> i & 1:
             load_module(gpu, i)
-            loaded_modules[gpu.number] |= <uint64_t>1 << i
     return 0
 
 
 cdef int load_module(Gpu* gpu, int number) except -1:
     cdef void* module = NULL
     cdef int k, error
-    code = compiler.cubin(_modules[number], architecture(gpu.number))
-    enter(gpu)
-    error = gpu.driver.cuModuleLoadData(&module, <const void*><const char*>code)
+    cdef list own = [(k, name) for k, (owner, name) in enumerate(_kernels) if owner == number]
+    cdef bytes code = compiler.cubin(_modules[number], architecture(gpu.number)), missing = None
+    # From here on no other thread launches, nor runs Python: one that was compiling the same module finds it loaded.
+    error = enter(gpu)
+    if loaded_modules[gpu.number] >> number & 1:
+        leave(gpu)
+        return 0
+    if not error:
+        error = gpu.driver.cuModuleLoadData(&module, <const void*><const char*>code)
+    for k, name in own:
+        if not error:
+            missing = name
+            error = gpu.driver.cuModuleGetFunction(&gpu.functions[k], module, <const char*>missing)
+            gpu.parameters[k] = 0 if error else parameters_of(gpu, k)
+    if not error:
+        loaded_modules[gpu.number] |= <uint64_t>1 << number
     leave(gpu)
-    check(gpu, error, f"loading the kernels of cuda/{_modules[number]}.cu")
+    if module == NULL:
+        return check(gpu, error, f"loading the kernels of cuda/{_modules[number]}.cu")
     _pictures.append(code)
-    for k, (owner, name) in enumerate(_kernels):
-        if owner == number:
-            error = gpu.driver.cuModuleGetFunction(&gpu.functions[k], module, <const char*>name)
-            check(gpu, error, f"cuda/{_modules[number]}.cu has no kernel {name.decode()}")
-            gpu.parameters[k] = parameters_of(gpu, k)
-    return 0
+    return check(gpu, error, f"cuda/{_modules[number]}.cu has no kernel {missing.decode()}") if error else 0
 
 
 cdef int parameters_of(Gpu* gpu, int kernel) noexcept:

@@ -27,7 +27,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from dynet_cy.gpu.driver cimport FORKED, MOST_GPUS, Counts, Records, enter, failed, leave, play
+from dynet_cy.gpu.driver cimport FORKED, MOST_GPUS, Counts, Records, enter, failed, leave, play, set_error
 from dynet_cy.schedule.hash cimport dy_hash
 
 cdef enum:
@@ -161,7 +161,7 @@ cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash
     gpu.counts = before
     if error:
         # Nothing has run.  What is wrong with the records themselves comes up again when they are made.
-        gpu.error = 0
+        set_error(gpu, 0)
         gpu.error_kernel = -1
         gpu.counts.failed_captures += 1
         free(x)

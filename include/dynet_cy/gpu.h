@@ -110,7 +110,7 @@ typedef struct {
     uint16_t parameter_bytes[DY_MAX_KERNELS][DY_MOST_PARAMETERS];
     const uint32_t *items;      /* the items of the running call on the host; call->items are on the device */
     uint32_t op;                /* number of its op */
-    int error;                  /* of the driver, once something failed; of cuBLAS: its negative */
+    int error;                  /* of the driver, once something failed; of cuBLAS: its negative. By dy_gpu_set_error */
     int error_kernel;           /* the kernel whose launch failed, or -1 */
     dy_gpu_counts counts;
     dy_records *records;        /* NULL, or where launches, products and fills are listed, rather than made */
@@ -178,9 +178,13 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
  * forked from one that had used it. */
 enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED };
 
+/* Who holds the lock reads gpu->error as it is; whether the device is lost is asked without the lock too. */
+static inline int dy_gpu_error(dy_gpu *gpu) { return __atomic_load_n(&gpu->error, __ATOMIC_RELAXED); }
+static inline void dy_gpu_set_error(dy_gpu *gpu, int error) { __atomic_store_n(&gpu->error, error, __ATOMIC_RELAXED); }
+
 static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
     if (error && !gpu->error) {
-        gpu->error = error;
+        dy_gpu_set_error(gpu, error);
         gpu->error_kernel = kernel;
     }
     return error;

@@ -403,6 +403,31 @@ print({name: set(outcomes) for name, outcomes in found.items()})
     assert done.stdout == "{'wrong': {None}, 'right': {True}}\n", done.stdout + done.stderr
 
 
+def test_threads_that_need_the_same_kernels(device: str) -> None:
+    """All get them ready at once; they are loaded once."""
+    code = """
+import threading, time
+import dynet_cy as dy
+from dynet_cy.gpu import compiler, registry
+ready, cubin = threading.Barrier(3, timeout=60), compiler.cubin
+def at_once(module, architecture):
+    if module == "unary":
+        ready.wait()
+    return cubin(module, architecture)
+compiler.cubin = at_once
+found = []
+def work():
+    with dy.ComputationGraph():
+        found.append(dy.square(dy.inputVector([3.0, 2.0], device="GPU:0")).value())
+threads = [threading.Thread(target=work) for _ in range(3)]
+for x in threads: x.start()
+for x in threads: x.join()
+print(found, len(registry._pictures) == len(set(registry._pictures)))
+"""
+    done = in_a_process(code)
+    assert done.stdout == "[[9.0, 4.0], [9.0, 4.0], [9.0, 4.0]] True\n", done.stdout + done.stderr
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_after_a_fork(device: str) -> None:
     """A child says that it cannot use what its parent has used, leaves it alone, and goes on without."""
