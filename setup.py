@@ -3,7 +3,7 @@
 Metadata is in pyproject.toml. Environment variables read here:
 
 ``DYNET_CY_WERROR=1``    warnings of Cython and of the C compiler are errors (CI sets it)
-``DYNET_CY_SANITIZE=1``  -O1 with the address and undefined-behaviour sanitizers
+``DYNET_CY_SANITIZE=1``  -O1 with the address and undefined-behaviour sanitizers; ``=thread``: with the thread sanitizer
 ``DYNET_CY_OPT=-O1``     optimisation level, instead of -O3
 ``DYNET_CY_JOBS=N``      processes that Cython and the C compiler may use (default: all cores, at most 8)
 """
@@ -34,6 +34,11 @@ EXTRA_SOURCES = {
 USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.kernels.selftest", "dynet_cy.ops.inverse"}
 # sqrt and rounding become vector instructions only when they need not report errors.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
+
+SANITIZERS = {
+    "1": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "thread": ["-fsanitize=thread"],
+}
 
 # Headers that no kernel of the CPU includes, beside those of GPUs.
 ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"}
@@ -144,7 +149,10 @@ class BuildExt(build_ext):
     def sanitizer_flags() -> list[str]:
         if not switched_on("DYNET_CY_SANITIZE"):
             return []
-        return ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+        which = os.environ["DYNET_CY_SANITIZE"]
+        if which not in SANITIZERS:
+            raise SystemExit(f"DYNET_CY_SANITIZE={which}: it is one of {', '.join(SANITIZERS)}")
+        return SANITIZERS[which]
 
     def posix_flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
