@@ -8,8 +8,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
     int ALIGN "DY_ALIGN"
 
     ctypedef struct Budget "dy_budget":
-        size_t limit
-        size_t used
+        pass
 
     ctypedef struct Arena "dy_arena":
         char* base
@@ -18,6 +17,10 @@ cdef extern from "dynet_cy/arena.h" nogil:
         size_t reserved
         Budget* budget
         int poison
+
+    size_t budget_limit "dy_budget_limit"(const Budget* b)
+    size_t budget_used "dy_budget_used"(const Budget* b)
+    void budget_set_limit "dy_budget_set_limit"(Budget* b, size_t n)
 
     void* arena_push "dy_arena_push"(Arena* a, size_t bytes)
     void* arena_alloc "dy_arena_alloc"(Arena* a, size_t bytes)

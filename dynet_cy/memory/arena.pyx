@@ -22,9 +22,7 @@ cdef extern from "<unistd.h>":
 # Smaller than this, a range is of no use to anyone.
 cdef size_t SMALLEST_RESERVE = <size_t>1 << 26
 
-cdef Budget budget
-budget.limit = 0
-budget.used = 0
+cdef Budget budget              # a global of C: all 0
 
 cdef bint poisoning = os.environ.get("DYNET_CY_POISON", "0") not in ("", "0")
 
@@ -35,17 +33,17 @@ def set_limit(size_t limit_bytes):
     Args:
         limit_bytes: bytes; 0 sets no limit but the machine's memory.
     """
-    budget.limit = limit_bytes
+    budget_set_limit(&budget, limit_bytes)
 
 
 def limit():
     """Limit in bytes that `set_limit` set; 0 when there is none."""
-    return budget.limit
+    return budget_limit(&budget)
 
 
 def used_bytes():
     """Bytes that open arenas have ever used and so hold."""
-    return budget.used
+    return budget_used(&budget)
 
 
 cdef int arena_open(Arena* a, bint poison) except -1:
@@ -86,12 +84,12 @@ cdef void arena_rewind(Arena* a, size_t top) noexcept nogil:
 
 
 cdef int out_of_memory(const Arena* a, str what, size_t needed) except -1:
-    if budget.limit:
-        left = max(<Py_ssize_t>budget.limit - <Py_ssize_t>budget.used
-                   + <Py_ssize_t>(a.charged - a.top), 0)
+    cdef size_t limited = budget_limit(&budget)
+    if limited:
+        left = max(<Py_ssize_t>limited - <Py_ssize_t>budget_used(&budget) + <Py_ssize_t>(a.charged - a.top), 0)
         raise MemoryError(
             f"out of memory for {what}: {needed:,} bytes needed, {left:,} left of the limit of "
-            f"{budget.limit >> 20} MiB; raise it with --dynet-mem MB or "
+            f"{limited >> 20} MiB; raise it with --dynet-mem MB or "
             "dynet_cy.config.set(mem=MB)")
     raise MemoryError(
         f"out of memory for {what}: {needed:,} bytes needed, {a.reserved - a.top:,} left of the "

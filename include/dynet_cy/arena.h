@@ -18,10 +18,15 @@
 /* The budget is charged in steps, so that it costs nothing per allocation. */
 #define DY_CHARGE_STEP ((size_t)1 << 20)
 
+/* Of all arenas, in all threads: read and changed atomically. */
 typedef struct {
     size_t limit;               /* bytes; 0: none but the machine's memory */
-    size_t used;                /* bytes charged by all arenas, changed atomically */
+    size_t used;                /* bytes that arenas have charged */
 } dy_budget;
+
+static inline size_t dy_budget_limit(const dy_budget *b) { return __atomic_load_n(&b->limit, __ATOMIC_RELAXED); }
+static inline size_t dy_budget_used(const dy_budget *b) { return __atomic_load_n(&b->used, __ATOMIC_RELAXED); }
+static inline void dy_budget_set_limit(dy_budget *b, size_t n) { __atomic_store_n(&b->limit, n, __ATOMIC_RELAXED); }
 
 typedef struct {
     char *base;
@@ -42,8 +47,8 @@ static inline int dy_arena_charge(dy_arena *a, size_t top) {
     if (top > want)
         return 0;
     size_t more = want - a->charged;
-    size_t used = __atomic_add_fetch(&a->budget->used, more, __ATOMIC_RELAXED);
-    if (a->budget->limit && used > a->budget->limit) {
+    size_t used = __atomic_add_fetch(&a->budget->used, more, __ATOMIC_RELAXED), limit = dy_budget_limit(a->budget);
+    if (limit && used > limit) {
         __atomic_sub_fetch(&a->budget->used, more, __ATOMIC_RELAXED);
         return 0;
     }
