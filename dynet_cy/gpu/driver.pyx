@@ -18,6 +18,14 @@ from libc.stdlib cimport calloc, free
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 
 
+cdef extern from *:
+    """
+    /* The kernel of the error that leave() has returned last in this thread, or -1. */
+    static _Thread_local int dy_left_kernel = -1;
+    """
+    int left_kernel "dy_left_kernel"
+
+
 cdef extern from "tables.h" nogil:
     Driver driver_table "dy_driver_table"
     Blas blas_table "dy_blas_table"
@@ -202,8 +210,8 @@ cdef Gpu* gpu_at(int number) except NULL:
             if gpus[number] == NULL:
                 gpus[number] = new_gpu(number)
     error = error_of(gpus[number])
-    if is_fatal(error):
-        raise_error(gpus[number], error)
+    if is_fatal(error):                         # for good, as is what the record says of it
+        raise_of_kernel(gpus[number], error, gpus[number].error_kernel)
     return gpus[number]
 
 
@@ -296,9 +304,11 @@ cdef bint is_fatal(int error) noexcept nogil:
 
 
 cdef int raise_error(Gpu* gpu, int error) except -1:
-    where = ""
-    if gpu.error_kernel >= 0:
-        where = f"kernel {kernel_names[gpu.error_kernel].decode()}: "
+    return raise_of_kernel(gpu, error, left_kernel)
+
+
+cdef int raise_of_kernel(Gpu* gpu, int error, int kernel) except -1:
+    where = f"kernel {kernel_names[kernel].decode()}: " if kernel >= 0 else ""
     if is_fatal(error) and error != FORKED:
         raise GpuError(f"GPU:{gpu.number}: {where}{text_of(gpu, error)}.  The device cannot be used any more by this "
                        "process; start it anew")
@@ -313,7 +323,9 @@ cdef int enter(Gpu* gpu) noexcept nogil:
 
 
 cdef int leave(Gpu* gpu) noexcept nogil:
+    global left_kernel
     cdef int error = gpu.error
+    left_kernel = gpu.error_kernel if error else -1
     if not is_fatal(error):                     # another thread begins anew, and takes it for none of its own
         set_error(gpu, 0)
     pthread_mutex_unlock(&gpu.lock)

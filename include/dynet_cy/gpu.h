@@ -178,14 +178,15 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
  * forked from one that had used it. */
 enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED };
 
-/* Who holds the lock reads gpu->error as it is; whether the device is lost is asked without the lock too. */
-static inline int dy_gpu_error(dy_gpu *gpu) { return __atomic_load_n(&gpu->error, __ATOMIC_RELAXED); }
-static inline void dy_gpu_set_error(dy_gpu *gpu, int error) { __atomic_store_n(&gpu->error, error, __ATOMIC_RELAXED); }
+/* Who holds the lock reads gpu->error as it is; whether the device is lost, and by which kernel, is asked without the
+ * lock too. */
+static inline int dy_gpu_error(dy_gpu *gpu) { return __atomic_load_n(&gpu->error, __ATOMIC_ACQUIRE); }
+static inline void dy_gpu_set_error(dy_gpu *gpu, int error) { __atomic_store_n(&gpu->error, error, __ATOMIC_RELEASE); }
 
 static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
     if (error && !gpu->error) {
-        dy_gpu_set_error(gpu, error);
         gpu->error_kernel = kernel;
+        dy_gpu_set_error(gpu, error);
     }
     return error;
 }

@@ -15,7 +15,7 @@
 //  * while a stream is captured, calls that could wait or allocate fail and spoil the capture, and products need
 //    a workspace that was set; nothing can be captured with EMU_NO_CAPTURE=begin, product, end or make, which says
 //    what fails.
-//    EMU_NO_LAUNCH=name: that kernel cannot be launched.
+//    EMU_NO_LAUNCH=name or name,name: those kernels cannot be launched.
 //    emu_graphs() tells how many graphs there are that could be launched; launching another one fails.
 //  * EMU_DEVICES (default 1) devices: work on a stream of one fails where another is
 //    current, and with EMU_STRICT=1 it cannot reach the memory of another.
@@ -428,8 +428,8 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
   if (!gx || !gy || !gz || !bx || !by || !bz || gx > 2147483647u || gy > 65535 || gz > 65535 || bx > 1024 || by > 1024 ||
       bz > 64 || (uint64_t)bx * by * bz > 1024 || shmem > f->max_dyn) return E_INVALID;
   if (f->device != current) return 400;
-  static const char* no_launch = getenv("EMU_NO_LAUNCH");
-  if (no_launch && !strcmp(f->info->name, no_launch)) return E_INVALID;
+  static const std::string no_launch = std::string(",") + (getenv("EMU_NO_LAUNCH") ? getenv("EMU_NO_LAUNCH") : "") + ",";
+  if (no_launch.find("," + std::string(f->info->name) + ",") != std::string::npos) return E_INVALID;
   if (idle()) return put(s, [] { return OK; });
   const KernelInfo* k = f->info;
   std::vector<char> buf(k->offsets[k->nparams] + 16);
