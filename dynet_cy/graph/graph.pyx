@@ -1,4 +1,8 @@
-"""Graphs and expressions."""
+"""Graphs and expressions.
+
+One module, since either class needs the other one's C functions. In this order: expressions and their values; making
+nodes; forgetting and compacting what was computed; graphs; the current graph of a thread; settings and random state.
+"""
 
 import sys
 import threading
@@ -889,6 +893,8 @@ cdef float* place(size_t n) except NULL:
     return v
 
 
+# ---- forgetting what was computed --------------------------------------------
+
 cdef int forget(Graph* g) except -1:
     """Make the graph as if nothing had been computed, so that inputs may change."""
     cdef uint32_t i
@@ -1307,6 +1313,8 @@ cdef class ComputationGraph:
         dump(self, filename, show_values, show_gradients, nan_check_only)
 
 
+# ---- the current graph of a thread -------------------------------------------
+
 cdef list stack():
     """Graphs entered in this thread, with what was current before each."""
     try:
@@ -1400,6 +1408,8 @@ def cg_revert():
     """
     current().revert()
 
+
+# ---- settings and random state -----------------------------------------------
 
 cdef int checked_strategy(strategy) except -1:
     number = int(strategy)

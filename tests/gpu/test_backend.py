@@ -241,7 +241,7 @@ def test_parameters_grow(on_device: str) -> None:
     assert [p.as_array()[3] for p in ps] == [0, 0, 1]
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a real device is too large to fill")
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can be given little memory")
 def test_out_of_memory(device: str) -> None:
     """A clear error; what was computed before stands, and the graph goes on."""
     code = """
@@ -264,7 +264,7 @@ print(dy.sum_elems(small).value())
     assert "are needed in one range" in message
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a real device is too large to fill")
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can be given little memory")
 def test_out_of_memory_for_a_trainer(device: str) -> None:
     """What it had so far is given back, so that there is room for another one."""
     code = """
@@ -407,7 +407,7 @@ print({name: set(outcomes) for name, outcomes in found.items()})
 def test_threads_that_need_the_same_kernels(device: str) -> None:
     """All get them ready at once; they are loaded once."""
     code = """
-import threading, time
+import threading
 import dynet_cy as dy
 from dynet_cy.gpu import compiler, registry
 ready, cubin = threading.Barrier(3, timeout=60), compiler.cubin

@@ -87,11 +87,11 @@ def test_lines_in_pieces(tmp_path) -> None:
 
 
 def test_long_lines(tmp_path) -> None:
+    """A line may be longer than all buffers: it comes through whole, with the rank before it once."""
     program = tmp_path / "long.py"
     program.write_text("print('x' * 50_000_000)")
     result = jobs.launch(tmp_path, program, n=1)
-    assert len(result.out) == 50_000_010
-    assert result.seconds < 20
+    assert result.out == "[rank 0] " + "x" * 50_000_000 + "\n"
 
 
 def test_exit_codes(tmp_path) -> None:
