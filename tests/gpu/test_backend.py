@@ -21,6 +21,11 @@ from dynet_cy.memory import arena
 MANY = 700_000  # floats: more than the smallest chunk of memory of a device holds
 
 
+little_memory = pytest.mark.skipif(
+    not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can be given little memory"
+)
+
+
 def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(p for p in sys.path if p)
     return subprocess.run(
@@ -241,7 +246,7 @@ def test_parameters_grow(on_device: str) -> None:
     assert [p.as_array()[3] for p in ps] == [0, 0, 1]
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can be given little memory")
+@little_memory
 def test_out_of_memory(device: str) -> None:
     """A clear error; what was computed before stands, and the graph goes on."""
     code = """
@@ -264,7 +269,7 @@ print(dy.sum_elems(small).value())
     assert "are needed in one range" in message
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can be given little memory")
+@little_memory
 def test_out_of_memory_for_a_trainer(device: str) -> None:
     """What it had so far is given back, so that there is room for another one."""
     code = """
