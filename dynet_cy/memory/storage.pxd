@@ -89,8 +89,6 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
-    cdef readonly bint closed       # its collection has been deleted
-    cdef readonly object owner      # weak reference to the root collection
     cdef readonly dict beside       # by device: the other storages of the collection, which only its first one knows
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL

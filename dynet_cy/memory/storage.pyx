@@ -127,17 +127,14 @@ cdef class Storage:
     """All parameters of one root collection that are on one device.
 
     Args:
-        owner: weak reference to the collection.
         device: 1 + n for GPU number n, which is open; 0 for the CPU.
     """
 
-    def __cinit__(self, owner=None, int device=0):
-        self.owner = owner
+    def __cinit__(self, int device=0):
         self.beside = {}
         self.values = Plane()
         self.grads = Plane()
         self.planes = [self.values, self.grads]
-        self.closed = False
         self.changes = 1
         memset(&self.panels, 0, sizeof(Arena))
         arena_open(&self.panels, False)
@@ -248,7 +245,7 @@ cdef class Storage:
             self.place_on(device)
             return self
         if device not in self.beside:
-            other = Storage(self.owner, device)
+            other = Storage(device)
             for plane in self.planes:
                 if plane is self.values:
                     plane.beside[device] = other.values
@@ -262,11 +259,6 @@ cdef class Storage:
     def everywhere(self):
         """This storage and those beside it, as a list."""
         return [self, *self.beside.values()]
-
-    def close(self):
-        """Note that the collection has been deleted."""
-        for storage in self.everywhere():
-            (<Storage>storage).closed = True
 
     def new_plane(self):
         """A further plane of zeros, for the state of a trainer; the storages beside this one get theirs."""

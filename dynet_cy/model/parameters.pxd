@@ -1,8 +1,10 @@
 """Parameters and their collections.
 
-A root collection owns its Storage; parameters and sub-collections hold it too,
-so memory never goes while something points into it.
+Collections and parameters hold the storage of their root collection, so memory
+never goes while something points into it.
 """
+
+from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport Expression
@@ -12,13 +14,24 @@ from dynet_cy.memory.storage cimport Param, Plane, Storage
 cdef void settle(Param* p) noexcept nogil
 
 
+cdef class _Members:
+    cdef Storage storage
+    cdef list entries
+
+    cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name)
+    cdef _Stored shown(self, _Stored entry)
+    cdef list below(self, str name)
+
+
 cdef class _Stored(Expression):
     cdef readonly Storage storage
     cdef Param* p
     cdef str full_name
-    cdef object keeps               # the root, where this came out of a pickle that may lack it
+    cdef _Members members           # what users have holds them; an entry of theirs does not
+    cdef object user                # an entry's weak reference to what users have for it
+    cdef object __weakref__
 
-    cdef int check_open(self) except -1
+    cdef int check_made(self) except -1
     cdef object part(self, Plane plane, size_t start, tuple shape)
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1
     cdef object array(self, Plane plane)

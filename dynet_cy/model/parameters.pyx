@@ -110,14 +110,10 @@ def get_default_weight_decay():
 cdef class _Stored(Expression):
     """What parameters and lookup tables share: an entry of a storage."""
 
-    cdef int check_open(self) except -1:
+    cdef int check_made(self) except -1:
         if self.storage is None:
             raise TypeError(
                 f"{type(self).__name__} are made by a ParameterCollection, not by calling the class")
-        if self.storage.closed:
-            raise ReferenceError(
-                f"parameter {self.full_name}: its ParameterCollection has been deleted; keep the "
-                "collection for as long as its parameters are used")
         return 0
 
     cdef int leaf_in_current(self, bint update) except -1:
@@ -125,7 +121,7 @@ cdef class _Stored(Expression):
         cdef ComputationGraph graph
         cdef Extra extra
         cdef Dim dim
-        self.check_open()
+        self.check_made()
         graph = current()
         key = (self.p.id, update)
         index = graph.leaves.get(key)
@@ -156,7 +152,7 @@ cdef class _Stored(Expression):
 
     def name(self):
         """Full name: the names of the collections that it is in, then its own."""
-        self.check_open()
+        self.check_made()
         return self.full_name
 
     def expr(self, update=False):
@@ -171,17 +167,17 @@ cdef class _Stored(Expression):
 
     def set_updated(self, b):
         """Set whether trainers change this parameter."""
-        self.check_open()
+        self.check_made()
         self.p.updated = bool(b)
 
     def is_updated(self):
         """Whether trainers change this parameter."""
-        self.check_open()
+        self.check_made()
         return bool(self.p.updated)
 
     def zero(self):
         """Set the value to zero."""
-        self.check_open()
+        self.check_made()
         memset(self.p.value, 0, self.p.size * sizeof(float))
         self.storage.values.clear(self.p.offset, self.p.size)
         value_changed(self.p)
@@ -189,13 +185,13 @@ cdef class _Stored(Expression):
 
     def scale(self, s):
         """Multiply the value by s."""
-        self.check_open()
+        self.check_made()
         self.multiply(self.storage.values, s)
         value_changed(self.p)
 
     def scale_gradient(self, s):
         """Multiply the gradient by s."""
-        self.check_open()
+        self.check_made()
         self.multiply(self.storage.grads, s)
 
     cdef int multiply(self, Plane plane, float s) except -1:
@@ -213,7 +209,7 @@ cdef class _Stored(Expression):
             key: name in the file; the full name when empty.
             append: add to the file instead.
         """
-        self.check_open()
+        self.check_made()
         _check_key(key)
         write_text_model(fname, [_entry(self, key or self.full_name)], append)
 
@@ -228,7 +224,7 @@ cdef class _Stored(Expression):
             ValueError: the key is empty.
             ModelFileError: the file has no such parameter, or one of another shape.
         """
-        self.check_open()
+        self.check_made()
         _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
 
     def write_to_textfile(self, fname, key="", append=False):
@@ -264,9 +260,8 @@ cdef class _Stored(Expression):
         return self.put(plane, 0, np.asfortranarray(array, np.float32), self.p.size)
 
     def __reduce__(self):
-        self.check_open()
-        root = self.storage.owner()
-        return _restored_member, (root, [(<_Stored>x).p.id for x in root._all].index(self.p.id))
+        self.check_made()
+        return _restored_member, (self.members, [(<_Stored>x).p.id for x in self.members.entries].index(self.p.id))
 
     def __repr__(self):
         if self.storage is None:
@@ -314,17 +309,17 @@ cdef class Parameters(_Stored):
 
     def shape(self):
         """Shape, a tuple."""
-        self.check_open()
+        self.check_made()
         return shape_of(&self.p.dim)
 
     def as_array(self):
         """The value as a new float32 array."""
-        self.check_open()
+        self.check_made()
         return self.array(self.storage.values)
 
     def grad_as_array(self):
         """The gradient that has been added up since the last update, as a new float32 array."""
-        self.check_open()
+        self.check_made()
         return self.array(self.storage.grads)
 
     def set_value(self, arr):
@@ -333,7 +328,7 @@ cdef class Parameters(_Stored):
         Raises:
             ValueError: the shapes differ.
         """
-        self.check_open()
+        self.check_made()
         array = _floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
         self.put(self.storage.values, 0, array, self.p.size)
         value_changed(self.p)
@@ -351,7 +346,7 @@ cdef class LookupParameters(_Stored):
 
     def shape(self):
         """Number of rows, then the shape of a row."""
-        self.check_open()
+        self.check_made()
         return (self.p.rows,) + shape_of(&self.p.dim)
 
     def expr(self, update=True):
@@ -363,11 +358,11 @@ cdef class LookupParameters(_Stored):
         return _Stored.expr(self, update)
 
     def __len__(self):
-        self.check_open()
+        self.check_made()
         return self.p.rows
 
     def __getitem__(self, index):
-        self.check_open()
+        self.check_made()
         return _row(self, index, True)
 
     def __iter__(self):
@@ -380,7 +375,7 @@ cdef class LookupParameters(_Stored):
 
     def as_array(self):
         """All rows as a new float32 array, the row number first."""
-        self.check_open()
+        self.check_made()
         array = self.array(self.storage.values)
         if self.p.factor != 1:
             array *= np.float32(self.p.factor)
@@ -388,7 +383,7 @@ cdef class LookupParameters(_Stored):
 
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array."""
-        self.check_open()
+        self.check_made()
         return self.array(self.storage.grads)
 
     def row_as_array(self, row):
@@ -409,7 +404,7 @@ cdef class LookupParameters(_Stored):
         return np.stack([self.row_grad_as_array(r) for r in rows])
 
     cdef size_t start_of(self, object row, str op) except? 0xFFFFFFFF:
-        self.check_open()
+        self.check_made()
         return checked_row(self, row, op) * size_of(&self.p.dim)
 
     def init_row(self, i, row):
@@ -423,7 +418,7 @@ cdef class LookupParameters(_Stored):
             IndexError: there is no such row.
             ValueError: the shape is wrong.
         """
-        self.check_open()
+        self.check_made()
         cdef size_t n = size_of(&self.p.dim)
         r = checked_row(self, i, "init_row")
         what = f"init_row of {self.full_name}"
@@ -440,7 +435,7 @@ cdef class LookupParameters(_Stored):
         Raises:
             ValueError: the shape is wrong.
         """
-        self.check_open()
+        self.check_made()
         array = _floats_like(arr, f"init_from_array of {self.full_name}", self.shape())
         self.fill(array, self.storage.values)
         self.p.factor = 1
@@ -467,7 +462,7 @@ cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFF
 cdef LookupParameters as_table(object table, str op):
     if not isinstance(table, LookupParameters):
         raise TypeError(f"{op}: the table must be LookupParameters, not {type(table).__name__}")
-    (<LookupParameters>table).check_open()
+    (<LookupParameters>table).check_made()
     return table
 
 
@@ -654,27 +649,55 @@ def _find(fname, key, lookup):
 
 # ---- collections -------------------------------------------------------------
 
+cdef class _Members:
+    """What a root collection, those below it and all their parameters have in common.
+
+    Each of them holds it, so that memory stays while anybody can ask for a part of it.  Entries hold no more than
+    the storage: there is no cycle, and memory goes with its last user.
+    """
+
+    def __init__(self):
+        self.storage = Storage(default_device())
+        self.entries = []
+
+    cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
+        """A new parameter or table of zeros."""
+        cdef Storage storage = self.storage.on(device)
+        entry = _stored(cls, storage, storage.add(d, rows, name), name)
+        self.entries.append(entry)
+        return self.shown(entry)
+
+    cdef _Stored shown(self, _Stored entry):
+        """An entry as users have it: always the same object, while somebody has it."""
+        x = None if entry.user is None else entry.user()
+        if x is None:
+            x = _stored(type(entry), entry.storage, entry.p, entry.full_name)
+            (<_Stored>x).members = self
+            entry.user = weakref.ref(x)
+        return x
+
+    cdef list below(self, str name):
+        """All whose names begin so, in the order of adding."""
+        return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
+
+    def __reduce__(self):
+        return _restored_members, ([_entry_state(x) for x in self.entries],)
+
+
 class ParameterCollection:
     """Parameters, lookup tables and sub-collections, under names.
 
-    A root collection owns the memory of all below it.  When it is deleted, its
-    parameters can no longer be used.
+    The memory of a root collection and of all below it stays for as long as one
+    of them, or one of their parameters, does.
     """
 
     def __init__(self):
         self._name = "/"
-        self._root = None
-        self._storage = Storage(weakref.ref(self), default_device())
-        self._all = []
+        self._members = _Members()
         self._taken = {}
         self._taken_below = {}
         self._weight_decay = default_weight_decay
         self._decay_due = 0.0
-
-    def __del__(self):
-        # Sub-collections hold their root, so this is the end of all of them.
-        if self.__dict__.get("_root", self) is None:
-            self._storage.close()
 
     def name(self):
         """Full name, from "/" of the root on; ends with "/"."""
@@ -684,7 +707,7 @@ class ParameterCollection:
     def storage(self):
         """The flat memory of the parameters below the root: see `Storage.move`. Those on further devices are in the
         storages beside it."""
-        return self._storage
+        return (<_Members>self._members).storage
 
     def add_subcollection(self, name=None):
         """A collection below this one; its parameters are also this one's.
@@ -694,9 +717,7 @@ class ParameterCollection:
         """
         below = ParameterCollection.__new__(ParameterCollection)
         below._name = self._name + _free_name(name or "", self._taken_below, "Submodel") + "/"
-        below._root = self._root or self
-        below._all = self._all
-        below._storage = self._storage
+        below._members = self._members
         below._taken = {}
         below._taken_below = {}
         below._weight_decay = self._weight_decay
@@ -780,7 +801,7 @@ class ParameterCollection:
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._name + _free_name(name, self._taken, "Parameter")
-        made = _new_entry(self._storage.on(number), self._all, cls, &d, rows, name)
+        made = (<_Members>self._members).add(number, cls, &d, rows, name)
         made.put(made.storage.values, 0, values, made.p.size)
         return made
 
@@ -835,7 +856,7 @@ class ParameterCollection:
         return [x for x in self._below() if isinstance(x, LookupParameters)]
 
     def _below(self):
-        return [x for x in self._all if (<_Stored>x).full_name.startswith(self._name)]
+        return (<_Members>self._members).below(self._name)
 
     def parameter_count(self):
         """Number of trained numbers, those of lookup tables included."""
@@ -911,22 +932,10 @@ class ParameterCollection:
 
     def __reduce__(self):
         own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
-        if self._root is not None:
-            return _restored_below, (type(self), self._root, self._name, self._taken,
-                                     self._taken_below, self._weight_decay, self._decay_due), own or None
-        entries = [_entry_state(x) for x in self._all]
-        return _restored_root, (type(self), entries, dict(self._taken), dict(self._taken_below),
-                                self._weight_decay, self._decay_due), own or None
+        return _restored_collection, (type(self), {k: self.__dict__[k] for k in _RESTORED}), own or None
 
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self._below())}>"
-
-
-cdef _Stored _new_entry(Storage storage, list all_, cls, const Dim* d, uint32_t rows, str name):
-    """A new parameter or table of zeros."""
-    made = _stored(cls, storage, storage.add(d, rows, name), name)
-    all_.append(made)
-    return made
 
 
 def _free_name(name, taken, what):
@@ -942,46 +951,31 @@ def _free_name(name, taken, what):
 
 # ---- pickling ----------------------------------------------------------------
 #
-# A root collection pickles as all that it owns; whatever belongs to it (sub-collections, parameters)
-# as the root and a place in it.  So what is pickled together stays together.
+# Collections and parameters pickle as the members that they have in common, and their place among them.
+# So what is pickled together stays together.
 
-# What these make anew; other attributes are those of derived classes.
-_RESTORED = {"_name", "_root", "_storage", "_all", "_taken", "_taken_below", "_weight_decay", "_decay_due"}
-
-
-def _restored_root(cls, entries, taken, taken_below, weight_decay, decay_due):
-    """A root collection from its pickle."""
-    root = cls.__new__(cls)
-    ParameterCollection.__init__(root)
-    root._taken = taken
-    root._taken_below = taken_below
-    root._weight_decay = weight_decay
-    root._decay_due = decay_due
-    for entry in entries:
-        _add_restored(root, *entry)
-    return root
+# What this makes anew; other attributes are those of derived classes.
+_RESTORED = ("_name", "_members", "_taken", "_taken_below", "_weight_decay", "_decay_due")
 
 
-def _restored_below(cls, root, name, taken, taken_below, weight_decay, decay_due):
-    """A sub-collection from its pickle."""
-    below = cls.__new__(cls)
-    below._name = name
-    below._root = root
-    below._all = root._all
-    below._storage = root._storage
-    below._taken = taken
-    below._taken_below = taken_below
-    below._weight_decay = weight_decay
-    below._decay_due = decay_due
-    return below
-
-
-def _restored_member(root, number):
-    """A parameter or table from its pickle.  It keeps the root, of which nobody else may know."""
-    cdef _Stored x = root._all[number]
-    made = _stored(type(x), x.storage, x.p, x.full_name)
-    made.keeps = root
+def _restored_collection(cls, state):
+    """A collection from its pickle."""
+    made = cls.__new__(cls)
+    made.__dict__.update(state)
     return made
+
+
+def _restored_members(entries):
+    """The members of a root collection from their pickle."""
+    members = _Members()
+    for entry in entries:
+        _add_restored(members, *entry)
+    return members
+
+
+def _restored_member(_Members members, number):
+    """A parameter or table from its pickle."""
+    return members.shown(members.entries[number])
 
 
 def _entry_state(_Stored x):
@@ -993,13 +987,13 @@ def _entry_state(_Stored x):
 def settled_array(_Stored x not None):
     """The value as an array; the factor of a table is multiplied into it first, so that the table and
     its copy go on alike to the last bit."""
-    x.check_open()
+    x.check_made()
     settle(x.p)
     return x.array(x.storage.values)
 
 
-def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated, str device=""):
-    """Add a parameter to a root collection from its pickle, on its device or, where there is none, the default one."""
+def _add_restored(_Members members, str name, bint is_lookup, value, gradient, bint updated, str device=""):
+    """Add a parameter from its pickle, on its device or, where there is none, the default one."""
     cdef Dim d
     cdef _Stored made
     shape = value.shape
@@ -1008,8 +1002,7 @@ def _add_restored(root, str name, bint is_lookup, value, gradient, bint updated,
         number = check_device(device, name) if device else default_device()
     except RuntimeError:
         number = default_device()
-    made = _new_entry(root._storage.on(number), root._all, LookupParameters if is_lookup else Parameters, &d,
-                      shape[0] if is_lookup else 0, name)
+    made = members.add(number, LookupParameters if is_lookup else Parameters, &d, shape[0] if is_lookup else 0, name)
     made.fill(value, made.storage.values)
     made.p.updated = updated
     set_gradient_state(made, gradient)

@@ -80,14 +80,11 @@ def test_parameter_values_in_a_graph() -> None:
 
 
 def test_deleted_collection() -> None:
-    for library, holds in zip(both(), (True, False)):
+    """DyNet's trainers and builders would read freed memory, so only parameters are looked at."""
+    for library in both():
         model, p = with_parameter(library)
         del model
-        if holds:
-            assert (p * 2).npvalue()[0, 1] == 2
-        else:
-            with pytest.raises(ReferenceError):
-                p * 2
+        assert (p * 2).npvalue()[0, 1] == 2
 
 
 def test_contract3d_1d() -> None:
