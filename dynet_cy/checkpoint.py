@@ -26,7 +26,8 @@ from dynet_cy._version import __version__
 from dynet_cy.graph.graph import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
-from dynet_cy.textfile import ModelFileError, ModelMismatchError, replacing_path
+from dynet_cy.replacing import replacing
+from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
 __all__ = ["load_safetensors", "save_safetensors"]
@@ -112,7 +113,7 @@ def save_safetensors(
     # Not save_file: it writes to a temporary file of its own name, which is left when the process is killed, and has
     # other permissions than new files have.
     data = save(in_order, {_KEY: text})
-    with replacing_path(path) as temporary, open(temporary, "xb") as file:
+    with replacing(path) as file:
         file.write(data)
 
 

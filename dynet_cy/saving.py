@@ -26,7 +26,8 @@ from dynet_cy import rnn
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import add_entry, fill_entries
-from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, read_text_model, replacing
+from dynet_cy.replacing import replacing
+from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, read_text_model
 
 __all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
 

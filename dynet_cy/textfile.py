@@ -8,23 +8,22 @@ A file is a sequence of entries. An entry is a header line and one line of numbe
     ... (the values, row after row: the dimensions are those of a row, then the number of rows)
     ... (the gradients)
 
-The number in the header is the length in bytes of the lines of numbers. It is written for readers that skip entries by
-it; this reader goes by the lines, and looks at it only to tell a file that was cut off. Nothing in a file is executed.
+The number in the header is the length in bytes of the lines of numbers, by which DyNet skips entries. This reader goes
+by the lines, and then compares: a file that has lost bytes, within a number or elsewhere, is an error. Nothing in a
+file is executed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-import secrets
-import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
+
+from dynet_cy.replacing import replacing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,19 +42,32 @@ __all__ = [
     "key_filter",
     "populate_entries",
     "read_text_model",
-    "replacing",
-    "replacing_path",
+    "scan_text_model",
     "write_text_model",
 ]
 
 PARAMETER = "Parameter"
 LOOKUP = "LookupParameter"
 
-_HEADER = re.compile(r"#(Parameter|LookupParameter)# (.+) \{([0-9,]*)\} ([0-9]+) (ZERO_GRAD|FULL_GRAD)\s*")
+_HEADER = re.compile(
+    r"#(Parameter|LookupParameter)# (.+) \{((?:[0-9]{1,10},){0,7}[0-9]{1,10}|)\} ([0-9]{1,19}) (ZERO_GRAD|FULL_GRAD)\s*"
+)
 _HEADER_LIMIT = 1 << 16
 _BLOCK = 1 << 20  # bytes of a line of numbers that are read at a time
 _VALUES = 1 << 14  # numbers that are formatted at a time
 _WIDTH = 16  # bytes of a finite number and the blank after it
+_SHORT = 11  # bytes by which others, such as "+nan", are shorter
+
+# What other files begin with, and what to do with them.
+_OTHERS = [
+    (b"\x1f\x8b", "it is compressed by gzip; uncompress it first (gunzip)"),
+    (b"BZh", "it is compressed by bzip2; uncompress it first (bunzip2)"),
+    (b"\xfd7zXZ", "it is compressed by xz; uncompress it first (unxz)"),
+    (b"\x28\xb5\x2f\xfd", "it is compressed by zstd; uncompress it first (unzstd)"),
+    (b"PK\x03\x04", "it is a zip archive"),
+    (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
+]
+_SAFETENSORS = re.compile(rb".{6}\0\0 *\{", re.DOTALL)
 
 
 class Entry(NamedTuple):
@@ -99,7 +111,7 @@ class TruncatedModelFileError(ModelFileError):
 
 
 class WrongCountError(ModelFileError):
-    """A line holds more or fewer numbers than the dimensions ask for."""
+    """A line holds more or fewer numbers than the dimensions ask for, or bytes than the header says."""
 
 
 class ModelMismatchError(ModelFileError):
@@ -181,6 +193,31 @@ def _shown(line: bytes) -> str:
     return repr(text) + ("..." if len(line) > 60 else "")
 
 
+def _other(line: bytes) -> str:
+    """What a file is whose first line is none of ours, if it can be told."""
+    for start, what in _OTHERS:
+        if line.startswith(start):
+            return f": {what}"
+    return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(line) else ""
+
+
+class Header(NamedTuple):
+    """The first line of an entry of a text file."""
+
+    kind: str
+    name: str
+    dim: tuple[int, ...]
+    size: int
+    """Bytes of the lines of numbers."""
+    full: bool
+    """Whether gradients follow."""
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers a line has."""
+        return math.prod(self.dim)
+
+
 class _Reader:
     """The lines of a file, with their numbers; lines of numbers are read in blocks."""
 
@@ -188,9 +225,11 @@ class _Reader:
         self.file = file
         self.path = path
         self.line = 0
+        self.last = b""  # the last number of a line without an end
+        self.sizes = np.zeros(2, np.int64)  # bytes of the lines of numbers of an entry: as they are, as written
 
-    def header(self) -> tuple[str, str, tuple[int, ...], int, bool] | None:
-        """Kind, name, dimensions, bytes of numbers and whether gradients follow; None at the end of the file."""
+    def header(self) -> Header | None:
+        """The next header; None at the end of the file."""
         while True:
             line = self.file.readline(_HEADER_LIMIT)
             if not line:
@@ -202,31 +241,39 @@ class _Reader:
             match = _HEADER.fullmatch(line.decode("utf-8"))
         except UnicodeDecodeError:
             match = None
-        numbers = match[3].split(",") if match and match[3] else []
-        if match is None or "" in numbers:
+        if match is None:
             if not line.endswith(b"\n") and len(line) < _HEADER_LIMIT and line.startswith((b"#P", b"#L")):
                 raise TruncatedModelFileError(f"the file ends in a header: {_shown(line)}", self.path, self.line)
             message = f"Bad parameter specification in model: {_shown(line)}"
-            raise NotAModelFileError(message, self.path, self.line)
+            raise NotAModelFileError(message + (_other(line) if self.line == 1 else ""), self.path, self.line)
         if not line.endswith(b"\n"):
             raise TruncatedModelFileError("the file ends after a header", self.path, self.line, match[2])
-        return match[1], match[2], tuple(map(int, numbers)), int(match[4]), match[5] == "FULL_GRAD"
+        dim = tuple(map(int, match[3].split(","))) if match[3] else ()
+        return Header(match[1], match[2], dim, int(match[4]), match[5] == "FULL_GRAD")
 
-    def skip(self, name: str) -> None:
-        """Pass over a line of numbers."""
-        self.line += 1
-        block = self.file.readline(_BLOCK)
-        if not block:
-            raise TruncatedModelFileError("the file ends where its numbers must be", self.path, self.line, name)
-        while block and not block.endswith(b"\n"):
+    def skip(self, header: Header) -> None:
+        """Pass over the lines of numbers of an entry, which must have room for its numbers."""
+        for _ in range(1 + header.full):
+            self.line += 1
             block = self.file.readline(_BLOCK)
+            if not block:
+                message = "the file ends where its numbers must be"
+                raise TruncatedModelFileError(message, self.path, self.line, header.name)
+            size = len(block)
+            while block and not block.endswith(b"\n"):
+                block = self.file.readline(_BLOCK)
+                size += len(block)
+            if size < 2 * header.n_numbers - 1:
+                kind = WrongCountError if block else TruncatedModelFileError
+                message = f"{size} bytes where its dimensions {_braces(header.dim)} take {header.n_numbers} numbers"
+                raise kind(message, self.path, self.line, header.name)
 
-    def numbers(self, name: str, dim: tuple[int, ...]) -> NDArray[np.float32]:
+    def numbers(self, header: Header) -> NDArray[np.float32]:
         """A line of numbers."""
         self.line += 1
-        want = math.prod(dim)
+        name, dim, want = header.name, header.dim, header.n_numbers
         values = np.empty(min(want, 1 << 16), dtype=np.float32)  # grows with what is read, whatever the header says
-        count = 0
+        count = size = written = 0  # numbers, bytes, bytes without the blanks and the line end that come last
         rest = last = b""
         ended = False
         first = True
@@ -235,6 +282,9 @@ class _Reader:
             if first and not block and want:
                 raise TruncatedModelFileError("the file ends where its numbers must be", self.path, self.line, name)
             first = False
+            if content := len(block.rstrip()):
+                written = size + content
+            size += len(block)
             ended = not block or block.endswith(b"\n")
             block = rest + block
             if not ended:  # the last word may go on in the next block
@@ -267,6 +317,7 @@ class _Reader:
             message = f"{count} numbers where its dimensions {_braces(dim)} take {want}"
             raise kind(message + (", then the file ends" if cut_off else ""), self.path, self.line, name)
         self.last = last if cut_off else b""
+        self.sizes += np.array([size, written + 2 if written else 1])
         return values
 
     def parsed(self, block: bytes, words: list[bytes], name: str) -> NDArray[np.float32]:
@@ -285,19 +336,33 @@ class _Reader:
             raise NotAModelFileError(f"beyond the range of float32: {_shown(bad)}", self.path, self.line, name)
         return values
 
-    def entry(self, kind: str, name: str, dim: tuple[int, ...], size: int, full: bool) -> Entry:
+    def entry(self, header: Header) -> Entry:
         """The rest of an entry after its header."""
-        lines = []
-        for _ in range(1 + full):
-            lines.append(self.numbers(name, dim))
-            # A number as it is written is 15 bytes long. A shorter one at the very end of a file whose header counts
-            # such numbers lacks its end.
-            word = self.last
-            regular = size == (1 + full) * (_WIDTH * math.prod(dim) + 1)
-            if regular and 0 < len(word) < _WIDTH - 1 and word[1:] not in (b"nan", b"inf"):
-                message = f"the file ends in a number: {_shown(word)}"
-                raise TruncatedModelFileError(message, self.path, self.line, name)
-        return Entry(kind, name, dim, lines[0], lines[1] if full else None)
+        self.sizes = np.zeros(2, np.int64)
+        lines = [self.numbers(header) for _ in range(1 + header.full)]
+        # As they are, or as they were written before line ends were changed or the last ones lost.
+        sizes = self.sizes.tolist()
+        if header.size not in sizes:
+            # DyNet counts "+nan" and "+inf" as if they were as long as other numbers.
+            others = sum(int((~np.isfinite(line)).sum()) for line in lines)
+            if header.size != sizes[1] + _SHORT * others:
+                if self.last:
+                    message = f"the file ends in a number: {_shown(self.last)}"
+                    raise TruncatedModelFileError(message, self.path, self.line, header.name)
+                message = (
+                    f"{sizes[0]} bytes of numbers where its header counts {header.size}; the file was damaged, or "
+                )
+                message += "was changed without the number before ZERO_GRAD or FULL_GRAD"
+                raise WrongCountError(message, self.path, self.line, header.name)
+        return Entry(header.kind, header.name, header.dim, lines[0], lines[1] if header.full else None)
+
+    def entries(self, select: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
+        """The entries that `select` is true for, or all."""
+        while (header := self.header()) is not None:
+            if select is None or select(header.kind, header.name):
+                yield self.entry(header)
+            else:
+                self.skip(header)
 
 
 def _is_number(word: bytes) -> bool:
@@ -321,17 +386,32 @@ def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None
     Raises:
         NotAModelFileError: this is not such a file.
         TruncatedModelFileError: the file ends in the middle of an entry.
-        WrongCountError: a line holds more or fewer numbers than its header says.
+        WrongCountError: a line holds more or fewer numbers than its header says, or has more or fewer bytes.
     """
-    shown = os.fsdecode(path)
     with open(path, "rb") as file:
-        reader = _Reader(file, shown)
-        while (header := reader.header()) is not None:
-            if select is None or select(header[0], header[1]):
-                yield reader.entry(*header)
-            else:
-                for _ in range(1 + header[4]):
-                    reader.skip(header[1])
+        yield from _Reader(file, os.fsdecode(path)).entries(select)
+
+
+def scan_text_model(file: IO[bytes], path: str) -> tuple[list[Header], Iterator[Entry]]:
+    """The headers of an open text model file, and its entries, which are read as they are asked for.
+
+    The lines of numbers are as long as the headers' dimensions need at least, so that what these claim can be believed.
+
+    Args:
+        file: the file, of which it is the beginning that counts, wherever it stands.
+        path: its name, for errors.
+
+    Raises:
+        ModelFileError: see `read_text_model`.
+    """
+    file.seek(0)
+    reader = _Reader(file, path)
+    headers = []
+    while (header := reader.header()) is not None:
+        headers.append(header)
+        reader.skip(header)
+    file.seek(0)
+    return headers, _Reader(file, path).entries()
 
 
 def key_filter(key: str) -> Callable[[str], bool]:
@@ -373,7 +453,7 @@ def populate_entries(
     with open(path, "rb") as file:
         reader = _Reader(file, shown)
         while (header := reader.header()) is not None:
-            kind, name, dim, _, full = header
+            kind, name, dim = header[:3]
             line = reader.line
             if below(name):
                 if found[kind] == len(wanted[kind]):
@@ -385,8 +465,7 @@ def populate_entries(
                     message += f"parameters to be populated ({_braces(tuple(own_dim))}, {own})"
                     raise ModelMismatchError(message, shown, line, name)
                 found[kind] += 1
-            for _ in range(1 + full):
-                reader.skip(name)
+            reader.skip(header)
     if (found[PARAMETER], found[LOOKUP]) != (len(parameters), len(lookups)):
         counts = f"({found[PARAMETER]}/{found[LOOKUP]}) did not match number to be populated "
         counts += f"({len(parameters)}/{len(lookups)})"
@@ -396,94 +475,19 @@ def populate_entries(
         if key:
             message += f" below {key}"
         raise ModelMismatchError(message, shown)
+    if key.strip("/") and not found[PARAMETER] + found[LOOKUP]:
+        raise ModelMismatchError(f"has nothing below {key}", shown)
     position = {PARAMETER: 0, LOOKUP: 0}
     for entry in read_text_model(path, lambda _, name: below(name)):
         yield position[entry.kind], entry
         position[entry.kind] += 1
 
 
-# Called with the name of each temporary file before it is made, and with "" when it is gone.
-note_temporary: Callable[[str], None] | None = None
-
-
-@contextlib.contextmanager
-def replacing_path(path: Path) -> Iterator[str]:
-    """The name of a new file that takes the place of `path` when the block ends without an exception.
-
-    The block writes it. It lies beside `path`, is forced to disk and then renamed, so that `path` is at any time the
-    whole old file or the whole new one. Permissions of an old file are kept, and a symbolic link keeps pointing to the
-    file.
-
-    Raises:
-        OSError: `path` is there and is not a regular file.
-    """
-    target = os.path.realpath(os.fsdecode(path))
-    try:
-        mode: int | None = os.stat(target).st_mode
-    except FileNotFoundError:
-        mode = None
-    if mode is not None and not stat.S_ISREG(mode):
-        raise OSError(f"not a regular file: {os.fsdecode(path)}")
-    folder, base = os.path.split(target)
-    temporary = os.path.join(folder, f".{base[:100]}.{secrets.token_hex(8)}.tmp")
-    if note_temporary is not None:
-        note_temporary(temporary)
-    try:
-        yield temporary
-        with open(temporary, "rb+") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), stat.S_IMODE(mode))
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    finally:
-        if note_temporary is not None:
-            note_temporary("")
-    with contextlib.suppress(OSError):  # some file systems cannot sync a folder
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
-    """A binary file for writing that takes the place of `path` when the block ends without an exception.
-
-    See `replacing_path`. What is not a regular file (a pipe, a device) is written directly.
-
-    Args:
-        path: the file.
-        append: begin with what `path` holds.
-    """
-    try:
-        old: os.stat_result | None = os.stat(path)
-    except FileNotFoundError:
-        old = None
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        with open(path, "ab" if append else "wb") as file:
-            yield file
-        return
-    with replacing_path(path) as temporary, open(temporary, "xb") as file:
-        if old is not None:
-            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
-            if append:
-                with open(path, "rb") as source:
-                    shutil.copyfileobj(source, file, _BLOCK)
-                    if source.tell() and (source.seek(-1, os.SEEK_END), source.read())[1] != b"\n":
-                        file.write(b"\n")
-        yield file
-
-
 def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | Any], append: bool = False) -> None:
     """Write a text model file.
 
     Args:
-        path_or_file: a file name, which is replaced whole or not at all (see `replacing`), or a binary file, which is
+        path_or_file: a file name, which is replaced whole or not at all, or a binary file, which is
             written to.
         entries: (kind, name, dim, values, grads) each; values and grads flat with the first index fastest, or of
             shape `dim`. They are taken one at a time.
@@ -510,7 +514,7 @@ def _write(file: IO[bytes], entries: Iterable[Any]) -> None:
             raise ValueError(f"the kind of {entry.name} is neither {PARAMETER} nor {LOOKUP}: {entry.kind!r}")
         if not entry.name or not entry.name.isprintable() or entry.name != entry.name.strip():
             raise ValueError(f"not a name for a parameter in a text file: {entry.name!r}")
-        size = sum(_WIDTH * line.size + 1 - 11 * int((~np.isfinite(line)).sum()) for line in lines)
+        size = sum(_WIDTH * line.size + 1 - _SHORT * int((~np.isfinite(line)).sum()) for line in lines)
         flag = "ZERO_GRAD" if entry.grads is None else "FULL_GRAD"
         file.write(f"#{entry.kind}# {entry.name} {_braces(entry.dim)} {size} {flag}\n".encode())
         for line in lines:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dynet_cy import textfile
+from dynet_cy import replacing
 from dynet_cy.parallel.board import Board
 from dynet_cy.parallel.exchange import Exchange, Floats
 
@@ -137,7 +137,7 @@ def _tell_of_exceptions(board: Board) -> None:
 def connect(told: Mapping[str, str]) -> SharedExchange:
     """The exchange of a worker, from what the launcher told it."""
     board = Board(int(told["fd"]), int(told["size"]), int(told["rank"]), int(told["parent"]))
-    textfile.note_temporary = board.note_file
+    replacing.note_temporary = board.note_file
     if not (sys.flags.inspect or sys.flags.interactive):
         _tell_of_exceptions(board)
     return SharedExchange(board, told["mode"])

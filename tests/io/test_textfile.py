@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
+import fcntl
+import gzip
 import io
+import lzma
 import os
+import pickle
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import dynet_cy as dy
 from dynet_cy import textfile
+from dynet_cy.replacing import replacing
 from dynet_cy.textfile import (
     LOOKUP,
     PARAMETER,
@@ -22,7 +30,6 @@ from dynet_cy.textfile import (
     key_filter,
     populate_entries,
     read_text_model,
-    replacing,
     write_text_model,
 )
 
@@ -144,7 +151,7 @@ def test_lines_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         lambda t: t.replace("\n", "\r\n"),
         lambda t: t.replace("\n#", "\n\n#") + "\n\n",
-        lambda t: t.replace(" 65 ", " 7 ").replace("+1.00000000e+00 +3.00000000e+00 +2.0", "1 3\t2.0"),
+        lambda t: t.replace(" 65 ", " 36 ").replace("+1.00000000e+00 +3.00000000e+00 +2.0", "1 3\t2.0"),
         lambda t: t.rstrip("\n"),
         lambda t: t.rstrip(),
     ],
@@ -332,3 +339,123 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         list(read_text_model(tmp_path / "nope"))
     with pytest.raises(FileNotFoundError, match="nope"):
         write_text_model(tmp_path / "nope" / "m", [])
+
+
+HEADER = "#Parameter# /W {2} %d ZERO_GRAD\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        (HEADER % 33 + "+2.50000000 +1.00000000e+00 \n", WrongCountError, "29 bytes of numbers.*counts 33"),
+        (HEADER % 33 + "+2.50000000e-01 +1.000000e+00 \n", WrongCountError, "31 bytes"),
+        (HEADER % 32 + "+2.50000000e-01 +1.00000000e+00 \n", WrongCountError, "33 bytes.*counts 32"),
+        (HEADER % 33 + "+2.50000000e-01 +1.00000000", TruncatedModelFileError, r"ends in a number: '\+1.00000000'"),
+        (HEADER % 33 + "+2.50000000 +nan \n", WrongCountError, "18 bytes"),
+    ],
+)
+def test_lost_bytes(tmp_path: Path, text: str, error: type[ModelFileError], words: str) -> None:
+    """Numbers that are numbers still, but others."""
+    for text_ in (text, TEXT.split("#Lookup")[0] + text):
+        with pytest.raises(error, match=words):
+            list(read_text_model(save(tmp_path, text_)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER % 33 + "+nan +1.00000000e+00 \n",  # as DyNet counts
+        HEADER % 22 + "+nan +1.00000000e+00 \n",
+        HEADER % 33 + "+2.50000000e-01 +1.00000000e+00\r\n",
+        HEADER % 33 + "+2.50000000e-01 +1.00000000e+00",
+        HEADER % 4 + "1 2\n",
+        HEADER % 5 + "1 2 \n",
+    ],
+)
+def test_right_counts(tmp_path: Path, text: str) -> None:
+    assert len(list(read_text_model(save(tmp_path, text)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(TEXT.encode()), "compressed by gzip; uncompress it first"),
+        (bz2.compress(TEXT.encode()), "compressed by bzip2"),
+        (lzma.compress(TEXT.encode()), "compressed by xz"),
+        (pickle.dumps(("Parameters", "/W")), "it is a pickle"),
+        (b"\x10\x00\x00\x00\x00\x00\x00\x00{}              ", "it is a safetensors file"),
+    ],
+)
+def test_files_of_other_kinds(tmp_path: Path, data: bytes, words: str) -> None:
+    (tmp_path / "m").write_bytes(data)
+    with pytest.raises(NotAModelFileError, match=words):
+        list(read_text_model(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("dim", ["1" * 5000, ",".join("1" * 9), "99999999999", "1,", ",1"])
+def test_dimensions_that_cannot_be(tmp_path: Path, dim: str) -> None:
+    with pytest.raises(NotAModelFileError, match="Bad parameter specification"):
+        list(read_text_model(save(tmp_path, f"#Parameter# /W {{{dim}}} 17 ZERO_GRAD\n1 \n")))
+
+
+def test_skipped_entries_have_room_for_their_numbers(tmp_path: Path) -> None:
+    path = save(tmp_path, "#Parameter# /W {99999999,99} 17 ZERO_GRAD\n1 \n")
+    with pytest.raises(WrongCountError, match="3 bytes where its dimensions"):
+        list(read_text_model(path, lambda kind, name: False))
+    with open(path, "rb") as file, pytest.raises(WrongCountError):
+        textfile.scan_text_model(file, "m")
+
+
+@pytest.mark.parametrize("where", ["nope/m", "file/m"])
+def test_errors_name_the_path(tmp_path: Path, where: str) -> None:
+    """And not a temporary file that the user has never heard of."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=re.escape(repr(str(tmp_path / where))) + "$"):
+        write_text_model(tmp_path / where, entries())
+
+
+def test_errors_while_saving_name_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, lambda *arguments: os.open("/nope", os.O_RDONLY))
+            with pytest.raises(FileNotFoundError, match=re.escape(repr(str(tmp_path / "m"))) + "$"):
+                write_text_model(tmp_path / "m", entries())
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_killed_saves_have_left_is_removed(tmp_path: Path) -> None:
+    """But not what another one is writing, nor files of others."""
+    left, others = ".m.0123456789abcdef.tmp", [".n.0123456789abcdef.tmp", ".m.tmp", ".m.0123.tmp"]
+    for name in [left, *others]:
+        (tmp_path / name).touch()
+    with replacing(tmp_path / "m") as first:
+        first.write(b"first")
+        with replacing(tmp_path / "m") as second:
+            second.write(b"second")
+        assert (tmp_path / "m").read_bytes() == b"second"
+    assert (tmp_path / "m").read_bytes() == b"first"
+    assert sorted(os.listdir(tmp_path)) == sorted(["m", *others])
+
+
+def test_a_save_that_lost_its_file_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the making and the locking of the file, another save takes it for one that was left behind."""
+    flock, calls = fcntl.flock, []
+
+    def late(descriptor: int, how: int) -> None:
+        if not calls:
+            calls.append(how)
+            os.unlink(next(tmp_path.iterdir()))
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_text_model(tmp_path / "m", entries())
+    assert_same(list(read_text_model(tmp_path / "m")), entries())
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_collections_and_keys_that_are_not_there(tmp_path: Path) -> None:
+    path = save(tmp_path, TEXT)
+    for key in ("/nosuch", "/nosuch/", "nosuch", "/W"):
+        with pytest.raises(ModelMismatchError, match=f"has nothing below {key}$"):
+            dy.ParameterCollection().populate(path, key)
+    dy.ParameterCollection().populate(save(tmp_path, ""), "/")
