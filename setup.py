@@ -32,7 +32,7 @@ EXTRA_SOURCES = {
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/selftest.c"],
 }
 USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.kernels.selftest", "dynet_cy.ops.inverse"}
-# sqrt and rounding become vector instructions only when they need not report errors.
+# Square roots and rounding become vector instructions only where they need not report errors, in errno or by a trap.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 SANITIZERS = {
@@ -48,6 +48,8 @@ DIRECTIVES = {
     "binding": False,
     "embedsignature": True,
     "embedsignature.format": "clinic",
+    # Kernels divide as C does: IEEE results, and no exception in code that cannot raise one.
+    "cdivision": True,
 }
 
 WERROR = ["-Wall", "-Wextra", "-Werror"]
@@ -157,7 +159,7 @@ class BuildExt(build_ext):
     def posix_flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
         level = os.environ.get("DYNET_CY_OPT", "-O1" if sanitize else "-O3")
-        flags = [level, "-pthread"]
+        flags = [level, "-pthread", *MATHS]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
         # Vector types cross only functions that are inlined: how they are passed does not matter.
         flags += ["-Wno-psabi"]

@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Convolution, as a product with a matrix of patches for so many images at a time, and pooling."""
 
 from libc.stdint cimport int32_t, uint32_t

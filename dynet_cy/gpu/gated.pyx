@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Sums of products with their activation, and what GRUs and Tree-LSTMs make of such gates."""
 
 from libc.stdint cimport uint32_t

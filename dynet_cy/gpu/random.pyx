@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Random values: dropout, noise, and leaves that are drawn; the numbers are those of the CPU."""
 
 from libc.stdint cimport uint32_t

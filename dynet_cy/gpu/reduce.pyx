@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Reductions."""
 
 from libc.math cimport INFINITY, NAN, isinf

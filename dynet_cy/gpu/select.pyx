@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Selections: elements, ranges, rows, columns, batch elements."""
 
 from libc.stdint cimport uint32_t

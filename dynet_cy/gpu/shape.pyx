@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Shapes: copies, transpose, concatenate; and ops that only change the gradient."""
 
 from libc.stdint cimport uint32_t

@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Softmax and what belongs to it."""
 
 from libc.stdint cimport uint32_t

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# Used from Cython only.
 """Products of matrices.
 
 Those with a parameter may use its packed form, which is kept while its values
@@ -9,6 +8,7 @@ depend on it (see kernels.def), so they are the same on any number of threads.
 """
 
 from libc.stdint cimport uint64_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
@@ -31,8 +31,8 @@ cdef enum:
 
 # What each thread is to have at least, in multiplications, where threads must be
 # woken and where they look for work already; docs/kernels.md has the
-# measurements.  A part for OpenBLAS must stay above the 1e6 of what it takes for
-# a small product on AVX-512, and computes in another order.
+# measurements.  Every part for OpenBLAS must stay above the 1e6 of what it takes
+# for a small product on AVX-512, and sums in another order.
 cdef enum:
     LEAST_ASLEEP = 2500000
     LEAST_AWAKE = 500000
@@ -95,39 +95,76 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
     K.sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 
 
+cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
+    """Choose the side that is cut, and where; how many parts there may be."""
+    cdef size_t steps, least, work = p.m * p.n * p.k
+    cut.whole = p
+    # Each part reads all of the other matrix, so the longer side is cut.
+    cut.by_rows = p.way != DY_SGEMM_LIBRARY and p.m >= p.n
+    cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
+    steps = steps_of(cut)
+    if p.way != DY_SGEMM_LIBRARY:
+        return min(work // LEAST_AWAKE, steps)
+    # The smallest part has all columns of so many steps.
+    least = (LEAST_LIBRARY - 1) // (p.m * p.k * cut.step) + 1
+    # With less than a step and a half for each thread one would do most of the work.
+    return min(p.n // cut.step // least, steps * 2 // 3)
+
+
+cdef inline size_t steps_of(const Cut* cut) noexcept nogil:
+    return ((cut.whole.m if cut.by_rows else cut.whole.n) + cut.step - 1) // cut.step
+
+
+cdef inline size_t begin(const Cut* cut, size_t i) noexcept nogil:
+    """The row or column where part i begins."""
+    return min(steps_of(cut) * i // cut.parts * cut.step, cut.whole.m if cut.by_rows else cut.whole.n)
+
+
+cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
+    """Into how many parts it is cut for so many threads."""
+    # OpenBLAS packs the other matrix for each part anew.
+    if cut.whole.way == DY_SGEMM_LIBRARY:
+        return threads
+    return min(threads * MOST_PARTS, steps_of(cut), cut.whole.m * cut.whole.n * cut.whole.k // LEAST_PART)
+
+
 cdef bint together(const Product* p) noexcept nogil:
     """Compute a large product on several threads; False where there is only one."""
     cdef Cut cut
-    cdef bint library = p.way == DY_SGEMM_LIBRARY
-    cdef size_t steps, most, work = p.m * p.n * p.k
+    cdef size_t most = min(most_parts(p, &cut), <size_t>DY_MOST_THREADS)
     cdef int threads
-    cut.whole = p
-    # Each part reads all of the other matrix, so the longer side is cut.
-    cut.by_rows = not library and p.m >= p.n
-    cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
-    steps = ((p.m if cut.by_rows else p.n) + cut.step - 1) // cut.step
-    # With less than a step and a half for each thread one would do most of the work.
-    most = min(work // (LEAST_LIBRARY if library else LEAST_AWAKE), steps * 2 // 3 if library else steps,
-               <size_t>DY_MOST_THREADS)
     if most < 2:
         return False
-    threads = take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
+    threads = take_pool(<int>min(p.m * p.n * p.k // LEAST_ASLEEP, most), <int>most)
     if threads == 1:
         return False
-    # OpenBLAS packs the other matrix for each part anew.
-    cut.parts = threads if library else min(<size_t>threads * MOST_PARTS, steps, work // LEAST_PART)
+    cut.parts = parts_for(&cut, threads)
     run_pool(threads, cut.parts, part, &cut)
     return True
+
+
+def cuts(int way, size_t m, size_t n, size_t k, size_t threads):
+    """How a product is cut for so many threads: whether in rows, where parts begin, and behind them its size.
+
+    For tests: what is computed so has the same bits as the whole.
+    """
+    cdef Product p
+    cdef Cut cut
+    memset(&p, 0, sizeof(Product))
+    p.way = way
+    p.m = m
+    p.n = n
+    p.k = k
+    threads = min(threads, most_parts(&p, &cut))
+    cut.parts = parts_for(&cut, threads) if threads > 1 else 1
+    return bool(cut.by_rows), [begin(&cut, i) for i in range(cut.parts + 1)]
 
 
 cdef void part(void* job, size_t i) noexcept nogil:
     """Compute part i of a product."""
     cdef const Cut* cut = <const Cut*>job
     cdef const Product* p = cut.whole
-    cdef size_t size = p.m if cut.by_rows else p.n
-    cdef size_t steps = (size + cut.step - 1) // cut.step
-    cdef size_t first = steps * i // cut.parts * cut.step
-    cdef size_t n = min(steps * (i + 1) // cut.parts * cut.step, size) - first
+    cdef size_t first = begin(cut, i), n = begin(cut, i + 1) - first
     cdef size_t rows = n if cut.by_rows else p.m
     cdef size_t columns = p.n if cut.by_rows else n
     cdef const float* a = p.a

@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Reductions: sums, means, moments, extremes and norms."""
 
 from libc.math cimport INFINITY, NAN, isinf, sqrt

@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Selections: elements, ranges, rows, columns, batch elements, and indexing."""
 
 from libc.stdint cimport int32_t, uint32_t

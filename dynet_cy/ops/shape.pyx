@@ -1,4 +1,3 @@
-# cython: cdivision=True
 """Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
 
 from libc.stdint cimport uint32_t

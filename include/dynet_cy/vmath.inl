@@ -9,7 +9,15 @@
         for (int i = 0; i < DY_W; i++) DY_LANE(r, i) = fn(DY_LANE(x, i));      \
         return r;                                                              \
     }
+#if DY_W == 4 && defined(DY_X86)
+DY_INLINE vf SQRT(vf x) { return (vf)_mm_sqrt_ps((__m128)x); }
+#elif DY_W == 8 && defined(DY_X86)
+DY_INLINE vf SQRT(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
+#elif DY_W == 16 && defined(DY_AVX512)
+DY_INLINE vf SQRT(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
+#else
 DY_LANES(SQRT, sqrtf)
+#endif
 DY_LANES(ERF, erff)
 DY_LANES(LGAMMA, dy_lgammaf)
 DY_LANES(DIGAMMA, dy_digammaf)
