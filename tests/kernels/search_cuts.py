@@ -1,7 +1,7 @@
-"""Products of OpenBLAS whose parts, as they are cut for several threads, differ from the whole: a program of test_products.
+"""Searches products of OpenBLAS whose parts, as they are cut for several threads, differ from the whole.
 
-Usage: python search_cuts.py SEED NUMBER. OpenBLAS takes the kernels that OPENBLAS_CORETYPE names, whatever dynet_cy would
-choose. Prints their name, how many products were cut, and those that differ, one in a line.
+Usage: python search_cuts.py SEED NUMBER. OpenBLAS takes the kernels that OPENBLAS_CORETYPE names, whatever dynet_cy
+would choose. Prints their name, how many products were cut, and those that differ, one in a line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import scipy_openblas32
 # Before dynet_cy, which would choose the kernels: it finds the library loaded.
 BLAS = ctypes.CDLL(str(next(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas*"))))
 BLAS.scipy_openblas_get_corename.restype = ctypes.c_char_p
-I, F, P = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
+I, F, P = ctypes.c_int, ctypes.c_float, ctypes.c_void_p  # noqa: E741
 BLAS.scipy_cblas_sgemm.argtypes = [I, I, I, I, I, I, F, P, I, P, I, F, P, I]
 BLAS.scipy_cblas_sgemm.restype = None
 BLAS.scipy_openblas_set_num_threads(1)
@@ -50,7 +50,7 @@ def differs(ta: int, tb: int, m: int, n: int, k: int, beta: float, firsts: list[
 
 
 def shape(r: np.random.Generator) -> tuple[int, int, int]:
-    """Rows, columns and inner dimension: half of them such that parts of a few steps are about as large as small products."""
+    """Rows, columns and inner dimension; in half of them parts of few steps are about as large as small products."""
     m = int(np.exp(r.uniform(np.log(2), np.log(1500))))
     if r.integers(2):
         return m, int(r.integers(25, 400)), int(np.exp(r.uniform(np.log(2), np.log(1500))))

@@ -1,8 +1,8 @@
 """Where large products are cut for several threads: their bits do not depend on it, whichever kernels OpenBLAS takes.
 
-The rule: OpenBLAS sums in one order for all products above a size, in groups of columns that 24 is a multiple of; so parts
-begin at multiples of 24 columns and the smallest stays above that size. CPUs without AVX-512 cannot run all kernels, but
-they run the rule.
+The rule: OpenBLAS sums in one order for all products above a size, in groups of columns that 24 is a multiple of; so
+parts begin at multiples of 24 columns and the smallest stays above that size. CPUs without AVX-512 cannot run all
+kernels, but they run the rule.
 """
 
 from __future__ import annotations
