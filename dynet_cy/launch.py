@@ -10,6 +10,9 @@ What workers are told stands in the variable ``DYNET_CY_LAUNCH``, as words ``nam
 - ``rank``, ``size``, ``mode`` ("sync" or "async"), ``backend`` ("shared" or "mpi")
 - ``parent``: the launcher's process
 - ``fd``: descriptor of the shared memory (backend "shared")
+- ``progress``, ``token``: where to note updates, if the job is to be started again; see `dynet_cy.parallel.progress`
+
+How often the job has been started again stands in ``DYNET_CY_RESTART_COUNT``.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from collections.abc import Sequence
 from dynet_cy import config
 from dynet_cy.parallel import mpirun
 from dynet_cy.parallel.board import cores
-from dynet_cy.parallel.workers import Job
+from dynet_cy.parallel.mpijob import MPIJob
+from dynet_cy.parallel.supervise import Ending, Logs, Start, supervise
+from dynet_cy.parallel.workers import Job, environment, hash_seed
 
 __all__ = ["main"]
 
@@ -31,6 +36,13 @@ def _processes(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("at least 1 process is needed")
+    return number
+
+
+def _restarts(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("the number of restarts must be at least 0")
     return number
 
 
@@ -62,6 +74,26 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="end the job when others have waited so long for a process that does nothing, or ten times as long for "
         "one that computes; 0: never; default 60",
+    )
+    made.add_argument(
+        "--max-restarts",
+        type=_restarts,
+        default=0,
+        metavar="N",
+        help="start the job again when a process fails or is killed, at most N times, but not when it fails again at "
+        "the same place; the program goes on from its last checkpoint if it loads that; default 0",
+    )
+    made.add_argument(
+        "--restart-delay",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="before the first restart; doubled for each later one, up to 60; default 1",
+    )
+    made.add_argument(
+        "--log-dir",
+        metavar="FOLDER",
+        help="also write what each process of each start writes to files below FOLDER",
     )
     made.add_argument(
         "--backend",
@@ -102,16 +134,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = ["-m", *options.module] if options.module else options.command
     if not command:
         parse.error("which program?")
+    logs = Logs(options.log_dir) if options.log_dir is not None else None
     if options.backend == "mpi":
+        arguments = command, options.processes, options.mode, options.timeout, options.mpi
         try:
-            words = mpirun.command(command, options.processes, options.mode, options.timeout, options.mpi)
+            words = mpirun.command(*arguments, hash_seed=hash_seed())
         except FileNotFoundError as error:
             parse.error(str(error))
         sys.stdout.flush()
+        if options.max_restarts or logs is not None:
+            job = MPIJob(*arguments)
+            return supervise(job.run, options.max_restarts, options.restart_delay, logs, anywhere=True)
         os.execvp(words[0], words)
     if options.mpi is not None:
         parse.error("--mpi is for --backend mpi")
-    return Job(command, options.processes or cores(), options.mode, options.timeout).run()
+    processes = options.processes or cores()
+    variables = environment(processes)
+
+    def run(start: Start) -> Ending:
+        return Job(command, variables, start, processes, options.mode, options.timeout).run()
+
+    return supervise(run, options.max_restarts, options.restart_delay, logs)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ Without the launcher it is rank 0 of 1, and trains as before.
 from dynet_cy.parallel.data import Shard, progress, shard
 from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
 from dynet_cy.parallel.resume import CheckpointWarning, load_checkpoint, save_checkpoint
-from dynet_cy.parallel.runtime import average, barrier, broadcast, gather, launched, mode, rank, size
+from dynet_cy.parallel.runtime import average, barrier, broadcast, gather, launched, mode, rank, restart_count, size
 from dynet_cy.parallel.trainer import join, wrap
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "mode",
     "progress",
     "rank",
+    "restart_count",
     "save_checkpoint",
     "shard",
     "size",

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["command", "local_rank_by_mpi", "started_by_mpi"]
@@ -85,6 +85,10 @@ def command(
     mode: str = "sync",
     timeout: float = 60.0,
     launcher: str | None = None,
+    *,
+    hash_seed: str,
+    restarts: int = 0,
+    words: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The command that lets MPI run a Python program.
 
@@ -95,15 +99,19 @@ def command(
         timeout: seconds that others may wait for a process that does nothing; 0: forever.
         launcher: MPI's launcher with options of its own, as one would type them, such as "mpiexec --hostfile hosts"
             or "srun --mpi=pmix"; by default `mpiexec`.
+        hash_seed: what `PYTHONHASHSEED` is, where it is not set. Sets of strings have the same order in all processes
+            if it is a number, so that vocabularies are equal.
+        restarts: how often the job has been started again.
+        words: what else processes are told.
 
     Raises:
         FileNotFoundError: there is no such launcher.
     """
-    words = launcher_of(launcher)
+    starter = launcher_of(launcher)
     count = [] if n is None else ["-n", str(n)]
-    told = f"backend=mpi mode={mode} timeout={timeout:g}"
-    # Sets of strings have the same order in all processes, so that vocabularies are equal.
-    hash_seed = os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
+    told = {"backend": "mpi", "mode": mode, "timeout": f"{timeout:g}", **(words or {})}
+    text = " ".join(f"{name}={value}" for name, value in told.items())
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("start_mpi.py")), told, hash_seed]
-    return [*words, *prefix_of(words[0]), *count, *start, sys.executable, *flags, *program]
+    start = [str(Path(__file__).with_name("start_mpi.py")), text, str(restarts), hash_seed]
+    python = [sys.executable, "-I", "-S", *start, sys.executable, *flags]
+    return [*starter, *prefix_of(starter[0]), *count, *python, *program]

@@ -12,6 +12,7 @@ import numpy as np
 from dynet_cy.kernels import draws
 from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
 from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
+from dynet_cy.parallel.progress import connect
 
 __all__ = [
     "average",
@@ -24,6 +25,7 @@ __all__ = [
     "mode",
     "own_part",
     "rank",
+    "restart_count",
     "share_parameters",
     "size",
     "use",
@@ -31,6 +33,9 @@ __all__ = [
 
 # What the launcher tells its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
 VARIABLE = "DYNET_CY_LAUNCH"
+
+# How often the launcher has started the job again; for workers and their children.
+RESTARTS = "DYNET_CY_RESTART_COUNT"
 
 # Where exchanges are made, by the name of the backend: a function of what the launcher told.
 BACKENDS = {
@@ -132,6 +137,24 @@ def launched() -> bool:
     return current().launched
 
 
+def restart_count() -> int:
+    """How often the launcher has started this job again: 0 at its first start, and without the launcher.
+
+    It is the number in the environment variable ``DYNET_CY_RESTART_COUNT``, which may also be set by hand where another
+    program starts jobs again. See ``python -m dynet_cy.launch --max-restarts`` in docs/parallel.md.
+
+        if dy.parallel.restart_count() and dy.parallel.rank() == 0:
+            print("started again")
+
+    Raises:
+        ValueError: the variable is no number.
+    """
+    text = os.environ.get(RESTARTS, "0")
+    if not text.isdecimal():
+        raise ValueError(f"{RESTARTS}={text!r}: how often the job has been started again is a number, such as 0")
+    return int(text)
+
+
 def barrier() -> None:
     """Wait for all ranks."""
     current().barrier()
@@ -165,6 +188,7 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
     return float(mean[0]) if np.ndim(value) == 0 else mean
 
 
+connect(told())
 # A worker on one machine joins the others at once, for its random numbers and its files; over MPI when it has to.
 if told().get("backend") == "shared":
     current()

@@ -1,9 +1,10 @@
-"""What MPI runs in place of a program: ``start_mpi.py WORDS HASH_SEED PYTHON ARGS...``; a file without dynet_cy.
+"""What MPI runs in place of a program: ``start_mpi.py WORDS RESTARTS HASH_SEED PYTHON ARGS...``; without dynet_cy.
 
 It passes on what the launcher was told, shares the cores of the host among its processes, and begins Python anew with
 ARGS. MPI need not carry variables of the environment from host to host for that.
 """
 
+import contextlib
 import os
 import sys
 
@@ -11,9 +12,20 @@ LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_L
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
 
 
+def tell_launcher(words: str) -> None:
+    """Let the launcher know that it will see how far this process is; see progress.py."""
+    told = dict(word.split("=", 1) for word in words.split())
+    with contextlib.suppress(OSError, KeyError):  # it is on another host, or does not ask
+        fd = os.open(told["progress"], os.O_RDWR | os.O_NONBLOCK)
+        if os.pread(fd, len(told["token"]), 16) == told["token"].encode():
+            os.pwrite(fd, (1).to_bytes(8, sys.byteorder), 8)
+        os.close(fd)
+
+
 def main() -> None:
     """Prepare the process and begin the program."""
-    words, hash_seed, python, *args = sys.argv[1:]
+    words, restarts, hash_seed, python, *args = sys.argv[1:]
+    tell_launcher(words)
     counts = [os.environ[name] for name in LOCAL_SIZE if os.environ.get(name, "").isdigit()]
     if counts:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -22,6 +34,7 @@ def main() -> None:
             os.environ.setdefault(name, threads)
     os.environ.setdefault("PYTHONHASHSEED", hash_seed)
     os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+    os.environ["DYNET_CY_RESTART_COUNT"] = restarts
     os.environ["DYNET_CY_LAUNCH"] = f"{words} pid={os.getpid()}"
     os.execv(python, [python, *args])
 

@@ -1,22 +1,23 @@
-"""Workers of a launcher on one machine: starting them, passing on what they write, and ending all when one fails."""
+"""Workers of a launcher on one machine: starting them, watching them, and ending all when one fails."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
-import selectors
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from dynet_cy.parallel.board import Board, anonymous_memory, cores
+from dynet_cy.parallel.output import Output, Pump, Stream
+from dynet_cy.parallel.runtime import RESTARTS
+from dynet_cy.parallel.supervise import Ending, Start
 
-__all__ = ["Job", "environment"]
+__all__ = ["Job", "Worker", "environment", "hash_seed"]
 
 # Seconds between looks at the workers; ends of workers and signals are noticed at once.
 TICK = 0.2
@@ -39,10 +40,12 @@ GRACE_FOR_TRACEBACK = 1.0
 WORKING = 0.05
 PATIENCE = 10
 
-# What crashed programs list at great length.
-NOISE = b"Extension modules: "
-
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
+
+
+def hash_seed() -> str:
+    """What `PYTHONHASHSEED` is in all workers of a job, and in all its starts: what is set, or a new one."""
+    return os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
 
 
 def environment(processes: int) -> dict[str, str]:
@@ -55,70 +58,10 @@ def environment(processes: int) -> dict[str, str]:
     threads = str(max(1, cores() // processes))
     for name in THREADS:
         made.setdefault(name, threads)
-    made.setdefault("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
+    made["PYTHONHASHSEED"] = hash_seed()
     made.setdefault("PYTHONUNBUFFERED", "1")
     made["PYTHONFAULTHANDLER"] = "1"
     return made
-
-
-class Output:
-    """The launcher's stdout or stderr. What nobody reads yet waits here, and the launcher does not wait for it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.streams: list[Stream] = []  # what goes there
-        self._waiting = memoryview(b"")
-        self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
-
-    def write(self, text: bytes = b"") -> bool:
-        """Write what there is room for; whether that is all."""
-        if text:
-            self._waiting = memoryview(bytes(self._waiting) + text)
-        # As much as a pipe takes at once if it takes anything.
-        while self._waiting and self._poll.poll(0):
-            try:
-                written = os.write(self.descriptor, self._waiting[: select.PIPE_BUF])
-            except BlockingIOError:
-                break
-            except OSError:
-                self._waiting = memoryview(b"")
-                raise
-            self._waiting = self._waiting[written:]
-        return not self._waiting
-
-
-class Stream:
-    """What a worker writes, on its way to the launcher's stdout or stderr: each line with the worker's rank."""
-
-    def __init__(self, source: IO[bytes], output: Output, prefix: bytes) -> None:
-        self.source = source
-        self.output = output
-        self.ended = False
-        self.prefix = prefix
-        self.last = b""  # line with something in it
-        self._rest: list[bytes] = []  # pieces of a line that has not ended
-        self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
-
-    def forward(self) -> bool:
-        """Pass on what is there; whether all of it has been written."""
-        try:
-            data = os.read(self.source.fileno(), 1 << 16)
-        except BlockingIOError:
-            return True
-        self.ended = not data
-        text = data[1:] if self._returned and data.startswith(b"\n") else data
-        self._returned = data.endswith(b"\r")
-        begun, *lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest.append(begun)
-        if lines or not data:
-            lines.insert(0, b"".join(self._rest))
-            self._rest = [lines.pop()]
-            if not data and self._rest[0]:
-                lines.append(self._rest[0])
-        lines = [line for line in lines if not line.startswith(NOISE)]
-        self.last = next((line for line in reversed(lines) if line.strip()), self.last)
-        return self.output.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
 
 class Worker:
@@ -131,7 +74,6 @@ class Worker:
         self.noticed = False  # whether the job has looked at how it ended
         self.raised: float | None = None  # when it was seen that its program had
         self.error: Stream | None = None
-        self.streams: list[Stream] = []
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and its children."""
@@ -196,74 +138,81 @@ class Worker:
 
 
 class Job:
-    """Processes on one machine that train together.
+    """Processes on one machine that train together, started once.
 
     Args:
         command: arguments for Python: the program and its arguments.
+        variables: the environment of the workers: see `environment`.
+        start: which start this is, and what goes with it.
         processes: how many.
         mode: "sync" or "async".
         timeout: seconds that others may wait for a process that does nothing; ten times as long for one that uses the
             processor. 0: forever.
     """
 
-    def __init__(self, command: Sequence[str], processes: int, mode: str = "sync", timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        start: Start,
+        processes: int,
+        mode: str = "sync",
+        timeout: float = 60.0,
+    ) -> None:
         self.command = list(command)
+        self.variables = {**variables, RESTARTS: str(start.number)}
+        self.start = start
         self.size = processes
         self.mode = mode
         self.timeout = timeout
         self.workers: list[Worker] = []
-        self._selector = selectors.PollSelector()  # takes regular files too
-        self._interrupted = False
+        self._pump = Pump(start.signals.wake)
         self._failure = ""
         self._code = 0
         self._kill_at: float | None = None
-        self._signals: list[int] = []
         # Of the wait that is being watched: what for, when it was last looked at, processor seconds of the late.
         self._watched: tuple[Any, float, dict[int, float | None]] | None = None
         self._looked = time.monotonic()  # when workers were last looked at
 
-    def run(self) -> int:
+    def run(self) -> Ending:
         """Start the processes, and wait for their end.
 
         Returns:
-            0 if all have ended with exit code 0; else the exit code of the first that failed, 128 and the number of the
-            signal that killed it or that the launcher got, or 1.
+            Its exit code is 0 if all have ended with exit code 0; else that of the first that failed, 128 and the
+            number of the signal that killed it or that the launcher got, or 1.
         """
         fd = anonymous_memory()
         try:
             self.board = Board(fd, self.size, create=True)
-            with self._guarded(), self._handling_signals():
+            with self._guarded():
                 try:
                     self._start(fd)
                     self._watch()
                 finally:
                     self._end_all()
         finally:
+            self._pump.close()
             os.close(fd)
-        if self._failure:
-            sys.stderr.write(f"dynet_cy.launch: {self._failure}\n")
-            sys.stderr.flush()
-        return self._code
+        return Ending(self._code, self._failure, final=bool(self._pump.failure))
 
     # ---- starting ----
 
     def _start(self, fd: int) -> None:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         start = str(Path(__file__).with_name("start.py"))
-        variables = environment(self.size)
+        variables, logs = dict(self.variables), self.start.logs
         outputs = [Output(sys.stdout.fileno()), Output(sys.stderr.fileno())]
         for rank in range(self.size):
             words = {"rank": rank, "size": self.size, "mode": self.mode, "backend": "shared"}
-            words.update(parent=os.getpid(), fd=fd)
+            words.update(self.start.words, parent=os.getpid(), fd=fd)
             variables["DYNET_CY_LAUNCH"] = " ".join(f"{name}={value}" for name, value in words.items())
             # A terminal shows the progress bars of rank 0 as they are.
-            out = None if rank == 0 and sys.stdout.isatty() else subprocess.PIPE
-            err = None if rank == 0 and sys.stderr.isatty() else subprocess.PIPE
+            own = rank == 0 and logs is None
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", start, str(os.getpid()), sys.executable, *flags, *self.command],
+                [sys.executable, "-I", "-S", start, str(os.getpid()), "KILL", sys.executable, *flags, *self.command],
                 stdin=None if rank == 0 else subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                stdout=None if own and sys.stdout.isatty() else subprocess.PIPE,
+                stderr=None if own and sys.stderr.isatty() else subprocess.PIPE,
                 env=variables,
                 pass_fds=[fd],
                 start_new_session=True,
@@ -271,17 +220,14 @@ class Job:
             worker = Worker(rank, process)
             self.workers.append(worker)
             self._tell_guard("+", worker)
-            prefix = f"[rank {rank}] ".encode()
-            for source, output in zip((process.stdout, process.stderr), outputs):
+            for source, output, suffix in zip((process.stdout, process.stderr), outputs, ("out", "err")):
                 if source is None:
                     continue
-                os.set_blocking(source.fileno(), False)
-                stream = Stream(source, output, prefix)
-                output.streams.append(stream)
-                worker.streams.append(stream)
+                log = None if logs is None else logs.file(self.start.number, f"rank-{rank}", suffix)
+                stream = Stream(source, output, f"[rank {rank}] ".encode(), log)
                 if source is process.stderr:
                     worker.error = stream
-                self._selector.register(source, selectors.EVENT_READ, stream)
+                self._pump.add(stream)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -303,31 +249,6 @@ class Job:
         assert self._guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody has killed it
             self._guard.stdin.write(f"{sign}{worker.process.pid}\n".encode())
-
-    @contextlib.contextmanager
-    def _handling_signals(self) -> Iterator[None]:
-        """Notice signals and the ends of workers in `_pass_on`."""
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        os.set_blocking(writing, False)
-        self._selector.register(reading, selectors.EVENT_READ, None)
-        numbers = [int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)]
-        before: Mapping[int, Any] = {number: signal.getsignal(number) for number in (*numbers, int(signal.SIGCHLD))}
-        wake = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        try:
-            for number in numbers:
-                if number == signal.SIGHUP and before[number] == signal.SIG_IGN:
-                    continue  # nohup
-                signal.signal(number, lambda n, frame: self._signals.append(n))
-            signal.signal(signal.SIGCHLD, lambda n, frame: None)
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-            signal.set_wakeup_fd(wake)
-            self._selector.close()
-            os.close(reading)
-            os.close(writing)
 
     # ---- watching ----
 
@@ -360,41 +281,14 @@ class Job:
 
     def _pass_on(self, seconds: float) -> None:
         """Wait for something to happen, and pass on what workers have written."""
-        for key, _ in self._selector.select(seconds):
-            if key.data is None:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(key.fd, 1 << 10)
-                continue
-            is_output = isinstance(key.data, Output)
-            output = key.data if is_output else key.data.output
-            try:
-                written = output.write() if is_output else key.data.forward()
-            except OSError as error:  # nobody reads what we write
-                self._fail(f"cannot write what workers write: {error}", 1)
-                written = True
-                if not is_output:
-                    key.data.ended = True
-            self._watch_output(output, written)
-
-    def _watch_output(self, output: Output, written: bool) -> None:
-        """Read what is to go to an output, or, if that takes no more now, wait until it does."""
-        known = self._selector.get_map()
-        for stream in output.streams:
-            reads = stream.source.fileno() in known
-            if reads and (stream.ended or not written):
-                self._selector.unregister(stream.source)
-            elif not reads and written and not stream.ended:
-                self._selector.register(stream.source, selectors.EVENT_READ, stream)
-        if written and output.descriptor in known:
-            self._selector.unregister(output.descriptor)
-        elif not written and output.descriptor not in known:
-            self._selector.register(output.descriptor, selectors.EVENT_WRITE, output)
+        self._pump.pass_on(seconds)
+        if self._pump.failure:
+            self._fail(self._pump.failure, 1)
 
     def _obey_signals(self) -> None:
         """Hand signals on to the workers; at the second they are killed."""
-        while self._signals:
-            number = self._signals.pop(0)
-            self._interrupted = True
+        while self.start.signals.pending:
+            number = self.start.signals.pending.pop(0)
             if self._kill_at is None:
                 self._stop(number, GRACE_AFTER_INTERRUPT, "", 128 + number)
             else:
@@ -476,21 +370,18 @@ class Job:
         while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
             self._pass_on(TICK)
         # What is still in the pipes; nobody writes any more.
-        while any(key.data is not None for key in self._selector.get_map().values()):
-            before = len(self._selector.get_map())
+        signals = self.start.signals
+        while before := self._pump.open:
             self._pass_on(0.05)
-            if any(isinstance(key.data, Output) for key in self._selector.get_map().values()):
+            if self._pump.is_blocked:
                 # It is read slowly, or not at all.
-                if self._signals:
-                    self._code = self._code or 128 + self._signals[0]
-                if self._signals or self._interrupted:
+                if signals.have_come():
+                    self._code = self._code or 128 + signals.first
                     break
                 until = time.monotonic() + GRACE
-            elif len(self._selector.get_map()) == before and time.monotonic() > until:
+            elif self._pump.open == before and time.monotonic() > until:
                 break
         for worker in self.workers:
-            for stream in worker.streams:
-                stream.source.close()
             name = self.board.file_of(worker.rank)
             if name and worker.code is not None:
                 with contextlib.suppress(OSError):

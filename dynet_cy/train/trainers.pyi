@@ -1,10 +1,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+from typing_extensions import Buffer
+
 from dynet_cy.model.parameters import ParameterCollection
 
 LEAST_DECAY: float
 UPDATE_EPOCH: str
+
+def note_updates_in(memory: Buffer | None) -> None: ...
 
 class Stepper:
     @property

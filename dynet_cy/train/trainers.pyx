@@ -10,7 +10,8 @@ import warnings
 import weakref
 
 from libc.math cimport isfinite, sqrt
-from libc.stdint cimport uint8_t, uint32_t
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -430,6 +431,30 @@ cdef class SeveralStepper(Stepper):
         return 0
 
 
+# Where somebody else reads how far training is; see `note_updates_in`.
+cdef int64_t* made_updates = NULL
+cdef Py_buffer made_updates_view
+
+
+def note_updates_in(memory):
+    """Let all trainers write how many updates they have made to memory that others see, after each update.
+
+    Args:
+        memory: a buffer that begins with an int64; None: nobody looks.
+    """
+    global made_updates
+    if made_updates != NULL:
+        made_updates = NULL
+        PyBuffer_Release(&made_updates_view)
+    if memory is None:
+        return
+    PyObject_GetBuffer(memory, &made_updates_view, PyBUF_WRITABLE)
+    if made_updates_view.len < <Py_ssize_t>sizeof(int64_t):
+        PyBuffer_Release(&made_updates_view)
+        raise ValueError("note_updates_in: the memory has no room for an int64")
+    made_updates = <int64_t*>made_updates_view.buf
+
+
 cdef Stepper stepper_of(trainer):
     """How a trainer makes its updates."""
     cdef Storage storage = trainer._collection.storage
@@ -619,6 +644,8 @@ class Trainer:
             u.decay = self._collection._take_decay(stepper.least_decay)
             stepper.apply(self._collection.storage, &u)
             self._updates += 1
+            if made_updates != NULL:
+                made_updates[0] = self._steps
         finally:
             free(u.entries)
             free(u.moves)

@@ -13,7 +13,7 @@ from parallel import jobs
 import dynet_cy as dy
 from dynet_cy.launch import main, parser
 from dynet_cy.parallel.board import cores
-from dynet_cy.parallel.workers import Output, Stream
+from dynet_cy.parallel.output import Output, Stream
 
 
 @pytest.fixture(scope="module")

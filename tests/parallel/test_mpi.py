@@ -380,13 +380,13 @@ def fake_launcher(folder: Path, name: str, version: str) -> str:
 )
 def test_the_command(tmp_path: Path, name: str, version: str, prefix: str) -> None:
     launcher = fake_launcher(tmp_path, name, version)
-    words = mpirun.command(["train.py", "--a"], 3, "async", 5, f"{launcher} --hostfile 'my hosts'")
+    words = mpirun.command(["train.py", "--a"], 3, "async", 5, f"{launcher} --hostfile 'my hosts'", hash_seed="7")
     assert words[:3] == [launcher, "--hostfile", "my hosts"]
     start = words.index(sys.executable)
     assert words[3:start] == [*prefix.split(), "-n", "3"]
     assert "backend=mpi mode=async timeout=5" in words
     assert words[-2:] == ["train.py", "--a"]
-    assert "-n" not in mpirun.command(["train.py"], launcher=launcher)
+    assert "-n" not in mpirun.command(["train.py"], launcher=launcher, hash_seed="7")
 
 
 def test_a_launcher_that_is_not_there(tmp_path: Path) -> None:

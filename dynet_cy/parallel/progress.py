@@ -1,0 +1,83 @@
+"""How far a job has come, for the launcher that may start it again: a few numbers in memory that has no name.
+
+The workers find it as a descriptor of the launcher's, under ``/proc``, so processes that MPI has started on the
+launcher's host find it as its own do, and nothing of it can be left. On other hosts, or where there is no ``/proc``,
+nobody does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+
+import numpy as np
+
+from dynet_cy.parallel.board import anonymous_memory
+from dynet_cy.train.trainers import note_updates_in
+
+__all__ = ["Progress", "connect"]
+
+NUMBERS = 16  # bytes of two int64: the updates that have been made, and whether that is known
+TOKEN = 32  # bytes after them, by which workers know the memory
+SIZE = NUMBERS + TOKEN
+
+
+class Progress:
+    """The launcher's side."""
+
+    def __init__(self) -> None:
+        self._fd = anonymous_memory()
+        os.ftruncate(self._fd, SIZE)
+        self._token = secrets.token_hex(TOKEN // 2)
+        os.pwrite(self._fd, self._token.encode(), NUMBERS)
+        self._numbers = np.frombuffer(mmap.mmap(self._fd, SIZE), np.int64, 2)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What workers must be told to find it."""
+        return {"progress": f"/proc/{os.getpid()}/fd/{self._fd}", "token": self._token}
+
+    def reset(self, known: bool) -> None:
+        """Before a start of the job: no updates, which is `known` if workers can only be where they find the memory."""
+        self._numbers[:] = 0, known
+
+    @property
+    def updates(self) -> int | None:
+        """How many updates the trainer that was last at work has made, those before its checkpoint included.
+
+        None if no worker has found the memory.
+        """
+        updates, known = self._numbers.tolist()
+        return updates if known else None
+
+    def close(self) -> None:
+        """Give the memory back."""
+        os.close(self._fd)
+
+
+def connect(told: Mapping[str, str]) -> None:
+    """Let the trainers of this process, but not of its children, tell the launcher how far they are.
+
+    Args:
+        told: what the launcher has told this process.
+    """
+    if "progress" not in told:
+        return
+    with contextlib.suppress(OSError):  # it is on another host
+        # Without waiting, and only a file of the right size: there the name may be that of anything.
+        fd = os.open(told["progress"], os.O_RDWR | os.O_NONBLOCK)
+        try:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode) or about.st_size != SIZE:
+                return
+            if os.pread(fd, TOKEN, NUMBERS) != told["token"].encode():
+                return
+            memory = mmap.mmap(fd, SIZE)
+        finally:
+            os.close(fd)
+        note_updates_in(memory)
+        os.register_at_fork(after_in_child=lambda: note_updates_in(None))

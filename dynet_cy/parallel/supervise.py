@@ -1,0 +1,178 @@
+"""Starting a job again when it fails, as ``python -m dynet_cy.launch --max-restarts N`` does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple
+
+from dynet_cy.parallel.progress import Progress
+
+__all__ = ["Ending", "Logs", "Signals", "Start", "supervise"]
+
+# Most seconds between the end of a job and its next start.
+LONGEST_PAUSE = 60.0
+
+
+class Ending(NamedTuple):
+    """How a job has ended.
+
+    Attributes:
+        code: the launcher's exit code for it; 0 is success.
+        why: what went wrong, in words; "" for nothing, or for what the user knows.
+        final: whether starting it again is of no use, since the launcher itself has failed.
+    """
+
+    code: int
+    why: str = ""
+    final: bool = False
+
+
+class Logs:
+    """Files of what workers write: ``FOLDER/JOB/start-0/rank-1.err``, where JOB is a time and a process number."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+    def file(self, start: int, who: str, suffix: str) -> IO[bytes]:
+        """A new file."""
+        folder = self.folder / f"start-{start}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return open(folder / f"{who}.{suffix}", "xb", buffering=0)
+
+
+@dataclass
+class Start:
+    """One start of a job.
+
+    Attributes:
+        number: 0 for the first.
+        signals: by which the launcher is told to end.
+        words: what workers are told besides what is always told.
+        logs: files for what they write.
+    """
+
+    signals: Signals
+    number: int = 0
+    words: Mapping[str, str] = field(default_factory=dict)
+    logs: Logs | None = None
+
+
+class Signals:
+    """Ctrl-C, SIGTERM and SIGHUP to the launcher, noticed while a job runs and between its starts.
+
+    Attributes:
+        wake: a descriptor from which can be read when a signal has come or a child has ended.
+        pending: signals that have come and that nobody has seen to.
+        first: the first that has come; 0: none.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[int] = []
+        self.first = 0
+
+    def __enter__(self) -> Signals:
+        self.wake, self._writing = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(self._writing, False)
+        numbers = [int(signal.SIGINT), int(signal.SIGTERM), int(signal.SIGHUP)]
+        self._before: Mapping[int, Any] = {n: signal.getsignal(n) for n in (*numbers, int(signal.SIGCHLD))}
+        self._woken_before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in numbers:
+            if number == signal.SIGHUP and self._before[number] == signal.SIG_IGN:
+                continue  # nohup
+            signal.signal(number, self._note)
+        signal.signal(signal.SIGCHLD, lambda n, frame: None)
+        return self
+
+    def have_come(self) -> bool:
+        """Whether the launcher has been told to end."""
+        return self.first > 0
+
+    def _note(self, number: int, frame: object) -> None:
+        self.pending.append(number)
+        if not self.first:
+            self.first = number
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(self._woken_before)
+        os.close(self.wake)
+        os.close(self._writing)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not longer than until a signal comes."""
+        until = time.monotonic() + seconds
+        while not self.first and (left := until - time.monotonic()) > 0:
+            select.select([self.wake], [], [], left)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.wake, 1 << 10)
+
+
+def supervise(
+    run: Callable[[Start], Ending],
+    restarts: int = 0,
+    delay: float = 1.0,
+    logs: Logs | None = None,
+    *,
+    anywhere: bool = False,
+) -> int:
+    """Run a job, and start it again when it fails.
+
+    It is not started again when a signal has told the launcher to end, or when it fails at the same place as before:
+    after as many updates, with the same exit code.
+
+    Args:
+        run: runs the job once.
+        restarts: how often it may be started again.
+        delay: seconds before the first restart, doubled for each later one, up to 60.
+        logs: files for what workers write.
+        anywhere: whether workers may be on other hosts, where they cannot tell how far they are.
+
+    Returns:
+        The exit code of the last start.
+    """
+    progress = Progress()
+    places = set()
+    try:
+        with Signals() as signals:
+            for number in range(restarts + 1):
+                progress.reset(known=not anywhere)
+                ending = run(Start(signals, number, progress.words if restarts else {}, logs))
+                if not ending.code or ending.final or signals.have_come() or not restarts:
+                    break
+                updates = progress.updates
+                place = updates, ending.code
+                after = "" if updates is None else f" after {updates} update{'s' * (updates != 1)}"
+                if updates is not None and place in places:
+                    _say(f"not started again: the job has failed at the same place before,{after}")
+                    break
+                if number == restarts:
+                    _say(f"not started again: that was restart {number} of {restarts}")
+                    break
+                places.add(place)
+                pause = min(delay * 2**number, LONGEST_PAUSE)
+                _say(f"{ending.why}{',' * bool(after)}{after}; restart {number + 1} of {restarts} in {pause:g} s")
+                signals.pause(pause)
+                if signals.have_come():
+                    return 128 + signals.first
+    finally:
+        progress.close()
+    if ending.why:
+        _say(ending.why)
+    return ending.code
+
+
+def _say(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"dynet_cy.launch: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,64 @@
+"""A training that goes on from its last checkpoint when it is started again: arguments FOLDER FAULT...
+
+A fault START:UPDATES:RANK:WAY lets a rank fail at a start after so many updates, those before the checkpoint included:
+WAY is "kill", "raise" (ValueError), "hang", "save" (killed while it saves) or an exit code. START "*" is every start.
+With the variable TEST_HOSTS each rank is as if on a host of its own. At the end FOLDER/end-RANK.npz has what there is,
+and FOLDER/starts-RANK.txt a line for each start.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+if os.environ.get("TEST_HOSTS"):
+    os.environ["DYNET_CY_HOST"] = f"host of {os.getpid()}"
+
+import numpy as np
+from resuming import EPOCHS, ITEMS, Training
+
+import dynet_cy as dy
+
+FOLDER, FAULTS = Path(sys.argv[1]), [text.split(":") for text in sys.argv[2:]]
+START, RANK = dy.parallel.restart_count(), dy.parallel.rank()
+
+
+def fail(updates: int) -> None:
+    """Fail if that is asked for."""
+    for start, after, rank, way in FAULTS:
+        if start not in ("*", str(START)) or (int(after), int(rank)) != (updates, RANK):
+            continue
+        if way == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if way == "raise":
+            raise ValueError(f"bad luck at start {START}")
+        if way == "hang":
+            time.sleep(1000)
+        if way == "save":
+            os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
+        elif way.isdigit():
+            sys.exit(int(way))
+
+
+with open(FOLDER / f"starts-{RANK}.txt", "a") as file:
+    file.write(f"{START} {os.environ['DYNET_CY_RESTART_COUNT']} {hash('a')}\n")
+print("this is start", START)
+fail(-1)
+training = Training(1)
+path = FOLDER / "checkpoint"
+if dy.parallel.broadcast(path.exists()):
+    dy.parallel.load_checkpoint(path, training.m, training.t, **training.parts())
+    print("goes on after", training.t._steps)
+while training.data.epoch < EPOCHS:
+    for item in training.data:
+        fail(training.t._steps)
+        training.update(item)
+        # In no epoch the last update, in which some ranks may have no item.
+        if training.t._steps % -(-ITEMS // dy.parallel.size()) in (5, 10):
+            dy.parallel.save_checkpoint(path, training.m, training.t, **training.parts())
+found = training.results()
+del found["seen"]
+np.savez(FOLDER / f"end-{RANK}.npz", **found)
