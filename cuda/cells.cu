@@ -45,7 +45,7 @@ extern "C" __global__ void add_weight_noise(size_t batch, size_t n, const uint64
                                             float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n;
-        y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seeds[0], seeds[1], items[b], i - b * n, 0.f, 1.f);
+        y[i] += s * sqrtf(1.f + norms[b]) * draw_normal(seeds, items, b, i - b * n, 0.f, 1.f);
     }
 }
 
@@ -57,7 +57,7 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         float total = 0.f;
-        for (LANES(i, n)) total += dsums[b * n + i] * draw_normal(seeds[0], seeds[1], items[b], i, 0.f, 1.f);
+        for (LANES(i, n)) total += dsums[b * n + i] * draw_normal(seeds, items, b, i, 0.f, 1.f);
         total = block_sum(total, part);
         if (threadIdx.x == 0) slopes[b] = s * total / sqrtf(1.f + norms[b]);
     }

@@ -10,7 +10,7 @@
                                              const uint32_t *__restrict__ items, float p0, float p1, float *y) { \
         for (EACH(i, batch * n)) { \
             size_t b = i / n; \
-            y[i] = draw_##name(seeds[0], seeds[1], items[b], i - b * n, p0, p1); \
+            y[i] = draw_##name(seeds, items, b, i - b * n, p0, p1); \
         } \
     }
 #include "dynet_cy/rng.def"
@@ -22,7 +22,7 @@ extern "C" __global__ void noise_forward(size_t batch, size_t n, const uint64_t 
                                          const float *__restrict__ x, size_t bstride, float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n, j = i - b * n;
-        y[i] = x[b * bstride + j] + draw_normal(seeds[0], seeds[1], items[b], j, 0.f, deviation);
+        y[i] = x[b * bstride + j] + draw_normal(seeds, items, b, j, 0.f, deviation);
     }
 }
 
@@ -38,7 +38,7 @@ extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner,
                                            const float *__restrict__ x, size_t bstride, float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n, j = i - b * n;
-        float mask = draw_bernoulli(seeds[0], seeds[1], items[b], mask_place(j, inner, length), keep, value);
+        float mask = draw_bernoulli(seeds, items, b, mask_place(j, inner, length), keep, value);
         y[i] = x[b * bstride + j] * mask;
     }
 }
@@ -54,7 +54,7 @@ extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner
         size_t e = i / n, j = i - e * n, place = mask_place(j, inner, length);
         float total = 0.f;
         for (size_t b = e * uses; b < (e + 1) * uses; b++)
-            total += dy[b * n + j] * draw_bernoulli(seeds[0], seeds[1], items[b], place, keep, value);
+            total += dy[b * n + j] * draw_bernoulli(seeds, items, b, place, keep, value);
         store(dx + i, acc, total);
     }
 }

@@ -4,6 +4,7 @@
 // element of a draw depends on (seed, stream, draw, index) alone, so masks are those of the CPU.
 #pragma once
 #include "common.cuh"
+#include "dynet_cy/draws.h"
 
 // The four words of a block: elements 4 block .. 4 block + 3 of the draw of a batch element. `stream` is that of a call,
 // whose lower half goes before the number of the draw.
@@ -50,12 +51,13 @@ static __device__ inline float box_muller(uint32_t even, uint32_t odd, bool seco
     return sqrtf(-2.f * logf(open_unit(even))) * cos_turn(second ? turn - 0.25f : turn);
 }
 
-// draw_<name>(seed, stream, draw, i, p0, p1): element i, for each row of rng.def.
+// draw_<name>(seeds, items, b, i, p0, p1): element i of what batch element b draws, for each row of rng.def.
 #define RNG(name, value) \
-    static __device__ inline float draw_##name(uint64_t seed, uint64_t stream, uint32_t draw, size_t i, float p0, \
-                                               float p1) { \
+    static __device__ inline float draw_##name(const uint64_t *seeds, const uint32_t *items, size_t b, size_t i, \
+                                               float p0, float p1) { \
+        const uint32_t *own = items + b * DY_DRAW_WORDS; \
         uint32_t w[4]; \
-        philox(seed, stream, draw, (uint32_t)(i / 4), w); \
+        philox(seeds[0] ^ ((uint64_t)own[2] << 32 | own[1]), seeds[1], own[0], (uint32_t)(i / 4), w); \
         uint32_t even = i & 2 ? w[2] : w[0], odd = i & 2 ? w[3] : w[1], bits = i & 1 ? odd : even; \
         float u = unit(bits), o = open_unit(bits), z = box_muller(even, odd, i & 1); \
         (void)u; (void)o; (void)z; \

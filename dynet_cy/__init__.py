@@ -18,6 +18,7 @@ from dynet_cy._version import __version__
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
+from dynet_cy.fibers import batched_map
 from dynet_cy.graph import (
     ComputationGraph,
     Expression,
@@ -114,6 +115,7 @@ __all__ = [
     "Expression",
     "StaleExpressionError",
     "Tensor",
+    "batched_map",
     "cg",
     "cg_checkpoint",
     "cg_revert",

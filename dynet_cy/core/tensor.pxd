@@ -44,6 +44,10 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         float* kept
         float* work
 
+    uint32_t DRAW_WORDS "DY_DRAW_WORDS"
+    uint64_t draw_key "dy_draw_key"(const Call* c, uint32_t b)
+    uint64_t draw_number "dy_draw_number"(const Call* c, uint32_t b)
+
     size_t size_of "dy_size"(const Dim* x)
     size_t total_of "dy_total"(const Dim* x)
     uint32_t axis_of "dy_axis"(const Dim* x, uint32_t i)

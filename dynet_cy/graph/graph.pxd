@@ -82,6 +82,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint64_t renewal
         uint64_t stream
         uint32_t draws
+        uint64_t draw_key
         uint32_t stream_number
         uint32_t n_renewals
         uint32_t n_forgets
@@ -137,6 +138,7 @@ cdef class ComputationGraph:
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
+    cdef public object requests     # who collects requests for values, while a batched map runs; else None
 
     cdef int open_arenas(self) except -1
 

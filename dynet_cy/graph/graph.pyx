@@ -14,7 +14,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Dim, size_of, total_of
+from dynet_cy.core.tensor cimport DRAW_WORDS, Dim, size_of, total_of
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_push, arena_rewind, out_of_memory,
 )
@@ -210,6 +210,8 @@ cdef class Expression:
         """
         cdef Graph* g = self.graph()
         cdef Node* x
+        raise_in_item(<ComputationGraph>owners[g.slot], "backward",
+                      "let the items return their losses, and call backward once, on the sum")
         if g.forward_only:
             raise RuntimeError(
                 "backward: the graph was renewed with forward_only=True, which drops what that needs")
@@ -397,10 +399,36 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     if recalculate:
         forget(g)
     if not state_of(g)[x.index] & COMPUTED:
+        if requested(g, x):
+            return x.graph()
         engine_of(g).forward(g, &x.index, 1, g.strategy)
         if g.forward_only and g.n_nodes >= g.compact_at:
             compact(<ComputationGraph>owners[g.slot])
     return g
+
+
+cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept:
+    cdef uint32_t i
+    for i in range(n):
+        if not state_of(g)[nodes[i]] & COMPUTED:
+            return True
+    return False
+
+
+cdef bint requested(Graph* g, object wanted) except -1:
+    """Let the item of a batched map that is running wait until its expressions are computed with those of others.
+
+    False where there is no such item: then they are to be computed now.
+    """
+    requests = (<ComputationGraph>owners[g.slot]).requests
+    return requests is not None and requests.wait_for(wanted)
+
+
+cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
+    """Refuse what an item of a batched map must not do to the graph that it shares with others."""
+    if graph.requests is not None and graph.requests.inside():
+        raise RuntimeError(f"{what} in an item of batched_map: the other items use the same graph; {instead}")
+    return 0
 
 
 cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NULL:
@@ -449,7 +477,10 @@ cdef list compute_all(object expressions, str op, bint recalculate):
             targets[i] = (<Expression>xs[i]).index
         if recalculate:
             forget(g)
-        engine_of(g).forward(g, targets, n, g.strategy)
+        if any_uncomputed(g, targets, n):
+            if requested(g, xs):
+                return xs
+            engine_of(g).forward(g, targets, n, g.strategy)
     finally:
         free(targets)
     if g.forward_only and g.n_nodes >= g.compact_at:
@@ -600,8 +631,8 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     else:
         own_args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
     if op.random:
-        item_count = 1
-        n_items = node.dim.bd
+        item_count = DRAW_WORDS
+        n_items = node.dim.bd * DRAW_WORDS
     elif extra != NULL and extra.n_items:
         item_count = extra.item_count
         n_items = extra.n_items
@@ -624,9 +655,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         for i in range(n):
             own_args[i] = args[i]
     if op.random:
-        for i in range(n_items):
-            items[i] = g.draws + i
-        g.draws += n_items
+        for i in range(node.dim.bd):
+            items[i * DRAW_WORDS] = g.draws + i
+            items[i * DRAW_WORDS + 1] = <uint32_t>g.draw_key
+            items[i * DRAW_WORDS + 2] = <uint32_t>(g.draw_key >> 32)
+        g.draws += node.dim.bd
     elif n_items:
         i = 0
         while i < n_items:                          # range() with a step would be Python's
@@ -1130,6 +1163,7 @@ cdef class ComputationGraph:
         cdef Graph* g = &self.g
         if g.version == RUNNING:
             raise_running()
+        raise_in_item(self, "renew_cg", "renew it before the map")
         if autobatching is None:
             g.strategy = default_strategy
         else:
@@ -1141,6 +1175,7 @@ cdef class ComputationGraph:
         g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
         g.n_nodes = g.n_batches = g.n_order = 0
         g.draws = 0
+        g.draw_key = 0
         g.n_forgets = 0
         g.backward_from = -1
         g.device = default_device()
@@ -1171,6 +1206,7 @@ cdef class ComputationGraph:
         cdef Graph* g = &self.g
         if g.version == RUNNING:
             raise_running()
+        raise_in_item(self, "cg_checkpoint", "use forward_only=True, which frees what is no longer needed")
         self.checkpoints.append((
             g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
             g.values.top, g.scratch.top, g.tables.top, g.n_forgets))
@@ -1186,6 +1222,7 @@ cdef class ComputationGraph:
         cdef uint32_t i
         if g.version == RUNNING:
             raise_running()
+        raise_in_item(self, "cg_revert", "use forward_only=True, which frees what is no longer needed")
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)

@@ -2,4 +2,14 @@
 
 from libc.stdint cimport uint64_t
 
+
+# The item of a batched map that runs in this thread: it draws by itself.
+cdef extern from "dynet_cy/draws.h":
+    ctypedef struct DrawingItem "dy_drawing_item":
+        uint64_t key
+        uint64_t draws
+        bint inside
+
+cdef DrawingItem* drawing_item() noexcept
+
 cdef uint64_t random_seed() noexcept nogil

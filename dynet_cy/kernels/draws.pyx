@@ -68,6 +68,17 @@ def set_host_position(value):
     host_draws = value
 
 
+cdef extern from *:
+    """
+    static _Thread_local dy_drawing_item dy_item;
+    """
+    DrawingItem item "dy_item"
+
+
+cdef DrawingItem* drawing_item() noexcept:
+    return &item
+
+
 class HostRandom:
     """Numbers from the stream of initial values."""
 
@@ -85,6 +96,10 @@ cdef _fill(size_t n, int kind, float p0, float p1):
     out = np.empty(n, np.float32)
     cdef float[::1] view = out
     if n:
-        K.rng[kind](_seed, HOST_STREAM, host_draws, 0, n, p0, p1, &view[0])
-    host_draws += 1
+        K.rng[kind](_seed ^ (item.key if item.inside else 0), HOST_STREAM,
+                    item.draws if item.inside else host_draws, 0, n, p0, p1, &view[0])
+    if item.inside:
+        item.draws += 1
+    else:
+        host_draws += 1
     return out

@@ -1,11 +1,11 @@
 """The parts of an LSTM cell, each one op."""
 
 from libc.math cimport sqrt
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
+    Call, Dim, Tensor, cols_of, draw_key, draw_number, element, rows_of, size_of, total_of,
 )
 from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of, sequence
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
@@ -84,8 +84,7 @@ cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
     cdef uint32_t i
     for i in range(2, c.n, 2):
         total += K.sumsq(rows_of(&c.x[i].dim), element(&c.x[i], b))
-    K.rng[<int>DY_RNG_normal](c.seed, <uint32_t>(c.stream >> 32),
-                              (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0,
+    K.rng[<int>DY_RNG_normal](draw_key(c, b), <uint32_t>(c.stream >> 32), draw_number(c, b), 0,
                               rows_of(&c.y.dim), 0, 1, c.work)
     return sqrt(total)
 

@@ -5,10 +5,10 @@ batch element was given when its node was made, and on j: never on batching.  So
 a dropout mask is not kept, but drawn again in backward.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Dim, element, size_of
+from dynet_cy.core.tensor cimport Call, Dim, draw_key, draw_number, element, size_of
 from dynet_cy.graph.graph cimport Expression, Extra, apply1x, leaf
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
@@ -22,8 +22,7 @@ from dynet_cy.ops.registry import DimensionError
 cdef inline void draw(const Call* c, uint32_t b, int which, size_t n, float p0, float p1,
                       float* out) noexcept nogil:
     """The first n elements of the draw of batch element b."""
-    K.rng[which](c.seed, <uint32_t>(c.stream >> 32),
-                 (<uint64_t>(c.stream & 0xFFFFFFFFu) << 32) | c.items[b], 0, n, p0, p1, out)
+    K.rng[which](draw_key(c, b), <uint32_t>(c.stream >> 32), draw_number(c, b), 0, n, p0, p1, out)
 
 
 cdef inline void draw_mask(const Call* c, uint32_t b, size_t n, float* out) noexcept nogil:

@@ -87,7 +87,8 @@ typedef struct {
     uint64_t version;           /* renewal and revert, unique over all graphs; ~0 while running */
     uint64_t renewal;           /* the version, also while running */
     uint64_t stream;            /* random stream of this graph and renewal */
-    uint32_t draws;             /* random draws taken since the renewal */
+    uint32_t draws;             /* random draws taken since the renewal, or by the item of a batched map */
+    uint64_t draw_key;          /* mixed into the seed of draws: differs from item to item; 0 outside of maps */
     uint32_t stream_number;     /* of the graph, in order of making */
     uint32_t n_renewals;
     uint32_t n_forgets;         /* times that all values were dropped since the renewal */

@@ -68,7 +68,7 @@ typedef struct dy_op {
     uint8_t ragged;             /* nodes that differ in sizes run together too, a call for each */
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
-    uint8_t random;             /* its first item per batch element is a draw number */
+    uint8_t random;             /* its items say what it draws: draws.h */
     const char *alone_because;
     const char *no_gradient_because;
 } dy_op;

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "draws.h"
+
 #define DY_MAX_ND 7
 
 typedef struct {
@@ -54,6 +56,16 @@ typedef struct {
     float *kept;                /* op.kept() floats, written forward, read backward */
     float *work;                /* op.work() floats, contents undefined */
 } dy_call;
+
+/* The seed and the number of what a batch element of a random op draws. */
+static inline uint64_t dy_draw_key(const dy_call *c, uint32_t b) {
+    const uint32_t *w = c->items + (size_t)b * DY_DRAW_WORDS;
+    return c->seed ^ ((uint64_t)w[2] << 32 | w[1]);
+}
+
+static inline uint64_t dy_draw_number(const dy_call *c, uint32_t b) {
+    return (c->stream & 0xFFFFFFFFu) << 32 | c->items[(size_t)b * DY_DRAW_WORDS];
+}
 
 /* Number of floats in one batch element. */
 static inline size_t dy_size(const dy_dim *x) {

@@ -1,0 +1,368 @@
+"""Programs for one example, run for many, and batched across the values that they ask for.
+
+`batched_map(function, items)` runs ``function(item)`` for each item as a fiber (a greenlet). When it asks for a value,
+only that item waits. When no item can go on, all values that are waited for are computed in one pass, so that the same
+steps of different items run as one batch, and then all go on.
+
+Items wait for nothing but such passes, and for maps that they have called themselves; so there is always one that can
+go on, or a pass to be made, and no deadlock.
+"""
+
+import contextvars
+import sys
+from collections import deque
+
+import greenlet
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from dynet_cy.graph.graph cimport ComputationGraph, Graph
+from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
+
+from dynet_cy.graph.graph import cg, forward
+
+
+
+
+def batched_map(function, *iterables, width=None, return_exceptions=False):
+    """Call a function for each item, and compute the values that the calls ask for together.
+
+    The function is written as for one item, and may ask for values wherever it likes, to decide what to do next:
+    `value`, `npvalue`, `scalar_value`, `forward`, `values`, `tensor_value` and whatever calls these. Each of them lets
+    the other calls go on until all wait; then what they wait for is computed as one batch. All calls share the current
+    graph, so the losses that they return can be summed, and one `backward` serves all. Calls may use `batched_map`
+    themselves; what happens in them is computed together with the rest.
+
+    Random numbers of a call (dropout, noise, samples) follow from the seed, the graph and the place of its item, not
+    from `width` or from what the other calls do.
+
+    Args:
+        function: what to call; with one argument for each iterable.
+        iterables: the items; it ends with the shortest, as `map` does. They are read when there is room for the next.
+        width: how many calls may be under way at once; None for all. Fewer need less memory.
+        return_exceptions: an exception of a call takes the place of its result, and the others go on. When False, the
+            first exception ends the others (with `GreenletExit`, which runs their ``finally`` parts) and is raised; it
+            says which item it is of.
+
+    Returns:
+        The results, in the order of the items.
+
+    Raises:
+        TypeError: function cannot be called, or there is no iterable.
+        ValueError: width is less than 1.
+        RuntimeError: from `renew_cg`, `cg_checkpoint`, `cg_revert` and `backward` in a call, as the calls share the graph.
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> _ = dy.renew_cg()
+        >>> def halvings(number):
+        ...     x, steps = dy.scalarInput(number), 0
+        ...     while x.value() > 1:  # all that are still under way are computed together
+        ...         x, steps = x * 0.5, steps + 1
+        ...     return steps
+        >>> dy.batched_map(halvings, [1, 8, 100])
+        [0, 3, 7]
+
+    After: Looks, Herreshoff, Hutchins and Norvig 2017, "Deep learning with dynamic computation graphs", and Neubig,
+    Goldberg and Dyer 2017, "On-the-fly operation batching in dynamic computation graphs", whose batching ends at values.
+    """
+    if not callable(function):
+        raise TypeError(f"batched_map: function must be callable, not {type(function).__name__}")
+    if not iterables:
+        raise TypeError("batched_map: an iterable of items is needed")
+    if width is not None and width < 1:
+        raise ValueError(f"batched_map: width must be at least 1, not {width}")
+    cdef ComputationGraph graph = cg()
+    cdef _Requests requests = graph.requests
+    cdef uint64_t key
+    if requests is not None and not requests.inside():
+        raise RuntimeError("batched_map: it was called while another one runs on this graph, but not by one of its items")
+    key = mixed(graph.g.draw_key, graph.g.draws)
+    graph.g.draws += 1                              # the next map draws other numbers
+    own = _Map(function, zip(*iterables), width or sys.maxsize, return_exceptions, key)
+    if requests is not None:
+        return requests.run_inside(own)
+    graph.requests = requests = _Requests(graph)
+    try:
+        return requests.run(own)
+    finally:
+        graph.requests = None
+
+
+cdef uint64_t mixed(uint64_t key, uint64_t number) noexcept:
+    """A key that follows from another one and a number (SplitMix64: Steele, Lea and Flood 2014, "Fast splittable
+    pseudorandom number generators")."""
+    cdef uint64_t z = key + 0x9E3779B97F4A7C15u * (number + 1)
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu
+    return z ^ (z >> 31)
+
+
+cdef class _Map:
+    """One call of batched_map."""
+
+    cdef object function
+    cdef object arguments                           # an iterator; None: all items have begun
+    cdef Py_ssize_t width
+    cdef bint return_exceptions
+    cdef uint64_t key
+    cdef object context
+    cdef _Item waiter                               # the item that called it
+    cdef list results
+    cdef dict running                               # by their places
+    cdef object failed                              # the exception that ended it
+
+    def __init__(self, function, arguments, width, return_exceptions, key):
+        self.function = function
+        self.arguments = arguments
+        self.width = width
+        self.return_exceptions = return_exceptions
+        self.key = key
+        self.context = contextvars.copy_context()
+        self.results = []
+        self.running = {}
+
+    cdef bint has_room(self):
+        return self.arguments is not None and len(self.running) < self.width
+
+    cdef bint done(self):
+        return self.arguments is None and not self.running
+
+
+cdef class _Item:
+    """One call of a map's function: a fiber, and what it draws from."""
+
+    cdef _Map map
+    cdef Py_ssize_t index
+    cdef tuple arguments
+    cdef uint64_t key
+    cdef uint32_t draws
+    cdef uint64_t host_draws
+    cdef _Map inner                                 # the map that it has called and waits for
+    cdef bint stopped
+    cdef object fiber
+    cdef object switch
+    cdef tuple outcome                              # what the function has returned and raised; None: neither yet
+
+    cdef int prepare(self, _Map owner, Py_ssize_t index, tuple arguments, object parent) except -1:
+        self.map = owner
+        self.index = index
+        self.arguments = arguments
+        self.key = mixed(owner.key, index)
+        self.fiber = greenlet.greenlet(self.call, parent)
+        self.fiber.gr_context = owner.context.copy()
+        self.switch = self.fiber.switch
+        return 0
+
+    def call(self):
+        try:
+            self.outcome = self.map.function(*self.arguments), None
+        except BaseException as error:
+            self.outcome = None, error
+
+
+cdef class _Requests:
+    """What the items of the maps on one graph wait for. `Expression.value` and its like ask here."""
+
+    cdef ComputationGraph graph
+    cdef object hub                                 # the greenlet that lets the others run
+    cdef object to_hub
+    cdef _Item current                              # the item that is running
+    cdef list waiting                               # (item, its expressions)
+    cdef object ready                               # (item, None or what it is to raise)
+    cdef list open                                  # maps with items that have not begun, the innermost last
+
+    def __init__(self, graph):
+        self.graph = graph
+        self.hub = greenlet.getcurrent()
+        self.to_hub = self.hub.switch
+        self.waiting = []
+        self.ready = deque()
+        self.open = []
+
+    def inside(self):
+        """Whether an item is running, and nobody else who uses its graph."""
+        return self.current is not None and greenlet.getcurrent() is self.current.fiber
+
+    def wait_for(self, wanted):
+        """Let the running item wait until expressions are computed; False where no item is running."""
+        cdef _Item item = self.current
+        if item is None or greenlet.getcurrent() is not item.fiber:
+            return False
+        if item.stopped:
+            raise greenlet.GreenletExit
+        self.waiting.append((item, wanted))
+        self.to_hub()
+        return True
+
+    def run_inside(self, _Map own):
+        """The results of a map that the running item has called."""
+        cdef _Item item = self.current
+        if item.stopped:
+            raise greenlet.GreenletExit
+        own.waiter, item.inner = item, own
+        self.open.append(own)
+        try:
+            self.hub.switch()
+        finally:
+            item.inner = None
+        return own.results
+
+    def run(self, _Map own):
+        """The results of a map that the program itself has called."""
+        cdef Graph* g = &self.graph.g
+        key, drawn = g.draw_key, g.draws
+        self.open.append(own)
+        try:
+            while not own.done():
+                if self.ready:
+                    item, error = self.ready.popleft()
+                    self.resume(item, error)
+                elif self.open:
+                    self.begin(self.open[-1])
+                else:
+                    self.compute()
+        except BaseException:
+            self.stop(own)
+            raise
+        finally:
+            g.draw_key, g.draws = key, drawn
+        if own.failed is not None:
+            raise own.failed
+        return own.results
+
+    cdef int begin(self, _Map own) except -1:
+        """Let the next item of a map begin."""
+        cdef _Item item
+        try:
+            arguments = next(own.arguments)
+        except StopIteration:
+            self.open.remove(own)
+            own.arguments = None
+            return self.finish_if_done(own)
+        except Exception as error:
+            return self.fail(own, error)
+        item = _Item()
+        item.prepare(own, len(own.results), arguments, self.hub)
+        own.results.append(None)
+        own.running[item.index] = item
+        if not own.has_room():
+            self.open.remove(own)
+        return self.resume(item, None)
+
+    cdef int resume(self, _Item item, object error) except -1:
+        """Let an item go on until it waits again or ends."""
+        if item.stopped:
+            return 0
+        self.switch_to(item, error)
+        if item.outcome is not None and not item.stopped:
+            self.end(item)
+        return 0
+
+    cdef int switch_to(self, _Item item, object error) except -1:
+        cdef Graph* g = &self.graph.g
+        cdef DrawingItem* drawing = drawing_item()
+        cdef DrawingItem outer = drawing[0]
+        g.draw_key, g.draws = item.key, item.draws
+        drawing.key, drawing.draws, drawing.inside = item.key, item.host_draws, True
+        self.current = item
+        try:
+            if error is None:
+                item.switch()
+            else:
+                item.fiber.throw(error)
+        finally:
+            self.current = None
+            item.draws = g.draws
+            item.host_draws = drawing.draws
+            drawing[0] = outer
+        return 0
+
+    cdef int end(self, _Item item) except -1:
+        """Note what an item has returned or raised."""
+        cdef _Map own = item.map
+        result, error = item.outcome
+        item.fiber = item.switch = None             # they refer to the item
+        del own.running[item.index]
+        if error is not None:
+            if not isinstance(error, Exception):  # KeyboardInterrupt, SystemExit: for all
+                raise error
+            name_item(error, item)
+            if not own.return_exceptions:
+                return self.fail(own, error)
+            result = error
+        own.results[item.index] = result
+        if own.arguments is not None and own not in self.open:
+            self.open.append(own)
+        return self.finish_if_done(own)
+
+    cdef int fail(self, _Map own, object error) except -1:
+        """End a map with an error."""
+        self.stop(own)
+        own.failed = error
+        return self.finish_if_done(own)
+
+    cdef int finish_if_done(self, _Map own) except -1:
+        if own.waiter is not None and own.done():
+            self.ready.append((own.waiter, own.failed))
+        return 0
+
+    cdef int stop(self, _Map own) except -1:
+        """End all items of a map, and the maps that these have called."""
+        cdef _Item item
+        own.arguments = None
+        if own in self.open:
+            self.open.remove(own)
+        for item in list(own.running.values()):
+            item.stopped = True
+            if item.inner is not None:
+                self.stop(item.inner)
+            if item.outcome is None:
+                self.switch_to(item, greenlet.GreenletExit())
+        own.running.clear()
+        return 0
+
+    cdef int compute(self) except -1:
+        """One pass for all values that are waited for."""
+        cdef list waiting = self.waiting, wanted = []
+        cdef _Item item
+        self.waiting = []
+        for item, own in waiting:
+            if not item.stopped:
+                if type(own) is list:
+                    wanted += <list>own
+                else:
+                    wanted.append(own)
+        try:
+            forward(wanted)
+        except Exception:      # it is of one of them: the others are computed
+            for item, own in waiting:
+                try:
+                    if not item.stopped:
+                        forward(own if type(own) is list else [own])
+                except Exception as error:
+                    self.ready.append((item, error))
+                else:
+                    self.ready.append((item, None))
+        else:
+            self.ready.extend([(item, None) for item, _ in waiting])
+        return 0
+
+
+cdef int name_item(object error, _Item item) except -1:
+    """Let the traceback of an error say which item it is of."""
+    shown = ", ".join(_shortened(argument) for argument in item.arguments)
+    note = f"in item {item.index} of batched_map: {shown}"
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    elif error.__cause__ is None:  # before Python 3.11
+        error.__cause__ = RuntimeError(note)
+    return 0
+
+
+def _shortened(argument):
+    try:
+        text = repr(argument)
+    except Exception:
+        text = f"<{type(argument).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
