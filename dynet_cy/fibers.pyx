@@ -22,8 +22,6 @@ from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 from dynet_cy.graph.graph import cg, forward
 
 
-
-
 def batched_map(function, *iterables, width=None, return_exceptions=False):
     """Call a function for each item, and compute the values that the calls ask for together.
 
@@ -50,7 +48,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
     Raises:
         TypeError: function cannot be called, or there is no iterable.
         ValueError: width is less than 1.
-        RuntimeError: from `renew_cg`, `cg_checkpoint`, `cg_revert` and `backward` in a call, as the calls share the graph.
+        RuntimeError: from `renew_cg`, `cg_checkpoint`, `cg_revert` and `backward` in a call: the graph is not its own.
 
     Example:
         >>> import dynet_cy as dy
@@ -64,7 +62,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         [0, 3, 7]
 
     After: Looks, Herreshoff, Hutchins and Norvig 2017, "Deep learning with dynamic computation graphs", and Neubig,
-    Goldberg and Dyer 2017, "On-the-fly operation batching in dynamic computation graphs", whose batching ends at values.
+    Goldberg and Dyer 2017, "On-the-fly operation batching in dynamic computation graphs", where a value ends a batch.
     """
     if not callable(function):
         raise TypeError(f"batched_map: function must be callable, not {type(function).__name__}")
@@ -76,7 +74,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
     cdef _Requests requests = graph.requests
     cdef uint64_t key
     if requests is not None and not requests.inside():
-        raise RuntimeError("batched_map: it was called while another one runs on this graph, but not by one of its items")
+        raise RuntimeError("batched_map: another one runs on this graph, and it was not one of its items that called")
     key = mixed(graph.g.draw_key, graph.g.draws)
     graph.g.draws += 1                              # the next map draws other numbers
     own = _Map(function, zip(*iterables), width or sys.maxsize, return_exceptions, key)

@@ -138,7 +138,7 @@ cdef class ComputationGraph:
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
-    cdef public object requests     # who collects requests for values, while a batched map runs; else None
+    cdef object requests            # who collects requests for values, while a batched map runs; else None
 
     cdef int open_arenas(self) except -1
 

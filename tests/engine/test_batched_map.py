@@ -315,7 +315,7 @@ def test_wrong_arguments() -> None:
         yield dy.batched_map(halvings, [1])
 
     dy.renew_cg()
-    with pytest.raises(RuntimeError, match="but not by one of its items"):
+    with pytest.raises(RuntimeError, match="not one of its items that called"):
         dy.batched_map(halvings, items())
 
 

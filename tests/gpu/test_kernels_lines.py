@@ -220,8 +220,12 @@ def test_cells(order: str) -> None:
 def test_draws() -> None:
     """A row of Philox's own test vectors: the words of the counter and the key of zeros."""
     random, y = module("random"), poisoned(4)
-    seeds, items = np.zeros(2, np.uint64), np.zeros(1, np.uint32)
+    seeds, items = np.zeros(2, np.uint64), np.zeros(3, np.uint32)
     one = [size(1), size(4), seeds, items, np.float32(0), np.float32(1), y]
     random.launch("random_uniform", 1, 32, one)
     words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], np.uint32)
+    np.testing.assert_array_equal(y, (words >> 8).astype(np.float32) / 2**24)
+    # The last two words of what a batch element draws are mixed into the key.
+    seeds[0], items[1:] = 0x0000000300000005, (5, 3)
+    random.launch("random_uniform", 1, 32, one)
     np.testing.assert_array_equal(y, (words >> 8).astype(np.float32) / 2**24)
