@@ -420,7 +420,7 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
-    if watcher().complete != NULL and tell_uses(g, target, &uses, &n_uses, failure):
+    if watcher().complete != NULL and not g.aside and tell_uses(g, target, &uses, &n_uses, failure):
         return -1
     scratch_top = g.scratch.top
     for b in range(node.batch + 1):

@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Attr, Dim, Tensor
 from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op
 
 
@@ -90,6 +91,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t immediate
         uint8_t check_validity
         uint8_t forward_only
+        uint8_t aside
         uint32_t compact_at
         int backward_from
         int device
@@ -134,13 +136,19 @@ cdef class Expression:
 
 cdef class ComputationGraph:
     cdef Graph g
-    cdef set keep
+    cdef dict keep                  # storages of its parameters: number of changes at the last backward, or None
+    cdef dict given                 # by number: what the last backward gave expressions of parameters, once asked for
+    cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
+    cdef bint warned                # of growth across updates
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
     cdef object requests            # who collects requests for values, while a batched map runs; else None
 
     cdef int open_arenas(self) except -1
+    cdef int warn_of_growth(self) except -1
+    cdef int note_values(self) except -1
+    cdef bint values_changed(self) except -1
 
 
 # The parameters of a node beside its arguments.  All zero but what an op sets.
@@ -179,6 +187,9 @@ cdef Graph* current_graph() except NULL
 cdef ComputationGraph current()
 cdef const Dim* dim_of(Expression x) except NULL
 cdef tuple shape_of(const Dim* d)
+cdef tuple full_shape(const Dim* d)
+cdef object doubles_of(const float* v, tuple shape)
+cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef float* place(size_t n) except NULL
 cdef int forget(Graph* g) except -1
 cdef str describe_dim(const Dim* d)
@@ -215,6 +226,7 @@ cdef enum:
     ENGINE_COUNT
 
 cdef Engine* engine(int kind) noexcept
+cdef Engine* engine_of(const Graph* g) noexcept
 
 # 1 + the number of the device of that name, 0 for "": what Extra has.
 cdef int asked_device(object name, str where) except -1

@@ -1,11 +1,13 @@
 """Graphs and expressions.
 
 One module, since either class needs the other one's C functions. In this order: expressions and their values; making
-nodes; forgetting and compacting what was computed; graphs; the current graph of a thread; settings and random state.
+nodes; forgetting and compacting what was computed; graphs; the current graph; settings and random state.
 """
 
+import contextvars
 import sys
 import threading
+import warnings
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from dynet_cy.memory.arena cimport (
 from dynet_cy.memory.bridge cimport array_of
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
 from dynet_cy.memory.mirror cimport default_device, mirrors
-from dynet_cy.memory.storage cimport Param
+from dynet_cy.memory.storage cimport Param, Storage
 from dynet_cy.ops.registry cimport Op, Shapes, op_at
 
 from dynet_cy.devices import check_device, device_name
@@ -33,7 +35,23 @@ from dynet_cy.ops.registry import DimensionError
 
 cdef extern from *:
     """
+    /* The current graph where this thread was when the version of its context was that; NULL: none was made yet. */
     static _Thread_local dy_graph *dy_current = NULL;
+    static _Thread_local uint64_t dy_context_version = 0;
+
+    static inline uint64_t dy_context_version_now(void) { return PyThreadState_Get()->context_ver; }
+
+    /* Whether this runs in a context that something has entered, such as a task of asyncio, and not in that which a
+     * thread or greenlet has of itself: only the latter can be entered. */
+    static int dy_context_entered(void) {
+        PyObject *context = PyThreadState_Get()->context;
+        if (context == NULL)
+            return 0;
+        if (PyContext_Enter(context) == 0)
+            return PyContext_Exit(context);
+        PyErr_Clear();
+        return 1;
+    }
 
     /* 1 when the number of elements, batch included, overflows what is addressable. */
     static inline int dy_too_large(const dy_dim *x) {
@@ -45,6 +63,9 @@ cdef extern from *:
     }
     """
     Graph* dy_current
+    uint64_t dy_context_version
+    uint64_t dy_context_version_now()
+    bint context_entered "dy_context_entered"() except -1
     bint dy_too_large(const Dim* x) nogil
 
 cdef extern from *:
@@ -101,7 +122,7 @@ cdef Engine* engine(int kind) noexcept:
     return &engines[kind]
 
 
-cdef inline Engine* engine_of(const Graph* g) noexcept:
+cdef Engine* engine_of(const Graph* g) noexcept:
     return &engines[ENGINE_MIXED if g.mixed else ENGINE_GPU if g.device else ENGINE_CPU]
 
 
@@ -209,12 +230,14 @@ cdef class Expression:
             RuntimeError: the graph was renewed with ``forward_only=True``.
         """
         cdef Graph* g = self.graph()
+        cdef ComputationGraph graph = <ComputationGraph>owners[g.slot]
         cdef Node* x
         raise_in_item(<ComputationGraph>owners[g.slot], "backward",
                       "let the items return their losses, and call backward once, on the sum")
         if g.forward_only:
             raise RuntimeError(
                 "backward: the graph was renewed with forward_only=True, which drops what that needs")
+        graph.warn_of_growth()
         compute(self, False)
         x = nodes_of(g) + self.index
         if size_of(&x.dim) != 1:
@@ -222,8 +245,10 @@ cdef class Expression:
                 f"backward: the expression has shape {describe_dim(&x.dim)}, not one element; "
                 "reduce it first, for example with sum_elems")
         g.backward_from = -1
+        graph.given = None
         engine_of(g).backward(g, self.index, full)
         g.backward_from = self.index
+        graph.note_values()
 
     def gradient(self):
         """The gradient that the last `backward` gave this expression, as an array.
@@ -232,16 +257,23 @@ cdef class Expression:
         was called with ``full=True``.  It is zero where the loss does not
         depend on the expression.
 
+        Of a parameter it is what reached this expression of it: neither what other
+        graphs and other backward passes gave the parameter, which `grad_as_array` of
+        the parameter adds up, nor what reached its other expressions.  The first
+        one asked for costs another pass backward over the graph.
+
         Raises:
-            RuntimeError: no backward was run, or not over this expression.
+            RuntimeError: no backward was run, or not over this expression; or it is
+                a parameter, and values of parameters have changed since.
         """
         cdef Graph* g = self.graph()
         cdef Node* x = nodes_of(g) + self.index
         if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
-        if state & SHARED and state & TRAINABLE:
-            return doubles_of(parameter_here(<Param*>x.object, True), full_shape(&x.dim))
+        if state & SHARED and state & NEEDS_GRAD:
+            from dynet_cy.graph.given import given              # it needs this module
+            return given(<ComputationGraph>owners[g.slot], self.index)
         if state & LIVE:
             return doubles_of(floats_here(g, self.index, gradient_at(g, x.val), total_of(&x.dim)),
                               full_shape(&x.dim))
@@ -852,7 +884,7 @@ cdef list sequence(object xs, const char* function):
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
     """The node op(x), in the current graph."""
-    cdef Graph* g = dy_current                      # once: finding what a thread has costs
+    cdef Graph* g = here()                          # once: finding what a thread has costs
     cdef uint32_t a = argument(&g, op, 0, x)
     return wrap(g, add_node(g, op, &a, 1, extra))
 
@@ -863,7 +895,7 @@ cdef Expression apply1(const Op* op, object x):
 
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
     """The node op(a, b), in the current graph."""
-    cdef Graph* g = dy_current
+    cdef Graph* g = here()
     cdef uint32_t args[2]
     args[0] = argument(&g, op, 0, a)
     args[1] = argument(&g, op, 1, b)
@@ -1068,9 +1100,11 @@ cdef void next_epoch(Graph* g) noexcept:
 cdef class ComputationGraph:
     """A graph of its own, beside the implicit one of each thread.
 
-    As a context manager it becomes the current graph of the thread: ops add
-    their nodes to it.  Several threads may each work on a graph of their own;
-    forward and backward run without the GIL.
+    As a context manager it becomes the current graph: ops add their nodes to it.
+    It is that of the thread, or, within a task of asyncio or another context that
+    was entered (see `contextvars`), of this task and of those that it starts.
+    Several threads may each work on a graph of their own; forward and backward
+    run without the GIL.
 
     Args:
         autobatching: how nodes are scheduled: 0 in order of making, 1 batched
@@ -1099,7 +1133,7 @@ cdef class ComputationGraph:
         graphs[slot] = &self.g
         owners[slot] = <void*>self
         n_slots = max(n_slots, slot + 1)
-        self.keep = set()
+        self.keep = {}
         self.leaves = {}
         self.renew(autobatching=autobatching)
         # Random streams count the renewals that the program asks for.
@@ -1128,19 +1162,51 @@ cdef class ComputationGraph:
         for i in range(GRAPH_ARENAS):
             arena_close(&g.arenas[i])
 
+    cdef int warn_of_growth(self) except -1:
+        """Say once that `renew_cg` was forgotten, if that is how it looks."""
+        if self.warned or not self.n_at_backward or self.g.n_nodes <= self.n_at_backward or not self.values_changed():
+            return 0
+        self.warned = True
+        warnings.warn(
+            f"backward: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
+            "parameters.  Call renew_cg() before each example: else every pass takes longer than the one before",
+            RuntimeWarning, stacklevel=1)
+
+    cdef int note_values(self) except -1:
+        """Remember where parameters are, and the graph, at the end of backward."""
+        self.n_at_backward = self.g.n_nodes
+        for storage in self.keep:
+            self.keep[storage] = (<Storage>storage).changes
+
+    cdef bint values_changed(self) except -1:
+        """Whether values of parameters have changed since the last backward."""
+        for storage, changes in self.keep.items():
+            if changes is not None and <uint64_t>changes != (<Storage>storage).changes:
+                return True
+        return False
+
     def __enter__(self):
-        cdef Graph* previous = dy_current
-        stack().append(self if previous == NULL else (self, <object>owners[previous.slot]))
-        set_current(self)
+        global dy_current, dy_context_version
+        outer = _entered.get()
+        if outer is None and not context_entered():
+            _local.entered = (self, thread_entered())
+        else:
+            _entered.set((self, outer))
+        dy_context_version = dy_context_version_now()
+        dy_current = &self.g
         return self
 
     def __exit__(self, *exc_info):
-        entered = stack()
-        if not entered or _entered_graph(entered[-1]) is not self:
+        entered = _entered.get()
+        top = thread_entered() if entered is None else entered
+        if top is None or top[0] is not self:
             raise RuntimeError("graphs must be left in the reverse order of entering, "
-                               "in the thread that entered them")
-        top = entered.pop()
-        set_current(top[1] if isinstance(top, tuple) else None)
+                               "in the thread and the task that entered them")
+        if entered is None:
+            _local.entered = top[1]
+        else:
+            _entered.set(top[1])
+        look_around()
         return False
 
     def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
@@ -1187,6 +1253,8 @@ cdef class ComputationGraph:
         for i in range(GRAPH_ARENAS):
             arena_rewind(&g.arenas[i], 0)
         self.keep.clear()
+        self.given = None
+        self.n_at_backward = 0
         self.leaves.clear()
         self.checkpoints = []
         self.reverts = []
@@ -1248,6 +1316,7 @@ cdef class ComputationGraph:
         if not g.forward_only:              # there only what was dropped above is forgotten
             forget_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
         g.backward_from = -1
+        self.n_at_backward = 0
 
     def __len__(self):
         return self.g.n_nodes
@@ -1350,32 +1419,40 @@ cdef class ComputationGraph:
         dump(self, filename, show_values, show_gradients, nan_check_only)
 
 
-# ---- the current graph of a thread -------------------------------------------
+# ---- the current graph -------------------------------------------------------
 
-cdef list stack():
-    """Graphs entered in this thread, with what was current before each."""
-    try:
-        return _local.stack
-    except AttributeError:
-        _local.stack = []
-        return _local.stack
+# The graphs that were entered, from the innermost out, as (graph, those around it), or None.  A task of asyncio, or
+# what else has entered a context of its own, has a list there; it goes before that of the thread in `_local.entered`.
+_entered = contextvars.ContextVar("dynet_cy.entered", default=None)
 
 
-def _entered_graph(entry):
-    return entry[0] if isinstance(entry, tuple) else entry
+cdef object thread_entered():
+    return getattr(_local, "entered", None)
 
 
-cdef int set_current(ComputationGraph graph) except -1:
-    global dy_current
-    dy_current = NULL if graph is None else &graph.g
-    return 0
+cdef void look_around() noexcept:
+    """Find the current graph: the context may be another one than before."""
+    global dy_current, dy_context_version
+    entered = _entered.get()
+    if entered is None:
+        entered = thread_entered()
+    graph = getattr(_local, "implicit", None) if entered is None else entered[0]
+    dy_current = NULL if graph is None else &(<ComputationGraph>graph).g
+    dy_context_version = dy_context_version_now()
+
+
+cdef inline Graph* here() noexcept:
+    """The current graph, or NULL where none was made yet."""
+    if dy_context_version != dy_context_version_now():
+        look_around()
+    return dy_current
 
 
 cdef Graph* current_graph() except NULL:
-    """The current graph of this thread; its implicit one is made at need."""
+    """The current graph; the implicit one of the thread is made at need."""
     global dy_current
     cdef ComputationGraph implicit
-    if dy_current == NULL:
+    if here() == NULL:
         implicit = ComputationGraph()
         _local.implicit = implicit          # lives as long as the thread
         dy_current = &implicit.g
@@ -1403,7 +1480,7 @@ cdef int asked_device(object name, str where) except -1:
 
 
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
-    """Renew the current graph of this thread, before building for the next example.
+    """Renew the current graph, before building for the next example.
 
     All expressions of it become stale; parameters stay.
 
@@ -1423,7 +1500,7 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
 
 
 def cg():
-    """The current graph of this thread."""
+    """The current graph: that of the innermost `with`, else the thread's own."""
     return current()
 
 
@@ -1463,7 +1540,7 @@ def set_autobatching(strategy):
         strategy: 0 in order of making, 1 batched by agenda, 2 batched by depth.
     """
     global default_strategy
-    cdef Graph* g = dy_current
+    cdef Graph* g = here()
     default_strategy = checked_strategy(strategy)
     if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
         g.strategy = default_strategy
@@ -1479,7 +1556,7 @@ def set_default_device(int device):
     Raises:
         RuntimeError: there is no such device.
     """
-    cdef Graph* g = dy_current
+    cdef Graph* g = here()
     if device:
         check_device(device_name(device), "set_default_device")
     mirror.set_default_device(device)

@@ -135,7 +135,7 @@ cdef class _Stored(Expression):
             self.p.in_place = 1
             index = leaf_index(PARAMETER_LEAF, &dim, &extra)
             graph.leaves[key] = index
-            graph.keep.add(self.storage)
+            graph.keep.setdefault(self.storage)
         self.version = graph.g.version
         self.slot = graph.g.slot
         self.index = index
@@ -539,7 +539,7 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     extra.device = 1 + table.p.device
     dim.bd = n
     x = leaf(LOOKUP_LEAF, &dim, &extra)
-    current().keep.add(table.storage)
+    current().keep.setdefault(table.storage)
     return x
 
 

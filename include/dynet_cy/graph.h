@@ -96,6 +96,7 @@ typedef struct {
     uint8_t immediate;          /* compute each node when it is made */
     uint8_t check_validity;     /* computed values must be finite */
     uint8_t forward_only;       /* no backward will follow: values that nobody needs are dropped */
+    uint8_t aside;              /* backward adds to other gradients than the parameters' own: nobody waits for them */
     uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */

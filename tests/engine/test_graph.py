@@ -682,3 +682,57 @@ def test_type_of_value_follows_the_number_of_axes(shape, size, expected, graph) 
 def test_sizes_of_empty_inputs(make, error, message: str, graph) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+# ---- a graph that nobody renews ----------------------------------------------
+
+
+def grow(w, x) -> None:
+    dy.dot_product(w, x).backward()
+
+
+def test_growth_across_updates(graph, collection, w) -> None:
+    trainer = dy.SimpleSGDTrainer(collection, 0.1)
+    x = dy.inputVector([1, 2, 3])
+    grow(w, x)
+    grow(w, x)  # no update in between
+    trainer.update()
+    with pytest.warns(
+        RuntimeWarning, match=r"the graph grew from 4 to 5 nodes across an update.*Call renew_cg\(\)"
+    ) as said:
+        grow(w, x)
+    assert said[0].filename == __file__
+    trainer.update()
+    grow(w, x)  # said once
+
+
+def test_no_growth_across_updates(graph, collection, w) -> None:
+    """Graphs that are renewed, reverted, or made once and used with new inputs."""
+    trainer = dy.SimpleSGDTrainer(collection, 0.1)
+    for n in range(3):
+        dy.renew_cg()
+        for _ in range(n):
+            dy.tanh(w)
+        grow(w, dy.inputVector([1, 2, 3]))
+        trainer.update()
+    dy.renew_cg()
+    x = dy.inputVector([1, 2, 3])
+    for n in range(3):
+        dy.cg_checkpoint()
+        for _ in range(n):
+            dy.tanh(w)
+        grow(w, x)
+        trainer.update()
+        dy.cg_revert()
+    dy.renew_cg()
+    x = dy.inputVector([1, 2, 3])
+    loss = dy.dot_product(w, x)
+    for n in range(3):
+        x.set([n, n, n])
+        loss.backward()
+        trainer.update()
+    # Another model's update.
+    dy.renew_cg()
+    grow(w, dy.inputVector([1, 2, 3]))
+    dy.SimpleSGDTrainer(dy.ParameterCollection()).update()
+    grow(w, dy.inputVector([1, 2, 3]))

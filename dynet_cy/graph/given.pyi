@@ -1,0 +1,6 @@
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph.graph import ComputationGraph
+
+def given(graph: ComputationGraph, index: int) -> npt.NDArray[np.float64]: ...

@@ -1,0 +1,98 @@
+"""What backward gave the expressions of parameters.
+
+Backward adds to the gradients of parameters where they are stored, together with what other passes gave them.  So a
+pass of which somebody asks for more runs again, and adds to gradients of its own instead.  Other expressions get the
+same numbers as before.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from dynet_cy.graph.graph cimport (
+    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, ComputationGraph, Graph, Node, doubles_of, engine_of, full_shape,
+    nodes_of, parameter_here, state_of,
+)
+from dynet_cy.memory.storage cimport Param, Storage
+
+
+def given(ComputationGraph graph not None, uint32_t index):
+    """The gradient of a parameter's expression, by its number, from the last backward of its graph.
+
+    Raises:
+        RuntimeError: values of parameters have changed since.
+    """
+    cdef Param* p
+    if graph.given is None:
+        graph.given = run_again(graph)
+    storage, number = graph.given[index]
+    p = (<Storage>storage).entries[<uint32_t>number]
+    return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
+
+
+cdef dict run_again(ComputationGraph graph):
+    """Run the last backward again; returns storage and number there of the gradient of each expression of a parameter.
+
+    All expressions have gradients then, but it does not show.
+    """
+    cdef Graph* g = &graph.g
+    cdef uint32_t i, target = <uint32_t>g.backward_from
+    cdef uint8_t marks = <uint8_t>(LIVE | NEEDS_GRAD | TRAINABLE)
+    cdef uint8_t* before
+    cdef Node* x = nodes_of(g)
+    cdef Param* p
+    cdef void** objects
+    if graph.values_changed():
+        raise RuntimeError(
+            "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
+            "parameters' expressions before that")
+    made = stand_ins(g, target)
+    before = <uint8_t*>malloc(g.n_nodes)
+    objects = <void**>malloc(g.n_nodes * sizeof(void*))
+    try:
+        if before == NULL or objects == NULL:
+            raise MemoryError(f"gradient: notes of {g.n_nodes} nodes")
+        memcpy(before, state_of(g), g.n_nodes)
+        for i in range(target + 1):
+            objects[i] = x[i].object
+            if before[i] & SHARED:
+                storage, number = made[i]
+                p = (<Storage>storage).entries[<uint32_t>number]
+                p.value = (<Param*>x[i].object).value
+                p.there_value = (<Param*>x[i].object).there_value
+                x[i].object = p
+                state_of(g)[i] |= <uint8_t>TRAINABLE
+            else:                                   # rows of tables: nothing is added to the table
+                state_of(g)[i] &= <uint8_t>~TRAINABLE
+        g.aside = 1
+        g.backward_from = -1                        # what stands is gone if this fails
+        try:
+            engine_of(g).backward(g, target, True)
+            g.backward_from = <int>target
+        finally:
+            g.aside = 0
+            for i in range(target + 1):
+                x[i].object = objects[i]
+            for i in range(g.n_nodes):
+                state_of(g)[i] = (state_of(g)[i] & <uint8_t>~marks) | (before[i] & marks)
+    finally:
+        free(before)
+        free(objects)
+    return made
+
+
+cdef dict stand_ins(Graph* g, uint32_t target):
+    """Entries with gradients of zero for the expressions of parameters: their storage and number there."""
+    cdef Storage storage
+    cdef Node* x = nodes_of(g)
+    cdef Param* p
+    cdef uint32_t i
+    storages, made = {}, {}
+    for i in range(target + 1):
+        if state_of(g)[i] & SHARED:
+            p = <Param*>x[i].object
+            if p.device not in storages:
+                storages[p.device] = Storage(p.device)
+            storage = storages[p.device]
+            made[i] = storage, storage.add(&x[i].dim, 0, "the gradient of an expression").number
+    return made

@@ -1,0 +1,146 @@
+"""What the last backward gave the expressions of parameters."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+
+
+@pytest.fixture
+def model():
+    pc = dy.ParameterCollection()
+    W = pc.parameters_from_numpy(np.array([[1.0, 2.0], [3.0, -1.0]]), "W")
+    E = pc.lookup_parameters_from_numpy(np.array([[1.0, 1.0], [2.0, -3.0], [0.5, 4.0]]), "E")
+    return pc, W, E
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_of_this_pass_only(graph, strategy, model, full: bool) -> None:
+    """Whatever earlier passes and other graphs gave the parameter."""
+    _, W, E = model
+    x = np.array([3.0, 5.0])
+    for n in range(3):
+        dy.renew_cg()
+        w = W.expr(True)
+        y = w * dy.inputVector(x)
+        dy.sum_elems(y).backward(full)
+        np.testing.assert_array_equal(w.gradient(), [x, x])
+        np.testing.assert_array_equal(W.gradient(), [x, x])
+        np.testing.assert_array_equal(W.grad_as_array(), [(2 * n + 1) * x, (4 * n + 1) * x])
+        dy.dot_product(y, dy.inputVector([1, 3])).backward(full)
+        np.testing.assert_array_equal(w.gradient(), [x, 3 * x])
+        np.testing.assert_array_equal(y.gradient(), [1, 3])
+        np.testing.assert_array_equal(W.grad_as_array(), [(2 * n + 2) * x, (4 * n + 4) * x])
+
+
+def test_of_this_expression_only(graph, strategy, model) -> None:
+    """The whole table, its rows, and the constant each have their own."""
+    _, W, E = model
+    table, row, again = E.expr(), E[1], E[1]
+    constant, trained = dy.const_parameter(W), W.expr(True)
+    loss = dy.sum_elems(table) + 2 * dy.sum_elems(row) + 3 * dy.sum_elems(again)
+    loss += 5 * dy.sum_elems(constant) + 7 * dy.sum_elems(trained)
+    loss.backward(full=True)
+    gradients = [(table, 1), (row, 2), (again, 3), (constant, 5), (trained, 7), (W, 7)]
+    for e, expected in gradients:
+        np.testing.assert_array_equal(e.gradient(), np.full(e.npvalue().shape, expected))
+    np.testing.assert_array_equal(E.grad_as_array(), [[1, 1], [6, 6], [1, 1]])
+    np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), 7))
+
+
+def test_constants_need_a_full_backward(graph, strategy, model) -> None:
+    _, W, _ = model
+    constant = W.expr()
+    y = dy.sum_elems(constant * dy.inputVector([2, 3])) + dy.sum_elems(W)
+    y.backward()
+    with pytest.raises(RuntimeError, match="no parameter lies behind this expression"):
+        constant.gradient()
+    np.testing.assert_array_equal(W.gradient(), np.ones((2, 2)))
+    y.backward(full=True)
+    np.testing.assert_array_equal(constant.gradient(), [[2, 3], [2, 3]])
+    np.testing.assert_array_equal(W.gradient(), np.ones((2, 2)))
+    np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), 2))
+
+
+def test_of_the_loss_itself(graph, strategy) -> None:
+    p = dy.ParameterCollection().add_parameters(1, init=2.0)
+    for e, full in ((p, False), (p.expr(), True)):
+        e.backward(full)
+        assert e.gradient() == 1
+    assert p.grad_as_array() == 1
+
+
+def test_it_is_zero_where_the_loss_does_not_depend(graph, strategy, model) -> None:
+    _, W, E = model
+    other = E.expr()
+    dy.sum_elems(W).backward()
+    np.testing.assert_array_equal(other.gradient(), np.zeros((2, 3)))
+    after = dy.const_parameter(W)
+    with pytest.raises(RuntimeError, match="run backward on an expression made after this one"):
+        after.gradient()
+
+
+def test_other_gradients_stand(graph, strategy, model) -> None:
+    """Asking for that of a parameter changes nothing else, also where a batch has parts that the loss does not need."""
+    _, W, E = model
+    xs = [E[i % 3] for i in range(6)] + [dy.inputVector([i, 1]) for i in range(6)]
+    hs = [dy.tanh(W * x) for x in xs]
+    ys = [dy.dropout(h, 0.5) * (i + 1) for i, h in enumerate(hs)]
+    dy.forward(ys)
+    dy.sum_elems(dy.esum(ys[::2])).backward()
+    everything = [*xs[:6], *hs, *ys]
+    before = [e.gradient() for e in everything]
+    own = W.grad_as_array(), E.grad_as_array()
+    gradient = W.gradient()
+    np.testing.assert_allclose(gradient, own[0], rtol=1e-6)
+    for e, expected in zip(everything, before):
+        np.testing.assert_array_equal(e.gradient(), expected)
+    for x in xs[6:]:
+        with pytest.raises(RuntimeError, match="no parameter lies behind"):
+            x.gradient()
+    np.testing.assert_array_equal(W.grad_as_array(), own[0])
+    np.testing.assert_array_equal(E.grad_as_array(), own[1])
+
+
+def test_after_an_update(graph, strategy, model) -> None:
+    """Weights have changed, so what was not asked for before cannot be told any more."""
+    pc, W, E = model
+    trainer = dy.SimpleSGDTrainer(pc)
+    h = dy.tanh(W * E[0])
+    loss = dy.sum_elems(h)
+    loss.backward()
+    before = h.gradient()
+    trainer.update()
+    with pytest.raises(RuntimeError, match="values of parameters have changed since backward"):
+        W.gradient()
+    np.testing.assert_array_equal(h.gradient(), before)
+    loss.backward()
+    W.gradient()
+    W.set_value(np.zeros((2, 2)))
+    assert np.any(W.gradient())
+
+
+def test_threads_that_train_together(model) -> None:
+    """Each sees what its own pass gave, while others add to the same parameter."""
+    _, W, _ = model
+
+    def work(n: int) -> None:
+        for _ in range(50):
+            dy.renew_cg()
+            dy.sum_elems(W * dy.inputVector([n, n])).backward()
+            if not np.array_equal(W.gradient(), np.full((2, 2), n)):
+                return
+        done.append(n)
+
+    done: list[int] = []
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done) == [1, 2, 3, 4]
+    np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), 50 * (1 + 2 + 3 + 4)))
