@@ -98,6 +98,7 @@ typedef struct {
     uint8_t forward_only;       /* no backward will follow: values that nobody needs are dropped */
     uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
+    uint32_t forward_ms;        /* how long it has run forward since the renewal */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
     uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
     void *there;                /* what the backend of devices keeps for it */
