@@ -225,12 +225,10 @@ def values_and_gradients(rng):
     expected = program(Numpy(before), seed)
     direction = {name: rng.standard_normal(v.shape) for name, v in before.items()}
     step = 1e-5
-    ahead, behind = (
-        program(Numpy({k: v + s * step * direction[k] for k, v in before.items()}), seed) for s in (1, -1)
-    )
+    ahead, behind = (program(Numpy({k: v + s * step * direction[k] for k, v in before.items()}), seed) for s in (1, -1))
     slope = (ahead - behind) / (2 * step)
     first = None
-    for autobatch in (0, 1, 2, 1):              # the second 1 has a schedule that was kept
+    for autobatch in (0, 1, 2, 1):  # the second 1 has a schedule that was kept
         loss = model.loss(seed, autobatching=autobatch, check_validity=bool(rng.integers(2)))
         close(loss.value(), expected, f"value with autobatch {autobatch}")
         loss.backward(full=bool(rng.integers(2)))
@@ -413,7 +411,7 @@ def threads(rng):
                     loss = model.loss(int(s), autobatching=k % 3)
                     found[k].append(loss.value())
                     loss.backward()
-        except BaseException as error:  # noqa: BLE001: reported below
+        except BaseException as error:
             failures.append(error)
 
     workers = [threading.Thread(target=work, args=(k,)) for k in range(len(seeds))]
@@ -571,7 +569,9 @@ def show(fraction, counts, used, begun):
         sys.stderr.write(f"\r[{bar}] {100 * fraction:5.1f} %  {sum(counts.values()):,} rounds  {used >> 20} MiB{end}")
     else:
         minutes = (time.monotonic() - begun) / 60
-        sys.stderr.write(f"{minutes:6.1f} min  {100 * fraction:5.1f} %  {sum(counts.values()):,} rounds  {used >> 20} MiB\n")
+        sys.stderr.write(
+            f"{minutes:6.1f} min  {100 * fraction:5.1f} %  {sum(counts.values()):,} rounds  {used >> 20} MiB\n"
+        )
     sys.stderr.flush()
 
 
@@ -602,8 +602,10 @@ def soak(minutes, seed, first=0):
     late = [used for passed, used in samples if passed > 12 * minutes]
     growth = max(late[-3:]) - min(late[:3]) if len(late) > 3 else 0
     print(", ".join(f"{name} {n}" for name, n in counts.most_common()))
-    print(f"seed {seed}: {sum(counts.values()):,} rounds, {failures} failures; memory {late[0] >> 20} MiB after a fifth "
-          f"of the time, {late[-1] >> 20} at the end, {max(u for _, u in samples) >> 20} at most")
+    print(
+        f"seed {seed}: {sum(counts.values()):,} rounds, {failures} failures; memory {late[0] >> 20} MiB after a fifth "
+        f"of the time, {late[-1] >> 20} at the end, {max(u for _, u in samples) >> 20} at most"
+    )
     if growth > MOST_GROWTH:
         print(f"memory has grown by {growth:,} bytes")
         failures += 1

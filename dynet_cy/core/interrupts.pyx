@@ -1,3 +1,5 @@
+"""Python handlers of signals while the engine computes; see interrupts.pxd."""
+
 import os
 import threading
 

@@ -39,8 +39,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
-HALF = ("Gradients of parameters hold a part of this backward, beside what they held before: set them to zero before the "
-        "next one")
+HALF = ("Gradients of parameters hold a part of this backward, beside what they held before: set them to zero "
+        "before the next one")
 
 
 # A backward pass after so long a forward pass may be long enough to be interrupted.

@@ -1,5 +1,7 @@
+"""What a backward pass has added to gradients, and taking it back; see journal.pxd."""
+
 from libc.stdint cimport UINT64_MAX
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of

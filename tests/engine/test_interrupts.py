@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -37,8 +38,19 @@ def handler():
     dy.renew_cg()
 
 
-def alarm():
-    signal.setitimer(signal.ITIMER_REAL, 0.02)
+def alarm(seconds=0.02):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def with_alarm(call, seconds=0.02):
+    """Call that until the alarm has come, in it or later."""
+    try:
+        alarm(seconds)
+        call()
+        while True:
+            time.sleep(0.01)
+    except Stop:
+        pass
 
 
 class Chain:
@@ -90,13 +102,7 @@ def stopped_inside(prepare, backward):
         layers = LEAST << k
         run = prepare(layers)
         with profiling.measure() as profile:
-            try:
-                alarm()
-                run()
-                while True:
-                    time.sleep(0.01)
-            except Stop:
-                pass
+            with_alarm(run)
         if 0 < layers_run(profile, backward) < layers:
             return layers, layers_run(profile, backward)
     return pytest.fail("the alarm never came inside")
@@ -159,7 +165,8 @@ def test_gradients_of_earlier_passes_stay():
 
     stopped_inside(prepare, True)
     assert same(chain.gradients(), chain.before)
-    assert chain.before[2][5].any() and not chain.before[2][1].any()
+    assert chain.before[2][5].any()
+    assert not chain.before[2][1].any()
     chain.here.backward()
     assert not same(chain.gradients(), chain.before)
 
@@ -172,10 +179,7 @@ def test_short_passes_over_old_gradients_are_finished():
     once = chain.gradients()
     for _ in range(20):
         chain.clear()
-        alarm()
-        with pytest.raises(Stop):
-            while True:
-                loss.backward()
+        with_alarm(lambda: [loss.backward() for _ in range(10**6)])
         passes = [(g * o).sum() / (o * o).sum() for g, o in zip(chain.gradients(), once)]
         np.testing.assert_allclose(passes, round(passes[0]), rtol=1e-3)
 
@@ -195,11 +199,8 @@ def test_what_other_threads_add_stays():
     loss.value()
     thread = threading.Thread(target=add_ones)
     thread.start()
-    with profiling.measure() as profile, pytest.raises(Stop):
-        alarm()
-        loss.backward()
-        while True:
-            time.sleep(0.01)
+    with profiling.measure() as profile:
+        with_alarm(loss.backward)
     stop.set()
     thread.join()
     found = chain.gradients()
@@ -231,27 +232,32 @@ def test_handlers_that_return_run_once_and_change_nothing():
 
 def test_handlers_see_that_the_graph_runs():
     """They may use other graphs; to use this one is an error of theirs, which passes on."""
-    chain, found = Chain(), []
+    chain, found, error = Chain(), [], []
 
     def handle(number, frame):
         with dy.ComputationGraph():
             found.append(dy.inputVector([1, 2]).value())
-        loss.value()
+        try:
+            loss.value()
+        except RuntimeError as e:
+            error.append(e)
+            raise
 
     signal.signal(signal.SIGALRM, handle)
     for k in range(DOUBLINGS):
         loss = chain.loss(LEAST << k)
         found.clear()
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        try:
+        alarm()
+        with contextlib.suppress(RuntimeError):
             loss.value()
-        except RuntimeError as error:
-            assert "handler of a signal" in str(error)
-            assert found == [[1, 2]]
-            assert np.isfinite(loss.value())
-            return
-        while not found:
-            time.sleep(0.01)
+            while not found:
+                time.sleep(0.01)
+            continue
+        with pytest.raises(RuntimeError, match="handler of a signal"):
+            raise error[0]
+        assert found == [[1, 2]]
+        assert np.isfinite(loss.value())
+        return
     pytest.fail("the alarm never came inside")
 
 
@@ -267,10 +273,7 @@ def test_only_the_main_thread_is_stopped():
 
     thread = threading.Thread(target=work)
     thread.start()
-    alarm()
-    with pytest.raises(Stop):
-        while True:
-            chain.loss(2 * LEAST).value()
+    with_alarm(lambda: [chain.loss(2 * LEAST).value() for _ in range(100)])
     thread.join()
     assert values == [pytest.approx(chain.loss(2 * LEAST).value(), rel=1e-5)]
 
@@ -304,11 +307,7 @@ def test_updates_are_whole_or_not_made(trainer, average):
     for k in range(40):
         before = twin.values()
         twin.backward()
-        with pytest.raises(Stop):
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (k + 1))
-            twin.trainer.update()
-            while True:
-                time.sleep(0.01)
+        with_alarm(twin.trainer.update, 1e-4 * (k + 1))
         if same(twin.values(), before):
             assert all(p.grad_as_array().any() for p in twin.all)
             twin.trainer.update()
