@@ -9,6 +9,7 @@ and multiplied at once.
 
 from libc.string cimport memcpy
 
+from dynet_cy.execute.journal cimport Journal, Waiting, note_before
 from dynet_cy.graph.graph cimport Graph
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.arena cimport arena_alloc
@@ -28,9 +29,9 @@ cdef enum:
     LEAST_SIZE = 1024
 
 
-cdef bint collect(Graph* g, Waiting** all, Param* p, const Factors* f) noexcept nogil:
+cdef bint collect(Graph* g, Journal* journal, Param* p, const Factors* f) noexcept nogil:
     """Keep the factors for later; False where that is no gain or there is no room."""
-    cdef Waiting* w = all[0]
+    cdef Waiting* w = journal.waiting
     cdef Factors* x
     if f.n == 0 or f.n >= ENOUGH_COLUMNS or f.rows * f.cols < LEAST_SIZE:
         return False
@@ -47,36 +48,32 @@ cdef bint collect(Graph* g, Waiting** all, Param* p, const Factors* f) noexcept 
         if w.product.left == NULL or w.product.right == NULL:
             return False
         w.p = p
-        w.next = all[0]
-        all[0] = w
+        w.next = journal.waiting
+        journal.waiting = w
     x = &w.product
     if x.n + f.n > ROOM:
-        multiply(w)
+        add_collected(w, journal)
     memcpy(<float*>x.left + x.rows * x.n, f.left, f.rows * f.n * sizeof(float))
     memcpy(<float*>x.right + x.cols * x.n, f.right, f.cols * f.n * sizeof(float))
     x.n += f.n
     return True
 
 
-cdef void add_collected(Waiting* all) noexcept nogil:
-    """Add all that waits to the gradients."""
-    while all != NULL:
-        multiply(all)
-        all = all.next
-
-
-cdef void add_collected_of(Waiting* all, Param* p) noexcept nogil:
+cdef void add_collected_of(Journal* journal, Param* p) noexcept nogil:
     """Add what waits for one parameter."""
-    while all != NULL:
-        if all.p == p:
-            multiply(all)
-        all = all.next
+    cdef Waiting* w = journal.waiting
+    while w != NULL:
+        if w.p == p:
+            add_collected(w, journal)
+        w = w.next
 
 
-cdef void multiply(Waiting* w) noexcept nogil:
+cdef void add_collected(Waiting* w, Journal* journal) noexcept nogil:
+    """Add what waits to the gradient."""
     cdef Factors* x = &w.product
     if x.n:
         pthread_mutex_lock(&w.p.lock)
+        note_before(journal, w.p)
         gemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, w.p.grad, x.rows)
         note_gradient(w.p)
         pthread_mutex_unlock(&w.p.lock)

@@ -3,7 +3,8 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
-from dynet_cy.execute.collect cimport Waiting
+from dynet_cy.core.interrupts cimport Interrupts
+from dynet_cy.execute.journal cimport Journal
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Graph, Node, args_of, batches_of, nodes_of,
     order_of, state_of, take_values,
@@ -19,7 +20,9 @@ cdef enum:
 cdef struct Failure:
     size_t needed
     bint in_gradients
+    bint half                       # a part of the gradients could not be taken back
     uint32_t not_finite             # number of the node + 1
+    Interrupts interrupts
 
 
 cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i, uint32_t arg) noexcept nogil:
@@ -117,7 +120,9 @@ cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g
 cdef int raise_not_finite(Graph* g, uint32_t number) except -1
 cdef int list_batches(Graph* g, uint32_t first) except -1
 
-# One planned batch, and one batch that has run; backward collects factors of weights in `waiting`.
+cdef void begin_failure(Failure* failure) noexcept nogil
+
+# One planned batch, and one batch that has run.
 cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil
-cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting, Failure* failure) noexcept nogil
-cdef void add_to_parameter(Param* p) noexcept nogil
+cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal, Failure* failure) noexcept nogil
+cdef void add_to_parameter(Param* p, Journal* journal) noexcept nogil

@@ -10,11 +10,13 @@ ones add.
 
 import sys
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.interrupts cimport begin_interrupts, coarse_ms, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
-from dynet_cy.execute.collect cimport Waiting, add_collected, add_collected_of, collect
+from dynet_cy.execute.collect cimport add_collected, add_collected_of, collect
+from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
 from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
@@ -36,6 +38,21 @@ from dynet_cy.schedule.plan cimport drop_plan, plan
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
+
+HALF = ("Gradients of parameters hold a part of this backward, beside what they held before: set them to zero "
+        "before the next one")
+
+
+# A backward pass after so long a forward pass may be long enough to be interrupted.
+cdef enum:
+    LONG_FORWARD = 50               # milliseconds
+
+
+cdef void begin_failure(Failure* failure) noexcept nogil:
+    """Nothing has gone wrong yet."""
+    memset(failure, 0, sizeof(Failure))
+    begin_interrupts(&failure.interrupts)
+
 
 cdef void* take(Graph* g, size_t bytes, Failure* failure) noexcept nogil:
     cdef void* p = arena_alloc(&g.scratch, bytes)
@@ -83,15 +100,18 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     cdef Failure failure
     cdef int failed
     cdef uint32_t ran = g.n_batches
-    memset(&failure, 0, sizeof(Failure))
+    cdef int64_t begun = coarse_ms()
+    begin_failure(&failure)
     lock_graph(g)
     with nogil:
         enter_pool()
         failed = plan_and_run(g, targets, n, strategy, &failure)
         leave_pool()
+    g.forward_ms += <uint32_t>(coarse_ms() - begun)
     unlock_graph(g)
     if profiling > 1:
         list_batches(g, ran)
+    raise_interrupt(&failure.interrupts)
     if failure.not_finite:
         raise_not_finite(g, failure.not_finite - 1)
     if failed:
@@ -120,11 +140,13 @@ cdef int list_batches(Graph* g, uint32_t first) except -1:
 cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
                       Failure* failure) noexcept nogil:
     cdef uint32_t n_batches = 0
+    cdef Batch* batch
     if plan(g, targets, n, strategy, &n_batches):
         failure.needed = g.n_nodes * sizeof(uint32_t)
         return -1
     for _ in range(n_batches):
-        if run_batch(g, &batches_of(g)[g.n_batches], failure):
+        batch = &batches_of(g)[g.n_batches]
+        if run_batch(g, batch, failure) or interrupted(&failure.interrupts, batch.bytes):
             drop_plan(g)
             return -1
     return 0
@@ -195,6 +217,7 @@ cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept no
     """Run a batch, whose results have their place, as a call for each node."""
     cdef Batch one
     cdef uint32_t j
+    cdef size_t n
     batch.x = NULL
     batch.items = NULL
     batch.kept = NULL
@@ -206,11 +229,12 @@ cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept no
     one.y = batch.y
     for j in range(batch.count):
         set_one(g, batch, j, &one)
-        if call(g, &one, op, failure):
+        n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+        if call(g, &one, op, failure) or interrupted(&failure.interrupts, n * sizeof(float)):
             return -1
         if op.kept != NULL:
             batch.kept_of[j] = one.kept
-        one.y += total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+        one.y += n
     return 0
 
 
@@ -380,29 +404,57 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
 # ---- backward ----------------------------------------------------------------
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters."""
+    """Add the gradient of target to the gradients of parameters: all of it, or after an exception nothing.
+
+    What a handler of a signal raises stops the pass only where gradients can be taken back.  Else the pass is
+    finished first.
+    """
     cdef Failure failure
-    cdef int failed
-    memset(&failure, 0, sizeof(Failure))
+    cdef Journal journal
+    begin_failure(&failure)
     lock_graph(g)
     with nogil:
+        begin_journal(&journal, g.forward_ms >= LONG_FORWARD)
+        # Gradients are sent while the pass runs.
+        journal.mixed = watcher().complete != NULL
         enter_pool()
-        failed = run_backward(g, target, full, &failure)
+        run_backward(g, target, full, &journal, &failure)
+        if failure.needed:
+            failure.half = not take_back(&journal)
         leave_pool()
+        end_journal(&journal)
     unlock_graph(g)
-    if failed:
-        out_of_memory(&g.grads if failure.in_gradients else &g.scratch,
-                      "the gradients of the graph", failure.needed)
+    try:
+        raise_interrupt(&failure.interrupts)
+    finally:
+        if failure.needed:
+            raise_out_of_memory(g, &failure)
     return 0
 
 
-cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) noexcept nogil:
+cdef int raise_out_of_memory(Graph* g, const Failure* failure) except -1:
+    try:
+        out_of_memory(&g.grads if failure.in_gradients else &g.scratch, "the gradients of the graph", failure.needed)
+    except MemoryError as error:
+        if not failure.half:
+            raise
+        raise MemoryError(f"{error}.  {HALF}") from None
+    return 0
+
+
+cdef inline bint stops(Journal* journal, Failure* failure, size_t bytes) noexcept nogil:
+    """Whether the pass ends here, as if it had not begun, since a handler of a signal has raised an exception."""
+    return interrupted(&failure.interrupts, bytes) and take_back(journal)
+
+
+cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Failure* failure) noexcept nogil:
     cdef size_t before = g.scratch.top, scratch_top
     cdef Node* node = &nodes_of(g)[target]
+    cdef Batch* batch
     cdef uint32_t b
     cdef int failed = 0
     cdef uint64_t begun
-    cdef Waiting* waiting = NULL
+    cdef Waiting* w
     cdef Use* uses = NULL
     cdef uint32_t n_uses = 0, n_complete = 0
     mark_gradients(g, target, full)
@@ -414,7 +466,7 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
         return -1
     if node.val == NULL:                        # a parameter is its own gradient's place
         if state_of(g)[target] & TRAINABLE:
-            add_to_parameter(<Param*>node.object)
+            add_to_parameter(<Param*>node.object, journal)
         return 0
     K.fill(node.dim.bd, 1.0, gradient_at(g, node.val))
     state_of(g)[target] |= LIVE
@@ -424,21 +476,27 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
         return -1
     scratch_top = g.scratch.top
     for b in range(node.batch + 1):
-        failed = run_batch_backward(g, &batches_of(g)[node.batch - b], &waiting, failure)
+        batch = &batches_of(g)[node.batch - b]
+        failed = run_batch_backward(g, batch, journal, failure)
         arena_rewind(&g.scratch, scratch_top)
-        if failed:
+        if failed or stops(journal, failure, batch.bytes):
             arena_rewind(&g.scratch, before)
             return -1
         while n_complete < n_uses and uses[n_complete].batch == node.batch - b:
-            add_collected_of(waiting, uses[n_complete].p)
+            add_collected_of(journal, uses[n_complete].p)
             watcher().complete(uses[n_complete].p)
             n_complete += 1
         if watcher().goes_on != NULL:
             watcher().goes_on()
     arena_rewind(&g.scratch, before)
     begun = now() if profiling else 0
-    add_collected(waiting)
-    if profiling and waiting != NULL:
+    w = journal.waiting
+    while w != NULL:
+        add_collected(w, journal)
+        if stops(journal, failure, w.p.size * sizeof(float)):
+            return -1
+        w = w.next
+    if profiling and journal.waiting != NULL:
         note(WEIGHT_GRADIENTS, True, 1, begun)
     return 0
 
@@ -459,8 +517,9 @@ cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* 
     return 0
 
 
-cdef void add_to_parameter(Param* p) noexcept nogil:
+cdef void add_to_parameter(Param* p, Journal* journal) noexcept nogil:
     pthread_mutex_lock(&p.lock)
+    note_before(journal, p)
     p.grad[0] += 1
     note_gradient(p)
     pthread_mutex_unlock(&p.lock)
@@ -484,33 +543,34 @@ cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
         state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
 
 
-cdef int run_batch_backward(Graph* g, Batch* batch, Waiting** waiting,
+cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal,
                             Failure* failure) noexcept nogil:
     cdef Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
     cdef Batch one
     cdef uint32_t j, n_live = 0
-    cdef size_t top = g.scratch.top
+    cdef size_t n, top = g.scratch.top
     cdef uint64_t begun = now() if profiling else 0
     if op.backward == NULL:
         return 0
     if batch.form != EACH:
-        if backward_call(g, batch, op, waiting, &n_live, failure):
+        if backward_call(g, batch, op, journal, &n_live, failure):
             return -1
     else:
         one.y = batch.y
         for j in range(batch.count):
             set_one(g, batch, j, &one)
             one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
-            if backward_call(g, &one, op, waiting, &n_live, failure):
+            n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+            if backward_call(g, &one, op, journal, &n_live, failure) or stops(journal, failure, n * sizeof(float)):
                 return -1
             arena_rewind(&g.scratch, top)
-            one.y += total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+            one.y += n
     if profiling and n_live:
         note(op.id, True, n_live, begun)
     return 0
 
 
-cdef int backward_call(Graph* g, Batch* batch, Op* op, Waiting** waiting, uint32_t* all_live,
+cdef int backward_call(Graph* g, Batch* batch, Op* op, Journal* journal, uint32_t* all_live,
                        Failure* failure) noexcept nogil:
     """Gradients of the arguments of one call; adds the number of nodes that the loss depends on."""
     cdef uint32_t* ids = order_of(g) + batch.first
@@ -540,18 +600,19 @@ cdef int backward_call(Graph* g, Batch* batch, Op* op, Waiting** waiting, uint32
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
         pthread_mutex_lock(&(<Param*>node.object).lock)
+        note_before(journal, <Param*>node.object)
         op.backward(&c, 0)
         (<Param*>node.object).has_gradient = 1
         pthread_mutex_unlock(&(<Param*>node.object).lock)
     for i in range(node.nargs):
-        if argument_backward(g, batch, op, &c, i, waiting, failure):
+        if argument_backward(g, batch, op, &c, i, journal, failure):
             return -1
         arena_rewind(&g.scratch, top)
     return 0
 
 
 cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
-                           Waiting** waiting, Failure* failure) noexcept nogil:
+                           Journal* journal, Failure* failure) noexcept nogil:
     """Gradient of argument i of all nodes of a batch."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -579,9 +640,10 @@ cdef int argument_backward(Graph* g, Batch* batch, Op* op, Call* c, uint32_t i,
             op.factors(c, i, &factors)
             if factors.n:
                 c.first = 0
-            if collect(g, waiting, p, &factors):
+            if collect(g, journal, p, &factors):
                 return 0
         pthread_mutex_lock(&p.lock)
+        note_before(journal, p)
         c.dx.v = p.grad
         c.accumulate = 1
         op.backward(c, i)

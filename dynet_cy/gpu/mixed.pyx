@@ -8,14 +8,16 @@ device is not, nor is what runs there.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
+from dynet_cy.core.interrupts cimport interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.collect cimport Waiting, add_collected
+from dynet_cy.execute.collect cimport add_collected
 from dynet_cy.execute.cpu cimport (
-    Failure, add_to_parameter, count_as_run, hand_out_values, list_batches, make_room, mark_gradients, raise_not_finite,
-    run_batch, run_batch_backward,
+    Failure, add_to_parameter, begin_failure, count_as_run, hand_out_values, list_batches, make_room, mark_gradients,
+    raise_not_finite, run_batch, run_batch_backward,
 )
+from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before
 from dynet_cy.execute.profile cimport profiling
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport (
@@ -100,12 +102,14 @@ cdef int run_here(Graph* g, uint32_t end) except -1:
     """Run planned batches on the CPU."""
     cdef Failure failure
     cdef int error = 0
-    memset(&failure, 0, sizeof(Failure))
+    begin_failure(&failure)
     with nogil:
         enter_pool()
         while not error and g.n_batches < end:
             error = run_batch(g, &batches_of(g)[g.n_batches], &failure)
+            error |= interrupted(&failure.interrupts, batches_of(g)[g.n_batches - 1].bytes)
         leave_pool()
+    raise_interrupt(&failure.interrupts)
     if failure.not_finite:
         raise_not_finite(g, failure.not_finite - 1)
     if error:
@@ -215,13 +219,21 @@ cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
 # ---- backward --------------------------------------------------------------------
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters, each on its device."""
+    """Add the gradient of target to the gradients of parameters, each on its device.
+
+    What a handler of a signal raises is raised when all of it has been added.
+    """
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
-    cdef Waiting* waiting = NULL
+    cdef Failure failure
+    cdef Journal journal
+    cdef Waiting* w
     cdef uint32_t first, end
     cdef int device
     if watcher().complete != NULL:
         raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
+    begin_failure(&failure)
+    begin_journal(&journal, False)
+    journal.mixed = True                        # gradients on devices are not taken back
     lock_graph(g)
     try:
         with nogil:
@@ -229,7 +241,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             arena_rewind(&g.grads, 0)           # the gradient arena mirrors the value arena
         if arena_alloc(&g.grads, g.values.top) == NULL:
             out_of_memory(&g.grads, "the gradients of the graph", g.values.top)
-        begin(g, target)
+        begin(g, target, &journal)
         end = 0
         if state_of(g)[target] & COMPUTED and nodes_of(g)[target].batch < g.n_batches:
             end = nodes_of(g)[target].batch + 1
@@ -239,24 +251,28 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
                 first -= 1
             device = device_of(g, node_of(g, first))
             if copies(g, first):
-                copy_backward(g, &batches_of(g)[first], device)
+                copy_backward(g, &batches_of(g)[first], device, &journal)
             elif device:
                 run_back(g, there_for(g, device), first, end - 1)
             else:
-                run_back_here(g, first, end, &waiting)
+                run_back_here(g, first, end, &journal, &failure)
             end = first
         with nogil:
             enter_pool()
-            add_collected(waiting)
+            w = journal.waiting
+            while w != NULL:
+                add_collected(w, &journal)
+                w = w.next
             leave_pool()
     finally:
+        end_journal(&journal)
         g.scratch.top = scratch_top
         g.tables.top = tables_top
         unlock_graph(g)
-    return 0
+    return raise_interrupt(&failure.interrupts)
 
 
-cdef int begin(Graph* g, uint32_t target) except -1:
+cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
     """The gradient of the target by itself is one."""
     cdef Node* x = &nodes_of(g)[target]
     cdef int device = device_of(g, target)
@@ -270,7 +286,7 @@ cdef int begin(Graph* g, uint32_t target) except -1:
         if x.val != NULL:
             K.fill(x.dim.bd, 1.0, gradient_at(g, x.val))
         elif trained:
-            add_to_parameter(parameter_of(x))
+            add_to_parameter(parameter_of(x), journal)
         return 0
     t = there_for(g, device)
     begin_pass(&s, g, t)
@@ -295,17 +311,16 @@ cdef int run_back(Graph* g, There* t, uint32_t first, uint32_t last) except -1:
     return run_pass(&s, "the gradients of the graph")
 
 
-cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Waiting** waiting) except -1:
+cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Journal* journal, Failure* failure) except -1:
     """Backward over batches of the CPU."""
-    cdef Failure failure
     cdef size_t top = g.scratch.top
     cdef int error = 0
-    memset(&failure, 0, sizeof(Failure))
     with nogil:
         enter_pool()
         while not error and end > first:
             end -= 1
-            error = run_batch_backward(g, &batches_of(g)[end], waiting, &failure)
+            error = run_batch_backward(g, &batches_of(g)[end], journal, failure)
+            interrupted(&failure.interrupts, batches_of(g)[end].bytes)
             arena_rewind(&g.scratch, top)
         leave_pool()
     if error:
@@ -317,7 +332,7 @@ cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
     return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
 
 
-cdef int copy_backward(Graph* g, const Batch* batch, int device) except -1:
+cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journal) except -1:
     """Add the gradients of nodes that are copies, which are on a device, to those of what they are copies of."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef int source = source_of(&nodes_of(g)[ids[0]])
@@ -333,11 +348,11 @@ cdef int copy_backward(Graph* g, const Batch* batch, int device) except -1:
     with nogil:
         for j in range(batch.count):
             if has_gradient(g, ids[j]):
-                add_here(g, ids[j])
+                add_here(g, ids[j], journal)
     return 0
 
 
-cdef void add_here(Graph* g, uint32_t node) noexcept nogil:
+cdef void add_here(Graph* g, uint32_t node, Journal* journal) noexcept nogil:
     """Add the gradient of a node to that of its argument, which is on the CPU."""
     cdef uint8_t* state = state_of(g)
     cdef Node* x = &nodes_of(g)[node]
@@ -350,6 +365,7 @@ cdef void add_here(Graph* g, uint32_t node) noexcept nogil:
         if state[arg] & TRAINABLE:
             p = parameter_of(a)
             pthread_mutex_lock(&p.lock)
+            note_before(journal, p)
             K.add(n, dy, p.grad)
             note_gradient(p)
             pthread_mutex_unlock(&p.lock)

@@ -94,6 +94,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t aside
         uint32_t compact_at
         int backward_from
+        uint32_t forward_ms
         int device
         uint8_t mixed
         void* there

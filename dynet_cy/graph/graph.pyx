@@ -401,7 +401,7 @@ cdef bint survives(Graph* g, Expression x):
 
 
 cdef int raise_running() except -1:
-    raise RuntimeError("this graph is running in another thread")
+    raise RuntimeError("this graph is running, in another thread or under the handler of a signal")
 
 
 cdef int raise_stale(Expression x, Graph* g) except -1:
@@ -1243,6 +1243,7 @@ cdef class ComputationGraph:
         g.draws = 0
         g.draw_key = 0
         g.n_forgets = 0
+        g.forward_ms = 0
         g.backward_from = -1
         g.device = default_device()
         g.mixed = False

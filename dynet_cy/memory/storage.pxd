@@ -53,10 +53,12 @@ cdef extern from "dynet_cy/storage.h" nogil:
         uint8_t updated
         uint8_t in_place
         uint8_t has_gradient
+        uint64_t pass_number
 
     void value_changed "dy_value_changed"(Param* p)
     void touch "dy_touch"(Param* p, uint32_t r)
     void note_gradient "dy_note_gradient"(Param* p)
+    void forget_gradient "dy_forget_gradient"(Param* p)
 
 
 cdef class Plane:

@@ -20,12 +20,12 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.storage cimport Param, Storage
+from dynet_cy.memory.storage cimport Param, Storage, forget_gradient
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.steps cimport Entry, Meeting, Notice, entries_of
 from dynet_cy.train.trainers cimport (
-    PART, Stepper, Update, forget_gradient, lock_gradient, step_part, take_off, unlock_gradient,
+    PART, Stepper, Update, lock_gradient, step_part, take_off, unlock_gradient,
 )
 
 

@@ -44,5 +44,4 @@ cdef void lock_gradient(Param* p) noexcept nogil
 cdef void unlock_gradient(Param* p) noexcept nogil
 cdef double squared_norm(Param* p) noexcept nogil
 cdef void step_part(Param* p, int rule, const dy_optim* h, float** states, size_t at, size_t n) noexcept nogil
-cdef void forget_gradient(Param* p) noexcept nogil
 cdef void take_off(Param* p, double decay, bint passed) noexcept nogil

@@ -23,7 +23,7 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, pthread_mutex_t, touch, value_changed,
+    Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle
 
@@ -83,15 +83,6 @@ cdef void step(Param* p, int rule, const dy_optim* shared, float** states, bint 
                 K.axpy(n, <float>-decay, p.value + at, p.value + at)
             at += n
     forget_gradient(p)
-
-
-cdef void forget_gradient(Param* p) noexcept nogil:
-    """Note that the gradient is zero."""
-    cdef uint32_t i
-    for i in range(p.n_touched):
-        p.is_touched[p.touched[i]] = 0
-    p.n_touched = 0
-    p.has_gradient = 0
 
 
 cdef void step_part(Param* p, int rule, const dy_optim* h, float** states, size_t at,

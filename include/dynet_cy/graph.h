@@ -99,6 +99,7 @@ typedef struct {
     uint8_t aside;              /* backward adds to other gradients than the parameters' own: nobody waits for them */
     uint32_t compact_at;        /* and so are their nodes, when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
+    uint32_t forward_ms;        /* how long it has run forward since the renewal */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
     uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
     void *there;                /* what the backend of devices keeps for it */

@@ -40,6 +40,7 @@ typedef struct {
     uint8_t updated;            /* trainers change it */
     uint8_t in_place;           /* graphs read the numbers where they lie, so that factor stays 1 */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
+    uint64_t pass_number;       /* which backward pass did so last; see execute/journal.pxd */
 } dy_param;
 
 /* Note that values of the storage that p is in have changed. */
@@ -51,6 +52,14 @@ static inline void dy_touch(dy_param *p, uint32_t r) {
         p->is_touched[r] = 1;
         p->touched[p->n_touched++] = r;
     }
+}
+
+/* Note that the gradient is zero. */
+static inline void dy_forget_gradient(dy_param *p) {
+    for (uint32_t i = 0; i < p->n_touched; i++)
+        p->is_touched[p->touched[i]] = 0;
+    p->n_touched = 0;
+    p->has_gradient = 0;
 }
 
 /* Note that a graph has added to all of the gradient. */

@@ -1,0 +1,61 @@
+"""Signals that come while the engine computes: their Python handlers run between pieces of work.
+
+A pass begins with `begin_interrupts`, and calls `interrupted` after each piece, without the GIL.  The clock is read
+after at most 16 pieces, signals are looked for every 50 ms, and only by the thread that runs handlers, so neither
+costs anything that can be measured.  What a handler raises is kept until the pass has ended, and raised then by
+`raise_interrupt`.
+"""
+
+from libc.stdint cimport int64_t, uint32_t
+
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <time.h>
+
+    /* Milliseconds.  The coarse clock has a resolution of 1 to 10 and costs a quarter of the exact one. */
+    static inline int64_t dy_coarse_ms(void) {
+        struct timespec t;
+    #ifdef CLOCK_MONOTONIC_COARSE
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    #else
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    #endif
+        return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
+    }
+    """
+    int64_t coarse_ms "dy_coarse_ms"() noexcept nogil
+
+cdef enum:
+    MOST_PIECES = 16                # between two looks at the clock
+    LARGE = 1 << 16                 # bytes of results after which the clock is looked at in any case
+
+cdef struct Interrupts:
+    uint32_t left                   # pieces until the clock is looked at
+    uint32_t stride                 # pieces between two looks
+    int64_t seen                    # what it said
+    int64_t due                     # when signals are looked for
+    void* raised                    # the exception of a handler; owned
+
+
+cdef inline void begin_interrupts(Interrupts* s) noexcept nogil:
+    s.left = s.stride = 1
+    s.seen = s.due = 0
+    s.raised = NULL
+
+
+cdef inline bint interrupted(Interrupts* s, size_t bytes) noexcept nogil:
+    """Whether a handler has raised an exception, which runs handlers now and then.
+
+    Called after a piece of work with so many bytes of results, where Python may run: no lock is held.
+    """
+    s.left -= 1
+    if s.left and bytes < LARGE:
+        return False
+    return look_at_clock(s)
+
+
+cdef bint look_at_clock(Interrupts* s) noexcept nogil
+# Raise what a handler has raised, if one has.
+cdef int raise_interrupt(Interrupts* s) except -1

@@ -1,0 +1,69 @@
+"""Python handlers of signals while the engine computes; see interrupts.pxd."""
+
+import os
+import threading
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    pthread_t pthread_self()
+
+cdef enum:
+    PAUSE = 50                      # milliseconds between two looks for signals
+    LONG_PAUSE = 250                # where taking the GIL is slow, since other threads want it
+    SLOW = 3
+
+# The thread that runs handlers.
+cdef pthread_t main_thread = 0
+
+
+def _find_main_thread():
+    global main_thread
+    main_thread = <pthread_t>threading.main_thread().ident
+
+
+_find_main_thread()
+# In a child it is the thread that has forked.
+os.register_at_fork(after_in_child=_find_main_thread)
+
+
+cdef bint look_at_clock(Interrupts* s) noexcept nogil:
+    cdef int64_t at = coarse_ms()
+    if s.raised != NULL:
+        return True
+    if s.due == 0:
+        s.due = at + PAUSE
+    elif at != s.seen:                          # pieces are long: look after each
+        s.stride = 1
+    elif s.stride < MOST_PIECES:
+        s.stride *= 2
+    s.left = s.stride
+    s.seen = at
+    if at < s.due:
+        return False
+    if pthread_self() == main_thread:
+        run_handlers(s)
+    # Waiting for the GIL is to cost no more than a few percent.
+    s.seen = coarse_ms()
+    s.due = s.seen + (LONG_PAUSE if s.seen - at > SLOW else PAUSE)
+    return s.raised != NULL
+
+
+cdef void run_handlers(Interrupts* s) noexcept with gil:
+    try:
+        PyErr_CheckSignals()
+    except BaseException as error:
+        Py_INCREF(error)
+        s.raised = <void*>error
+
+
+cdef int raise_interrupt(Interrupts* s) except -1:
+    if s.raised == NULL:
+        return 0
+    error = <object>s.raised
+    Py_DECREF(error)
+    s.raised = NULL
+    raise error

@@ -1,0 +1,403 @@
+"""Signals while the engine computes: handlers run, what they raise ends the pass, and nothing is half done."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import profiling
+
+SIZE = 256
+LEAST, DOUBLINGS = 1000, 6  # layers
+
+
+class Stop(Exception):
+    """What the handlers of these tests raise."""
+
+
+@pytest.fixture(autouse=True)
+def handler():
+    """A signal whose handler raises Stop comes 20 ms after `alarm`."""
+
+    def stop(number, frame):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+    dy.renew_cg()
+
+
+def alarm(seconds=0.02):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def with_alarm(call, seconds=0.02):
+    """Call that until the alarm has come, in it or later."""
+    try:
+        alarm(seconds)
+        call()
+        while True:
+            time.sleep(0.01)
+    except Stop:
+        pass
+
+
+class Chain:
+    """A model, and losses over as many layers as are asked for."""
+
+    def __init__(self):
+        rng = np.random.RandomState(1)
+        self.model = dy.ParameterCollection()
+        self.w = self.model.add_parameters((SIZE, SIZE), init=rng.randn(SIZE, SIZE) / SIZE**0.5)
+        self.bias = self.model.add_parameters(SIZE, init=0)
+        self.table = self.model.add_lookup_parameters((7, SIZE), init=rng.randn(7, SIZE))
+        self.all = [self.w, self.bias, self.table]
+
+    def loss(self, layers, **graph):
+        dy.renew_cg(**graph)
+        x = dy.lookup_batch(self.table, [1, 3] * 8)
+        for _ in range(layers):
+            x = dy.tanh(dy.affine_transform([self.bias, self.w, x]))
+        return dy.sum_batches(dy.sum_elems(x))
+
+    def gradients(self):
+        return [p.grad_as_array().copy() for p in self.all]
+
+    def values(self):
+        return [p.as_array().copy() for p in self.all]
+
+    def clear(self):
+        for p in self.all:
+            p.scale_gradient(0)
+
+
+def same(found, expected):
+    return all(np.array_equal(a, b) for a, b in zip(found, expected))
+
+
+def assert_close(found, expected):
+    """Products may be summed in another order once a matrix is packed."""
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3 * np.abs(b).max() + 1e-6)
+
+
+def layers_run(profile, backward):
+    return sum(row.nodes for row in profile if row.op == "tanh" and row.backward == backward)
+
+
+def stopped_inside(prepare, backward):
+    """Run what `prepare(layers)` returns with an alarm, with more and more layers until it is stopped inside."""
+    for k in range(DOUBLINGS):
+        layers = LEAST << k
+        run = prepare(layers)
+        with profiling.measure() as profile:
+            with_alarm(run)
+        if 0 < layers_run(profile, backward) < layers:
+            return layers, layers_run(profile, backward)
+    return pytest.fail("the alarm never came inside")
+
+
+@pytest.mark.parametrize("autobatch", [0, 1, 2])
+@pytest.mark.parametrize("forward_only", [False, True])
+def test_forward_stops_and_goes_on(autobatch, forward_only):
+    chain, found = Chain(), []
+
+    def prepare(layers):
+        found[:] = [chain.loss(layers, autobatching=autobatch, forward_only=forward_only)]
+        return found[0].value
+
+    layers, done = stopped_inside(prepare, False)
+    with profiling.measure() as profile:
+        value = found[0].value()
+    assert layers_run(profile, False) == layers - done, "what was computed before is not computed again"
+    assert value == pytest.approx(chain.loss(layers, autobatching=autobatch).value(), rel=1e-5)
+
+
+@pytest.mark.parametrize("autobatch", [0, 1])
+def test_backward_is_taken_back(autobatch):
+    found = []
+
+    def prepare(layers):
+        chain = Chain()
+        found[:] = [chain, chain.loss(layers, autobatching=autobatch)]
+        found[1].value()
+        return found[1].backward
+
+    stopped_inside(prepare, True)
+    chain, loss = found
+    assert not any(g.any() for g in chain.gradients())
+    with pytest.raises(RuntimeError, match="run backward"):
+        loss.gradient()
+    # As if there had been no gradient, for trainers too.
+    before = chain.values()
+    dy.MomentumSGDTrainer(chain.model).update()
+    assert same(chain.values(), before)
+    loss.backward()
+    first = chain.gradients()
+    chain.clear()
+    loss.backward()
+    assert_close(chain.gradients(), first)
+    assert all(g.any() for g in first)
+
+
+def test_gradients_of_earlier_passes_stay():
+    chain = Chain()
+
+    def prepare(layers):
+        chain.clear()
+        dy.renew_cg()
+        dy.sum_elems(chain.w * chain.table[5] + chain.bias).backward()
+        chain.before = chain.gradients()
+        chain.here = chain.loss(layers)
+        chain.here.value()
+        return chain.here.backward
+
+    stopped_inside(prepare, True)
+    assert same(chain.gradients(), chain.before)
+    assert chain.before[2][5].any()
+    assert not chain.before[2][1].any()
+    chain.here.backward()
+    assert not same(chain.gradients(), chain.before)
+
+
+def test_short_passes_over_old_gradients_are_finished():
+    """Nothing is copied for them, so they can't be taken back: what there is are whole passes."""
+    chain = Chain()
+    loss = chain.loss(2)
+    loss.backward()
+    once = chain.gradients()
+    for _ in range(20):
+        chain.clear()
+        with_alarm(lambda: [loss.backward() for _ in range(10**6)])
+        passes = [(g * o).sum() / (o * o).sum() for g, o in zip(chain.gradients(), once)]
+        np.testing.assert_allclose(passes, round(passes[0]), rtol=1e-3)
+
+
+def test_what_other_threads_add_stays():
+    """A pass over gradients that another thread adds to is finished, and nothing of either is lost."""
+    chain, stop, rounds = Chain(), threading.Event(), []
+
+    def add_ones():
+        with dy.ComputationGraph():
+            x = dy.sum_elems(chain.w * dy.inputVector(np.ones(SIZE)))
+            while not stop.is_set():
+                x.backward()
+                rounds.append(1)
+
+    loss = chain.loss(8 * LEAST)
+    loss.value()
+    thread = threading.Thread(target=add_ones)
+    thread.start()
+    with profiling.measure() as profile:
+        with_alarm(loss.backward)
+    stop.set()
+    thread.join()
+    found = chain.gradients()
+    found[0] -= len(rounds)
+    assert layers_run(profile, True) == 8 * LEAST or not any(g.any() for g in found)
+    if layers_run(profile, True) == 8 * LEAST:
+        chain.clear()
+        loss.backward()
+        assert_close(found, chain.gradients())
+
+
+def test_handlers_that_return_run_once_and_change_nothing():
+    chain, calls = Chain(), []
+    signal.signal(signal.SIGALRM, lambda number, frame: calls.append(number))
+    loss = chain.loss(4 * LEAST)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    value = loss.value()
+    loss.backward()
+    gradients = chain.gradients()
+    while not calls:
+        time.sleep(0.01)
+    chain.clear()
+    again = chain.loss(4 * LEAST)
+    assert calls == [signal.SIGALRM]
+    assert again.value() == pytest.approx(value, rel=1e-5)
+    again.backward()
+    assert_close(chain.gradients(), gradients)
+
+
+def test_handlers_see_that_the_graph_runs():
+    """They may use other graphs; to use this one is an error of theirs, which passes on."""
+    chain, found, error = Chain(), [], []
+
+    def handle(number, frame):
+        with dy.ComputationGraph():
+            found.append(dy.inputVector([1, 2]).value())
+        try:
+            loss.value()
+        except RuntimeError as e:
+            error.append(e)
+            raise
+
+    signal.signal(signal.SIGALRM, handle)
+    for k in range(DOUBLINGS):
+        loss = chain.loss(LEAST << k)
+        found.clear()
+        alarm()
+        with contextlib.suppress(RuntimeError):
+            loss.value()
+            while not found:
+                time.sleep(0.01)
+            continue
+        with pytest.raises(RuntimeError, match="handler of a signal"):
+            raise error[0]
+        assert found == [[1, 2]]
+        assert np.isfinite(loss.value())
+        return
+    pytest.fail("the alarm never came inside")
+
+
+def test_only_the_main_thread_is_stopped():
+    chain, values = Chain(), []
+
+    def work():
+        with dy.ComputationGraph():
+            x = dy.lookup_batch(chain.table, [1, 3] * 8)
+            for _ in range(2 * LEAST):
+                x = dy.tanh(dy.affine_transform([chain.bias, chain.w, x]))
+            values.append(dy.sum_batches(dy.sum_elems(x)).value())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with_alarm(lambda: [chain.loss(2 * LEAST).value() for _ in range(100)])
+    thread.join()
+    assert values == [pytest.approx(chain.loss(2 * LEAST).value(), rel=1e-5)]
+
+
+class Twin:
+    """Parameters and a trainer: twins take the same steps, to the bit."""
+
+    def __init__(self, trainer):
+        self.model = dy.ParameterCollection()
+        rng = np.random.RandomState(2)
+        self.all = [self.model.add_parameters((400, 300), init=rng.randn(400, 300)) for _ in range(8)]
+        self.trainer = trainer(self.model)
+
+    def backward(self):
+        dy.renew_cg()
+        dy.esum([dy.squared_norm(p) for p in self.all]).backward()
+
+    def values(self):
+        return [p.as_array().copy() for p in self.all]
+
+
+@pytest.mark.parametrize("trainer", [dy.SimpleSGDTrainer, dy.AdamTrainer])
+@pytest.mark.parametrize("average", [False, True])
+def test_updates_are_whole_or_not_made(trainer, average):
+    """Of two equal models one is updated under signals: it is always at one of the steps of the other one."""
+    quiet, twin = Twin(trainer), Twin(trainer)
+    if average:
+        quiet.trainer.exponential_moving_average(0.5)
+        twin.trainer.exponential_moving_average(0.5)
+    whole = 0
+    for k in range(40):
+        before = twin.values()
+        twin.backward()
+        with_alarm(twin.trainer.update, 1e-4 * (k + 1))
+        if same(twin.values(), before):
+            assert all(p.grad_as_array().any() for p in twin.all)
+            twin.trainer.update()
+        else:
+            whole += 1
+        assert not any(p.grad_as_array().any() for p in twin.all)
+        quiet.backward()
+        quiet.trainer.update()
+        assert same(twin.values(), quiet.values())
+    assert whole
+    if average:
+        quiet.trainer.swap_params_to_moving_average()
+        twin.trainer.swap_params_to_moving_average()
+        assert same(twin.values(), quiet.values())
+
+
+def run_program(text):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_control_c():
+    """KeyboardInterrupt in forward and in backward, and what follows is right."""
+    done = run_program(
+        """
+        import os, signal, threading, time
+        import numpy as np
+        import dynet_cy as dy
+        model = dy.ParameterCollection()
+        w = model.add_parameters((256, 256))
+        def build(layers):
+            dy.renew_cg()
+            x = dy.inputVector(np.ones(256))
+            for _ in range(layers):
+                x = dy.tanh(w * x)
+            return dy.sum_elems(x)
+        def interrupted(call):
+            threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                call()
+                while True:
+                    time.sleep(1)
+            except KeyboardInterrupt:
+                return True
+        loss = build(30000)
+        assert interrupted(loss.value)
+        value = loss.value()
+        assert interrupted(loss.backward)
+        loss.backward()
+        print(np.isfinite(value), bool(w.grad_as_array().any()))
+        """
+    )
+    assert done.stdout == "True True\n", done.stderr
+    assert done.returncode == 0
+
+
+def test_a_child_of_a_thread_runs_handlers():
+    """After a fork the thread that has forked is the main thread of the child."""
+    done = run_program(
+        """
+        import os, signal, threading
+        import numpy as np
+        import dynet_cy as dy
+        dy.inputVector([1]).value()
+
+        def child():
+            model = dy.ParameterCollection()
+            w = model.add_parameters((256, 256))
+            signal.signal(signal.SIGALRM, lambda *_: os._exit(7))
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            for layers in (1000, 10000, 100000):
+                dy.renew_cg()
+                x = dy.inputVector(np.ones(256))
+                for _ in range(layers):
+                    x = dy.tanh(w * x)
+                x.value()
+            os._exit(1)
+
+        def work():
+            pid = os.fork()
+            if pid == 0:
+                child()
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+        codes = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        print(codes)
+        """
+    )
+    assert done.stdout == "[7]\n", done.stderr

@@ -1,0 +1,55 @@
+"""A sample of the soak test, tools/soak.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FILE = Path(__file__).resolve().parent.parent / "tools" / "soak.py"
+
+
+@pytest.fixture(scope="module")
+def soak():
+    spec = importlib.util.spec_from_file_location("soak", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    before = signal.signal(signal.SIGALRM, module._stop)
+    yield module
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_every_kind(soak, number):
+    for kind, _ in soak.ROUNDS:
+        if kind.__name__ != "fresh" or number == 0:
+            kind(np.random.default_rng([5, number]))
+
+
+def test_differences_are_found(soak, monkeypatch):
+    """A wrong operation is a failure, with the number of its round."""
+    monkeypatch.setattr(soak.Numpy, "tanh", staticmethod(np.sin))
+    with pytest.raises(AssertionError, match="value with autobatch 0"):
+        [soak.values_and_gradients(np.random.default_rng(number)) for number in range(20)]
+
+
+def test_growing_memory_is_found(soak, monkeypatch, capsys):
+    sizes = iter(range(10**6))
+    monkeypatch.setattr(soak, "memory", lambda: next(sizes) << 20)
+    monkeypatch.setattr(soak, "run_round", lambda seed, number: "nothing")
+    assert soak.soak(0.02, 1) == 1
+    assert "memory has grown" in capsys.readouterr().out
+
+
+def test_command():
+    done = subprocess.run(
+        [sys.executable, str(FILE), "--minutes", "0.03", "--seed", "7"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "seed 7:" in done.stdout
+    assert "100.0 %" in done.stderr
