@@ -57,6 +57,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
     void value_changed "dy_value_changed"(Param* p)
     void touch "dy_touch"(Param* p, uint32_t r)
     void note_gradient "dy_note_gradient"(Param* p)
+    void forget_gradient "dy_forget_gradient"(Param* p)
 
 
 cdef class Plane:
