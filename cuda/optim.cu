@@ -10,19 +10,30 @@ struct Segment {
 };
 
 struct Hyper {
-    float lr, grad_scale, b1, b2, eps, decay;
+    float lr, grad_scale, b1, b2, eps;
+    float decoupled, decay;       // shares that values lose before their step and after it
 };
 
-// What clipping has found, as in dynet_cy/gpu/update.pyx.
+// What clipping has found for a group of parameters in this update, as in dynet_cy/gpu/update.pyx.
+struct Chosen {
+    float scale, lr;              // of its gradients; its learning rate
+};
+
+// What clipping has found so far, as in dynet_cy/gpu/update.pyx. `done` and `dropped` are read together there.
 struct Clip {
-    double norm;                  // that was not finite
-    float factor;                 // of gradients in this update
+    double norm;                  // of this update; or of the first that was left out
+    unsigned done;                // updates
+    unsigned dropped;             // of these: their norms were not finite, and later ones are made all the same
     unsigned clips;               // updates that were clipped
     unsigned skipped;             // updates that were left out: the first had a norm that is not finite
+    unsigned drops;               // whether this one is dropped
+    unsigned unused;
 };
 
-// The gradient becomes zero; the value, after its step, loses the share `decay`. Nothing happens in an update that is
-// left out. `clip` is NULL without clipping.
+static __device__ __forceinline__ bool left_out(const Clip *clip) { return clip && (clip->skipped || clip->drops); }
+
+// The gradient becomes zero; the value loses a share before its step and after it. Nothing happens in an update that is
+// left out. `chosen` and `clip` are NULL without clipping.
 #define OPTIM(name, states, rule) \
     static __device__ __forceinline__ float step_##name(float g, float lr, float b1, float b2, float eps, float &s0, \
                                                         float &s1, float &s2) { \
@@ -32,16 +43,17 @@ struct Clip {
     } \
     extern "C" __global__ void optim_##name(const Segment *__restrict__ segments, unsigned count, Hyper h, float *values, \
                                             float *grads, float *first, float *second, float *third, \
-                                            const Clip *__restrict__ clip) { \
-        if (clip && clip->skipped) return; \
-        float scale = clip ? clip->factor : h.grad_scale; \
+                                            const Chosen *__restrict__ chosen, const Clip *__restrict__ clip) { \
+        if (left_out(clip)) return; \
+        float scale = chosen ? chosen->scale : h.grad_scale, lr = chosen ? chosen->lr : h.lr; \
         for (unsigned k = blockIdx.y; k < count; k += gridDim.y) { \
             Segment s = segments[k]; \
             for (EACH(j, s.n)) { \
                 size_t i = s.at + j; \
                 float s0 = states > 0 ? first[i] : 0.f, s1 = states > 1 ? second[i] : 0.f; \
                 float s2 = states > 2 ? third[i] : 0.f; \
-                float v = values[i] + step_##name(scale * grads[i], h.lr, h.b1, h.b2, h.eps, s0, s1, s2); \
+                float v = values[i] - h.decoupled * values[i]; \
+                v += step_##name(scale * grads[i], lr, h.b1, h.b2, h.eps, s0, s1, s2); \
                 values[i] = v - h.decay * v; \
                 grads[i] = 0.f; \
                 if (states > 0) first[i] = s0; \
@@ -54,7 +66,7 @@ struct Clip {
 
 extern "C" __global__ void decay_values(const Segment *__restrict__ segments, unsigned count, float decay,
                                         float *values, const Clip *__restrict__ clip) {
-    if (clip && clip->skipped) return;
+    if (left_out(clip)) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
         Segment s = segments[k];
         for (EACH(j, s.n)) values[s.at + j] -= decay * values[s.at + j];
@@ -64,7 +76,7 @@ extern "C" __global__ void decay_values(const Segment *__restrict__ segments, un
 // target = a target + b source, where a is 0 without reading it.
 extern "C" __global__ void blend(const Segment *__restrict__ segments, unsigned count, float a, float b,
                                  const float *__restrict__ source, float *target, const Clip *__restrict__ clip) {
-    if (clip && clip->skipped) return;
+    if (left_out(clip)) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
         Segment s = segments[k];
         for (EACH(j, s.n)) {
@@ -102,26 +114,75 @@ extern "C" __global__ void squares(const Segment *__restrict__ segments, unsigne
     if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-struct Limit {
-    double scale, threshold;      // of gradients before all else; of their norm after it
+// How a group of parameters is clipped, and where the sums of its squares begin.
+struct Group {
+    double threshold;             // 0: never
+    unsigned first_sum, sums;
+    unsigned own_norm;            // by the norm of its own gradients, not together with the first group
+    unsigned unused[3];
 };
 
-// What gradients are to be multiplied by. One block.
-extern "C" __global__ void clip_factor(const double *__restrict__ sums, unsigned count, Limit limit, Clip *clip) {
+struct Limits {
+    double scale;                 // of gradients before all else
+    unsigned groups;
+    unsigned rates;               // learning rates of each group: for 0, 1, ... more dropped updates than are known of
+    unsigned known;
+    unsigned skips;               // whether an update with a norm that is not finite is dropped
+};
+
+// What gradients are to be multiplied by, and the learning rates. One block; `totals` is room for a number of each group.
+extern "C" __global__ void clip_groups(const double *__restrict__ sums, const Group *__restrict__ groups,
+                                       const float *__restrict__ rates, Limits limits, double *totals, Chosen *chosen,
+                                       Clip *clip) {
     __shared__ double part[32];
-    double total = 0;
-    for (LANES(i, count)) total += sums[i];
-    total = sum_to_first(total, part);
+    double all = 0;
+    for (unsigned g = 0; g < limits.groups; g++) {
+        double total = 0;
+        for (LANES(i, groups[g].sums)) total += sums[groups[g].first_sum + i];
+        total = sum_to_first(total, part);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            totals[g] = total;
+            if (g && !groups[g].own_norm) totals[0] += total;
+            all += total;
+        }
+    }
     if (threadIdx.x == 0) {
-        double norm = limit.scale * sqrt(total);
-        bool larger = norm > limit.threshold;
+        double norm = limits.scale * sqrt(all);
+        bool larger = false;
+        clip->drops = 0;
+        clip->done++;
         if (clip->skipped || !isfinite(norm)) {
             if (!clip->skipped) clip->norm = norm;
-            clip->skipped++;
-        } else {
-            clip->factor = (float)(larger ? limit.scale * (limit.threshold / norm) : limit.scale);
-            clip->clips += larger;
+            if (limits.skips && !clip->skipped) {
+                clip->drops = 1;
+                clip->dropped++;
+            } else {
+                clip->skipped++;
+            }
+            return;
         }
+        clip->norm = norm;
+        unsigned dropped = clip->dropped - limits.known;
+        if (dropped >= limits.rates) dropped = limits.rates - 1;
+        for (unsigned g = 0; g < limits.groups; g++) {
+            double own = limits.scale * sqrt(totals[groups[g].own_norm ? g : 0]), threshold = groups[g].threshold;
+            bool over = threshold > 0 && own > threshold;
+            chosen[g].scale = (float)(over ? limits.scale * (threshold / own) : limits.scale);
+            chosen[g].lr = rates[g * limits.rates + dropped];
+            larger = larger || over;
+        }
+        clip->clips += larger;
+    }
+}
+
+// The gradients of an update that is dropped become zero.
+extern "C" __global__ void drop_gradients(const Segment *__restrict__ segments, unsigned count, float *grads,
+                                          const Clip *__restrict__ clip) {
+    if (clip->skipped || !clip->drops) return;
+    for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
+        Segment s = segments[k];
+        for (EACH(j, s.n)) grads[s.at + j] = 0.f;
     }
 }
 

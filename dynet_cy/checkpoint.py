@@ -5,7 +5,8 @@ The tensors of a file:
 
 - ``/encoder/W``: the value of a parameter or table, under its full name, in the shape that `as_array` has
 - ``gradient:/W``, and for a table ``rows:/E`` too: gradients that no update has used yet
-- ``trainer:0:/W``, ``trainer:1:/W``...: what a trainer keeps for each number, such as momentum and moments
+- ``trainer:0:/W``, ``trainer:1:/W``...: what a trainer keeps for each number, such as momentum and moments; there are
+  none for a frozen parameter that has never been trained
 
 The metadata has an entry ``dynet_cy``: JSON of the kinds of the parameters, the trainer's settings and counts, the
 state of the random streams, and what the caller adds.
@@ -37,6 +38,8 @@ Stored = Union[Parameters, LookupParameters]
 
 _KEY = "dynet_cy"
 _FORMAT = 1
+# Settings of trainers that files of earlier versions do not have.
+_LATER = {"_groups", "_decay_due", "_skipped"}
 
 
 def _stored(collection: ParameterCollection) -> list[Stored]:
@@ -100,8 +103,11 @@ def save_safetensors(
         settings = trainer._settings()
         state["trainer"] = {"class": type(trainer).__name__, "settings": settings}
         state["trainer"]["weight_decay"] = trainer.collection._decay_state()
+        without = state["trainer"]["without_state"] = []
         for x, arrays in zip(trainer.collection._below(), trainer._state_arrays()):
-            for number, array in enumerate(arrays):
+            if arrays is None:
+                without.append(x.name())
+            for number, array in enumerate(arrays or ()):
                 tensors[f"trainer:{number}:{x.name()}"] = array
     try:
         text = json.dumps(state)
@@ -184,12 +190,19 @@ class _Checkpoint:
             raise self.mismatch("the file has no state of a trainer")
         if there["class"] != type(trainer).__name__:
             raise self.mismatch(f"the file has the state of {there['class']}, not of {type(trainer).__name__}")
-        if there["settings"].keys() != trainer._settings().keys():
-            different = sorted(there["settings"].keys() ^ trainer._settings().keys())
+        own = trainer._settings()
+        different = sorted((there["settings"].keys() ^ own.keys()) - (_LATER - there["settings"].keys()))
+        if different:
             raise self.mismatch(f"the file and the {there['class']} have other settings: {', '.join(different)}")
+        wanted_groups = [group["names"] for group in own["_groups"]]
+        groups = [group["names"] for group in there["settings"].get("_groups", own["_groups"])]
+        if groups != wanted_groups:
+            raise self.mismatch(f"the trainer has the groups of parameters {wanted_groups}, the file {groups}")
+        without = there.get("without_state", ())
         wanted = {
             f"trainer:{number}:{x.name()}": x
             for x in trainer.collection._below()
+            if x.name() not in without
             for number in range(trainer._n_planes(there["settings"]))
         }
         found = {name for name in self.names if name.startswith("trainer:")}
@@ -216,9 +229,12 @@ class _Checkpoint:
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
         planes = range(trainer._n_planes(settings))
 
-        def arrays() -> Iterator[list[Any]]:
+        without = there.get("without_state", ())
+
+        def arrays() -> Iterator[list[Any] | None]:
             for x in trainer.collection._below():
-                yield [self.file.get_tensor(f"trainer:{number}:{x.name()}") for number in planes]
+                names = [f"trainer:{number}:{x.name()}" for number in planes]
+                yield None if x.name() in without else [self.file.get_tensor(name) for name in names]
 
         trainer._restore(settings, arrays())
         trainer.collection._set_decay_state(there["weight_decay"])

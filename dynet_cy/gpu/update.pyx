@@ -4,13 +4,13 @@ A rule is one launch over a table of segments of the flat planes: whole
 parameters, or those rows of tables that have a gradient.
 
 With clipping the device computes by itself what gradients are to be multiplied
-by, so the host does not wait.  Where their norm is not finite, it leaves out
-this update and all later ones of the trainer, and the host learns of it when it
-next looks: see `Clipping`.
+by, so the host does not wait.  Where their norm is not finite, it drops this
+update if that is asked for; otherwise it leaves out this update and all later ones of the
+trainer.  The host learns of it when it next looks: see `Clipping`.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
@@ -20,8 +20,8 @@ from dynet_cy.gpu.driver cimport (
 )
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
-from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT, dy_optim
-from dynet_cy.memory.storage cimport Param, Plane, Storage, pthread_mutex_t
+from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
+from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
 
 
@@ -41,7 +41,8 @@ cdef extern from *:
 cdef int CU = module_at(b"optim")
 cdef int DECAY = kernel_at(CU, b"decay_values")
 cdef int SQUARES = kernel_at(CU, b"squares")
-cdef int CLIP_FACTOR = kernel_at(CU, b"clip_factor")
+cdef int CLIP_GROUPS = kernel_at(CU, b"clip_groups")
+cdef int DROP = kernel_at(CU, b"drop_gradients")
 cdef int BLEND = kernel_at(CU, b"blend")
 cdef int[16] RULES
 cdef int which
@@ -63,17 +64,34 @@ cdef struct Hyper:
     float b1
     float b2
     float eps
+    float decoupled
     float decay
 
-cdef struct Limit:
-    double scale
+cdef struct Group:
     double threshold
+    uint32_t first_sum
+    uint32_t sums
+    uint32_t own_norm
+    uint32_t unused[3]
+
+cdef struct Limits:
+    double scale
+    uint32_t groups
+    uint32_t rates
+    uint32_t known
+    uint32_t skips
+
+cdef struct Chosen:
+    float scale
+    float lr
 
 cdef struct Clip:
     double norm
-    float factor
+    uint64_t done_dropped                       # updates in the lower half, those of them that were dropped above
     uint32_t clips
     uint32_t skipped
+    uint32_t drops
+    uint32_t unused
 
 # A table of segments in the making, in memory of malloc.
 cdef struct Table:
@@ -164,6 +182,7 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
 
 cdef enum:
     PAGE = 4096
+    MOST_COMING = 64
 
 # For each device: places of clips, on the device and in page-locked memory, that nobody uses; and bytes of all of them.
 cdef dict spare_clips = {}
@@ -207,7 +226,9 @@ cdef class Clipping:
     cdef Gpu* gpu
     cdef Address there
     cdef Clip* here
-    cdef uint32_t counted
+    cdef uint32_t counted                       # clips
+    cdef uint32_t asked                         # updates
+    cdef uint32_t known                         # updates that were dropped
 
     def __cinit__(self, int device):
         self.gpu = gpu_at(device)
@@ -233,7 +254,7 @@ cdef class Clipping:
         if error:
             raise_error(self.gpu, error)
         memset(self.here, 0, sizeof(Clip))
-        self.counted = 0
+        self.counted = self.asked = self.known = 0
 
     def wait(self):
         """Wait until all updates are done, so that what is said here holds for them."""
@@ -251,6 +272,23 @@ cdef class Clipping:
         self.counted = self.here.clips
         return self.counted - before
 
+    def dropped(self):
+        """Updates that were dropped since the last call, as far as it is known here."""
+        cdef uint32_t before = self.known
+        self.known = <uint32_t>(self.here.done_dropped >> 32)
+        return self.known - before
+
+    def coming(self):
+        """How many updates the device may drop of which `dropped` does not know yet.
+
+        Many that are under way are waited for.
+        """
+        cdef uint64_t both
+        if self.asked - <uint32_t>self.here.done_dropped > MOST_COMING:
+            self.wait()
+        both = self.here.done_dropped
+        return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
+
     @property
     def skipped(self):
         """Updates that were left out since `forget`."""
@@ -258,7 +296,7 @@ cdef class Clipping:
 
     @property
     def norm(self):
-        """The norm because of which the first of these was left out."""
+        """The norm of the last update; or that because of which the first was left out."""
         return self.here.norm
 
 
@@ -317,126 +355,213 @@ def squared_norm(list stored not None):
 
 # ---- updates ---------------------------------------------------------------------
 
-def update(list stored not None, list moves not None, int rule, dy_optim hyper, list states not None, bint sparse,
-           double decay, Clipping clipping=None, double scale=1, double threshold=0):
+cdef struct Part:
+    Table whole                                 # parameters that the rule changes, all of each
+    Table rows                                  # rows of tables
+    Table rest                                  # what decays beside them
+    Table normed                                # what the norm is of
+    Hyper h
+
+
+cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* here, size_t size) noexcept nogil:
+    """Put a table behind those before it.  Ranges keep to multiples of 16 bytes."""
+    r[n[0]].there = bytes[0]
+    r[n[0]].here = <void*>here
+    r[n[0]].n = size
+    n[0] += 1
+    bytes[0] += (size + 15) // 16 * 16
+
+
+def update(list stored not None, list moves not None, list group_of not None, list groups not None, int rule,
+           list states not None, bint sparse, Clipping clipping=None, double scale=1, bint skips=False,
+           list rates=None):
     """Apply a rule to parameters of one storage, which lives on a device; their gradients are zero then.
 
     Args:
         stored: the parameters and tables.
-        moves: for each, whether the rule changes it.
+        moves: for each, whether the rule changes it; it only decays if not.
+        group_of: for each, the number of its group.
+        groups: the settings of each group, see `Settings` of dynet_cy/train/trainers.pxd, as a dict.
         rule: its number in optim.def.
-        hyper: its constants.
         states: the planes of its state.
         sparse: whether only rows of tables with a gradient change.
-        decay: the share that all values lose afterwards, also of those that the rule does not change.
-        clipping: if gradients are to be clipped; `hyper.grad_scale` does not count then.
+        clipping: if norms are asked for; `h.grad_scale` and `h.lr` of the settings do not count then.
         scale: what gradients are multiplied by before they are clipped.
-        threshold: the norm that they may have then.
+        skips: whether an update of gradients that are not finite is dropped.
+        rates: for each group its learning rate, if none, one, two... of the updates are dropped of which
+            `clipping` does not know yet.
     """
-    cdef Table[4] tables                        # whole parameters, rows, what decays beside them; what the norm is of
-    cdef Table* whole = &tables[0]
-    cdef Table* rows = &tables[1]
-    cdef Table* rest = &tables[2]
-    cdef Table* normed = &tables[3]
+    cdef uint32_t n_groups = len(groups), n_rates = len(rates[0]) if rates else 0
+    cdef Part* parts = <Part*>calloc(n_groups, sizeof(Part))
+    cdef Group* limits = <Group*>calloc(n_groups, sizeof(Group))
+    cdef float* all_rates = <float*>calloc(n_groups * n_rates + 1, sizeof(float))
+    cdef Range* r = <Range*>calloc(4 * n_groups + 2, sizeof(Range))
+    cdef Part* part
+    cdef dict settings
+    cdef Limits limit
     cdef _Stored x
     cdef Storage storage
     cdef Gpu* gpu
     cdef Param* p
-    cdef Hyper h
-    cdef Limit limit
     cdef Plane plane
     cdef float* values
     cdef float* grads
     cdef float* s[3]
-    cdef Range[4] r
+    cdef Table* tables
     cdef unsigned wide = 0, high = 0
-    cdef size_t bytes = 0
-    cdef uint32_t i
+    cdef size_t bytes = 0, segments, chosen, totals, sums
+    cdef uint32_t i, g, n_ranges = 0, n_sums = 0
+    cdef Address base
     cdef void* clip = <void*><uintptr_t>clipping.there if clipping is not None else NULL
-    cdef void* sums = NULL
     cdef int k, error
-    if not stored:
-        return
-    x = stored[0]
-    storage = x.storage
-    gpu = gpu_at(storage.device - 1)
-    memset(tables, 0, sizeof(tables))
-    h.lr = hyper.lr
-    h.grad_scale = hyper.grad_scale
-    h.b1 = hyper.b1
-    h.b2 = hyper.b2
-    h.eps = hyper.eps
-    limit.scale = scale
-    limit.threshold = threshold
-    values = storage.values.base_there()
-    grads = storage.grads.base_there()
-    for k in range(3):
-        s[k] = NULL
-        if k < len(states):
-            plane = states[k]
-            s[k] = plane.base_there()
-    for x in stored:                            # gradients stay as they are while this lasts
-        lock(x.p)
+    cdef list locked = []
     try:
-        for x, moved in zip(stored, moves):
+        if parts == NULL or limits == NULL or all_rates == NULL or r == NULL:
+            raise MemoryError("the tables of parameters to update")
+        if not stored:
+            return
+        x = stored[0]
+        storage = x.storage
+        gpu = gpu_at(storage.device - 1)
+        values = storage.values.base_there()
+        grads = storage.grads.base_there()
+        for k in range(3):
+            s[k] = NULL
+            if k < len(states):
+                plane = states[k]
+                s[k] = plane.base_there()
+        for g in range(n_groups):
+            settings = groups[g]
+            part = &parts[g]
+            constants = settings["h"]
+            part.h.lr = constants["lr"]
+            part.h.grad_scale = constants["grad_scale"]
+            part.h.b1 = constants["b1"]
+            part.h.b2 = constants["b2"]
+            part.h.eps = constants["eps"]
+            part.h.decoupled = settings["decoupled"]
+            part.h.decay = settings["decay"]
+            limits[g].threshold = settings["threshold"]
+            limits[g].own_norm = settings["own_norm"]
+            for i in range(n_rates):
+                all_rates[g * n_rates + i] = rates[g][i]
+        for x in stored:                        # gradients stay as they are while this lasts
+            lock(x.p)
+            locked.append(x)
+        for x, moved, g in zip(stored, moves, group_of):
             p = x.p
+            part = &parts[g]
             if clip != NULL:
-                add_gradient(normed, p)
+                add_gradient(&part.normed, p)
             if moved and not (p.rows and sparse):
-                add_whole(whole, p)
+                add_whole(&part.whole, p)
                 continue
             if moved:
-                add_rows(rows, p)
-            if decay != 0:
-                add_whole(rest, p)
-        for k in range(4):
-            bytes += tables[k].n * sizeof(Segment)
-        if bytes:
-            if clip != NULL:
-                grid_of(gpu, normed, &wide, &high)
-            ready(gpu, bytes + wide * high * sizeof(double))
-            bytes = 0
+                add_rows(&part.rows, p)
+            if part.h.decoupled != 0 or part.h.decay != 0:
+                add_whole(&part.rest, p)
+        for g in range(n_groups):
+            tables = <Table*>&parts[g]
             for k in range(4):
-                r[k].there = arenas[gpu.number].base + bytes
-                r[k].here = tables[k].segments
-                r[k].n = tables[k].n * sizeof(Segment)
-                bytes += r[k].n
-            sums = <void*><uintptr_t>(arenas[gpu.number].base + bytes)
+                add_range(r, &n_ranges, &bytes, tables[k].segments, tables[k].n * sizeof(Segment))
+        segments = bytes
+        if segments or clip != NULL:
+            if clip != NULL:
+                add_range(r, &n_ranges, &bytes, limits, n_groups * sizeof(Group))
+                add_range(r, &n_ranges, &bytes, all_rates, n_groups * n_rates * sizeof(float))
+                for g in range(n_groups):
+                    grid_of(gpu, &parts[g].normed, &wide, &high)
+                    limits[g].first_sum = n_sums
+                    limits[g].sums = wide * high
+                    n_sums += wide * high
+            chosen = bytes
+            totals = chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
+            sums = totals + n_groups * sizeof(double)
+            ready(gpu, sums + n_sums * sizeof(double))
+            base = arenas[gpu.number].base
+            for i in range(n_ranges):
+                r[i].there += base
+            chosen += base
+            totals += base
+            sums += base
+            limit.scale = scale
+            limit.groups = n_groups
+            limit.rates = n_rates
+            limit.known = clipping.known if clip != NULL else 0
+            limit.skips = skips
             with nogil:
-                if not enter(gpu) and not send_ranges(gpu, r, 4):
+                if not enter(gpu) and not send_ranges(gpu, r, n_ranges):
                     if clip != NULL:
-                        if normed.n:
-                            launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[3].there, normed.n, grads,
-                                   sums)
-                        launch(gpu, CLIP_FACTOR, 1, 1, 256, 0, sums, wide * high, value_at(&limit), clip)
-                    for k in range(2):
-                        if tables[k].n:
-                            h.decay = <float>decay if k == 0 else 0
-                            grid_of(gpu, &tables[k], &wide, &high)
-                            launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].there, tables[k].n,
-                                   value_at(&h), values, grads, s[0], s[1], s[2], clip)
-                    if rest.n:
-                        grid_of(gpu, rest, &wide, &high)
-                        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].there, rest.n, <float>decay,
-                               values, clip)
+                        for g in range(n_groups):
+                            if parts[g].normed.n:
+                                grid_of(gpu, &parts[g].normed, &wide, &high)
+                                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[4 * g + 3].there,
+                                       parts[g].normed.n, grads,
+                                       <void*><uintptr_t>(sums + limits[g].first_sum * sizeof(double)))
+                        launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>sums,
+                               <void*><uintptr_t>r[4 * n_groups].there, <void*><uintptr_t>r[4 * n_groups + 1].there,
+                               value_at(&limit), <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
+                    for g in range(n_groups):
+                        run_part(gpu, &parts[g], r + 4 * g, rule, values, grads, s,
+                                 <void*><uintptr_t>(chosen + g * sizeof(Chosen)) if clip != NULL else NULL, clip,
+                                 skips)
                     if clip != NULL:
                         fetch_bytes(gpu, clipping.here, clipping.there, sizeof(Clip))
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
+            if clip != NULL:
+                clipping.asked += 1
         for x, moved in zip(stored, moves):
-            p = x.p
             if moved:
-                for i in range(p.n_touched):
-                    p.is_touched[p.touched[i]] = 0
-                p.n_touched = 0
-                p.has_gradient = 0
+                forget_gradient(x.p)
         storage.changes += 1
     finally:
-        for x in stored:
+        for x in locked:
             pthread_mutex_unlock(&x.p.lock)
-        for k in range(4):
-            free(tables[k].segments)
+        if parts != NULL:
+            for g in range(n_groups):
+                tables = <Table*>&parts[g]
+                for k in range(4):
+                    free(tables[k].segments)
+        free(parts)
+        free(limits)
+        free(all_rates)
+        free(r)
+
+
+cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* values, float* grads, float** s,
+                   void* chosen, void* clip, bint skips) noexcept nogil:
+    """Let a group decay and move.
+
+    Args:
+        r: where its tables are on the device.
+        chosen: what `clip_groups` has found for it, if norms are asked for.
+        clip: see `Clipping`; NULL if norms are not asked for.
+    """
+    cdef const Table* tables = <const Table*>part
+    cdef Hyper h = part.h
+    cdef unsigned wide = 0, high = 0
+    cdef int k
+    decay(gpu, part, r, part.h.decoupled, values, clip)
+    for k in range(2):
+        if tables[k].n:
+            if k == 1:
+                h.decoupled = h.decay = 0       # the table that they are rows of does, as `rest`
+            grid_of(gpu, &tables[k], &wide, &high)
+            launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].there, tables[k].n, value_at(&h),
+                   values, grads, s[0], s[1], s[2], chosen, clip)
+    decay(gpu, part, r, part.h.decay, values, clip)
+    if skips and part.normed.n:
+        grid_of(gpu, &part.normed, &wide, &high)
+        launch(gpu, DROP, wide, high, 256, 0, <void*><uintptr_t>r[3].there, part.normed.n, grads, clip)
+
+
+cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* clip) noexcept nogil:
+    cdef unsigned wide = 0, high = 0
+    if share != 0 and part.rest.n:
+        grid_of(gpu, &part.rest, &wide, &high)
+        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].there, part.rest.n, share, values, clip)
 
 
 def blend(list stored not None, float a, float b, Plane source not None, Plane target not None,

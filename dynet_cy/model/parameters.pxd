@@ -12,6 +12,7 @@ from dynet_cy.memory.storage cimport Param, Plane, Storage
 
 
 cdef void settle(Param* p) noexcept nogil
+cdef int zero_gradient(_Stored x) except -1
 
 
 cdef class _Members:

@@ -20,7 +20,7 @@ from dynet_cy.graph.graph cimport (
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.memory.mirror cimport default_device
-from dynet_cy.memory.storage cimport Param, Plane, Storage, touch, value_changed
+from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
 from dynet_cy.devices import check_device, device_name
@@ -29,6 +29,11 @@ from dynet_cy.kernels.draws import HostRandom
 from dynet_cy.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
 )
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 
 # ---- leaves of graphs --------------------------------------------------------
@@ -127,6 +132,7 @@ cdef class _Stored(Expression):
         index = graph.leaves.get(key)
         if index is None:
             memset(&extra, 0, sizeof(Extra))
+            extra.attrs[0].u = update
             extra.object = self.p
             extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
             dim = dim_with_rows(&self.p.dim, self.p.rows)
@@ -166,12 +172,30 @@ cdef class _Stored(Expression):
         return wrap(current_graph(), constant.index)
 
     def set_updated(self, b):
-        """Set whether trainers change this parameter."""
+        """Set whether this parameter is trained.
+
+        A parameter that is not, a frozen one, is a constant: `backward` collects no gradient
+        for it, so it has no place in the norm of gradients, and trainers leave its value as it
+        is, weight decay included.  What trainers keep for it (momentum, moments) stays as it is
+        and is used again when the parameter is trained again.  What has been collected of
+        its gradient is dropped.
+
+        This holds for graphs that are there already too, from their next `backward` on.
+
+        Args:
+            b: False to freeze it, True to train it again.
+
+        Example:
+            >>> table.set_updated(False)        # for the first epochs
+            >>> table.set_updated(True)
+        """
         self.check_made()
         self.p.updated = bool(b)
+        if not b:
+            zero_gradient(self)
 
     def is_updated(self):
-        """Whether trainers change this parameter."""
+        """Whether this parameter is trained: see `set_updated`."""
         self.check_made()
         return bool(self.p.updated)
 
@@ -291,6 +315,24 @@ cdef object _floats_like(object values, str op, tuple shape):
     if array.shape != shape:
         raise ValueError(f"{op}: the value has shape {array.shape}, {shape} is needed")
     return array
+
+
+cdef int zero_gradient(_Stored x) except -1:
+    """Set the gradient to zero."""
+    cdef Param* p = x.p
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t i
+    with nogil:
+        pthread_mutex_lock(&p.lock)
+        if p.rows:
+            for i in range(p.n_touched):
+                memset(p.grad + p.touched[i] * n, 0, n * sizeof(float))
+        elif p.has_gradient:
+            memset(p.grad, 0, p.size * sizeof(float))
+        forget_gradient(p)
+        pthread_mutex_unlock(&p.lock)
+    # What an update on a device has left out is there without a note.
+    return x.storage.grads.clear(p.offset, p.size)
 
 
 cdef int _add_gradient_flag(_Stored x) except -1:
@@ -599,7 +641,7 @@ cdef int _fill_entry(_Stored x, entry, fname) except -1:
     x.put(x.storage.values, 0, np.ascontiguousarray(entry.values, np.float32), x.p.size)
     value_changed(x.p)
     x.p.factor = 1
-    if entry.grads is not None:
+    if entry.grads is not None and x.p.updated:
         x.put(x.storage.grads, 0, np.ascontiguousarray(entry.grads, np.float32), x.p.size)
         _add_gradient_flag(x)
     return 0
@@ -809,8 +851,13 @@ class ParameterCollection:
         """Let every update of a trainer multiply all values by 1 - lambda, after its step.
 
         It holds for trainers of this very collection, and for all parameters and
-        all rows of all tables below it, also those that are not updated.  A
-        sub-collection begins with the lambda of the collection that it is made in.
+        all rows of all tables below it, but for those that are frozen (`set_updated`) or in a
+        group with a decay of its own (`Trainer.group`).  A sub-collection begins with
+        the lambda of the collection that it is made in.
+
+        This is DyNet's decay.  The learning rate has no part in it, so a good lambda is that of
+        `AdamWTrainer` times the learning rate: with a learning rate of 0.001, 0.01 there is
+        0.00001 here.
 
         Args:
             lam: lambda, at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
@@ -846,6 +893,15 @@ class ParameterCollection:
         taken = 0.0 if due < least else due
         self._decay_due = due - taken
         return taken
+
+    def zero_gradients(self):
+        """Set the gradients of all parameters and tables below to zero.
+
+        So what was collected since the last update is dropped, such as the gradients of a batch
+        that are not finite: `Trainer.update` keeps them when it raises its error.
+        """
+        for x in self._below():
+            zero_gradient(x)
 
     def parameters_list(self):
         """All Parameters of this collection and those below it, in the order of adding."""
@@ -1025,17 +1081,15 @@ def gradient_state(_Stored x not None):
 
 
 def set_gradient_state(_Stored x not None, state):
-    """Put back what `gradient_state` has returned, in place of the gradient that is there."""
+    """Put back what `gradient_state` has returned, in place of the gradient that is there.
+
+    What is frozen has none.
+    """
     cdef uint32_t r
-    if x.p.has_gradient:
-        memset(x.p.grad, 0, x.p.size * sizeof(float))
-        x.storage.grads.clear(x.p.offset, x.p.size)
-    while x.p.n_touched:
-        x.p.n_touched -= 1
-        x.p.is_touched[x.p.touched[x.p.n_touched]] = 0
-    x.p.has_gradient = state is not None
-    if state is None:
+    zero_gradient(x)
+    if state is None or not x.p.updated:
         return
+    x.p.has_gradient = True
     if not x.p.rows:
         x.fill(state, x.storage.grads)
         return

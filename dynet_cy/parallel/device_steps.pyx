@@ -6,7 +6,6 @@ exchange there is, and clipped.  The sums go back in one copy, and the device of
 
 import numpy as np
 
-from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport size_of
@@ -14,7 +13,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.steps cimport ExchangeStepper
-from dynet_cy.train.trainers cimport Update
+from dynet_cy.train.trainers cimport MOVES, Update, update_on_device
 
 
 cdef double squares_of(floats):
@@ -28,13 +27,11 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
     cdef list stored, planes
     cdef object packing, update         # of dynet_cy.gpu, loaded where there is a device only
     cdef list sums                      # (parameter or table, None or rows, their sums): what goes back to the device
-    cdef object per_entry               # squares of the sums of each entry
 
     def __cinit__(self, exchange, n, mean, *args):
         from dynet_cy.gpu import packing, update
         self.packing = packing
         self.update = update
-        self.per_entry = np.zeros(n)
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
         self.stored = stored
@@ -45,11 +42,10 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         cdef Py_ssize_t i
         cdef Param* p
         dense, tables = [], []
-        self.per_entry[:] = 0
         self.sums = []
         for i in range(self.n):
             p = u.entries[i]
-            if not self.any[i] or not (u.moves[i] or u.threshold > 0):
+            if not self.any[i] or not (u.roles[i] == MOVES or u.measures):
                 continue
             if p.rows:
                 rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
@@ -76,18 +72,14 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
 
     cdef int take(self, Update* u, Py_ssize_t i, rows, sums) except -1:
         """Have the sums of an entry."""
-        if u.threshold > 0:
-            self.per_entry[i] = squares_of(sums)
-        if u.moves[i]:
+        if u.measures:
+            u.squares[i] = squares_of(sums)
+        if u.roles[i] == MOVES:
             self.sums.append((self.stored[i], rows, sums))
         return 0
 
-    cdef double squares(self, Update* u) except? -1:
-        self.reduce(u)
-        return self.per_entry.sum()
-
-    cdef list not_finite(self, list stored, Update* u):
-        return [(<_Stored>x).full_name for x, squares in zip(stored, self.per_entry) if not isfinite(squares)]
+    cdef int measure(self, Update* u) except -1:
+        return self.reduce(u)
 
     cdef int apply(self, Storage storage, Update* u) except -1:
         cdef _Stored x
@@ -102,9 +94,7 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
             for r in (rows if rows is not None else ()):
                 touch(x.p, r)
         self.sums = []
-        self.update.update(self.stored, [bool(u.moves[i]) for i in range(u.n)], u.rule, u.h, self.planes, u.sparse,
-                           u.decay)
-        return 0
+        return update_on_device(self.update, self.stored, u, self.planes)
 
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
         self.update.blend(stored, a, b, source, target)

@@ -2,9 +2,9 @@
 
 All ranks start the sums in one order, as MPI asks for: parameters are put into buckets, in the order in which they were
 complete in the first backward of rank 0, and a bucket is sent when all in it and all buckets before it are complete. A
-parameter that the graph of a rank does not use is complete from the beginning. What is left is sent by the update, and
-with it whatever has changed after the sending: by a second backward, or by a program that scales
-gradients. So the result never depends on what was sent early.
+parameter that the graph of a rank does not use is complete from the beginning. What is left is sent by the update. If
+gradients have changed after the sending, by a second backward or by a program that scales them or sets them to zero,
+all are sent again. So the result never depends on what was sent early.
 
 MPI moves data when it is called, not by itself: it is called between batches of backward.
 
@@ -27,7 +27,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.steps cimport ExchangeStepper
-from dynet_cy.train.trainers cimport Update
+from dynet_cy.train.trainers cimport MOVES, Update
 
 from dynet_cy.parallel.steps import adopt
 
@@ -202,7 +202,7 @@ cdef class Overlap:
         n_open -= len(self.requests)
         self.requests = []
         if changed[0]:
-            self.add_changes()
+            self.send_again()
 
     cdef next(self):
         """The sums have been used."""
@@ -225,17 +225,14 @@ cdef class Overlap:
             note_gradient(x.p)
         self.next()
 
-    cdef add_changes(self):
-        """Add what gradients have become since they were sent."""
+    cdef send_again(self):
+        """Sum gradients as they are now: the difference would not do, as what was sent may be not finite."""
         cdef _Stored x
         cdef size_t at = 0
         for x in self.stored:
-            K.scale(x.p.size, -1, self.sending + at, self.sending + at)
-            K.add(x.p.size, x.p.grad, self.sending + at)
+            memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
             at += x.p.size
-        more = np.empty_like(self.send)
-        self.exchange.wait([self.exchange.start_sum(self.send, more)], "sum of gradients")
-        self.receive += more
+        self.exchange.wait([self.exchange.start_sum(self.send, self.receive)], "sum of gradients")
 
     cdef reorder(self, list completed):
         """Take the order in which parameters were complete on rank 0; those that were not used come first."""
@@ -258,7 +255,6 @@ cdef class OverlapStepper(ExchangeStepper):
     cdef int reduce(self, Update* u) except -1:
         cdef Py_ssize_t i
         cdef Param* p
-        self.frozen_squares = 0
         self.overlap.finish()
         self.sent["dense_bytes"] += self.overlap.size * sizeof(float)
         for i in range(self.n):
@@ -267,11 +263,11 @@ cdef class OverlapStepper(ExchangeStepper):
                 pass
             elif p.rows:
                 self.reduce_table(u, i)
-            elif u.moves[i]:
+            elif u.roles[i] == MOVES:
                 memcpy(p.grad, self.overlap.sums_of(p), p.size * sizeof(float))
                 p.has_gradient = 1
-            else:
-                self.frozen_squares += K.sumsq(p.size, self.overlap.sums_of(p))
+            elif u.measures:
+                u.squares[i] = K.sumsq(p.size, self.overlap.sums_of(p))
         self.overlap.next()
         self.reduced = True
         return 0

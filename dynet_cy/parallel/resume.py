@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from dynet_cy.checkpoint import load_safetensors, save_safetensors, stored_extra
 from dynet_cy.graph.graph import random_state, set_random_state
-from dynet_cy.model import LookupParameters, ParameterCollection
+from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.parallel.data import Shard
 from dynet_cy.parallel.exchange import Exchange
@@ -80,9 +80,13 @@ def save_checkpoint(
     }
     everyone = exchange.gather(state, "checkpoint")  # from here on no rank makes an update until all are through
     with _together(exchange):
-        left = [set(one.pop("gradients")) for one in everyone]
-        if exchange.size > 1:
-            _gather_gradients(exchange, collection, left)
+        for rank, one in enumerate(everyone):
+            left = one.pop("gradients")
+            if left and exchange.size > 1:
+                raise ValueError(
+                    f"save_checkpoint: rank {rank} has a gradient of {left[0]} that no update has used; with several "
+                    "processes save after update(), before the next backward()"
+                )
         # The share of a rank may have ended before that of another, which is where all go on.
         places = [one.pop("data") for one in everyone]
         place = None if data is None else max(places, key=lambda p: (p["epoch"], p["position"]))
@@ -168,33 +172,6 @@ def load_checkpoint(
 
 def _stored(collection: ParameterCollection) -> list[Any]:
     return [*collection.parameters_list(), *collection.lookup_parameters_list()]
-
-
-def _gather_gradients(exchange: Exchange, collection: ParameterCollection, left: list[set[str]]) -> None:
-    """Let rank 0 have the sums of the gradients that no update will use, as the file has room for one of each.
-
-    They are those of parameters that are not updated, and count in clipping only.
-    """
-    for x in _stored(collection):
-        ranks = [rank for rank, names in enumerate(left) if x.name() in names]
-        if not ranks:
-            continue
-        if x.is_updated():
-            raise ValueError(
-                f"save_checkpoint: rank {ranks[0]} has a gradient of {x.name()} that no update has used; with several "
-                "processes save after update(), before the next backward()"
-            )
-        state: Any = gradient_state(x)
-        if isinstance(x, LookupParameters):
-            shape = x.shape()
-            rows, values = state or (np.empty(0, np.uint32), np.empty((0, *shape[1:]), np.float32))
-            flat = np.ascontiguousarray(values).reshape(len(rows), -1)
-            rows, flat = exchange.sum_rows(rows, flat, shape[0])
-            state = rows, flat.reshape(-1, *shape[1:])
-        else:
-            state = np.zeros(x.shape(), np.float32) if state is None else np.ascontiguousarray(state)
-            exchange.sum_floats(state.reshape(-1))
-        set_gradient_state(x, state if exchange.rank == 0 else None)
 
 
 @contextlib.contextmanager

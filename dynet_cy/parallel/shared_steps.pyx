@@ -20,12 +20,12 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.storage cimport Param, Storage, forget_gradient
+from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.steps cimport Entry, Meeting, Notice, entries_of
 from dynet_cy.train.trainers cimport (
-    PART, Stepper, Update, lock_gradient, step_part, take_off, unlock_gradient,
+    FROZEN, MOVES, PART, Settings, Stepper, Update, in_one_pass, lock_gradient, step_part, take_off, unlock_gradient,
 )
 
 
@@ -135,7 +135,6 @@ cdef class SharedStepper(Meeting):
     cdef size_t list_length             # rows of all tables
     cdef uint32_t* first                # for each entry, where its rows begin in a list
     cdef Table* tables
-    cdef double* partial                # squares of each entry that this rank has added up
     cdef float* work
     cdef uint32_t round
 
@@ -150,10 +149,8 @@ cdef class SharedStepper(Meeting):
         self.grads = <float**>calloc(self.size, sizeof(float*))
         self.first = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
         self.tables = <Table*>calloc(n + 1, sizeof(Table))
-        self.partial = <double*>calloc(n + 1, sizeof(double))
         self.work = <float*>malloc(PART * sizeof(float))
-        if (self.grads == NULL or self.first == NULL or self.tables == NULL or self.partial == NULL
-                or self.work == NULL):
+        if self.grads == NULL or self.first == NULL or self.tables == NULL or self.work == NULL:
             raise MemoryError("the exchange of gradients")
         base = address(model.region)
         for r in range(self.size):
@@ -182,7 +179,6 @@ cdef class SharedStepper(Meeting):
         free(self.grads)
         free(self.first)
         free(self.tables)
-        free(self.partial)
         free(self.work)
 
     # Notices and lists are there twice: some rank may still read those of the last update.
@@ -213,7 +209,7 @@ cdef class SharedStepper(Meeting):
 
     cdef bint is_range(self, Update* u, Py_ssize_t i) noexcept nogil:
         """Whether an entry is a parameter that is looked at in this update."""
-        return u.entries[i].rows == 0 and (u.moves[i] or self.any[i])
+        return u.entries[i].rows == 0 and (u.roles[i] == MOVES or self.any[i])
 
     cdef void range_of(self, Update* u, size_t* low, size_t* high) noexcept nogil:
         """The part of this rank in the floats of all parameters, one behind another."""
@@ -234,7 +230,7 @@ cdef class SharedStepper(Meeting):
 
     cdef bint by_rows(self, Update* u, Py_ssize_t i) noexcept nogil:
         """Whether only rows of the table that have a gradient are updated."""
-        return u.sparse or not u.moves[i]
+        return u.sparse or u.roles[i] != MOVES
 
     cdef void rows_of(self, Update* u, Py_ssize_t i, uint32_t* low, uint32_t* high) noexcept nogil:
         """The part of this rank in a table: places among the rows with gradients, or numbers of rows."""
@@ -264,13 +260,11 @@ cdef class SharedStepper(Meeting):
     cdef int reduce(self, Update* u) except -1:
         cdef Py_ssize_t i
         cdef size_t low = 0, high = 0, at = 0, end = 0, whole
-        cdef bint squares = u.threshold > 0
+        cdef bint squares = u.measures
         cdef size_t floats = 0
-        self.own.squares = 0
         with nogil:
             self.range_of(u, &low, &high)
             for i in range(self.n):
-                self.partial[i] = 0
                 if u.entries[i].rows:
                     if self.any[i]:
                         self.unite(u, i)
@@ -282,7 +276,6 @@ cdef class SharedStepper(Meeting):
                         floats += u.entries[i].size
                     low -= min(low, whole)
                     high -= min(high, whole)
-                self.own.squares += self.partial[i]
         self.sent["dense_bytes"] += floats * sizeof(float)
         for i in range(self.n):
             if u.entries[i].rows and self.any[i]:
@@ -297,7 +290,7 @@ cdef class SharedStepper(Meeting):
         cdef int r
         while at < end:
             n = min(PART, end - at)
-            if u.moves[i]:
+            if u.roles[i] == MOVES:
                 total = p.grad + at
                 for r in range(self.size):
                     if r != self.rank and entries_of(self.notices[r])[i].has:
@@ -310,7 +303,7 @@ cdef class SharedStepper(Meeting):
                     if entries_of(self.notices[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             if squares:
-                self.partial[i] += K.sumsq(n, total)
+                entries_of(self.own)[i].squares += K.sumsq(n, total)
             at += n
 
     cdef void reduce_rows(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
@@ -322,10 +315,10 @@ cdef class SharedStepper(Meeting):
         cdef bint by_rows = self.by_rows(u, i)
         cdef int r
         self.rows_of(u, i, &low, &high)
-        if not u.moves[i]:
+        if u.roles[i] != MOVES:
             if squares:
                 for k in range(low, high):
-                    self.partial[i] += self.squares_of_row(p, i, t.union_[k], n)
+                    entries_of(self.own)[i].squares += self.squares_of_row(p, i, t.union_[k], n)
             return
         for r in range(self.size):
             if r == self.rank:
@@ -339,7 +332,7 @@ cdef class SharedStepper(Meeting):
             for k in range(t.n):
                 key = k if by_rows else t.union_[k]
                 if low <= key < high:
-                    self.partial[i] += K.sumsq(n, p.grad + t.union_[k] * n)
+                    entries_of(self.own)[i].squares += K.sumsq(n, p.grad + t.union_[k] * n)
 
     cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
         """Squares of a row of a table that keeps its gradients."""
@@ -356,19 +349,30 @@ cdef class SharedStepper(Meeting):
             at += m
         return total
 
-    cdef double squares(self, Update* u) except? -1:
-        cdef double total = 0
+    cdef int measure(self, Update* u) except -1:
+        cdef Py_ssize_t i
         cdef int r
+        cdef bint finite = True
         self.reduce(u)
         self.board.wait(b"update, clipping")
-        for r in range(self.size):
-            total += self.notices[r].squares
-        return total
+        for i in range(self.n):
+            for r in range(self.size):
+                u.squares[i] += entries_of(self.notices[r])[i].squares
+            finite = finite and isfinite(u.squares[i])
+        if not finite:
+            self.note_sums(u)
+        return 0
 
-    cdef list not_finite(self, list stored, Update* u):
-        own = [i for i in range(self.n) if not isfinite(self.partial[i])]
-        bad = set().union(*self.exchange.gather(own, "update"))
-        return [(<_Stored>stored[i]).full_name for i in sorted(bad)]
+    cdef int note_sums(self, Update* u) except -1:
+        """Note gradients of other ranks that have been added to those of this one, of which nothing will be made."""
+        cdef Py_ssize_t i
+        cdef uint32_t k
+        for i in range(self.n):
+            if u.roles[i] == MOVES and self.any[i]:
+                u.entries[i].has_gradient = 1
+                for k in range(self.tables[i].n if u.entries[i].rows else 0):
+                    touch(u.entries[i], self.tables[i].union_[k])
+        return 0
 
     # ---- updating ----
 
@@ -387,41 +391,47 @@ cdef class SharedStepper(Meeting):
         """Update this rank's part of all values, or fetch what the other ranks have updated."""
         cdef Py_ssize_t i
         cdef size_t low = 0, high = 0, at = 0, end = 0, whole
+        cdef bint moves, alone
         self.range_of(u, &low, &high)
         for i in range(self.n):
+            if u.roles[i] == FROZEN:
+                continue
+            moves = u.roles[i] == MOVES
+            alone = not in_one_pass(u, i)           # decays by itself
             lock_gradient(u.entries[i])
+            if alone and not fetch:
+                take_off(u.entries[i], u.settings[u.group[i]].decoupled)
             if u.entries[i].rows:
-                if u.moves[i] and fetch:
+                if moves and fetch:
                     self.fetch_table(u, i)
-                elif u.moves[i]:
+                elif moves:
                     self.update_table(u, i)
             elif self.is_range(u, i):
                 whole = self.own_part(u.entries[i], low, high, &at, &end)
-                if u.moves[i] and fetch:
+                if moves and fetch:
                     self.fetch_range(u.entries[i], 0, at)
                     self.fetch_range(u.entries[i], end, u.entries[i].size)
-                elif u.moves[i]:
+                elif moves:
                     self.update_range(u, i, at, end)
                 low -= min(low, whole)
                 high -= min(high, whole)
-            if fetch and u.moves[i]:
+            if fetch and moves:
                 forget_gradient(u.entries[i])
-            if fetch and u.decay != 0:
-                take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
+            if alone and fetch:
+                take_off(u.entries[i], u.settings[u.group[i]].decay)
             unlock_gradient(u.entries[i])
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
         """Change a part of a parameter or table, and show it to the others."""
         cdef Param* p = u.entries[i]
+        cdef Settings s = u.settings[u.group[i]]
         cdef uint8_t has = p.has_gradient
         cdef size_t n
-        u.h.step_scale = <float>(1 / p.factor)
+        s.h.step_scale = <float>(1 / p.factor)
         p.has_gradient = self.any[i]            # then the part of the gradient is set to zero
         while at < end:
             n = min(PART, end - at)
-            step_part(p, u.rule, &u.h, u.states, at, n)
-            if u.decay != 0 and p.in_place and not (p.rows and u.sparse):
-                K.axpy(n, <float>-u.decay, p.value + at, p.value + at)
+            step_part(p, &s, u, in_one_pass(u, i), at, n)
             memcpy(self.fresh + p.offset + at, p.value + at, n * sizeof(float))
             at += n
         p.has_gradient = has

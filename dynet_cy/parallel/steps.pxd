@@ -1,6 +1,6 @@
 """Updates that several processes make together."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.trainers cimport Stepper, Update
@@ -9,9 +9,10 @@ from dynet_cy.train.trainers cimport Stepper, Update
 # What a rank says of one parameter or table before an update.
 cdef struct Entry:
     double factor               # of a table that decays
+    double squares              # of the part of its gradient that this rank has added up
     uint32_t n_touched          # rows with a gradient
     uint8_t has                 # whether there is a gradient
-    uint8_t moves
+    uint8_t role
     uint8_t in_place
 
 
@@ -21,10 +22,11 @@ cdef struct Notice:
     double threshold
     double weight_decay
     double decay_due
-    double squares              # of the part of the gradient that this rank has added up
     int64_t steps
+    uint64_t groups             # a digest of their settings
     uint32_t n
     uint8_t sparse
+    uint8_t skips
     uint8_t active
 
 
@@ -52,12 +54,12 @@ cdef class Meeting(Stepper):
     cdef int swap(self, Update* u) except -1
     cdef int reduce(self, Update* u) except -1
     cdef int agree(self, object trainer, list stored, Update* u) except -1
+    cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1
 
 
 cdef class ExchangeStepper(Meeting):
     cdef list told
     cdef bytearray memory
-    cdef double frozen_squares
 
     cdef int reduce_table(self, Update* u, Py_ssize_t i) except -1
     cdef int reduce_range(self, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1

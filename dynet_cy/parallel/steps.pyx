@@ -5,16 +5,18 @@ has a gradient.  Who has reached the end of a `join` takes the settings of the o
 gradients are added up, and all make the same update.
 """
 
+import hashlib
+
 import numpy as np
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored, settle
-from dynet_cy.train.trainers cimport Stepper, Update, squared_norm
+from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_groups, squared_norm
 
 from dynet_cy.parallel.exchange import ParallelError
 
@@ -81,7 +83,9 @@ cdef class Meeting(Stepper):
         self.own.threshold = trainer._clip_threshold
         self.own.weight_decay, self.own.decay_due = trainer.collection._decay_state()
         self.own.sparse = trainer._sparse
+        self.own.skips = u.skips
         self.own.steps = trainer._steps
+        self.own.groups = digest([group._state() for group in trainer._groups]) if trainer._groups else 0
         self.own.n = self.n
         self.own.active = self.active
         for i in range(self.n):
@@ -89,7 +93,7 @@ cdef class Meeting(Stepper):
             entry.factor = u.entries[i].factor
             entry.has = u.entries[i].has_gradient
             entry.n_touched = u.entries[i].n_touched
-            entry.moves = u.moves[i]
+            entry.role = u.roles[i]
             entry.in_place = u.entries[i].in_place
         self.swap(u)
         for r in range(self.size):
@@ -122,30 +126,33 @@ cdef class Meeting(Stepper):
                                ("clipping threshold", lead.threshold, one.threshold),
                                ("weight decay", lead.weight_decay, one.weight_decay),
                                ("setting of sparse updates", bool(lead.sparse), bool(one.sparse)),
+                               ("setting of skip_nonfinite", bool(lead.skips), bool(one.skips)),
                                ("number of updates made", lead.steps, one.steps)):
                 if x != y:
                     raise ParallelError(
                         f"{type(trainer).__name__}: the {what} is {x} on rank {leader} and {y} on rank {r}; "
                         "all ranks must make the same updates")
             for i in range(self.n):
-                if entries_of(lead)[i].moves != entries_of(one)[i].moves:
-                    who, other = (leader, r) if entries_of(lead)[i].moves else (r, leader)
+                if entries_of(lead)[i].role != entries_of(one)[i].role:
+                    who, other = (leader, r) if entries_of(lead)[i].role == MOVES else (r, leader)
                     raise ParallelError(
                         f"{type(trainer).__name__}: {(<_Stored>stored[i]).full_name} is updated on rank {who} and not "
                         f"on rank {other}; all ranks must make the same updates")
+        self.agree_on_groups(trainer, lead, leader)
         if not self.active:
             trainer._learning_rate = lead.lr
             trainer._clip_threshold = lead.threshold
             trainer._sparse = bool(lead.sparse)
+            u.skips = lead.skips
             trainer.collection._set_decay_state((lead.weight_decay, lead.decay_due))
         for i in range(self.n):
             a = entries_of(lead) + i
-            u.moves[i] = a.moves
+            u.roles[i] = a.role
             self.any[i] = 0
             settles = in_place = False
             for r in range(self.size):
                 b = entries_of(self.notices[r]) + i
-                self.any[i] |= b.has
+                self.any[i] |= b.has and a.role != FROZEN
                 settles |= b.factor != a.factor
                 in_place |= b.in_place
             # Where some rank has read a table where it lies, its factor has been multiplied in there.
@@ -153,6 +160,24 @@ cdef class Meeting(Stepper):
                 settle(u.entries[i])
             if in_place:
                 u.entries[i].in_place = 1
+        return 0
+
+    cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1:
+        """See that all ranks that have data have the same groups; those that have none adopt them."""
+        cdef int r
+        for r in range(self.size):
+            if self.notices[r].groups != lead.groups:
+                break
+        else:
+            return 0
+        told = self.exchange.gather([group._state() for group in trainer._groups], "update")
+        for r in range(self.size):
+            if self.notices[r].active and told[r] != told[leader]:
+                raise ParallelError(
+                    f"{type(trainer).__name__}: the groups of parameters are {told[leader]} on rank {leader} and "
+                    f"{told[r]} on rank {r}; all ranks must make the same updates")
+        if not self.active:
+            trainer._groups = restored_groups(trainer._groups, told[leader])
         return 0
 
     def shadow(self, trainer):
@@ -190,6 +215,10 @@ cdef class Meeting(Stepper):
         return 0
 
 
+cdef uint64_t digest(states):
+    return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
+
+
 cdef object floats_at(float* base, size_t n):
     return np.asarray(<float[:n]>base)
 
@@ -222,7 +251,6 @@ cdef class ExchangeStepper(Meeting):
     cdef int reduce(self, Update* u) except -1:
         cdef Py_ssize_t i = 0, j
         cdef size_t end
-        self.frozen_squares = 0
         while i < self.n:
             j = i + 1
             if not self.any[i]:
@@ -232,7 +260,7 @@ cdef class ExchangeStepper(Meeting):
             else:
                 # Parameters that lie side by side are one range.
                 end = u.entries[i].offset + u.entries[i].size
-                while (j < self.n and self.any[j] and not u.entries[j].rows and u.moves[j] == u.moves[i]
+                while (j < self.n and self.any[j] and not u.entries[j].rows and u.roles[j] == u.roles[i]
                        and u.entries[j].offset < end + 16):
                     end = u.entries[j].offset + u.entries[j].size
                     j += 1
@@ -246,14 +274,16 @@ cdef class ExchangeStepper(Meeting):
         cdef Py_ssize_t k
         floats = floats_at(u.entries[i].grad, n)
         self.sent["dense_bytes"] += n * sizeof(float)
-        if u.moves[i]:
+        if u.roles[i] == MOVES:
             self.exchange.sum_floats(floats)
             for k in range(i, j):
                 u.entries[k].has_gradient = 1
-        elif u.threshold > 0:
+        elif u.measures:
             floats = floats.copy()
             self.exchange.sum_floats(floats)
-            self.frozen_squares += float(np.dot(floats, floats))
+            for k in range(i, j):
+                own = floats[u.entries[k].offset - u.entries[i].offset:][:u.entries[k].size]
+                u.squares[k] = float(np.dot(own, own))
         return 0
 
     cdef int reduce_table(self, Update* u, Py_ssize_t i) except -1:
@@ -261,30 +291,28 @@ cdef class ExchangeStepper(Meeting):
         cdef Param* p = u.entries[i]
         cdef size_t n = size_of(&p.dim)
         cdef uint32_t r
-        if not u.moves[i] and not u.threshold > 0:
+        if u.roles[i] != MOVES and not u.measures:
             return 0
         rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
         table = floats_at(p.grad, p.size).reshape(p.rows, n)
         union, total = self.exchange.sum_rows(rows, table[rows], p.rows)
         self.note_rows(p, len(union), len(rows))
-        if u.moves[i]:
+        if u.roles[i] == MOVES:
             table[union] = total
             for r in union:
                 touch(p, r)
             p.has_gradient = 1
         else:
-            self.frozen_squares += float(np.vdot(total, total))
+            u.squares[i] = float(np.vdot(total, total))
         return 0
 
-    cdef double squares(self, Update* u) except? -1:
-        cdef double total
+    cdef int measure(self, Update* u) except -1:
         cdef Py_ssize_t i
         self.reduce(u)
-        total = self.frozen_squares
         for i in range(self.n):
-            if u.moves[i]:
-                total += squared_norm(u.entries[i])
-        return total
+            if u.roles[i] == MOVES:
+                u.squares[i] = squared_norm(u.entries[i])
+        return 0
 
     cdef int apply(self, Storage storage, Update* u) except -1:
         if not self.reduced:

@@ -1,6 +1,6 @@
 """What trainers give to those that make their updates in other ways, such as several processes together."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.memory.storage cimport Param, Plane, Storage
@@ -14,17 +14,37 @@ cdef enum:
 cdef size_t PART
 
 
+# What an update does with a parameter or table.
+cdef enum Role:
+    FROZEN                      # nothing: it has no gradient
+    KEPT                        # its gradient counts in the norm and stays, and its value decays
+    MOVES                       # the rule changes it
+
+
+# What holds for a group of parameters in one update.  The first group are those that the program has put in none.
+cdef struct Settings:
+    dy_optim h                  # constants of the rule: the learning rate, what gradients are multiplied by, ...
+    double decoupled            # the share that values lose before their step...
+    double decay                # ... and after it
+    double threshold            # of clipping; 0 for none
+    bint own_norm               # whether it is clipped by the norm of its own gradients, not with the first group
+    double squares              # sum of the squares of its gradients, if it was asked for
+
+
 cdef struct Update:
     Param** entries             # all parameters and tables of the trainer
-    uint8_t* moves              # which of them are changed
+    uint8_t* roles              # of each
+    uint32_t* group             # of each, by number
+    double* squares             # of the gradient of each, if they were asked for
     Py_ssize_t n
+    Settings* settings          # of each group
+    uint32_t n_groups
     int rule
-    dy_optim h
     float* states[MOST_STATES]
     bint sparse
-    double threshold            # of clipping; 0 for none
+    bint measures               # whether norms of gradients are asked for
+    bint skips                  # whether an update of gradients that are not finite is dropped without an error
     double scale                # what gradients are to be multiplied by before all else
-    double decay
 
 
 cdef class Stepper:
@@ -32,7 +52,7 @@ cdef class Stepper:
     cdef readonly bint alone            # whether nobody else changes the parameters
     cdef int meet(self, object trainer, list stored, Update* u) except -1
     cdef int clip(self, object trainer, list stored, Update* u) except -1
-    cdef double squares(self, Update* u) except? -1
+    cdef int measure(self, Update* u) except -1
     cdef list not_finite(self, list stored, Update* u)
     cdef object count(self, object steps)
     cdef int apply(self, Storage storage, Update* u) except -1
@@ -40,8 +60,13 @@ cdef class Stepper:
     cdef int learn(self, object trainer) except -1
 
 
+cdef int update_on_device(object device, list stored, const Update* u, list planes, object clipping=*,
+                          object rates=*) except -1
+cdef list restored_groups(object own, object states)
+cdef void clip_groups(Update* u, double* norm, bint* clips) noexcept nogil
 cdef void lock_gradient(Param* p) noexcept nogil
 cdef void unlock_gradient(Param* p) noexcept nogil
 cdef double squared_norm(Param* p) noexcept nogil
-cdef void step_part(Param* p, int rule, const dy_optim* h, float** states, size_t at, size_t n) noexcept nogil
-cdef void take_off(Param* p, double decay, bint passed) noexcept nogil
+cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil
+cdef void step_part(Param* p, const Settings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil
+cdef void take_off(Param* p, double share) noexcept nogil

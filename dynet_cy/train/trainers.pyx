@@ -9,23 +9,25 @@ import sys
 import warnings
 import weakref
 
+import numpy as np
+
 from libc.math cimport isfinite, sqrt
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
-    DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K, dy_optim,
+    DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K,
 )
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
 )
-from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 
@@ -64,47 +66,102 @@ cdef double squared_norm(Param* p) noexcept nogil:
     return total
 
 
-cdef void step(Param* p, int rule, const dy_optim* shared, float** states, bint sparse,
-               double decay) noexcept nogil:
+cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
+    """Whether an update goes over all numbers of an entry where they lie, and so decays them on its way."""
+    return u.roles[i] == MOVES and u.entries[i].in_place and not (u.entries[i].rows and u.sparse)
+
+
+cdef void change(const Update* u, Py_ssize_t i) noexcept nogil:
+    """What an update does to one parameter or table."""
+    cdef const Settings* s = &u.settings[u.group[i]]
+    cdef bint decays = in_one_pass(u, i)
+    if not decays:
+        take_off(u.entries[i], s.decoupled)
+    if u.roles[i] == MOVES:
+        step(u, i, decays)
+    if not decays:
+        take_off(u.entries[i], s.decay)
+
+
+cdef void step(const Update* u, Py_ssize_t i, bint decays) noexcept nogil:
     """Apply the rule to one parameter, or to the rows of a table; then its gradient is zero."""
-    cdef dy_optim h = shared[0]
-    cdef size_t n = size_of(&p.dim), at
-    cdef uint32_t i
-    h.step_scale = <float>(1 / p.factor)
-    if p.rows and sparse:
-        for i in range(p.n_touched):
-            step_part(p, rule, &h, states, p.touched[i] * n, n)
+    cdef Param* p = u.entries[i]
+    cdef Settings s = u.settings[u.group[i]]
+    cdef size_t n = size_of(&p.dim), at = 0
+    cdef uint32_t k
+    s.h.step_scale = <float>(1 / p.factor)
+    if p.rows and u.sparse:
+        for k in range(p.n_touched):
+            step_part(p, &s, u, decays, p.touched[k] * n, n)
     else:
-        at = 0
         while at < p.size:
             n = min(PART, p.size - at)
-            step_part(p, rule, &h, states, at, n)
-            if decay != 0 and p.in_place:
-                K.axpy(n, <float>-decay, p.value + at, p.value + at)
+            step_part(p, &s, u, decays, at, n)
             at += n
     forget_gradient(p)
 
 
-cdef void step_part(Param* p, int rule, const dy_optim* h, float** states, size_t at,
+cdef void step_part(Param* p, const Settings* s, const Update* u, bint decays, size_t at,
                     size_t n) noexcept nogil:
-    """Apply the rule to n numbers of a parameter, from `at` on."""
-    cdef float* s[MOST_STATES]
+    """Apply the rule to n numbers of a parameter, from `at` on; if it `decays`, decay them too."""
+    cdef float* states[MOST_STATES]
     cdef int k
     for k in range(MOST_STATES):
-        s[k] = states[k] + p.offset + at if states[k] != NULL else NULL
-    K.optim[rule](n, h, p.grad + at, p.value + at, s[0], s[1], s[2])
+        states[k] = u.states[k] + p.offset + at if u.states[k] != NULL else NULL
+    if decays:
+        lower(n, s.decoupled, p.value + at)
+    K.optim[u.rule](n, &s.h, p.grad + at, p.value + at, states[0], states[1], states[2])
+    if decays:
+        lower(n, s.decay, p.value + at)
     if p.has_gradient:
         memset(p.grad + at, 0, n * sizeof(float))
 
 
-cdef void take_off(Param* p, double decay, bint passed) noexcept nogil:
-    """Take that share off the value, unless `step` has done so in a pass over all of it."""
-    if not p.in_place:
-        p.factor *= 1 - decay
-        if p.factor < LEAST_FACTOR:
-            settle(p)
-    elif not passed:
-        K.axpy(p.size, <float>-decay, p.value, p.value)
+cdef void lower(size_t n, double share, float* values) noexcept nogil:
+    if share != 0:
+        K.axpy(n, <float>-share, values, values)
+
+
+cdef void take_off(Param* p, double share) noexcept nogil:
+    """Take that share off the value."""
+    if share == 0:
+        return
+    if p.in_place:
+        lower(p.size, share, p.value)
+        return
+    p.factor *= 1 - share
+    if p.factor < LEAST_FACTOR:
+        settle(p)
+
+
+cdef void clip_groups(Update* u, double* norm, bint* clips) noexcept nogil:
+    """Let the gradients of each group be scaled to its threshold.
+
+    Args:
+        u: `squares` are those of all entries.
+        norm: becomes the norm of all gradients before that; nothing is scaled if it is not finite.
+        clips: becomes whether one was larger than its threshold.
+    """
+    cdef double total = 0, own
+    cdef uint32_t k
+    cdef Py_ssize_t i
+    cdef Settings* s
+    for k in range(u.n_groups):
+        u.settings[k].squares = 0
+    for i in range(u.n):
+        total += u.squares[i]
+        s = &u.settings[u.group[i]]
+        (s if s.own_norm else u.settings).squares += u.squares[i]
+    norm[0] = u.scale * sqrt(total)
+    clips[0] = False
+    if not isfinite(norm[0]):
+        return
+    for k in range(u.n_groups):
+        s = &u.settings[k]
+        own = u.scale * sqrt((s if s.own_norm else u.settings).squares)
+        if 0 < s.threshold < own:
+            s.h.grad_scale = <float>(u.scale * (s.threshold / own))
+            clips[0] = True
 
 
 cdef class Stepper:
@@ -115,36 +172,49 @@ cdef class Stepper:
         self.alone = True
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
-        """Begin an update: learn what the others have.  May change settings of the trainer and what moves."""
+        """Begin an update: learn what the others have.  May change settings of the trainer and roles."""
         u.scale = 1
         return 0
 
     cdef int clip(self, object trainer, list stored, Update* u) except -1:
-        """See that gradients are scaled to the threshold if their norm is larger.  Called if there is clipping."""
-        cdef double norm = u.scale * sqrt(self.squares(u))
-        if not isfinite(norm):
+        """See that gradients are scaled to the thresholds if their norms are larger.  Called if norms are asked for.
+
+        Returns:
+            Whether to go on; 0 if the update is dropped.
+        """
+        cdef double norm = 0
+        cdef bint clips = False
+        cdef Py_ssize_t i
+        self.measure(u)
+        clip_groups(u, &norm, &clips)
+        trainer._norm = norm
+        if isfinite(norm):
+            trainer._clips += clips
+            return 1
+        if not u.skips:
             raise bad_gradients(norm, self.not_finite(stored, u), 1)
-        if norm > u.threshold:
-            u.h.grad_scale = <float>(u.scale * (u.threshold / norm))
-            trainer._clips += 1
+        for i in range(u.n):
+            if u.roles[i] != FROZEN:
+                zero_gradient(stored[i])
+        trainer._skipped += 1
         return 0
 
-    cdef double squares(self, Update* u) except? -1:
-        """The sum of the squares of all gradients, without the scale."""
-        cdef double total = 0
+    cdef int measure(self, Update* u) except -1:
+        """Find the sum of the squares of each gradient, without the scale."""
         cdef Py_ssize_t i
         with nogil:
             enter_pool()
             for i in range(u.n):
-                lock_gradient(u.entries[i])
-                total += squared_norm(u.entries[i])
-                unlock_gradient(u.entries[i])
+                if u.roles[i] != FROZEN:
+                    lock_gradient(u.entries[i])
+                    u.squares[i] = squared_norm(u.entries[i])
+                    unlock_gradient(u.entries[i])
             leave_pool()
-        return total
+        return 0
 
     cdef list not_finite(self, list stored, Update* u):
-        """Names of the parameters whose gradients are not finite."""
-        return [(<_Stored>x).full_name for x in stored if not isfinite(squared_norm((<_Stored>x).p))]
+        """Names of the parameters whose gradients are not finite, after `measure`."""
+        return [(<_Stored>stored[i]).full_name for i in range(u.n) if not isfinite(u.squares[i])]
 
     cdef object count(self, object steps):
         """The number of this update, after those so far."""
@@ -156,12 +226,10 @@ cdef class Stepper:
         with nogil:
             enter_pool()
             for i in range(u.n):
-                lock_gradient(u.entries[i])
-                if u.moves[i]:
-                    step(u.entries[i], u.rule, &u.h, u.states, u.sparse, u.decay)
-                if u.decay != 0:
-                    take_off(u.entries[i], u.decay, u.moves[i] and not (u.entries[i].rows and u.sparse))
-                unlock_gradient(u.entries[i])
+                if u.roles[i] != FROZEN:
+                    lock_gradient(u.entries[i])
+                    change(u, i)
+                    unlock_gradient(u.entries[i])
             storage.changes += 1
             leave_pool()
         return 0
@@ -196,9 +264,13 @@ cdef class DeviceStepper(Stepper):
     """Updates of one trainer whose parameters live on a device.
 
     The device clips by itself, so that nobody waits.  What it has found is
-    learned later: clips when they are asked for, and gradients that are not
+    learned later: clips and norms when they are asked for, and gradients that are not
     finite at the first of these: the next update, and whatever waits for the
     device, such as reading a value.
+
+    Where updates of such gradients are dropped, the number of an update depends on what
+    became of those that are still under way, and with it the learning rate.  So the
+    device is given one for each number of them that it may have dropped.
     """
 
     cdef object __weakref__
@@ -219,9 +291,10 @@ cdef class DeviceStepper(Stepper):
         self.stored = stored
         self.planes = trainer._states[:trainer._n_states]
         if self.waits:
-            if trainer._clip_threshold <= 0:        # nobody would leave this update out
+            if not trainer._measures(u.skips):      # nobody would leave this update out
                 self.learn(trainer)
             self.told()
+            self.count_dropped(trainer)
         return 0
 
     cdef int clip(self, object trainer, list stored, Update* u) except -1:
@@ -231,12 +304,31 @@ cdef class DeviceStepper(Stepper):
             after_waits(number, self)
             device_steppers.add(self)
         self.waits = True
-        return 0
+        return 1
 
     cdef int apply(self, Storage storage, Update* u) except -1:
-        moves = [bool(u.moves[i]) for i in range(u.n)]
-        self.device.update(self.stored, moves, u.rule, u.h, self.planes, u.sparse, u.decay,
-                           self.clipping if u.threshold > 0 else None, u.scale, u.threshold)
+        clipping, rates = None, []
+        trainer = self.trainer()
+        if u.measures:
+            clipping = self.clipping
+            rates = trainer._rates(clipping.coming() if u.skips else 0)
+        update_on_device(self.device, self.stored, u, self.planes, clipping, rates)
+        if u.skips and any(u.roles[i] == KEPT for i in range(u.n)):
+            self.note_what_is_kept(trainer, u)
+        return 0
+
+    cdef int note_what_is_kept(self, object trainer, Update* u) except -1:
+        """Find out whether gradients that are kept are still there."""
+        cdef Py_ssize_t i
+        before = trainer._skipped
+        self.learn(trainer)
+        if trainer._skipped == before:
+            return 0
+        for i in range(u.n):
+            if u.roles[i] == KEPT:
+                lock_gradient(u.entries[i])
+                forget_gradient(u.entries[i])
+                unlock_gradient(u.entries[i])
         return 0
 
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
@@ -248,7 +340,16 @@ cdef class DeviceStepper(Stepper):
             self.waits = False
             self.clipping.wait()
             self.tell(trainer)
+            self.count_dropped(trainer)
             trainer._clips += self.clipping.clips()
+            trainer._norm = self.clipping.norm
+        return 0
+
+    cdef int count_dropped(self, object trainer) except -1:
+        """Let the trainer know of the updates that the device has dropped, as far as it is known here."""
+        dropped = self.clipping.dropped()
+        trainer._uncount(dropped)
+        trainer._skipped += dropped
         return 0
 
     cdef int learn_for(self, Storage storage, str name) except -1:
@@ -286,7 +387,9 @@ cdef class DeviceStepper(Stepper):
         cdef _Stored x
         self.clipping.wait()
         left_out, norm = self.clipping.skipped, self.clipping.norm
+        trainer._norm = norm
         trainer._clips += self.clipping.clips()
+        self.count_dropped(trainer)
         self.clipping.forget()
         trainer._take_back(left_out)
         names = []
@@ -326,6 +429,30 @@ cdef int note_what_is_there(_Stored x) except -1:
     return 0
 
 
+cdef int update_on_device(object device, list stored, const Update* u, list planes, clipping=None,
+                          rates=None) except -1:
+    """Make an update of parameters that live on one device.
+
+    Args:
+        device: the module `dynet_cy.gpu.update`.
+        stored: the parameters and tables.
+        u: what is to be done.
+        planes: the state of the rule.
+        clipping, rates: see `dynet_cy.gpu.update.update`.
+    """
+    cdef Py_ssize_t i
+    cdef uint32_t k
+    cdef Settings s
+    groups = []
+    for k in range(u.n_groups):
+        s = u.settings[k]
+        groups.append(s)
+    there = [i for i in range(u.n) if u.roles[i] != FROZEN]
+    device.update([stored[i] for i in there], [u.roles[i] == MOVES for i in there], [u.group[i] for i in there], groups,
+                  u.rule, planes, u.sparse, clipping, u.scale, u.skips, rates)
+    return 0
+
+
 cdef class SeveralStepper(Stepper):
     """Updates of one trainer whose parameters live on several devices: those on each by themselves.
 
@@ -334,7 +461,8 @@ cdef class SeveralStepper(Stepper):
     """
 
     cdef object device              # the module of updates on GPUs
-    cdef list parts                 # for each device its storage and its parameters
+    cdef list stored
+    cdef list storages              # one for each device
     cdef list planes                # the state of the rule
 
     def __cinit__(self):
@@ -350,45 +478,46 @@ cdef class SeveralStepper(Stepper):
         return list(parts.values())
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
-        self.parts = self.split(stored)
+        self.stored = stored
+        self.storages = [storage for storage, _ in self.split(stored)]
         self.planes = trainer._states[:trainer._n_states]
         return Stepper.meet(self, trainer, stored, u)
 
     cdef int own(self, Storage storage, const Update* u, Update* own) except -1:
-        """What there is to do on the device of a storage; `entries` and `moves` are to be freed."""
+        """What there is to do on the device of a storage: the rest is frozen; `roles` are to be freed."""
         cdef Py_ssize_t i
         cdef Plane plane
         own[0] = u[0]
-        own.n = 0
-        own.entries = <Param**>malloc((u.n + 1) * sizeof(Param*))
-        own.moves = <uint8_t*>malloc(u.n + 1)
-        if own.entries == NULL or own.moves == NULL:
-            free(own.entries)
-            free(own.moves)
+        own.roles = <uint8_t*>malloc(u.n + 1)
+        if own.roles == NULL:
             raise MemoryError("the list of parameters to update")
         for i in range(u.n):
-            if u.entries[i].device == storage.device:
-                own.entries[own.n] = u.entries[i]
-                own.moves[own.n] = u.moves[i]
-                own.n += 1
+            own.roles[i] = u.roles[i] if u.entries[i].device == storage.device else <uint8_t>FROZEN
         for i, plane in enumerate(self.planes):
             own.states[i] = plane.on(storage.device).base()
         return 0
 
-    cdef double squares(self, Update* u) except? -1:
-        cdef double total = 0
+    cdef int measure(self, Update* u) except -1:
         cdef Update own
-        for storage, stored in self.parts:
-            if (<Storage>storage).device:
-                total += self.device.squared_norm(stored)
-                continue
+        cdef Py_ssize_t i
+        for storage in self.storages:
             self.own(storage, u, &own)
             try:
-                total += Stepper.squares(self, &own)
+                if not (<Storage>storage).device:
+                    Stepper.measure(self, &own)
+                    continue
+                # One number for all of a group: that of each by itself would be a wait for each.
+                by_group = {}
+                for i in range(own.n):
+                    if own.roles[i] != FROZEN:
+                        by_group.setdefault(own.group[i], []).append(i)
+                for members in by_group.values():
+                    for i in members:
+                        u.squares[i] = 0
+                    u.squares[<Py_ssize_t>members[0]] = self.device.squared_norm([self.stored[i] for i in members])
             finally:
-                free(own.entries)
-                free(own.moves)
-        return total
+                free(own.roles)
+        return 0
 
     cdef list not_finite(self, list stored, Update* u):
         cdef _Stored x
@@ -397,18 +526,16 @@ cdef class SeveralStepper(Stepper):
 
     cdef int apply(self, Storage _, Update* u) except -1:
         cdef Update own
-        for storage, stored in self.parts:
+        for storage in self.storages:
             self.own(storage, u, &own)
             try:
                 if (<Storage>storage).device:
                     planes = [(<Plane>plane).on((<Storage>storage).device) for plane in self.planes]
-                    moves = [bool(own.moves[i]) for i in range(own.n)]
-                    self.device.update(stored, moves, own.rule, own.h, planes, own.sparse, own.decay)
+                    update_on_device(self.device, self.stored, &own, planes)
                 else:
                     Stepper.apply(self, storage, &own)
             finally:
-                free(own.entries)
-                free(own.moves)
+                free(own.roles)
         return 0
 
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
@@ -469,6 +596,160 @@ cdef double number(object value, str name) except? -1:
     return float(value)
 
 
+cdef list stored_in(object params, str op):
+    """Parameters and tables: one, all of a collection, or those of a list of these."""
+    if isinstance(params, _Stored):
+        return [params]
+    if isinstance(params, ParameterCollection):
+        return params._below()
+    if isinstance(params, (str, bytes)) or not hasattr(params, "__iter__"):
+        raise TypeError(
+            f"{op}: parameters, a ParameterCollection or a list of these is needed, not {type(params).__name__}")
+    return [x for several in params for x in stored_in(several, op)]
+
+
+class ParameterGroup:
+    """Parameters of a trainer that have settings of their own.  Made by `Trainer.group`.
+
+    Each setting may be changed between updates; None is for what holds for the trainer.
+
+    Attributes:
+        names: full names of the parameters and tables.
+        learning_rate, weight_decay, clip_threshold: see `Trainer.group`.
+    """
+
+    _SETTINGS = ("learning_rate", "weight_decay", "clip_threshold")
+
+    def __init__(self, names, learning_rate=None, weight_decay=None, clip_threshold=None):
+        self.names = tuple(names)
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.clip_threshold = clip_threshold
+        self._decay_due = 0.0
+
+    @property
+    def learning_rate(self):
+        """Step size of the next update."""
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        self._learning_rate = None if value is None else number(value, "learning_rate")
+
+    @property
+    def weight_decay(self):
+        """Share that the values lose in an update, by the learning rate."""
+        return self._weight_decay
+
+    @weight_decay.setter
+    def weight_decay(self, value):
+        self._weight_decay = None if value is None else checked_decay(value)
+
+    @property
+    def clip_threshold(self):
+        """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
+        return self._clip_threshold
+
+    @clip_threshold.setter
+    def clip_threshold(self, value):
+        self._clip_threshold = None if value is None else max(number(value, "clip_threshold"), 0.0)
+
+    def _state(self):
+        """Plain data."""
+        settings = {k: getattr(self, k) for k in self._SETTINGS}
+        return {"names": list(self.names), **settings, "decay_due": self._decay_due}
+
+    def _restore(self, state):
+        """Put back what `_state` has returned, of a group of the same parameters."""
+        for k in self._SETTINGS:
+            setattr(self, k, state[k])
+        self._decay_due = state["decay_due"]
+
+    def __repr__(self):
+        settings = ", ".join(f"{k}={getattr(self, k)}" for k in self._SETTINGS if getattr(self, k) is not None)
+        return f"<ParameterGroup of {', '.join(self.names)}: {settings or 'as the trainer'}>"
+
+
+cdef int begin_groups(object trainer, list stored, Update* u) except -1:
+    """Say which group each entry is in, and how it is clipped."""
+    cdef uint32_t k
+    cdef Py_ssize_t i
+    for k in range(u.n_groups):
+        u.settings[k].h.grad_scale = <float>u.scale
+        u.settings[k].threshold = trainer._clip_threshold
+    if u.n_groups == 1:
+        return 0
+    numbers = {}
+    for k, group in enumerate(trainer._groups, 1):
+        numbers.update(dict.fromkeys(group.names, k))
+        if group.clip_threshold is not None:
+            u.settings[k].threshold = group.clip_threshold
+            u.settings[k].own_norm = True
+    for i in range(u.n):
+        u.group[i] = numbers.get((<_Stored>stored[i]).full_name, 0)
+    return 0
+
+
+cdef int set_rates(object trainer, Update* u, double least) except -1:
+    """Set all that depends on the number of the update, and take what is due of decay."""
+    cdef double shared = trainer._collection._take_decay(least)
+    cdef double correction = trainer._correction(trainer._steps)
+    cdef double rate
+    cdef Settings* s
+    cdef uint32_t k
+    hyper = trainer._hyperparameters()
+    for k in range(u.n_groups):
+        group = trainer._groups[k - 1] if k else None
+        decay = group.weight_decay if k else None
+        decoupled = trainer._weight_decay if decay is None else decay
+        s = &u.settings[k]
+        rate = trainer._rate(group.learning_rate if k else None, 0)
+        s.h.lr = <float>(rate * correction)
+        s.h.b1 = hyper.get("b1", 0.0)
+        s.h.b2 = hyper.get("b2", 0.0)
+        s.h.eps = hyper.get("eps", 0.0)
+        s.decoupled = due_now(group if k else trainer, rate * decoupled, least)
+        s.decay = shared if decay is None else 0
+    return 0
+
+
+cdef bint is_zero(_Stored x, Plane plane) except -1:
+    """Whether all numbers of a parameter are zero in a plane.  Reading takes no memory where nothing was written."""
+    cdef Plane own = plane.on(x.p.device)
+    cdef float* v = own.base() + x.p.offset
+    cdef size_t i
+    own.pull(x.p.offset, x.p.size)
+    for i in range(x.p.size):
+        if v[i] != 0:
+            return False
+    return True
+
+
+cdef list restored_groups(object own, object states):
+    """The groups with what `_state` has returned; those of the same parameters stay the objects that they are."""
+    if [list(group.names) for group in own] != [list(state["names"]) for state in states]:
+        own = [ParameterGroup(state["names"]) for state in states]
+    for group, state in zip(own, states):
+        group._restore(state)
+    return list(own)
+
+
+cdef double checked_decay(object value) except? -1:
+    """A coefficient of weight decay."""
+    cdef double decay = number(value, "weight_decay")
+    if not (isfinite(decay) and decay >= 0):
+        raise ValueError(f"weight_decay must be a number of at least 0, not {value!r}")
+    return decay
+
+
+cdef double due_now(object owner, double share, double least) except? -1:
+    """What an update takes off of what is due to be taken off; shares less than `least` are collected."""
+    cdef double due = owner._decay_due + share - owner._decay_due * share
+    cdef double taken = 0 if due < least else due
+    owner._decay_due = due - taken
+    return taken
+
+
 UPDATE_EPOCH = (
     "Trainer::update_epoch has been deprecated and doesn't do anything. Please remove it from your code, and control "
     "the learning rate of the trainer directly, for example by: 'trainer.learning_rate /= (1 - rate_decay)', see "
@@ -493,6 +774,12 @@ class Trainer:
     _rule = None
     _n_states = 0
     _stepper = Stepper()
+    # What is not in a pickle or checkpoint of an earlier version.
+    _groups = ()
+    _weight_decay = 0.0
+    _decay_due = 0.0
+    _skipped = 0
+    _norm = None
 
     def __init__(self, m, learning_rate):
         if self._rule is None:
@@ -507,7 +794,9 @@ class Trainer:
         self._clip_threshold = 5.0
         self._sparse = True
         self._steps = 0
-        self._clips = self._updates = 0
+        self._groups = []
+        self._decay_due = 0.0
+        self._clips = self._updates = self._skipped = 0
         self._average = None
         self._swapped = ""
         self.learning_rate = learning_rate
@@ -557,28 +846,101 @@ class Trainer:
         """
         self._sparse = bool(su)
 
-    def update(self):
-        """Change all parameters by their gradients, and set the gradients to zero.
+    def group(self, params, learning_rate=None, weight_decay=None, clip_threshold=None):
+        """Give some parameters a learning rate, weight decay or clipping of their own.
 
-        Parameters that are not to be updated (`set_updated`) keep value and gradient.
+        What is None is as for all others, also when that changes later.  The state of the rule and
+        the number of updates do not depend on groups, so one may be made at any time.
+
+        Args:
+            params: a parameter or table, a ParameterCollection (for all that it has now), or a list of these.
+            learning_rate: step size of these parameters.  Schedules of the trainer do not change it.
+            weight_decay: each update takes the share learning_rate * weight_decay off the values, before
+                the step (decoupled weight decay: Loshchilov and Hutter 2019).  For these parameters
+                it stands in place of that of `AdamWTrainer` and of `ParameterCollection.set_weight_decay`,
+                so 0 leaves them as they are.
+            clip_threshold: norm of the gradients of these parameters beyond which they are scaled
+                down; 0: never.  They do not count for the norm that the other parameters are
+                clipped by.
+
+        Returns:
+            ParameterGroup: its attributes are the settings, to be changed between updates.
 
         Raises:
-            RuntimeError: a gradient is infinite or not a number, and clipping is
-                on.  Nothing is changed then.  On a GPU nothing is changed either, by
+            TypeError: params are something else, or a setting is no number.
+            ValueError: a parameter is not one of the trainer's, or is in another group; or a decay is negative.
+
+        Example:
+            >>> biases = [p for p in m.parameters_list() if len(p.shape()) == 1]
+            >>> trainer.group(biases, weight_decay=0)
+            >>> slow = trainer.group(table, learning_rate=1e-5)
+            >>> slow.learning_rate /= 2
+        """
+        cdef _Stored x
+        own = {y.name(): y for y in self._collection._below()}
+        taken = {name for group in self._groups for name in group.names}
+        names = []
+        for x in stored_in(params, "group"):
+            name = x.name()
+            if name not in own or (<_Stored>own[name]).p != x.p:
+                raise ValueError(f"group: {name} is not one of the parameters that this {type(self).__name__} trains")
+            if name in taken:
+                raise ValueError(f"group: {name} is in a group already")
+            taken.add(name)
+            names.append(name)
+        made = ParameterGroup(names, learning_rate, weight_decay, clip_threshold)
+        self._groups = [*self._groups, made]
+        return made
+
+    @property
+    def groups(self):
+        """The groups that `group` has made, in their order: a tuple."""
+        return tuple(self._groups)
+
+    @property
+    def gradient_norm(self):
+        """The norm of all gradients in the last update, before they were clipped.
+
+        It is infinite or not a number if the update was dropped, and None before the first update
+        and after one that had no need of it: neither clipping nor `skip_nonfinite`.  With a
+        threshold of ``math.inf`` it is measured, and nothing is clipped.  On a GPU it is waited for.
+        """
+        stepper_of(self).learn(self)
+        return self._norm
+
+    def zero_gradients(self):
+        """Set the gradients of all parameters to zero: see `ParameterCollection.zero_gradients`."""
+        stepper_of(self).learn(self)
+        self._collection.zero_gradients()
+
+    def update(self, skip_nonfinite=False):
+        """Change all parameters by their gradients, and set the gradients to zero.
+
+        Parameters that are frozen (`set_updated`) have no part in it.
+
+        Args:
+            skip_nonfinite: drop the update, without an error, if a gradient is infinite or not a
+                number: gradients become zero, nothing else is changed, and `status` counts it.
+                On a GPU nobody waits for that, but with a moving average and in `update_subset`.
+
+        Raises:
+            RuntimeError: a gradient is infinite or not a number, clipping is on, and the update
+                is not to be dropped.  Nothing is changed then, gradients neither: see
+                `zero_gradients`.  On a GPU nothing is changed either, by
                 this update and later ones; the error is raised by the next one, or by
                 what waits for the device before, such as reading a value.
         """
-        self._update(None)
+        self._update(None, skip_nonfinite)
 
-    def update_subset(self, updated_params, updated_lookups):
+    def update_subset(self, updated_params, updated_lookups, skip_nonfinite=False):
         """`update` for some parameters; the others keep value and gradient.
 
-        All gradients count for clipping, and weight decay is for all parameters,
-        as with `set_updated`.
+        All gradients count for clipping, and weight decay is for all parameters.
 
         Args:
             updated_params: numbers of parameters, as in `parameters_list()` of the collection.
             updated_lookups: numbers of tables, as in `lookup_parameters_list()`.
+            skip_nonfinite: see `update`; the gradients of all parameters become zero then.
 
         Raises:
             IndexError: there is no such parameter or table.
@@ -593,9 +955,9 @@ class Trainer:
                     raise IndexError(
                         f"update_subset: there is no {what} {number}; the collection has {len(of)}")
                 wanted.add(of[number].name())
-        self._update(wanted)
+        self._update(wanted, skip_nonfinite)
 
-    def _update(self, names):
+    def _update(self, names, skip_nonfinite=False):
         """Update the parameters of these names, all if None."""
         if self._swapped:
             raise RuntimeError(
@@ -604,52 +966,95 @@ class Trainer:
         cdef list stored = self._collection._below()
         cdef Py_ssize_t i, n = len(stored)
         cdef Update u
+        cdef Param* p
         cdef Stepper stepper = stepper_of(self)
         learn_of_others(self, stepper)
         memset(&u, 0, sizeof(Update))
         u.n = n
         u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
-        u.moves = <uint8_t*>malloc(n + 1)
+        u.roles = <uint8_t*>calloc(n + 1, sizeof(uint8_t))
+        u.group = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+        u.squares = <double*>calloc(n + 1, sizeof(double))
         try:
-            if u.entries == NULL or u.moves == NULL:
+            if u.entries == NULL or u.roles == NULL or u.group == NULL or u.squares == NULL:
                 raise MemoryError("the list of parameters to update")
             for i in range(n):
-                u.entries[i] = (<_Stored>stored[i]).p
-                u.moves[i] = u.entries[i].updated and (names is None or (<_Stored>stored[i]).full_name in names)
+                u.entries[i] = p = (<_Stored>stored[i]).p
+                if p.updated:
+                    u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
             for i, plane in enumerate(self._states[:self._n_states]):
                 u.states[i] = (<Plane>plane).base()
             u.rule = self._rule
+            u.skips = skip_nonfinite
             stepper.meet(self, stored, &u)
-            u.threshold = self._clip_threshold
             u.sparse = self._sparse
-            u.h.grad_scale = <float>u.scale
-            if u.threshold > 0:
-                stepper.clip(self, stored, &u)
+            u.measures = self._measures(u.skips)
+            u.n_groups = 1 + len(self._groups)
+            u.settings = <Settings*>calloc(u.n_groups, sizeof(Settings))
+            if u.settings == NULL:
+                raise MemoryError("the settings of groups")
+            begin_groups(self, stored, &u)
+            self._norm = None
+            skipped = self._skipped
+            if u.measures and not stepper.clip(self, stored, &u):
+                return
             self._steps = stepper.count(self._steps)
-            u.h.lr = self._learning_rate
-            hyper = self._hyperparameters()
-            u.h.lr *= hyper.get("correction", 1.0)
-            u.h.b1 = hyper.get("b1", 0.0)
-            u.h.b2 = hyper.get("b2", 0.0)
-            u.h.eps = hyper.get("eps", 0.0)
-            u.decay = self._collection._take_decay(stepper.least_decay)
+            set_rates(self, &u, stepper.least_decay)
             stepper.apply(self._collection.storage, &u)
-            self._updates += 1
+            self._count()
             if made_updates != NULL:
                 made_updates[0] = self._steps
         finally:
             free(u.entries)
-            free(u.moves)
+            free(u.roles)
+            free(u.group)
+            free(u.squares)
+            free(u.settings)
         if self._average is not None:
-            self._add_to_average()
+            if u.skips:
+                stepper.learn(self)
+            if self._skipped == skipped:
+                self._add_to_average()
 
-    def _take_back(self, n):
-        """Count the last n updates as not asked for: the device has left them out."""
+    def _measures(self, skips):
+        """Whether an update needs the norm of gradients."""
+        return bool(skips) or self._clip_threshold > 0 or any((group.clip_threshold or 0) > 0 for group in self._groups)
+
+    def _count(self):
+        """Count an update that is made."""
+        self._updates += 1
+
+    def _uncount(self, n):
+        """Count the last n updates as not asked for."""
         self._steps -= n
         self._updates -= n
+
+    def _take_back(self, n):
+        """`_uncount`, and the moving average too: the device has left them out."""
+        self._uncount(n)
         if self._average is not None:
             self._average["updates"] -= n
             self._average["values"] = self._average["updates"] // self._average["frequency"]
+
+    def _rate(self, own, back):
+        """The learning rate of this update if the device has dropped so many of those before it.
+
+        Args:
+            own: that of a group, or None.
+            back: how many.
+        """
+        return self._learning_rate if own is None else own
+
+    def _correction(self, steps):
+        """What the rule multiplies the learning rate by in the update of that number."""
+        return 1.0
+
+    def _rates(self, coming):
+        """For each group its learning rates for each number of updates before this one that the device may have
+        dropped, up to `coming`."""
+        corrections = [self._correction(max(self._steps - back, 1)) for back in range(coming + 1)]
+        return [[self._rate(own, back) * correction for back, correction in enumerate(corrections)]
+                for own in (None, *(group.learning_rate for group in self._groups))]
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
@@ -779,7 +1184,8 @@ class Trainer:
     def _settings(self):
         """All but the collection, the state of the rule, and who makes the updates: plain data."""
         stepper_of(self).learn(self)
-        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states", "_stepper")}
+        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states", "_stepper", "_norm")}
+        settings["_groups"] = [group._state() for group in self._groups]
         if self._average is not None:
             settings["_average"] = dict(self._average)
         return settings
@@ -796,16 +1202,22 @@ class Trainer:
         for plane in planes[n:]:
             self._collection.storage.drop_plane(plane)
         planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
+        own = list(self._groups)
         self.__dict__.update(settings)
         self._states = planes
+        self._groups = restored_groups(own, settings["_groups"]) if "_groups" in settings else own
         for x, own in zip(self._collection._below(), arrays):
-            for plane, array in zip(planes, own):
+            for k, plane in enumerate(planes):
+                if own is None and is_zero(x, plane):
+                    continue
+                array = np.zeros(x.shape(), np.float32) if own is None else own[k]
                 (<_Stored>x).fill(array, (<Plane>plane).on((<_Stored>x).p.device))
 
     def _state_arrays(self):
         """The state of the rule: for each parameter and table of the collection, as many new arrays
-        of its shape as the rule has."""
-        return [[(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
+        of its shape as the rule has; None for a frozen one that has never been trained."""
+        return [None if not x.is_updated() and all(is_zero(x, plane) for plane in self._states)
+                else [(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
                 for x in self._collection._below()]
 
     def __getstate__(self):
@@ -836,10 +1248,12 @@ class Trainer:
             self.learning_rate = learning_rate
 
     def status(self):
-        """Write learning rate, clipped updates and updates since the last call to stderr."""
+        """Write learning rate, clipped updates and updates since the last call to stderr, and how many were
+        dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``."""
         stepper_of(self).learn(self)
-        sys.stderr.write(f"[lr={self._learning_rate:g} clips={self._clips} updates={self._updates}] ")
-        self._clips = self._updates = 0
+        skipped = f" skipped={self._skipped}" if self._skipped else ""
+        sys.stderr.write(f"[lr={self._learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
+        self._clips = self._updates = self._skipped = 0
 
     def whoami(self):
         """Name of the class."""
@@ -883,23 +1297,27 @@ class CyclicalSGDTrainer(Trainer):
         self._gamma = number(gamma, "gamma")
         self._iteration = 0
 
-    def _update(self, names):
-        super()._update(names)
+    def _count(self):
+        super()._count()
         self._iteration += 1
-        self._set_rate()
+        self._learning_rate = self._rate_after(self._iteration)
 
-    def _take_back(self, n):
-        super()._take_back(n)
+    def _uncount(self, n):
+        super()._uncount(n)
         self._iteration -= n
-        self._set_rate()
+        if n:
+            self._learning_rate = self._rate_after(self._iteration)
 
-    def _set_rate(self):
-        """Set the learning rate to what it is after so many updates."""
+    def _rate(self, own, back):
+        return super()._rate(own, back) if own is not None or not back else self._rate_after(self._iteration - back)
+
+    def _rate_after(self, updates):
+        """The learning rate after so many updates."""
         low, high = self._bounds
-        k = max(self._iteration - 1, 0)
+        k = max(updates - 1, 0)
         cycle = 1 + k // (2 * self._step_size)
         x = abs(k / self._step_size - 2 * cycle + 1)
-        self._learning_rate = low + (high - low) * max(0.0, 1 - x) * self._gamma ** k
+        return low + (high - low) * max(0.0, 1 - x) * self._gamma ** k
 
 
 class MomentumSGDTrainer(Trainer):
@@ -1009,9 +1427,56 @@ class AdamTrainer(Trainer):
         self._beta_2 = number(beta_2, "beta_2")
         self._eps = number(eps, "eps")
 
+    def _correction(self, steps):
+        return sqrt(1 - self._beta_2 ** steps) / (1 - self._beta_1 ** steps)
+
     def _hyperparameters(self):
-        correction = sqrt(1 - self._beta_2 ** self._steps) / (1 - self._beta_1 ** self._steps)
-        return {"b1": self._beta_1, "b2": self._beta_2, "eps": self._eps, "correction": correction}
+        return {"b1": self._beta_1, "b2": self._beta_2, "eps": self._eps}
+
+
+class AdamWTrainer(AdamTrainer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): before the step of `AdamTrainer`,
+    p -= alpha weight_decay p.
+
+    All rows of lookup tables decay in each update, those too that were not used.  Frozen
+    parameters (`set_updated`) do not.
+
+    Unlike `ParameterCollection.set_weight_decay`, which takes the share lambda itself off and
+    which would come on top of this, the decay is times the learning rate: with the defaults an update
+    takes 0.001 * 0.01 of a value.
+
+    Args:
+        m: the ParameterCollection to train.
+        alpha: step size.
+        beta_1, beta_2: decay of the means of g and of g².
+        eps: keeps the divisor from zero.
+        weight_decay: what a value loses in an update, by the learning rate; at least 0.
+        exclude: what does not decay, such as biases and gains: a parameter or table, a ParameterCollection,
+            or a list of these.  It is short for ``group(exclude, weight_decay=0)``, see `Trainer.group`.
+
+    Raises:
+        ValueError: weight_decay is negative or not finite, or a parameter is not one of m.
+
+    Example:
+        >>> biases = [p for p in m.parameters_list() if len(p.shape()) == 1]
+        >>> trainer = dy.AdamWTrainer(m, 1e-3, weight_decay=0.05, exclude=[*biases, table])
+    """
+
+    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude=()):
+        super().__init__(m, alpha, beta_1, beta_2, eps)
+        self.weight_decay = weight_decay
+        excluded = stored_in(exclude, "AdamWTrainer: exclude")
+        if excluded:
+            self.group(excluded, weight_decay=0.0)
+
+    @property
+    def weight_decay(self):
+        """What a value loses in an update, by the learning rate."""
+        return self._weight_decay
+
+    @weight_decay.setter
+    def weight_decay(self, value):
+        self._weight_decay = checked_decay(value)
 
 
 class AmsgradTrainer(AdamTrainer):

@@ -37,7 +37,7 @@ typedef struct {
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;
     uint32_t n_touched;
-    uint8_t updated;            /* trainers change it */
+    uint8_t updated;            /* it is trained; a constant otherwise */
     uint8_t in_place;           /* graphs read the numbers where they lie, so that factor stays 1 */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
     uint64_t pass_number;       /* which backward pass did so last; see execute/journal.pxd */
@@ -68,6 +68,13 @@ static inline void dy_note_gradient(dy_param *p) {
     if (p->n_touched < p->rows)
         for (uint32_t r = 0; r < p->rows; r++)
             dy_touch(p, r);
+}
+
+/* Note that the gradient is zero. */
+static inline void dy_forget_gradient(dy_param *p) {
+    while (p->n_touched)
+        p->is_touched[p->touched[--p->n_touched]] = 0;
+    p->has_gradient = 0;
 }
 
 #endif

@@ -394,7 +394,18 @@ def average(network, trainer) -> None:
     trainer.exponential_moving_average(0.8)
 
 
-@pytest.mark.parametrize("change", [clip, decay, dense, frozen, average])
+def groups(network, trainer) -> None:
+    trainer.set_clip_threshold(0.2)
+    trainer.group([network.W, *network.model.lookup_parameters_list()], learning_rate=0.02, weight_decay=3)
+    trainer.group(network.scale, weight_decay=1, clip_threshold=0.05)
+
+
+def dense_groups(network, trainer) -> None:
+    dense(network, trainer)
+    groups(network, trainer)
+
+
+@pytest.mark.parametrize("change", [clip, decay, dense, frozen, average, groups, dense_groups])
 @pytest.mark.parametrize("places", [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "CPU")], ids="-".join)
 def test_settings_of_trainers(devices, places, change) -> None:
     desired = trained("adam", ALONE, change)
@@ -436,6 +447,14 @@ def test_gradients_that_are_not_finite(devices) -> None:
     dy.sum_elems(dy.log(network.W * 0.0) * 0.0).backward()
     with pytest.raises(RuntimeError, match="the gradients of /_1 are not finite"):
         trainer.update()
+    for a, b in zip(network.state(), before):
+        np.testing.assert_array_equal(a, b)
+    assert not np.isfinite(network.W.grad_as_array()).any()
+    trainer.update(skip_nonfinite=True)
+    assert not np.isfinite(trainer.gradient_norm)
+    assert not network.W.grad_as_array().any()
+    trainer.update()
+    assert (trainer.gradient_norm, trainer._steps, trainer._skipped) == (0, 1, 1)
     for a, b in zip(network.state(), before):
         np.testing.assert_array_equal(a, b)
 

@@ -9,6 +9,7 @@ import pytest
 from test_backend import in_a_process
 
 import dynet_cy as dy
+from dynet_cy.gpu import update
 from dynet_cy.gpu.driver import counts, synchronize
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
@@ -22,6 +23,7 @@ TRAINERS = {
     "rmsprop": lambda m: dy.RMSPropTrainer(m, 0.01),
     "adam": lambda m: dy.AdamTrainer(m, 0.01),
     "amsgrad": lambda m: dy.AmsgradTrainer(m, 0.01),
+    "adamw": lambda m: dy.AdamWTrainer(m, 0.01, weight_decay=2),
 }
 
 
@@ -121,7 +123,29 @@ def average(classifier, trainer) -> None:
     trainer.exponential_moving_average(0.8)
 
 
-@pytest.mark.parametrize("change", [clip, never_clip, decay, dense, dense_decay, frozen, average])
+def groups(classifier, trainer) -> None:
+    """With decay of both kinds, and norms of their own and in common."""
+    decay(classifier, trainer)
+    trainer.set_clip_threshold(0.4)
+    trainer.group([classifier.b, classifier.table], learning_rate=0.02, weight_decay=3)
+    trainer.group(classifier.W, weight_decay=0, clip_threshold=0.05)
+    trainer.group(classifier.V, clip_threshold=0)
+
+
+def dense_groups(classifier, trainer) -> None:
+    dense(classifier, trainer)
+    groups(classifier, trainer)
+
+
+def unclipped_groups(classifier, trainer) -> None:
+    never_clip(classifier, trainer)
+    trainer.group([classifier.b, classifier.table], learning_rate=0.02, weight_decay=3)
+
+
+SETTINGS = [clip, never_clip, decay, dense, dense_decay, frozen, average, groups, dense_groups, unclipped_groups]
+
+
+@pytest.mark.parametrize("change", SETTINGS)
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_settings(on, name: str, change) -> None:
     desired = trained(TRAINERS[name], 1, change)
@@ -135,6 +159,55 @@ def test_settings(on, name: str, change) -> None:
         for _, trainer, _ in (found, desired):
             trainer.swap_params_to_weights()
         assert_alike(found, desired)
+
+
+@pytest.mark.parametrize("dense_too", [False, True])
+def test_groups_have_an_effect(on, dense_too: bool) -> None:
+    """Each setting of `groups` by itself makes the same difference on both devices."""
+    settings = [{"learning_rate": 0.05}, {"weight_decay": 3}, {"clip_threshold": 0.01}]
+
+    def run(k: int) -> list[np.ndarray]:
+        def change(classifier, trainer) -> None:
+            trainer.set_sparse_updates(not dense_too)
+            if k < 3:
+                trainer.group([classifier.table, classifier.b], **settings[k])
+
+        return trained(TRAINERS["sgd"], 1, change)[0].state()
+
+    desired = [run(k) for k in range(4)]
+    on(1)
+    for k in range(4):
+        for a, b in zip(run(k), desired[k]):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+        assert k == 3 or np.abs(desired[k][3] - desired[3][3]).max() > 1e-3
+
+
+def test_frozen_and_trained_again(on) -> None:
+    def run() -> list[np.ndarray]:
+        classifier, trainer, _ = trained(TRAINERS["momentum"], 1, frozen)
+        assert [state is None for state in trainer._state_arrays()] == [True, False, False, True]
+        for p in (classifier.W, classifier.table):
+            assert not p.grad_as_array().any()
+        dy.renew_cg()
+        loss = classifier.loss(examples(1)[0])
+        for p in (classifier.W, classifier.table):
+            p.set_updated(True)
+        loss.backward()
+        assert classifier.table.grad_as_array().any()
+        classifier.table.set_updated(False)
+        assert not classifier.table.grad_as_array().any()
+        trainer.update()
+        found = [*classifier.state(), np.array(trainer.gradient_norm)]
+        dy.renew_cg()
+        row = classifier.table[3]
+        dy.squared_norm(classifier.W * row).backward(full=True)
+        assert not classifier.table.grad_as_array().any()
+        return [*found, row.gradient()]
+
+    desired = run()
+    on(1)
+    for a, b in zip(run(), desired):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_update_subset_and_restart(on) -> None:
@@ -285,6 +358,128 @@ def test_a_schedule_does_not_count_what_was_left_out(on) -> None:
         return [rates, p.as_array().tolist()]
 
     assert run(1) == run(0)
+
+
+def mixed_updates(make_trainer, change=None, with_norms: bool = False):
+    """Updates of which some are dropped."""
+    dy.reset_random_seed(3)
+    classifier = Classifier()
+    trainer = make_trainer(classifier.model)
+    if change is not None:
+        change(classifier, trainer)
+    norms = []
+    for k, x in enumerate(examples(12)):
+        dy.renew_cg()
+        loss = classifier.loss(x)
+        if k % 3 == 1:
+            loss *= np.nan if k % 2 else np.inf
+        loss.backward()
+        if k % 6 == 4:
+            trainer.update_subset([0], [], skip_nonfinite=True)
+        else:
+            trainer.update(skip_nonfinite=True)
+        if with_norms:
+            norms.append(trainer.gradient_norm)
+    return classifier, trainer, norms
+
+
+@pytest.mark.parametrize("change", [None, clip, never_clip, decay, dense, groups, average])
+@pytest.mark.parametrize("name", ["cyclical", "adam", "adamw"])
+def test_dropped_updates(on, name: str, change, capsys) -> None:
+    """They change nothing but the count; the updates after them are made, with the learning rates of their numbers."""
+    found = []
+    for device in (0, 1):
+        on(device)
+        classifier, trainer, _ = mixed_updates(TRAINERS[name], change)
+        trainer.status()
+        found.append((classifier.state(), capsys.readouterr().err, trainer._steps, trainer._settings()))
+        for p in (classifier.W, classifier.b, classifier.table):
+            assert not p.grad_as_array().any()
+        assert trainer._state_arrays() is not None
+    assert "updates=8 skipped=4]" in found[0][1]
+    assert found[0][1:] == found[1][1:]
+    for a, b in zip(found[0][0], found[1][0]):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_norms(on) -> None:
+    desired = mixed_updates(TRAINERS["adam"], clip, True)[2]
+    assert np.isfinite(desired).sum() == 8
+    on(1)
+    np.testing.assert_allclose(mixed_updates(TRAINERS["adam"], clip, True)[2], desired, rtol=1e-4)
+    _, trainer, norms = mixed_updates(TRAINERS["adam"], clip)
+    assert trainer.gradient_norm == pytest.approx(desired[-1], rel=1e-4)
+
+
+def test_dropping_does_not_wait(on) -> None:
+    on(1)
+    classifier, trainer, _ = trained(TRAINERS["adam"])
+    trainer.update(skip_nonfinite=True)
+    before = counts(0)
+    for factor in (1, np.nan, 1, np.inf):
+        dy.renew_cg()
+        (classifier.loss(examples(1)[0]) * factor).backward()
+        trainer.update(skip_nonfinite=True)
+    after = counts(0)
+    assert after["waits"] == before["waits"]
+    assert after["fetches"] - before["fetches"] == 4, "what clipping has found is on its way"
+
+
+def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
+    """The device takes the rate for as many as it has dropped of those that the host did not know of."""
+    on(1)
+    model = dy.ParameterCollection()
+    p = model.add_parameters(4, init=0.0)
+    clipping = update.Clipping(0)
+    group = {"h": dict.fromkeys(("lr", "grad_scale", "b1", "b2", "eps"), 0.0), "decoupled": 0, "decay": 0}
+    group |= {"threshold": 0, "own_norm": 0}
+    moved = []
+    for k, x in enumerate([1, np.nan, 1, np.inf, np.nan, 1]):
+        dy.renew_cg()
+        dy.sum_elems(p * float(x)).backward()
+        before = p.as_array()[0]
+        assert clipping.coming() == sum(moved[i] == 0 for i in range(k))
+        rates = [0.5, 0.25, 0.125, 2.0]
+        update.update([p], [True], [0], [group], 0, [], True, clipping, 1, True, [rates])
+        moved.append(float(before - p.as_array()[0]))
+    assert moved == [0.5, 0, 0.25, 0, 0, 2.0]
+    assert clipping.dropped() == 3
+    assert clipping.coming() == clipping.dropped() == 0
+    trainer = dy.AdamTrainer(model, 0.1)
+    trainer.group(p, learning_rate=0.3)
+    trainer._steps = 5
+    want = [np.sqrt(1 - 0.999**t) / (1 - 0.9**t) for t in (5, 4, 3)]
+    np.testing.assert_allclose(trainer._rates(2), [0.1 * np.array(want), 0.3 * np.array(want)])
+
+
+def test_zero_gradients(on) -> None:
+    """Also of what an update on the device has left out, of which there is no note yet."""
+    on(1)
+    classifier, trainer, _ = trained(TRAINERS["adam"])
+    before = classifier.state()
+    for zero in (trainer.zero_gradients, classifier.model.zero_gradients):
+        dy.renew_cg()
+        (classifier.loss(examples(1)[0]) * np.nan).backward()
+        trainer.update()
+        with pytest.raises(RuntimeError, match="Nothing was updated"):
+            trainer.status()
+        zero()
+        for p in (classifier.W, classifier.b, classifier.V, classifier.table):
+            assert not p.grad_as_array().any()
+        trainer.update_subset([], [])
+        trainer.status()
+        for a, b in zip(classifier.state(), before):
+            np.testing.assert_array_equal(a, b)
+    # In the other order the error comes later, and training goes on too.
+    dy.renew_cg()
+    (classifier.loss(examples(1)[0]) * np.nan).backward()
+    trainer.update()
+    with pytest.raises(RuntimeError, match="Nothing was updated"):
+        trainer.zero_gradients()
+    trainer.zero_gradients()
+    classifier.loss(examples(1)[0]).backward()
+    trainer.update(skip_nonfinite=True)
+    assert trainer.gradient_norm > 0
 
 
 def test_updates_without_gradients(on, capfd) -> None:

@@ -90,14 +90,16 @@ RULES: dict[str, tuple[Callable[..., Rule], tuple[str, ...], tuple[str, float]]]
 class ReferenceTrainer:
     """A trainer and the parameters it trains.
 
-    One difference from DyNet is meant: DyNet leaves parameters that are not updated out when the factor of weight decay
-    starts again from 1, so that their values jump; here they go on decaying like the others.
+    One difference from DyNet is meant: parameters that are not updated have no gradient and do not decay. In DyNet
+    their gradients count for clipping, and they decay until the factor of weight decay starts again from 1, when they
+    jump.
 
     Args:
         name: class name of the trainer.
         dense: initial values of the parameters.
         lookups: initial values of the lookup tables, rows first.
         weight_decay: the coefficient.
+        frozen_count: whether gradients of what is not updated count for clipping, as in DyNet.
         arguments: those of the trainer.
     """
 
@@ -107,8 +109,10 @@ class ReferenceTrainer:
         dense: Sequence[np.ndarray] = (),
         lookups: Sequence[np.ndarray] = (),
         weight_decay: float = 0.0,
+        frozen_count: bool = False,
         **arguments: float,
     ) -> None:
+        self.frozen_count = frozen_count
         make, names, (rate_name, rate) = RULES[name]
         self.learning_rate = float(arguments.pop(rate_name, rate))
         self.cyclical: tuple[float, ...] = ()
@@ -159,7 +163,7 @@ class ReferenceTrainer:
             touched: the rows of each lookup table that were looked up; default: those with a gradient.
         """
         full = [np.zeros_like(a) if g is None else np.asarray(g, dtype=np.float64) for a, g in zip(self.raw, grads)]
-        scale = self.clip_factor(full)
+        scale = self.clip_factor([g for g, updated in zip(full, self.updated) if updated or self.frozen_count])
         self.steps += 1
         self.updates += 1
         for number, (raw, state, g) in enumerate(zip(self.raw, self.state, full)):

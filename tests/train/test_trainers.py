@@ -56,7 +56,10 @@ class Pair:
         self.b = self.model.add_parameters((4,), init=start[1])
         self.e = self.model.add_lookup_parameters((5, 3), init=start[2])
         self.trainer = getattr(dy, name)(self.model, **arguments)
-        self.reference = reference.ReferenceTrainer(name, start[:2], start[2:], weight_decay, **arguments)
+        like_dynet = dy.__name__ == "dynet"
+        self.reference = reference.ReferenceTrainer(
+            name, start[:2], start[2:], weight_decay, frozen_count=like_dynet, **arguments
+        )
 
     def step(self, gw: np.ndarray | None, gb: np.ndarray | None, rows: dict[int, np.ndarray]) -> None:
         dy.renew_cg()
@@ -149,9 +152,9 @@ def test_parameters_that_are_not_updated(name: str) -> None:
     pair.w.set_updated(False)
     pair.reference.updated[0] = False
     rng = np.random.default_rng(5)
-    pair.step(*gradients(rng, 3.0))  # its gradient counts for clipping, and stays
+    pair.step(*gradients(rng, 3.0))
     pair.check()
-    assert pair.w.grad_as_array().any()
+    assert pair.w.grad_as_array().any() == (dy.__name__ == "dynet")
     assert not pair.b.grad_as_array().any()
 
 

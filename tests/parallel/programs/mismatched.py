@@ -64,6 +64,16 @@ def rates() -> None:
     trainer.update()
 
 
+def groups() -> None:
+    trainer = wrapped()
+    trainer.group(trainer.collection.parameters_list()[0], learning_rate=0.1 if IS_BAD else 0.2)
+    trainer.update()
+
+
+def skips() -> None:
+    wrapped().update(skip_nonfinite=IS_BAD)
+
+
 def subsets() -> None:
     wrapped().update_subset([1] if IS_BAD else [0, 1], [])
 
@@ -118,8 +128,8 @@ def children() -> None:
     os.waitpid(child, 0)
 
 
-CASES: list[Callable[[], None]] = [shapes, missing, classes, settings, order, frozen, reductions, rates, subsets]
-CASES += [added, calls, infinite, data, turns, costs, ways, children]
+CASES: list[Callable[[], None]] = [shapes, missing, classes, settings, order, frozen, reductions, rates, groups, skips]
+CASES += [subsets, added, calls, infinite, data, turns, costs, ways, children]
 
 if __name__ == "__main__":
     for case in CASES:

@@ -73,7 +73,8 @@ class Training:
         stored = [*self.m.parameters_list(), *self.m.lookup_parameters_list()]
         states = dict(zip((x.name() for x in self.m._below()), self.t._state_arrays()))
         return [
-            (x, [x.as_array(), *states[x.name()], np.float32(0 if gradient_state(x) is None else 1)]) for x in stored
+            (x, [x.as_array(), *(states[x.name()] or []), np.float32(0 if gradient_state(x) is None else 1)])
+            for x in stored
         ]
 
 

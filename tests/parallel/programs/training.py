@@ -115,13 +115,103 @@ class AllRowsSGD(AllRows):
 
 
 class Frozen(Training):
-    """Gradients of what is not updated count for clipping, and grow from update to update."""
+    """A parameter and a table that are trained in the second epoch only."""
 
     trainer = dy.MomentumSGDTrainer
 
     def prepare(self) -> None:
         self.W.set_updated(False)
         self.E.set_updated(False)
+        self.before = [self.W.as_array(), self.E.as_array()]
+
+    def update(self, number: int) -> None:
+        super().update(number)
+        if number < 10:
+            for p, before in zip((self.W, self.E), self.before):
+                assert not p.grad_as_array().any()
+                np.testing.assert_array_equal(p.as_array(), before)
+                p.set_updated(number >= 5)
+
+
+class Decoupled(Training):
+    trainer = dy.AdamWTrainer
+
+    def prepare(self) -> None:
+        self.t.weight_decay = 0.5
+
+
+class DecoupledAllRows(Decoupled):
+    """The factor of a table decays, and some other tables are read where they lie."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.t.set_sparse_updates(False)
+        dy.renew_cg()
+        self.F.expr(update=False).npvalue()
+
+
+class DecoupledInPlace(Decoupled):
+    def prepare(self) -> None:
+        super().prepare()
+        dy.renew_cg()
+        self.F.expr(update=False).npvalue()
+
+
+class Groups(Training):
+    """Groups, one of which changes, with a norm of their own and without."""
+
+    trainer = dy.AdamWTrainer
+
+    def prepare(self) -> None:
+        self.t.group([self.b, self.E], learning_rate=0.05, weight_decay=0)
+        self.slow = self.t.group([self.W, self.F], learning_rate=0.01, weight_decay=2, clip_threshold=0.1)
+        self.t.group(self.U, clip_threshold=0)
+
+    def update(self, number: int) -> None:
+        self.slow.learning_rate *= 0.9
+        super().update(number)
+
+
+class GroupsOfSubsets(Groups):
+    def update(self, number: int) -> None:
+        self.t.update_subset([0, 2], [1]) if number % 2 else self.t.update()
+
+
+class Skipping(Training):
+    """Updates of gradients that are not a number are dropped."""
+
+    trainer = dy.AmsgradTrainer
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+        super().__init__()
+
+    def loss(self, example: tuple[int, ...]) -> dy.Expression:
+        return super().loss(example) * (float("nan") if example in self.data[8:12:3] else 1)
+
+    def update(self, number: int) -> None:
+        self.t.update(skip_nonfinite=True)
+        self.norms.append(self.t.gradient_norm)
+
+    def numbers(self) -> np.ndarray:
+        assert self.t._skipped == 2
+        return np.concatenate([super().numbers(), self.norms])
+
+
+class SkippingUnclipped(Skipping):
+    clip = 0
+
+
+class GoingOn(Skipping):
+    """The same by hand, also for gradients that were of other ranks."""
+
+    def update(self, number: int) -> None:
+        try:
+            self.t.update()
+        except RuntimeError:
+            self.t.zero_gradients()
+            self.t._skipped += 1
+        self.norms.append(self.t.gradient_norm)
 
 
 class Subset(Training):
@@ -197,7 +287,18 @@ class Joined(Uneven):
                     dy.renew_cg()
                     (dy.esum([self.loss(x) for x in batch]) / len(batch)).backward()
                     self.t.learning_rate = 0.01 / (1 + number + epoch)
-                    self.t.update()
+                    self.update(number)
+
+
+class JoinedGroups(Joined):
+    """A rank without data learns how groups change on others."""
+
+    def prepare(self) -> None:
+        self.group = self.t.group(self.W, weight_decay=0.1)
+
+    def update(self, number: int) -> None:
+        self.group.learning_rate = 0.1 / (1 + number)
+        super().update(number)
 
 
 CASES = [
@@ -209,6 +310,14 @@ CASES = [
     AllRows,
     AllRowsSGD,
     Frozen,
+    Decoupled,
+    DecoupledAllRows,
+    DecoupledInPlace,
+    Groups,
+    GroupsOfSubsets,
+    Skipping,
+    SkippingUnclipped,
+    GoingOn,
     Subset,
     Rates,
     Exponential,
@@ -217,6 +326,7 @@ CASES = [
     TableGradient,
     Uneven,
     Joined,
+    JoinedGroups,
 ]
 
 

@@ -1,0 +1,189 @@
+"""Batches whose gradients are infinite or not a number, and the norm of gradients."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+
+TRAINERS = [
+    dy.SimpleSGDTrainer,
+    dy.CyclicalSGDTrainer,
+    dy.MomentumSGDTrainer,
+    dy.AdagradTrainer,
+    dy.AdadeltaTrainer,
+    dy.RMSPropTrainer,
+    dy.AdamTrainer,
+    dy.AdamWTrainer,
+    dy.AmsgradTrainer,
+]
+
+
+class Model:
+    def __init__(self, make: type[dy.Trainer] = dy.AdamTrainer, clip: float = 5.0) -> None:
+        dy.reset_random_seed(2)
+        self.pc = dy.ParameterCollection()
+        self.pc.set_weight_decay(0.01)
+        self.w = self.pc.add_parameters((3, 4))
+        self.e = self.pc.add_lookup_parameters((6, 4))
+        self.unused = self.pc.add_parameters(2)
+        self.trainer = make(self.pc)
+        self.trainer.set_clip_threshold(clip)
+
+    def backward(self, seed: int, bad: float | None = None) -> None:
+        dy.renew_cg()
+        loss = dy.pickneglogsoftmax(self.w * self.e[seed % 6] * 5.0, seed % 3)
+        if bad is not None:
+            row = dy.lookup(self.e, (seed + 1) % 6)
+            loss += dy.sum_elems(self.w * dy.inputVector([bad] * 4)) + dy.dot_product(row, dy.inputVector([bad] * 4))
+        loss.backward()
+
+    def values(self) -> list[np.ndarray]:
+        return [p.as_array() for p in (self.w, self.e, self.unused)]
+
+    def state(self) -> list[np.ndarray]:
+        return [*self.values(), *(a for own in self.trainer._state_arrays() for a in own)]
+
+    def gradients(self) -> list[np.ndarray]:
+        return [p.grad_as_array() for p in (self.w, self.e, self.unused)]
+
+
+def assert_equal(a: list[np.ndarray], b: list[np.ndarray]) -> None:
+    for have, want in zip(a, b):
+        np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("clip", [5.0, 0.0], ids=["clipped", "unclipped"])
+@pytest.mark.parametrize("make", TRAINERS)
+def test_dropped(make: type[dy.Trainer], clip: float, bad: float, capfd: pytest.CaptureFixture[str]) -> None:
+    """As if the batch had not been there, learning rates and Adam's correction included; it is counted."""
+    model, plain = Model(make, clip), Model(make, clip)
+    for seed in range(6):
+        model.backward(seed)
+        plain.backward(seed)
+        model.trainer.update(skip_nonfinite=True)
+        plain.trainer.update()
+        before = model.state()
+        model.backward(seed + 1, bad)
+        if seed % 2:
+            model.trainer.update(skip_nonfinite=True)
+        else:
+            model.trainer.update_subset([0], [], skip_nonfinite=True)
+        assert not math.isfinite(model.trainer.gradient_norm)
+        assert_equal(model.state(), before)
+        for g in model.gradients():
+            assert not g.any()
+    assert_equal(model.state(), plain.state())
+    capfd.readouterr()
+    model.trainer.status()
+    model.trainer.status()
+    plain.trainer.status()
+    lines = capfd.readouterr().err.replace("] ", "]\n").splitlines()
+    assert lines[0] == lines[2].replace("]", " skipped=6]")
+    assert "updates=0]" in lines[1]
+
+
+@pytest.mark.parametrize("of", ["trainer", "collection"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_going_on_by_hand(bad: float, of: str) -> None:
+    model, plain = Model(), Model()
+    for seed in range(4):
+        model.backward(seed, bad)
+        with pytest.raises(RuntimeError, match=r"the gradients of /_0, /_1 are not finite.  Nothing was updated"):
+            model.trainer.update()
+        assert not np.isfinite(model.w.grad_as_array()).any()
+        (model.trainer if of == "trainer" else model.pc).zero_gradients()
+        for g in model.gradients():
+            assert not g.any()
+        for each in (model, plain):
+            each.backward(seed)
+            each.trainer.update()
+    assert_equal(model.state(), plain.state())
+
+
+def test_zero_gradients_of_a_part() -> None:
+    pc = dy.ParameterCollection()
+    below = pc.add_subcollection("below")
+    a, b, t = pc.add_parameters(2), below.add_parameters(2), below.add_lookup_parameters((3, 2))
+    dy.renew_cg()
+    (dy.sum_elems(a) + dy.sum_elems(b) + dy.sum_elems(t[1]) + dy.sum_elems(dy.parameter(t))).backward()
+    below.zero_gradients()
+    assert a.grad_as_array().tolist() == [1, 1]
+    assert not b.grad_as_array().any()
+    assert not t.grad_as_array().any()
+    # What is collected afterwards is used.
+    dy.renew_cg()
+    dy.sum_elems(t[2]).backward()
+    before = t.as_array()
+    dy.SimpleSGDTrainer(below, 1.0).update()
+    np.testing.assert_array_equal(before - t.as_array(), [[0, 0], [0, 0], [1, 1]])
+
+
+def test_several_trainers() -> None:
+    """Each drops what is its own."""
+    models = [Model(dy.SimpleSGDTrainer), Model(dy.AdamTrainer)]
+    before = [model.values() for model in models]
+    models[0].backward(1, math.nan)
+    models[1].backward(1)
+    for model in models:
+        model.trainer.update(skip_nonfinite=True)
+    assert_equal(models[0].values(), before[0])
+    assert np.abs(models[1].values()[0] - before[1][0]).max() > 0
+    # Two on the same parameters.
+    model = models[0]
+    other = dy.MomentumSGDTrainer(model.pc)
+    model.backward(1, math.nan)
+    model.trainer.update(skip_nonfinite=True)
+    other.update(skip_nonfinite=True)
+    assert (other.gradient_norm, model.trainer._skipped, other._skipped) == (0, 2, 0)
+
+
+@pytest.mark.parametrize("clip", [5.0, 1e-3, math.inf])
+def test_gradient_norm(clip: float) -> None:
+    model = Model(clip=clip)
+    assert model.trainer.gradient_norm is None
+    clips = 0
+    for seed in range(3):
+        model.backward(seed)
+        want = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in model.gradients()))
+        model.trainer.update()
+        assert model.trainer.gradient_norm == pytest.approx(want, rel=1e-5)
+        clips += want > clip
+        assert model.trainer._clips == clips
+    model.trainer.set_clip_threshold(0)
+    model.backward(1)
+    model.trainer.update()
+    assert model.trainer.gradient_norm is None, "it was not asked for"
+
+
+@pytest.mark.parametrize("beta", [None, 0.5])
+def test_moving_averages(beta: float | None) -> None:
+    """A dropped update is no value of the average."""
+    models = [Model(), Model()]
+    for model in models:
+        average = model.trainer.cumulative_moving_average
+        average() if beta is None else model.trainer.exponential_moving_average(beta)
+    for seed in range(4):
+        for model in models:
+            model.backward(seed)
+            model.trainer.update(skip_nonfinite=True)
+        models[0].backward(seed, math.nan)
+        models[0].trainer.update(skip_nonfinite=True)
+    for model in models:
+        model.trainer.swap_params_to_moving_average()
+    assert_equal(models[0].values(), models[1].values())
+
+
+def test_checkpoints(tmp_path: Path) -> None:
+    model, other = Model(), Model()
+    model.backward(1, math.nan)
+    model.trainer.update(skip_nonfinite=True)
+    dy.save_safetensors(tmp_path / "m", model.pc, model.trainer)
+    dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
+    assert other.trainer._skipped == 1
+    assert other.trainer.gradient_norm is None
