@@ -54,14 +54,6 @@ static inline void dy_touch(dy_param *p, uint32_t r) {
     }
 }
 
-/* Note that the gradient is zero. */
-static inline void dy_forget_gradient(dy_param *p) {
-    for (uint32_t i = 0; i < p->n_touched; i++)
-        p->is_touched[p->touched[i]] = 0;
-    p->n_touched = 0;
-    p->has_gradient = 0;
-}
-
 /* Note that a graph has added to all of the gradient. */
 static inline void dy_note_gradient(dy_param *p) {
     p->has_gradient = 1;
