@@ -401,7 +401,7 @@ cdef bint survives(Graph* g, Expression x):
 
 
 cdef int raise_running() except -1:
-    raise RuntimeError("this graph is running, in another thread or under the handler of a signal")
+    raise RuntimeError("this graph is running in another thread, or in this one below the handler of a signal")
 
 
 cdef int raise_stale(Expression x, Graph* g) except -1:
