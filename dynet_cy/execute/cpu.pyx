@@ -533,7 +533,8 @@ cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
     for i in range(target + 1):
-        if node.nargs == 0 and node.object != NULL:     # a parameter, which may be frozen or set free again by now
+        # A parameter may be frozen or set free again by now; a pass aside has marked those that it is for.
+        if node.nargs == 0 and node.object != NULL and not g.aside:
             state[i] &= <uint8_t>~TRAINABLE
             if node.attrs[0].u and (<Param*>node.object).updated:
                 state[i] |= TRAINABLE
