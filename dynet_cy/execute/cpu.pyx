@@ -474,7 +474,7 @@ cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil:
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
     for i in range(target + 1):
-        if node.object != NULL:                 # a parameter, which may be frozen or set free again by now
+        if node.nargs == 0 and node.object != NULL:     # a parameter, which may be frozen or set free again by now
             state[i] &= <uint8_t>~TRAINABLE
             if node.attrs[0].u and (<Param*>node.object).updated:
                 state[i] |= TRAINABLE

@@ -21,6 +21,10 @@ def test_all_train_the_same_parameters(tmp_path, way) -> None:
         assert np.abs(ranks[0][f"{name} errors"]).mean() < 0.15, name
     # Adam's correction is of the updates of all ranks, which are counted together.
     assert ranks[0]["AdamTrainer steps"].max() == 600
+    # Ten updates were made by both together: steps of zero, so that only decay is seen, which is collected.
+    for rank in ranks:
+        np.testing.assert_allclose(rank["decayed"], [0.99**10, 0.95**10, 1, 0.99**10, 0.99**10], rtol=1e-5)
+        assert rank["made"].tolist() == [5, 5]
     for what in ("exponential_moving_average", "cumulative_moving_average"):
         assert "not in asynchronous training" in str(ranks[0][what])
 

@@ -159,6 +159,36 @@ def test_changes_after_sending(network: Network, exchange: Exchange, overlap: Ov
     check_sums(network, overlap, network.gradients())
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_was_sent_was_not_finite(network: Network, exchange: Exchange, overlap: Overlap, bad: float) -> None:
+    """A bad batch that the program drops before the update leaves nothing behind."""
+    loss = network.loss(1) * bad
+    loss.value()
+    exchange.running = True
+    loss.backward()
+    exchange.running = False
+    assert exchange.early
+    network.pc.zero_gradients()
+    backward(network, exchange, 2)
+    want = network.gradients()
+    check_sums(network, overlap, want)
+    network.forget()
+    backward(network, exchange, 2)
+    check_sums(network, overlap, want)
+
+
+def test_frozen_parameters(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+    """They are complete from the beginning, and zero."""
+    for p in (network.layers[1], network.table):
+        p.set_updated(False)
+    for seed in range(3):
+        backward(network, exchange, seed)
+        assert overlap.started_early == overlap.n_buckets
+        check_sums(network, overlap, network.gradients())
+        assert not network.layers[1].grad_as_array().any()
+        network.forget()
+
+
 def test_no_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
     overlap.make_sums()
     assert all(not gradient.any() for gradient in network.gradients().values())

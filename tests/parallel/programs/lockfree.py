@@ -39,6 +39,26 @@ for kind in (dy.SimpleSGDTrainer, dy.AdamTrainer):
     results[f"{name} errors"] = np.array(errors)
     results[f"{name} steps"] = np.array(dy.parallel.gather(trainer._settings()["_steps"]))
     dy.parallel.barrier()
+# A group with settings of its own, what is frozen, and batches that are dropped.
+m = dy.ParameterCollection()
+p, own, frozen = (m.add_parameters(2, init=1.0) for _ in range(3))
+table = m.add_lookup_parameters((3, 2), init=1.0)
+frozen.set_updated(False)
+trainer = dy.parallel.wrap(dy.AdamWTrainer(m, 0.01, weight_decay=1))
+trainer.group(own, learning_rate=0.5, weight_decay=0.1)
+for i in range(10):
+    dy.renew_cg()
+    loss = (dy.sum_elems(p) + dy.sum_elems(own) + dy.sum_elems(frozen) + dy.sum_elems(table[1])) * 0
+    (loss * (float("nan") if i % 2 else 1.0)).backward()
+    for turn in range(dy.parallel.size()):  # so that none overwrites what another one does
+        if turn == dy.parallel.rank():
+            trainer.update(skip_nonfinite=True)
+        dy.parallel.barrier()
+assert not frozen.grad_as_array().any()
+dy.parallel.barrier()
+results["decayed"] = np.concatenate([x.as_array()[:1].ravel() for x in (p, own, frozen, table)])
+results["made"] = np.array([trainer._updates, trainer._skipped])
+dy.parallel.barrier()
 for what in ("exponential_moving_average", "cumulative_moving_average"):
     try:
         getattr(trainer, what)(*[0.9][: what.startswith("e")])
