@@ -28,6 +28,27 @@ from dynet_cy.graph.graph import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.replacing import replacing
+from dynet_cy.schema import (
+    ANY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    SHARE,
+    SIZE,
+    TEXT,
+    WHOLE,
+    Schema,
+    SchemaError,
+    between,
+    check,
+    every,
+    like,
+    mapping,
+    maybe,
+    one_of,
+    pair,
+    record,
+)
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
@@ -40,6 +61,49 @@ _KEY = "dynet_cy"
 _FORMAT = 1
 # Settings of trainers that files of earlier versions do not have.
 _LATER = {"_groups", "_decay_due", "_skipped"}
+
+RANDOM = record(
+    {
+        "seed": WHOLE,
+        "host": COUNT,
+        "streams": between(0, (1 << 32) - 1),
+        "renewals": every(pair(between(0, (1 << 32) - 1), between(0, (1 << 32) - 1))),
+    }
+)
+
+# Settings of trainers; others, such as those of derived classes, are compared with what the trainer has.
+_UNIT = Schema("a number from 0 to 1", lambda x, place: SIZE.holds(x, place) and x <= 1)
+_AVERAGE = {"beta": maybe(_UNIT), "frequency": between(1, 1 << 62), "updates": COUNT, "values": COUNT}
+_GROUP = {"learning_rate": maybe(NUMBER), "weight_decay": maybe(SHARE), "clip_threshold": maybe(SIZE)}
+_SETTINGS: dict[str, Schema] = {
+    "_average": maybe(record({**_AVERAGE, "parameters": COUNT})),
+    "_bounds": pair(NUMBER, NUMBER),
+    "_clip_threshold": SIZE,
+    "_clips": WHOLE,
+    "_decay_due": _UNIT,
+    "_groups": every(record({**_GROUP, "names": every(TEXT), "decay_due": _UNIT})),
+    "_iteration": COUNT,
+    "_learning_rate": NUMBER,
+    "_skipped": WHOLE,
+    "_sparse": FLAG,
+    "_step_size": Schema("a number greater than 0", lambda x, place: NUMBER.holds(x, place) and x > 0),
+    "_steps": COUNT,
+    "_swapped": one_of("", "kept", "lost"),
+    "_updates": WHOLE,
+    "_weight_decay": SHARE,
+}
+_TRAINER = record(
+    {"class": TEXT, "settings": mapping(ANY), "weight_decay": pair(SHARE, _UNIT)}, {"without_state": every(TEXT)}
+)
+_STATE = record(
+    {"format": one_of(_FORMAT)},
+    {
+        "version": TEXT,
+        "kinds": mapping(one_of("Parameters", "LookupParameters")),
+        "random": RANDOM,
+        "trainer": _TRAINER,
+    },
+)
 
 
 def _stored(collection: ParameterCollection) -> list[Stored]:
@@ -123,6 +187,12 @@ def save_safetensors(
         file.write(data)
 
 
+def _integer(digits: str) -> int:
+    if len(digits) > 400:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
 class _Checkpoint:
     """An open file, all of whose parts are checked before the first is used."""
 
@@ -134,13 +204,23 @@ class _Checkpoint:
         self.state: dict[str, Any] = {}
         if text is not None:
             try:
-                self.state = json.loads(text)
-                made = self.state["format"]
-            except (ValueError, TypeError, KeyError) as error:
-                raise ModelFileError(f"its metadata are not those of a checkpoint: {error!r}", self.path) from error
-            if made != _FORMAT:
-                message = f"a checkpoint of format {made}, made by dynet_cy {self.state.get('version')}"
+                self.state = json.loads(text, parse_int=_integer)
+            except (ValueError, RecursionError) as error:
+                raise self.damaged(error) from error
+            made = self.state.get("format") if isinstance(self.state, dict) else None
+            if type(made) is int and made != _FORMAT:
+                message = f"a checkpoint of format {made}, made by dynet_cy {self.state.get('version')!r:.40}"
                 raise ModelFileError(f"{message}; this is {__version__}, which reads format {_FORMAT}", self.path)
+            self.check(self.state, _STATE, "the state")
+
+    def damaged(self, error: Exception) -> ModelFileError:
+        return ModelFileError(f"its metadata are not those of a checkpoint: {error}", self.path)
+
+    def check(self, value: Any, schema: Schema, place: str) -> None:
+        try:
+            check(value, schema, place)
+        except SchemaError as error:
+            raise self.damaged(error) from error
 
     def mismatch(self, message: str, parameter: str | None = None) -> ModelMismatchError:
         return ModelMismatchError(message, self.path, parameter=parameter)
@@ -156,7 +236,8 @@ class _Checkpoint:
 
     def check_parameters(self, stored: list[Stored]) -> None:
         own = {x.name(): x for x in stored}
-        there = {name for name in self.names if ":" not in name}
+        # All our parameters' names begin with "/", and may have a colon; those of their gradients and states have one.
+        there = {name for name in self.names if name.startswith("/") or ":" not in name}
         for names, message in (
             (own.keys() - there, "the file has no "),
             (there - own.keys(), "the collection has no "),
@@ -178,10 +259,10 @@ class _Checkpoint:
                 continue
             if rows not in self.names:
                 raise self.mismatch("the file has gradients of rows, but not which", name)
-            count = self.file.get_slice(rows).get_shape()
-            self.check_tensor(rows, (*count[:1],), name, "U32")
-            self.check_tensor(gradient, (*count[:1], *x.shape()[1:]), name)
-            if count[0] and self.file.get_tensor(rows).max() >= len(x):
+            count = (*self.file.get_slice(rows).get_shape(), 0)[0]
+            self.check_tensor(rows, (count,), name, "U32")
+            self.check_tensor(gradient, (count, *x.shape()[1:]), name)
+            if count and self.file.get_tensor(rows).max() >= len(x):
                 raise self.mismatch("the file has gradients of rows that are not there", name)
 
     def check_trainer(self, trainer: Trainer) -> None:
@@ -194,6 +275,10 @@ class _Checkpoint:
         different = sorted((there["settings"].keys() ^ own.keys()) - (_LATER - there["settings"].keys()))
         if different:
             raise self.mismatch(f"the file and the {there['class']} have other settings: {', '.join(different)}")
+        for name, value in there["settings"].items():
+            self.check(value, _SETTINGS.get(name, like(own[name])), f"the trainer's setting {name}")
+        if there["settings"]["_swapped"] and there["settings"]["_average"] is None:
+            raise self.damaged(ValueError("the parameters are set to a moving average that is not there"))
         wanted_groups = [group["names"] for group in own["_groups"]]
         groups = [group["names"] for group in there["settings"].get("_groups", own["_groups"])]
         if groups != wanted_groups:

@@ -7,56 +7,56 @@ other. `model.meta` has a pickle for each object:
 - ``(class, spec, name of its collection)`` for builders and classes like them; the library's own classes are named as
   DyNet names them, such as ``_dynet.VanillaLSTMBuilder``
 
-A pickle can make Python import and call anything. So the reader takes classes for names, and itself looks up what it
-knows: the library's builders, and classes that the caller passes. See docs/files.md.
+A pickle can make Python import and call anything. So .meta files have a reader of their own (`unpickling`), which knows
+plain data, and rules for the classes that a file may name (`restoring`). See docs/files.md.
+
+The two files belong together: in `model.meta`, before all else, is a mark of `model.data`, a hash of its content, which
+other readers pass over. `model.data` is renamed first. Before that, `model.meta` is put beside its place, under a name
+that `load` knows: so there is at any time a file of either kind that fits the other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import os
 import pickle
+import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import IO, Any, NamedTuple, Union
+from typing import IO, Any, Union
 
 import numpy as np
 
-from dynet_cy import rnn
+from dynet_cy import rnn, softmax_builders
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.parameters import add_entry, fill_entries
-from dynet_cy.replacing import replacing
-from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, read_text_model
+from dynet_cy.model.parameters import add_entry, adding, fill_entries, taken_back
+from dynet_cy.replacing import Replacement
+from dynet_cy.restoring import Forbidden, Restorer, calling_package
+from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, scan_text_model
+from dynet_cy.unpickling import Name, unpickle
 
 __all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
 
 BaseName = Union[str, "os.PathLike[str]"]
 
-_PACKAGES = (rnn,)  # where the library's classes with `from_spec` are
-_OUR_MODULES = {"_dynet", "_gdynet", "dynet", "dynet_cy"}
 _KINDS = {"Parameters": Parameters, "LookupParameters": LookupParameters}
 
 
 class ForbiddenClassError(ModelFileError):
-    """A .meta file names a class that is not the library's, and the caller has not allowed it."""
-
-
-class _Name(NamedTuple):
-    """What stands for a class or function in a pickle. It cannot be called and has no attributes to set."""
-
-    module: str
-    name: str
+    """A .meta file names a class that it must not, and the caller has not allowed it."""
 
 
 def _own_classes() -> dict[str, Any]:
-    """The library's classes that a file may name."""
-    return {
-        name: getattr(package, name)
-        for package in _PACKAGES
-        for name in package.__all__
-        if hasattr(getattr(package, name), "from_spec") and not name.startswith("_")
-    }
+    """The library's classes that a file may name.
+
+    `ClassFactoredSoftmaxBuilder` is none: its spec has the name of a file, which it reads.
+    """
+    known = {name: getattr(rnn, name) for name in rnn.__all__ if not name.startswith("_")}
+    known = {name: cls for name, cls in known.items() if hasattr(cls, "from_spec")}
+    return {**known, "StandardSoftmaxBuilder": softmax_builders.StandardSoftmaxBuilder}
 
 
 def _mapped(x: Any, change: Callable[[Any], Any]) -> Any:
@@ -104,7 +104,8 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
     - a builder, or anything that is like one: with a method `param_collection()` that returns its collection, an
       attribute `spec` of plain data, and a function `from_spec(spec, model)` of its class that returns a new one.
 
-    Each file is replaced whole when both have been written; an interrupted save leaves the old ones.
+    Each file is replaced whole when both have been written. After an interrupted save, even one that was killed, `load`
+    reads all of the old objects or all of the new ones.
 
     Args:
         basename: names of the files without `.data` and `.meta`.
@@ -117,9 +118,9 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
     base = os.fspath(basename)
     if isinstance(objects, (str, Expression)) or not isinstance(objects, Iterable):
         raise TypeError(f"save: the objects must be a list of parameters and builders, not {type(objects).__name__}")
-    with contextlib.ExitStack() as stack:
-        meta = stack.enter_context(replacing(base + ".meta"))
-        data = stack.enter_context(replacing(base + ".data"))
+    with Replacement(base + ".data") as data, Replacement(base + ".meta") as meta:
+        items = io.BytesIO()
+        hashed = _Hashed(data.file)
         for x in objects:
             if isinstance(x, (Parameters, LookupParameters)):
                 part: Any = x
@@ -129,10 +130,63 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
                 plain = _mapped(x.spec, lambda y: y.item() if isinstance(y, np.generic) else y)
                 item = type(x), plain, part.name()
             try:
-                _Pickler(meta, type(x).__name__).dump(item)
+                _Pickler(items, type(x).__name__).dump(item)
             except (pickle.PicklingError, AttributeError) as error:
                 raise TypeError(f"save: {type(x).__name__} with spec {x.spec!r}: {error}") from error
-            part.save(data)
+            part.save(hashed)
+        if items.tell():
+            meta.file.write(_mark(hashed.digest()))
+        meta.file.write(items.getbuffer())
+        data.finish()
+        meta.finish()
+        meta.move(_waiting(meta.target))
+        data.move()
+        meta.keep()
+        meta.move()
+
+
+class _Hashed:
+    """A file for writing that remembers the hash of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.hash = _hash()
+
+    def write(self, data: bytes) -> int:
+        self.hash.update(data)
+        return self.file.write(data)
+
+    def digest(self) -> str:
+        found: str = self.hash.hexdigest()
+        return found
+
+
+def _hash(data: bytes = b"") -> Any:
+    return hashlib.blake2b(data, digest_size=32)
+
+
+# What a .meta file begins with: instructions of a pickle that put a string on the stack and drop it again.
+_MARK = b"\x80\x04\x8c\x51dynet_cy:blake2b:"
+_MARK_END = b"0"
+
+
+def _mark(digest: str) -> bytes:
+    return _MARK + digest.encode() + _MARK_END
+
+
+def _marked(meta: bytes) -> str | None:
+    """The hash of the .data file that a .meta file belongs to, or None if that is not known."""
+    if not meta:
+        return _Hashed(io.BytesIO()).digest()
+    end = len(_MARK) + 64
+    whole = meta.startswith(_MARK) and meta[end : end + 1] == _MARK_END
+    return meta[len(_MARK) : end].decode("ascii", "replace") if whole else None
+
+
+def _waiting(meta: str) -> str:
+    """Where a new .meta file lies until the new .data file has its name."""
+    folder, name = os.path.split(os.path.realpath(meta))
+    return os.path.join(folder, f".{name[:100]}.new")
 
 
 def _collection_of(x: Any) -> ParameterCollection:
@@ -150,133 +204,205 @@ def _collection_of(x: Any) -> ParameterCollection:
 # ---- loading
 
 
-class _NamesUnpickler(pickle.Unpickler):
-    """Reads plain data; classes and functions become names, so nothing is imported or called."""
+class _Outline(reprlib.Repr):
+    """Data in short, whatever a file has made of them; what objects say of themselves is not asked for."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        self.last = _Name(module, name)
-        return self.last
+    def repr_instance(self, x: Any, level: int) -> str:
+        if x is None or type(x) in (bool, float, complex):
+            return repr(x)
+        return x.__qualname__ if isinstance(x, type) else f"<{type(x).__qualname__}>"
+
+
+_outline = _Outline().repr
 
 
 class _TrustingUnpickler(pickle.Unpickler):
     """Reads any pickle, and takes DyNet's classes for ours."""
 
-    def __init__(self, file: IO[bytes], resolve: Callable[[_Name], Any]) -> None:
+    def __init__(self, file: IO[bytes], restorer: Restorer) -> None:
         super().__init__(file)
-        self.resolve = resolve
+        self.restorer = restorer
 
     def find_class(self, module: str, name: str) -> Any:
-        found = self.resolve(_Name(module, name))
+        found = self.restorer.known(Name(module, name))
         return super().find_class(module, name) if found is None else found
+
+
+# A specification has as many elements as the builder's arguments.
+_LONGEST_SPEC = 8
+_TRIES = 5  # to read files that another process is replacing
 
 
 class _Loader:
     """Reads one pair of files."""
 
-    def __init__(self, basename: BaseName, classes: Iterable[Any], trusted: bool) -> None:
+    def __init__(self, basename: BaseName, classes: Iterable[Any], trusted: bool, package: str) -> None:
         base = os.fspath(basename)
         self.meta, self.data = base + ".meta", base + ".data"
         self.trusted = trusted or os.environ.get("DYNET_CY_TRUSTED_FILES") == "1"
         self.own = _own_classes()
-        self.allowed = list(classes)
-        for cls in self.allowed:
+        allowed = list(classes)
+        for cls in allowed:
             if not hasattr(cls, "__qualname__"):
                 raise TypeError(f"load: classes must hold classes, not {cls!r}")
+        self.vouched = {cls for cls in allowed if isinstance(cls, type)}
+        self.restorer = Restorer(self.own, allowed, package)
 
-    def known(self, name: _Name) -> Any:
-        """The class of that name, or None."""
-        if name.module.partition(".")[0] in _OUR_MODULES and name.name in self.own:
-            return self.own[name.name]
-        for cls in self.allowed:
-            # A program run as a script calls its classes __main__; imported, something else.
-            same = cls.__module__ == name.module or "__main__" in (cls.__module__, name.module)
-            if same and cls.__qualname__ == name.name:
-                return cls
-        return None
-
-    def checked(self, x: Any) -> Any:
-        """The class that a name stands for; anything else as it is."""
-        if not isinstance(x, _Name):
-            return x
-        found = self.known(x)
-        if found is None:
-            raise self.forbidden(x)
-        return found
-
-    def forbidden(self, name: _Name) -> ForbiddenClassError:
+    def forbidden(self, name: Name, reason: str) -> ForbiddenClassError:
         return ForbiddenClassError(
-            f"it names {name.module}.{name.name}, which is not a builder of dynet_cy; nothing was loaded. If it is a "
-            f"class of yours, pass it: load(basename, params, classes=[{name.name}]). load(basename, params, "
-            "trusted=True), and the environment variable DYNET_CY_TRUSTED_FILES=1, import and call whatever the file "
-            "says: only for files from where you trust all programs",
+            f"it names {name!r:.200}, {reason}; nothing was loaded. If it is a class of yours, import it, or pass it: "
+            f"load(basename, params, classes=[{name.name:.100}]). load(basename, params, trusted=True), and the "
+            "environment variable DYNET_CY_TRUSTED_FILES=1, import and call whatever the file says: only for files "
+            "from where you trust all programs",
             self.meta,
         )
 
-    def items(self) -> list[tuple[Any, ...]]:
+    # ---- the pair of files
+
+    def pair(self) -> tuple[list[tuple[Any, ...]], IO[bytes]]:
+        """What the .meta file lists, and the .data file that belongs to it."""
+        seen = None
+        if not os.path.exists(_waiting(self.meta)):
+            os.stat(self.meta)
+        for _ in range(_TRIES):
+            with contextlib.ExitStack() as stack:
+                data = stack.enter_context(open(self.data, "rb"))
+                digest = _hash()
+                while block := data.read(1 << 20):
+                    digest.update(block)
+                meta = self.belonging(digest.hexdigest())
+                if meta is not None:
+                    items = self.items(meta)
+                    stack.pop_all()
+                    return items, data
+                # Another process may be replacing them; if they stay as they are, it is not.
+                there = os.fstat(data.fileno()), os.stat(self.meta)
+                state = [(x.st_dev, x.st_ino, x.st_size, x.st_mtime_ns) for x in there]
+                if state == seen:
+                    break
+                seen = state
+        raise ModelMismatchError(
+            f"is not the file that {self.meta} was written with: they are of two models, or it was changed since",
+            self.data,
+        )
+
+    def belonging(self, digest: str) -> bytes | None:
+        """The content of the .meta file of a .data file; None if there is none."""
+        # If a save was killed when .data had its new name, the new .meta waits for it.
+        with contextlib.suppress(OSError), open(_waiting(self.meta), "rb") as file:
+            waiting = file.read()
+            if _marked(waiting) == digest:
+                return waiting
+        with open(self.meta, "rb") as file:
+            meta = file.read()
+        return meta if _marked(meta) in (digest, None) else None
+
+    # ---- the .meta file
+
+    def items(self, meta: bytes) -> list[tuple[Any, ...]]:
         """What the .meta file lists."""
         found = []
-        with open(self.meta, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            while file.tell() < size:
-                found.append(self.item(file))
+        at = 0
+        while at < len(meta):
+            item, at = self.item(meta, at)
+            found.append(item)
         return found
 
-    def item(self, file: IO[bytes]) -> tuple[Any, ...]:
-        unpickler = _TrustingUnpickler(file, self.known) if self.trusted else _NamesUnpickler(file)
+    def item(self, meta: bytes, at: int) -> tuple[tuple[Any, ...], int]:
         try:
-            item = unpickler.load()
-            if not self.trusted:
-                item = _mapped(item, self.checked)
-        except ModelFileError:
-            raise
-        except Exception as error:  # a pickle that is not whole raises almost anything
-            name = getattr(unpickler, "last", None)
-            if name is not None and self.known(name) is None:
-                raise self.forbidden(name) from error
-            raise ModelFileError(
-                f"not a .meta file of a saved model: {error or type(error).__name__}", self.meta
-            ) from (error)
-        if isinstance(item, tuple) and len(item) == 2 and item[0] in _KINDS and isinstance(item[1], str):
-            return item
-        if isinstance(item, tuple) and len(item) == 3 and isinstance(item[2], str) and hasattr(item[0], "from_spec"):
-            return item
-        raise ModelFileError(f"not an entry of a saved model: {item!r}", self.meta)
-
-    def objects(self, items: list[tuple[Any, ...]], params: ParameterCollection) -> Iterator[Any]:
-        """The objects, one after the other, with their parameters from the .data file."""
-        entries = read_text_model(self.data)
-        for item in items:
-            if len(item) == 2:
-                kind, name = item
-                (entry,) = self.take(entries, 1, name)
-                if entry.name != name or entry.kind + "s" != kind:
-                    message = f"{entry.kind} {entry.name} stands where {self.meta} has {kind} {name}"
-                    raise ModelMismatchError(message, self.data)
-                yield add_entry(params, entry)
+            if self.trusted:
+                file = io.BytesIO(meta)
+                file.seek(at)
+                item, at = _TrustingUnpickler(file, self.restorer).load(), file.tell()
             else:
-                cls, spec, name = item
-                x = self.made(cls, spec, params)
-                part = x.param_collection()
-                count = len(part.parameters_list()) + len(part.lookup_parameters_list())
-                taken = self.take(entries, count, f"{cls.__name__} {name}")
-                if not all(entry.name.startswith(name) for entry in taken):
-                    stray = next(entry.name for entry in taken if not entry.name.startswith(name))
-                    message = f"{stray} stands where {self.meta} has {cls.__name__} {name} of {count} parameters"
-                    raise ModelMismatchError(message, self.data)
-                fill_entries(part, taken, self.data)
-                yield x
-        left = next(entries, None)
-        if left is not None:
-            message = f"there is more than {self.meta} lists: {left.name}"
-            raise ModelMismatchError(message, self.data)
+                item, at = unpickle(meta, at, self.restorer)
+                if isinstance(item, tuple):
+                    item = tuple(self.restorer.value(x) if isinstance(x, Name) else x for x in item)
+        except Forbidden as error:
+            raise self.forbidden(error.name, error.reason) from error
+        except Exception as error:  # a pickle that is not whole raises almost anything
+            message = f"not a .meta file of a saved model: {error or type(error).__name__}"
+            raise ModelFileError(message, self.meta) from error
+        if isinstance(item, tuple) and all(isinstance(x, str) for x in item) and len(item) == 2 and item[0] in _KINDS:
+            return item, at
+        if isinstance(item, tuple) and len(item) == 3 and isinstance(item[2], str) and hasattr(item[0], "from_spec"):
+            self.check_spec(item[0], item[1])
+            return item, at
+        raise ModelFileError(f"not an entry of a saved model: {_outline(item)}", self.meta)
 
-    def made(self, cls: Any, spec: Any, params: ParameterCollection) -> Any:
+    def check_spec(self, cls: Any, spec: Any) -> None:
+        """Those of the library's builders are a few numbers and classes."""
         if cls not in self.own.values():
-            return cls.from_spec(spec, params)
+            return
+        simple = isinstance(spec, (tuple, list)) and len(spec) <= _LONGEST_SPEC
+        if simple and cls is rnn.BiRNNBuilder and len(spec) == 5 and not spec[4] and type(spec[4]) in (list, tuple):
+            spec = spec[:4]
+        if not simple or not all(x is None or type(x) in (int, float, bool) or callable(x) for x in spec):
+            raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
+
+    # ---- the objects
+
+    def objects(self, params: ParameterCollection) -> Iterator[Any]:
+        """The objects, one after the other, with their parameters from the .data file."""
+        made = self._objects(*self.pair(), params)
+        next(made)  # so that it closes the file, even if nobody asks for an object
+        return made
+
+    def _objects(self, items: list[tuple[Any, ...]], file: IO[bytes], params: ParameterCollection) -> Iterator[Any]:
+        with file:
+            yield None
+            headers, entries = scan_text_model(file, self.data)
+            numbers = sum(header.n_numbers for header in headers)
+            for item in items:
+                if len(item) == 2:
+                    kind, name = item
+                    (entry,) = self.take(entries, 1, name)
+                    if entry.name != name or entry.kind + "s" != kind:
+                        message = f"{entry.kind} {entry.name} stands where {self.meta} has {kind} {name}"
+                        raise ModelMismatchError(message, self.data)
+                    yield self.added(params, entry)
+                else:
+                    cls, spec, name = item
+                    x = self.made(cls, spec, params, len(headers), numbers)
+                    part = x.param_collection()
+                    count = len(part.parameters_list()) + len(part.lookup_parameters_list())
+                    taken = self.take(entries, count, f"{cls.__name__} {name}")
+                    if not all(entry.name.startswith(name) for entry in taken):
+                        stray = next(entry.name for entry in taken if not entry.name.startswith(name))
+                        message = f"{stray} stands where {self.meta} has {cls.__name__} {name} of {count} parameters"
+                        raise ModelMismatchError(message, self.data)
+                    fill_entries(part, taken, self.data)
+                    yield x
+            left = next(entries, None)
+            if left is not None:
+                message = f"there is more than {self.meta} lists: {left.name}"
+                raise ModelMismatchError(message, self.data)
+
+    def added(self, params: ParameterCollection, entry: Entry) -> Any:
         try:
+            return add_entry(params, entry)
+        except ValueError as error:
+            raise ModelFileError(f"cannot be added: {error}", self.data, parameter=entry.name) from error
+
+    def made(self, cls: Any, spec: Any, params: ParameterCollection, count: int, numbers: int) -> Any:
+        """An object of a class, in whose spec there may be any sizes.
+
+        A builder may have parameters that are not saved: those of layer normalization. But it cannot have many more
+        than the file has.
+        """
+        if cls in self.vouched:
             return cls.from_spec(spec, params)
-        except (TypeError, ValueError) as error:
-            raise ModelFileError(f"{cls.__name__} cannot be made with spec {spec!r}: {error}", self.meta) from error
+        message = f"{cls.__name__} of {self.meta}, with spec {_outline(spec)}, has more parameters than the file"
+        with adding(params, 4 * count + 64, 4 * numbers + (1 << 16), ModelMismatchError(message, self.data)):
+            if cls not in self.own.values():
+                return cls.from_spec(spec, params)
+            try:
+                return cls.from_spec(spec, params)
+            except ModelFileError:
+                raise
+            except (TypeError, ValueError, OverflowError) as error:
+                message = f"{cls.__name__} cannot be made with spec {_outline(spec)}: {error}"
+                raise ModelFileError(message, self.meta) from error
 
     def take(self, entries: Iterator[Entry], count: int, what: str) -> list[Entry]:
         taken = list(islice(entries, count))
@@ -295,8 +421,7 @@ def load_generator(
     """
     if not isinstance(params, ParameterCollection):
         raise TypeError(f"load: params must be a ParameterCollection, not {type(params).__name__}")
-    loader = _Loader(basename, classes, trusted)
-    return loader.objects(loader.items(), params)
+    return _Loader(basename, classes, trusted, calling_package(2)).objects(params)
 
 
 def load(
@@ -304,14 +429,16 @@ def load(
 ) -> list[Any]:
     """Read what `save` has written, or DyNet's `save`; everything is added to `params`.
 
-    No file can make this run its code: `basename.meta` is read as plain data, and of the classes that it names only the
-    library's builders and those in `classes` are used. The name of a class in `classes` must be the one in the file;
-    so must its module, unless one of both is `__main__`.
+    No file can make this run its code: `basename.meta` is read as plain data. It may name the library's builders,
+    classes with `param_collection` and `from_spec` that are imported, data classes of the program's own modules, whose
+    objects are made without calling anything, and `classes`. The name of a class in `classes` must be the one in the
+    file; so must its module, unless one of both is `__main__`. docs/files.md has all that a file can and cannot do.
 
     Args:
         basename: names of the files without `.data` and `.meta`.
         params: where the parameters go.
-        classes: further classes (and factory functions) that the file may name.
+        classes: further classes (and factory functions) that the file may name. Those with `from_spec` may also have
+            many more parameters than the file.
         trusted: unpickle `basename.meta` without any check. The file can then run any code. The environment variable
             ``DYNET_CY_TRUSTED_FILES=1`` says it for programs that cannot be edited.
 
@@ -320,7 +447,9 @@ def load(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ForbiddenClassError: the file names another class; nothing was added.
-        ModelFileError: a file is cut off or something else, or they do not belong together.
+        ForbiddenClassError: the file names another class, or wants a class called.
+        ModelFileError: a file is cut off or something else, or they do not belong together. Nothing stays in `params`.
     """
-    return list(load_generator(basename, params, classes=classes, trusted=trusted))
+    objects = load_generator(basename, params, classes=classes, trusted=trusted)
+    with taken_back(params):
+        return list(objects)

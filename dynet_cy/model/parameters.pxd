@@ -18,6 +18,7 @@ cdef int zero_gradient(_Stored x) except -1
 cdef class _Members:
     cdef Storage storage
     cdef list entries
+    cdef object allowance           # what may be added now; None for anything
 
     cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name)
     cdef _Stored shown(self, _Stored entry)

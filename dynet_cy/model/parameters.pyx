@@ -1,5 +1,7 @@
 """Parameters, lookup tables and the collections that own them."""
 
+import contextlib
+import math
 import numbers
 import os
 import weakref
@@ -726,6 +728,50 @@ cdef class _Members:
         return _restored_members, ([_entry_state(x) for x in self.entries],)
 
 
+class _Allowance:
+    """How many parameters may be added, and how many numbers they may have together."""
+
+    def __init__(self, count, size, error):
+        self.count = count
+        self.size = size
+        self.error = error
+
+    def take(self, shape):
+        self.count -= 1
+        self.size -= math.prod(shape)
+        if self.count < 0 or self.size < 0:
+            raise self.error
+
+
+@contextlib.contextmanager
+def adding(collection, count, size, error):
+    """A block that may add so many parameters to a collection, of so many numbers together.
+
+    One more raises the error, before anything is drawn.  Arrays, which are there already, do not count.
+    """
+    cdef _Members members = collection._members
+    before = members.allowance
+    members.allowance = _Allowance(count, size, error)
+    try:
+        yield
+    finally:
+        members.allowance = before
+
+
+@contextlib.contextmanager
+def taken_back(collection):
+    """A block whose parameters and names leave the collection if it raises.  Their memory stays with the others'."""
+    cdef _Members members = collection._members
+    count = len(members.entries)
+    taken, below = dict(collection._taken), dict(collection._taken_below)
+    try:
+        yield
+    except BaseException:
+        del members.entries[count:]
+        collection._taken, collection._taken_below = taken, below
+        raise
+
+
 class ParameterCollection:
     """Parameters, lookup tables and sub-collections, under names.
 
@@ -839,6 +885,9 @@ class ParameterCollection:
         else:
             dim_from_shape(shape, &d, what)
             file_shape = shape
+        allowance = (<_Members>self._members).allowance
+        if allowance is not None and not isinstance(init, (np.ndarray, NumpyInitializer)):
+            allowance.take(file_shape)
         initializer = as_initializer(init, shape, lookup=is_lookup, scale=scale, mean=mean, std=std)
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)

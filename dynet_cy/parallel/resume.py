@@ -7,6 +7,7 @@ the random streams of each, and where the data are.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 import secrets
@@ -18,14 +19,15 @@ from typing import Any, Union
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from dynet_cy.checkpoint import load_safetensors, save_safetensors, stored_extra
+from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_extra
 from dynet_cy.graph.graph import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.parallel.data import Shard
 from dynet_cy.parallel.exchange import Exchange
 from dynet_cy.parallel.runtime import current
-from dynet_cy.textfile import ModelMismatchError
+from dynet_cy.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, one_of, record
+from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
 __all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]
@@ -129,13 +131,14 @@ def load_checkpoint(
     generators = list(generators)
     with _together(exchange), _everywhere(path, exchange) as own:
         found = stored_extra(own)
-        known = found.get(_KEY)
+        known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):
             raise ModelMismatchError(
                 "was written by save_safetensors: it has no place in the data and no states of generators",
                 os.fspath(path),
             )
         if known is not None:
+            _check_known(known, path)
             count, wanted = len(known["ranks"][0]["generators"]), len(_all(generators, "load_checkpoint"))
             if count != wanted:
                 raise ModelMismatchError(
@@ -144,6 +147,7 @@ def load_checkpoint(
                 )
             if data is not None and known["data"] is None:
                 raise ModelMismatchError("has no place in the data", os.fspath(path))
+            _try_streams(known, exchange, generators, path)
         before = data.state() if data is not None else None
         if data is not None and known is not None:
             data.restore(known["data"])
@@ -166,8 +170,28 @@ def load_checkpoint(
             CheckpointWarning,
             stacklevel=2,
         )
-    extra: dict[str, Any] = found["extra"]
+    extra: dict[str, Any] = found.get("extra", {})
     return extra
+
+
+_PLACE = {"epoch": COUNT, "position": COUNT, "seed": WHOLE, "length": COUNT, "shuffle": FLAG}
+_KNOWN = record(
+    {
+        "size": between(1, 1 << 31),
+        "ranks": every(record({"random": RANDOM, "generators": every(ANY, 2)}), 1),
+        "data": maybe(record(_PLACE)),
+    }
+)
+
+
+def _check_known(known: Any, path: FileName) -> None:
+    """See that what `save_checkpoint` has added is whole."""
+    try:
+        check(known, _KNOWN, "its state of processes")
+    except SchemaError as error:
+        raise ModelFileError(f"not a checkpoint of save_checkpoint: {error}", os.fspath(path)) from error
+    if len(known["ranks"]) != known["size"]:
+        raise ModelFileError(f"a checkpoint of {known['size']} processes, of {len(known['ranks'])}", os.fspath(path))
 
 
 def _stored(collection: ParameterCollection) -> list[Any]:
@@ -238,6 +262,19 @@ def _all(generators: Sequence[Generator], function: str) -> list[Any]:
     return [random, np.random, *generators]
 
 
+def _try_streams(known: dict[str, Any], exchange: Exchange, generators: Sequence[Generator], path: FileName) -> None:
+    """See that the states of generators can be restored, with copies of them."""
+    for i, (generator, state) in enumerate(
+        zip(_all(generators, "load_checkpoint"), _own(known, exchange)["generators"])
+    ):
+        copied: Any = {0: random.Random, 1: np.random.RandomState}.get(i, lambda g=generator: copy.deepcopy(g))()
+        try:
+            _set_state(copied, state)
+        except Exception as error:  # of whatever kind: generators have their own ways
+            message = f"the state of generator {i} cannot be restored: {error or type(error).__name__}"
+            raise ModelFileError(message, os.fspath(path)) from error
+
+
 def _state_of(generator: Any) -> Any:
     """The state as plain data."""
     if isinstance(generator, np.random.Generator):
@@ -266,12 +303,26 @@ def _plain(state: Any) -> Any:
     return state.item() if isinstance(state, np.generic) else state
 
 
+# Places in what a generator has drawn ahead, and the last ones: those of MT19937 and Philox.
+_POSITIONS = {"pos": 624, "buffer_pos": 4}
+
+
 def _with_arrays(state: Any) -> Any:
     if isinstance(state, dict):
         if state.keys() == {"dtype", "numbers"}:
+            check(state["dtype"], one_of("uint32", "uint64"), "a type of numbers")
+            check(state["numbers"], every(COUNT), "numbers")
             return np.array(state["numbers"], state["dtype"])
+        for key, most in _POSITIONS.items():  # NumPy reads what lies there
+            check(state.get(key, 0), between(0, most), key)
         return {key: _with_arrays(value) for key, value in state.items()}
     return state
+
+
+def _own(known: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """What the file has for this rank."""
+    ranks: list[dict[str, Any]] = known["ranks"]
+    return ranks[exchange.rank % len(ranks)]
 
 
 def _restore_streams(known: dict[str, Any], exchange: Exchange, generators: Sequence[Generator]) -> None:
@@ -280,8 +331,7 @@ def _restore_streams(known: dict[str, Any], exchange: Exchange, generators: Sequ
     A rank that was not there takes those of one that was: graphs draw numbers of their own in each rank all the same,
     and a generator that has been in the same state on all ranks, because all use it alike, stays so.
     """
-    states = known["ranks"]
-    own = states[exchange.rank % len(states)]
+    own = _own(known, exchange)
     set_random_state(own["random"])
     for generator, state in zip(_all(generators, "load_checkpoint"), own["generators"]):
         _set_state(generator, state)

@@ -256,8 +256,8 @@ cdef class Stepper:
 cdef object bad_gradients(double norm, list names, updates):
     """The error of gradients that are not finite, because of which so many updates were not made."""
     left = "Nothing was updated" if updates == 1 else f"This update and {updates - 1} after it were not made"
-    return RuntimeError(
-        f"Magnitude of gradient is bad: {norm}; the gradients of {', '.join(names)} are not finite.  {left}")
+    of = ", ".join(names) or "parameters that have been set to zero since"
+    return RuntimeError(f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}")
 
 
 cdef class DeviceStepper(Stepper):

@@ -474,6 +474,12 @@ def test_zero_gradients(on) -> None:
     dy.renew_cg()
     (classifier.loss(examples(1)[0]) * np.nan).backward()
     trainer.update()
+    classifier.model.zero_gradients()
+    with pytest.raises(RuntimeError, match="of parameters that have been set to zero since are not finite"):
+        trainer.status()
+    dy.renew_cg()
+    (classifier.loss(examples(1)[0]) * np.nan).backward()
+    trainer.update()
     with pytest.raises(RuntimeError, match="Nothing was updated"):
         trainer.zero_gradients()
     trainer.zero_gradients()

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import dynet_cy as dy
+from dynet_cy.graph.graph import random_state
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
 TRAINERS = ["SimpleSGD", "CyclicalSGD", "MomentumSGD", "Adagrad", "Adadelta", "RMSProp", "Adam", "Amsgrad"]
@@ -239,6 +240,108 @@ class TestFilesThatDoNotFit:
 
     def test_no_file(self, tmp_path: Path) -> None:
         self.refuse(tmp_path / "m", FileNotFoundError, "m")
+
+    @pytest.mark.parametrize(
+        ("place", "value", "words"),
+        [
+            ("random.seed", None, r"random\.seed is None, not a whole number"),
+            ("random.seed", 10**300, "seed"),
+            ("random.host", -1, "host is -1, not a whole number of at least 0"),
+            ("random.streams", 2**32, "streams"),
+            ("random.renewals", [[1]], r"renewals\[0\] is a list of 1"),
+            ("random.renewals", [[0, "x"]], r"renewals\[0\]\[1\] is 'x'"),
+            ("random", [], "random is a list of 0, not a dictionary"),
+            ("kinds", None, "kinds is None"),
+            ("kinds./W", 3, "kinds./W is 3"),
+            ("kinds./W", {"a": []}, "kinds./W is a dict of 1"),
+            ("format", "1", "format is '1', not one of 1"),
+            ("format", True, "format is True"),
+            ("version", [], "version is a list"),
+            ("trainer", 3, "trainer is 3"),
+            ("trainer.class", None, "class is None"),
+            ("trainer.weight_decay", None, "weight_decay is None"),
+            ("trainer.weight_decay", [None, 0], r"weight_decay\[0\] is None"),
+            ("trainer.weight_decay", [0, math.inf], r"weight_decay\[1\] is inf"),
+            ("trainer.weight_decay", [-1, 0], r"weight_decay\[0\] is -1"),
+            ("trainer.settings", [], "settings is a list of 0"),
+            ("trainer.settings._learning_rate", [0.1], "_learning_rate is a list of 1, not a number"),
+            ("trainer.settings._learning_rate", "0.1", "_learning_rate is '0.1'"),
+            ("trainer.settings._beta_1", None, "_beta_1 is None, not a number"),
+            ("trainer.settings._beta_1", 10**100, "_beta_1"),
+            ("trainer.settings._steps", 10**100, "_steps"),
+            ("trainer.settings._steps", -3, "_steps is -3"),
+            ("trainer.settings._steps", 1.5, "_steps is 1.5"),
+            ("trainer.settings._sparse", 1, "_sparse is 1, not true or false"),
+            ("trainer.settings._clip_threshold", math.nan, "_clip_threshold is nan"),
+            ("trainer.settings._average", {}, "_average has no beta"),
+            ("trainer.settings._average", {"beta": 2, "frequency": 1, "updates": 0, "values": 0}, "beta is 2"),
+            ("trainer.settings._swapped", "kept", "a moving average that is not there"),
+            ("trainer.settings._swapped", None, "_swapped is None"),
+            ("trainer.settings._groups", [{}], r"_groups\[0\] has no learning_rate"),
+            ("trainer.settings._groups", {"names": 3}, "_groups is a dict of 1"),
+            ("trainer.without_state", [3], r"without_state\[0\] is 3"),
+            ("trainer.settings.own", [1], "own is a list of 1, not text"),
+        ],
+    )
+    def test_damaged_states(self, tmp_path: Path, place: str, value: Any, words: str) -> None:
+        """All of it is compared before anything is set."""
+        model, other = Model(), Model()
+        for one in (model, other):
+            one.trainer.own = "an attribute of the program's"
+            one.step(2)
+        dy.save_safetensors(tmp_path / "m", model.pc, model.trainer)
+        *keys, last = place.split(".")
+
+        def change(tensors: dict[str, Any], state: dict[str, Any]) -> None:
+            for key in keys:
+                state = state[key]
+            state[last] = value
+
+        self.rewrite(tmp_path / "m", change)
+        before, settings, state = other.everything(), other.trainer._settings(), random_state()
+        with pytest.raises(ModelFileError, match=words):
+            dy.load_safetensors(tmp_path / "m", other.pc, other.trainer, random=True)
+        assert_same(other.everything(), before)
+        assert other.trainer._settings() == settings
+        assert random_state() == state
+
+    @pytest.mark.parametrize("place", ["random", "trainer.class", "trainer.settings", "trainer.weight_decay", "format"])
+    def test_states_that_lack_something(self, saved: Path, place: str) -> None:
+        *keys, last = place.split(".")
+
+        def change(tensors: dict[str, Any], state: dict[str, Any]) -> None:
+            for key in keys:
+                state = state[key]
+            del state[last]
+
+        self.rewrite(saved, change)
+        self.refuse(saved, ModelFileError, f"has no {last}|no state of random streams")
+
+    @pytest.mark.parametrize(
+        "text", ["[" * 100_000, '{"format": ' * 50_000, '{"format": ' + "9" * 5000 + "}", "[]", "", "3"]
+    )
+    def test_metadata_that_cannot_be(self, saved: Path, text: str) -> None:
+        save_file(load_file(saved), saved, {"dynet_cy": text})
+        self.refuse(saved, ModelFileError, "its metadata are not those of a checkpoint")
+
+    def test_rows_without_an_axis(self, saved: Path) -> None:
+        rows = {"rows:/E": np.array(1, np.uint32), "gradient:/E": np.zeros((1, 3), np.float32)}
+        self.rewrite(saved, lambda tensors, state: tensors.update(rows))
+        self.refuse(saved, ModelMismatchError, r"has shape \(\) in the file, \(1,\)|has shape")
+
+
+@pytest.mark.parametrize("name", ["encoder:W", "gradient:", "rows:", "trainer:0:", ":"])
+def test_names_with_a_colon(tmp_path: Path, name: str) -> None:
+    """As such parameters have always been saved; only loading refused them."""
+    model, other = Model(e=name), Model(e=name)
+    model.step(2)
+    dy.sum_elems(model.e[5]).backward()
+    dy.save_safetensors(tmp_path / "m", model.pc, model.trainer)
+    assert f"/{name}" in load_file(tmp_path / "m")
+    dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
+    assert_same(other.everything(), model.everything())
+    with pytest.raises(ModelMismatchError, match=f"the file has no /E|the collection has no /{name}"):
+        dy.load_safetensors(tmp_path / "m", Model().pc)
 
 
 def test_arguments(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy import saving
+from dynet_cy import initializers, saving
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
 BUILDERS = ["SimpleRNN", "GRU", "VanillaLSTM", "CompactVanillaLSTM", "CoupledLSTM", "FastLSTM"]
@@ -138,13 +139,22 @@ class TestClassesOfUsers:
         assert_same([loaded], [made])
         np.testing.assert_allclose(loaded.run(), made.run(), rtol=1e-6)
 
-    @pytest.mark.parametrize("classes", [[], [Other], [dy.GRUBuilder]])
-    def test_refused(self, tmp_path: Path, classes: list[Any]) -> None:
+    def test_without_asking(self, tmp_path: Path) -> None:
+        """As programs for DyNet do it."""
+        made = self.make(tmp_path)
+        for classes in ([], [Other], [dy.GRUBuilder]):
+            (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection(), classes=classes)
+            assert_same([loaded], [made])
+
+    def test_modules_that_are_not_imported(self, tmp_path: Path) -> None:
         self.make(tmp_path)
+        meta = (tmp_path / "m.meta").read_bytes()
+        module = Tagger.__module__.encode()
+        (tmp_path / "m.meta").write_bytes(meta.replace(module, b"x" * len(module)))
         target = dy.ParameterCollection()
-        pattern = r"m\.meta: it names .*test_saving\.Tagger, which is not a builder .* classes=\[Tagger\].*trusted=True"
+        pattern = r"m\.meta: it names x+\.Tagger, and module x+ is not imported; .* classes=\[Tagger\].*trusted=True"
         with pytest.raises(saving.ForbiddenClassError, match=pattern):
-            dy.load_generator(tmp_path / "m", target, classes=classes)
+            dy.load_generator(tmp_path / "m", target)
         assert target.parameter_count() == 0
 
     def test_functions(self, tmp_path: Path) -> None:
@@ -174,6 +184,12 @@ class TestClassesOfUsers:
         self.make(tmp_path)
         with pytest.raises(TypeError, match="classes must hold classes, not 'Tagger'"):
             dy.load(tmp_path / "m", dy.ParameterCollection(), classes=["Tagger"])
+
+
+def without_mark(meta: bytes) -> bytes:
+    """As earlier versions and DyNet write it."""
+    assert meta.startswith(saving._MARK)
+    return meta[len(saving._MARK) + 65 :]
 
 
 class Evil:
@@ -206,7 +222,7 @@ class TestBadFiles:
             (Evil(folder), (), "/"),
         ):
             saved.with_suffix(".meta").write_bytes(pickle.dumps(item))
-            self.refuse(saved, saving.ForbiddenClassError, r"mkdir, which is not a builder")
+            self.refuse(saved, saving.ForbiddenClassError, r"mkdir, which is no class")
             assert not folder.exists()
 
     @pytest.mark.parametrize(
@@ -267,7 +283,8 @@ class TestBadFiles:
         first = whole.index(b".") + 1
         for length in range(len(whole)):
             saved.with_suffix(".meta").write_bytes(whole[:length])
-            error = "there is more than" if length in (0, first) else r"m\.meta: not a"
+            error = "is not the file that" if length == 0 else r"m\.meta: not a"
+            error = "there is more than" if length == first else error
             self.refuse(saved, ModelFileError, error)
 
     @pytest.mark.parametrize("keep", [0, 20, 60, 120, 300, -3])
@@ -288,7 +305,11 @@ class TestBadFiles:
         ]:
             dy.save(saved.parent / "other", objects)
             os.replace(saved.parent / "other.data", saved.with_suffix(".data"))
+            whole = saved.with_suffix(".meta").read_bytes()
+            self.refuse(saved, ModelMismatchError, r"m\.data: is not the file that .*m\.meta was written with")
+            saved.with_suffix(".meta").write_bytes(without_mark(whole))
             self.refuse(saved, ModelMismatchError, match)
+            saved.with_suffix(".meta").write_bytes(whole)
 
     def test_other_shapes(self, saved: Path) -> None:
         saved.with_suffix(".meta").write_bytes(
@@ -361,3 +382,243 @@ class TestSaving:
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
         assert done.returncode == -signal.SIGKILL
         assert [(tmp_path / name).read_bytes() for name in ("m.data", "m.meta")] == before
+
+
+class TestSizes:
+    """Those of a spec are compared with the .data file before anything is drawn."""
+
+    @pytest.fixture
+    def drawn(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many numbers each initializer has drawn."""
+        found: list[int] = []
+        fill = initializers.GlorotInitializer.fill
+
+        def count(self: Any, values: np.ndarray, *rest: Any) -> None:
+            found.append(values.size)
+            fill(self, values, *rest)
+
+        monkeypatch.setattr(initializers.GlorotInitializer, "fill", count)
+        return found
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            (1, 8000, 8000, False, 1.0),
+            (1, 2, 10**9, False, 1.0),
+            (10**9, 2, 2, False, 1.0),
+            (10**9, 2, 2, True, 1.0),
+            (10**30, 2, 2, False, 1.0),
+        ],
+    )
+    def test_builders(self, tmp_path: Path, drawn: list[int], spec: Any) -> None:
+        pc = dy.ParameterCollection()
+        dy.save(tmp_path / "m", [dy.VanillaLSTMBuilder(1, 2, 2, pc)])
+        mark = (tmp_path / "m.meta").read_bytes()[: len(saving._MARK) + 65]
+        with open(tmp_path / "m.meta", "wb") as file:
+            file.write(mark)
+            saving._Pickler(file, "").dump((dy.VanillaLSTMBuilder, spec, "/vanilla-lstm-builder/"))
+        del drawn[:]
+        target = dy.ParameterCollection()
+        with pytest.raises(ModelFileError, match="has more parameters than the file|cannot be made with spec"):
+            dy.load(tmp_path / "m", target)
+        assert sum(drawn) < 1 << 17
+        assert len(drawn) < 100
+        assert target.parameters_list() == []
+
+    def test_classes_of_users(self, tmp_path: Path, drawn: list[int]) -> None:
+        dy.save(tmp_path / "m", [Tagger(dy.ParameterCollection(), 4, dy.GRUBuilder)])
+        meta = tmp_path / "m.meta"
+        meta.write_bytes(meta.read_bytes().replace(b"K\x04", b"J\xff\xff\xff\x00"))
+        del drawn[:]
+        with pytest.raises(ModelMismatchError, match=r"Tagger .* with spec \(16777215, GRUBuilder\), has more param"):
+            dy.load(tmp_path / "m", dy.ParameterCollection())
+        assert drawn == []
+
+    @pytest.mark.parametrize("cls", [dy.SimpleRNNBuilder, dy.VanillaLSTMBuilder, dy.SparseLSTMBuilder])
+    def test_small_ones(self, tmp_path: Path, cls: Any) -> None:
+        """Many layers of one number, and parameters that are not saved, are no more than the file may have."""
+        pc = dy.ParameterCollection()
+        builder = cls(300, 1, 1, pc, True) if cls is not dy.SimpleRNNBuilder else cls(300, 1, 1, pc)
+        dy.save(tmp_path / "m", [builder])
+        assert_same(dy.load(tmp_path / "m", dy.ParameterCollection()), [builder])
+
+    def test_what_the_caller_has_passed(self, tmp_path: Path) -> None:
+        """It may have more, and arrays count for nobody."""
+        dy.save(tmp_path / "m", [Pretrained(dy.ParameterCollection(), 300_000, False)])
+        with pytest.raises(ModelMismatchError, match="has more parameters than the file"):
+            dy.load(tmp_path / "m", dy.ParameterCollection())
+        dy.load(tmp_path / "m", dy.ParameterCollection(), classes=[Pretrained])
+        dy.save(tmp_path / "m", [Pretrained(dy.ParameterCollection(), 300_000, True)])
+        dy.load(tmp_path / "m", dy.ParameterCollection())
+
+
+class Pretrained(Tagger):
+    """With a table beside what is saved."""
+
+    def __init__(self, model: dy.ParameterCollection, size: int, given: bool) -> None:
+        self.collection = model.add_subcollection("tagger")
+        self.spec = (size, given)
+        self.collection.add_parameters((2,))
+        if given:
+            model.lookup_parameters_from_numpy(np.zeros((1, size)))
+        else:
+            model.add_lookup_parameters((1, size))
+
+
+def test_nothing_stays_after_an_error(tmp_path: Path) -> None:
+    """Neither parameters nor names."""
+    pc = dy.ParameterCollection()
+    objects = [pc.add_parameters((2,), name="W"), dy.GRUBuilder(1, 2, 2, pc), pc.add_lookup_parameters((2, 2))]
+    dy.save(tmp_path / "m", objects)
+    meta = tmp_path / "m.meta"
+    meta.write_bytes(without_mark(meta.read_bytes()))
+    whole = (tmp_path / "m.data").read_bytes()
+    (tmp_path / "m.data").write_bytes(whole.replace(b"#LookupParameter#", b"#Parameter#"))
+    target = dy.ParameterCollection()
+    below = target.add_subcollection("below")
+    own = below.add_parameters((3,))
+    for _ in range(2):
+        with pytest.raises(ModelMismatchError, match="stands where"):
+            dy.load(tmp_path / "m", below)
+        assert (target.parameters_list(), target.lookup_parameters_list()) == ([own], [])
+    (tmp_path / "m.data").write_bytes(whole)
+    names = [x.name() for x in dy.load(tmp_path / "m", below) if isinstance(x, dy.Parameters)]
+    assert names == ["/below/W"]
+    assert [x.name() for x in target.parameters_list()[-2:]] == ["/below/gru-builder/_7", "/below/gru-builder/_8"]
+
+
+def test_softmax_builders(tmp_path: Path) -> None:
+    pc = dy.ParameterCollection()
+    builder = dy.StandardSoftmaxBuilder(3, 4, pc, False)
+    dy.save(tmp_path / "m", [builder])
+    assert_same(dy.load(tmp_path / "m", dy.ParameterCollection()), [builder])
+
+
+def test_names_that_a_collection_cannot_have(tmp_path: Path) -> None:
+    pc = dy.ParameterCollection()
+    dy.save(tmp_path / "m", [pc.add_parameters((2,), name="W")])
+    for name in ("data", "meta"):
+        file = tmp_path / f"m.{name}"
+        whole = file.read_bytes()
+        file.write_bytes((without_mark(whole) if name == "meta" else whole).replace(b"/W", b"/#"))
+    with pytest.raises(ModelFileError, match="cannot be added: Parameter name could not include"):
+        dy.load(tmp_path / "m", dy.ParameterCollection())
+
+
+KILLED = """
+import os, signal, sys
+import dynet_cy as dy
+
+pc = dy.ParameterCollection()
+w = pc.add_parameters((3,), init=float(sys.argv[1]))
+calls = 0
+
+def dying(what):
+    call = getattr(os, what)
+    def die(*arguments, **keywords):
+        global calls
+        if calls == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls += 1
+        return call(*arguments, **keywords)
+    return die
+
+for what in ("open", "fsync", "replace", "unlink"):
+    setattr(os, what, dying(what))
+dy.save("m", [w] * int(sys.argv[1]))
+"""
+
+
+def loaded(folder: Path) -> list[float]:
+    return [w.as_array()[0].item() for w in dy.load(folder / "m", dy.ParameterCollection())]
+
+
+def fork(folder: Path, value: int, at: int) -> bool:
+    """A save in a child that is killed at one of its calls; False if it was not that many."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        try:
+            os.chdir(folder)
+            sys.argv = ["", str(value), str(at)]
+            exec(KILLED, {})
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded")  # and the child uses none of the threads
+@pytest.mark.parametrize("old", [None, 2, "unmarked"])
+def test_a_kill_at_any_step(tmp_path: Path, old: Any) -> None:
+    """Then the old pair or the new one loads, and the next save leaves nothing else in the folder."""
+    steps = 0
+    shown = set()
+    for steps in range(100):
+        for path in tmp_path.iterdir():
+            path.unlink()
+        if old is not None:
+            fork(tmp_path, 2, 1000)
+        if old == "unmarked":
+            (tmp_path / "m.meta").write_bytes(without_mark((tmp_path / "m.meta").read_bytes()))
+        killed = fork(tmp_path, 3, steps)
+        try:
+            shown.add(tuple(loaded(tmp_path)))
+        except FileNotFoundError:
+            assert old is None
+            shown.add(())
+        fork(tmp_path, 4, 1000)
+        assert loaded(tmp_path) == [4] * 4
+        assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]
+        if not killed:
+            break
+    assert steps > 8
+    assert shown == {(2, 2) if old else (), (3, 3, 3)}
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded")  # and the child uses none of the threads
+def test_a_new_pair_of_a_killed_save_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
+    """Such as one that DyNet has written meanwhile."""
+    for steps in range(100):
+        fork(tmp_path, 2, 1000)
+        assert fork(tmp_path, 3, steps)
+        if (tmp_path / ".m.meta.new").exists():
+            break
+    (tmp_path / "later").mkdir()
+    fork(tmp_path / "later", 4, 1000)
+    for name in ("m.data", "m.meta"):
+        os.replace(tmp_path / "later" / name, tmp_path / name)
+    assert loaded(tmp_path) == [4] * 4
+
+
+def test_kills_at_random_times(tmp_path: Path) -> None:
+    """While a process saves without pause, models of one and of two parameters in turns."""
+    code = (
+        "import dynet_cy as dy\npc = dy.ParameterCollection()\nw = pc.add_parameters((50,), init=1.0)\n"
+        "v = [pc.add_parameters((50,), init=2.0) for _ in range(2)]\n"
+        "print(end='.', flush=True)\nwhile True:\n    dy.save('m', [w])\n    dy.save('m', v)\n"
+    )
+    path = os.pathsep.join(p for p in sys.path if p)
+    for i in range(6):
+        job = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE
+        )
+        assert job.stdout is not None
+        job.stdout.read(1)
+        time.sleep(0.05 + 0.0137 * i)
+        for _ in range(20):  # meanwhile it can be read, too
+            if (tmp_path / "m.meta").exists():
+                assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
+        job.kill()
+        job.wait()
+        job.stdout.close()
+        assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
+    dy.save(tmp_path / "m", [])
+    assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]
+
+
+def test_the_mark(tmp_path: Path) -> None:
+    """What docs/files.md says of it."""
+    dy.save(tmp_path / "m", [dy.ParameterCollection().add_parameters((2,), init=1.0)])
+    for name in ("data", "meta"):
+        whole = (tmp_path / f"m.{name}").read_bytes()
+        (tmp_path / f"m.{name}").write_bytes(whole[86:] if name == "meta" else whole.replace(b"+1.0", b"+2.0"))
+    assert loaded(tmp_path) == [2.0]

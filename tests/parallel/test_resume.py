@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from parallel.jobs import PROGRAMS, launch
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 import dynet_cy as dy
 from dynet_cy.parallel import CheckpointWarning
@@ -165,3 +168,55 @@ def test_generators_of_all_kinds(tmp_path: Path) -> None:
     fresh: list[Any] = [kind() for kind in kinds]
     dy.parallel.load_checkpoint(tmp_path / "c", model.m, generators=fresh)
     assert [g.random() for g in fresh] == want
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("size", 0),
+        ("size", 2),
+        ("size", None),
+        ("ranks", []),
+        ("ranks", None),
+        ("ranks/0/random", {}),
+        ("ranks/0/generators", []),
+        ("ranks/0/generators/0", [3, [1, 2], None]),
+        ("ranks/0/generators/0/1/624", 10**6),
+        ("ranks/0/generators/0", None),
+        ("ranks/0/generators/1/state/pos", 10**6),
+        ("ranks/0/generators/1/state/key/dtype", "S1000000000"),
+        ("ranks/0/generators/1/state/key/numbers", [1, 2]),
+        ("ranks/0/generators/1/bit_generator", "PCG64"),
+        ("ranks/0/generators/2", [3, [], None]),
+        ("ranks/0/generators/3/state/state", "x"),
+        ("ranks/0/generators/4/buffer_pos", 10**6),
+        ("data/position", -1),
+        ("data/epoch", "x"),
+        ("data", []),
+    ],
+)
+def test_damaged_states_change_nothing(tmp_path: Path, place: str, value: Any) -> None:
+    path = tmp_path / "checkpoint"
+    model, other = Model(), Model()
+
+    def generators() -> list[Any]:
+        return [random.Random(1), np.random.default_rng(1), np.random.Generator(np.random.Philox(1))]
+
+    dy.parallel.save_checkpoint(path, model.m, model.t, model.data, generators())
+    tensors = load_file(path)
+    with safe_open(path, "numpy") as file:
+        state = json.loads(file.metadata()["dynet_cy"])
+    inner = state["extra"]["parallel"]
+    *keys, last = [int(key) if key.isdigit() else key for key in place.split("/")]
+    for key in keys:
+        inner = inner[key]
+    inner[last] = value
+    save_file(tensors, path, {"dynet_cy": json.dumps(state)})
+    own = generators()
+    before = other.w.as_array(), other.data.state(), random.getstate()
+    drawn = own[0].getstate(), str(own[1].bit_generator.state), str(own[2].bit_generator.state)
+    with pytest.raises(ModelFileError):
+        dy.parallel.load_checkpoint(path, other.m, other.t, other.data, own)
+    np.testing.assert_array_equal(other.w.as_array(), before[0])
+    assert (other.data.state(), random.getstate()) == before[1:3]
+    assert (own[0].getstate(), str(own[1].bit_generator.state), str(own[2].bit_generator.state)) == drawn

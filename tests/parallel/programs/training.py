@@ -294,7 +294,7 @@ class JoinedGroups(Joined):
     """A rank without data learns how groups change on others."""
 
     def prepare(self) -> None:
-        self.group = self.t.group(self.W, weight_decay=0.1)
+        self.group = self.t.group([self.W, self.U], weight_decay=0.1)
 
     def update(self, number: int) -> None:
         self.group.learning_rate = 0.1 / (1 + number)
