@@ -929,6 +929,12 @@ class Trainer:
                 `zero_gradients`.  On a GPU nothing is changed either, by
                 this update and later ones; the error is raised by the next one, or by
                 what waits for the device before, such as reading a value.
+
+        Example:
+            >>> loss.backward()
+            >>> trainer.update(skip_nonfinite=True)
+            >>> trainer.gradient_norm
+            2.25
         """
         self._update(None, skip_nonfinite)
 
