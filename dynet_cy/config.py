@@ -52,8 +52,10 @@ from dynet_cy.parallel import runtime as _parallel
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
 _FLAGS = ("gpu", "viz")  # options without a value
-_VALUES = ("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "profiling")
-_VALUES += ("devices", "gpus", "gpu-ids")
+_VALUES = (
+    *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "profiling"),
+    *("devices", "gpus", "gpu-ids"),
+)
 
 Mem = Optional[object]  # a number, or numbers in a string
 

@@ -41,11 +41,11 @@ cdef int layer_norm_dim(const Shapes* s, Dim* y) except -1:
         last = covered(s.x[1], x, 0, x.nd)
         if last == NONE or covered(s.x[2], x, 0, x.nd) != last or (size_of(s.x[1]) == 1 and size_of(x) != 1):
             raise DimensionError("g and b must both have the shape of x, or both that of its first axes, which are "
-                                 "normalized then; d= says which axes in other cases")
+                                 "normalized then; axis= says which in other cases")
     elif last > x.nd:
-        raise DimensionError(f"d: x has no axis {last - 1}")
+        raise DimensionError(f"x has no axis {last - 1}")
     elif not fits(s.x[1], x, first, last) or not fits(s.x[2], x, first, last):
-        raise DimensionError("g and b must have the shape of the axes d of x, or of x")
+        raise DimensionError("g and b must have the shape of the axes of x that are normalized, or of x")
     return same_dim(s, y)
 
 
@@ -198,7 +198,7 @@ LAYER_NORM.kept = layer_norm_kept
 LAYER_NORM.work = layer_norm_work
 
 
-def layer_norm(x, g, b, d=None):
+def layer_norm(x, g, b, axis=None):
     """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
 
@@ -208,11 +208,11 @@ def layer_norm(x, g, b, d=None):
 
     Args:
         x: any expression; each batch element is normalized by itself.
-        g: factors, of the shape of x or of its first axes; with `d`, of the shape of those axes or of x.
-            Where `d` begins with the first axis, it may also be that of fewer of them, along the others of which it
+        g: factors, of the shape of x or of its first axes; with `axis`, of the shape of those axes or of x.
+            Where they begin with the first one, it may also be that of fewer of them, along the others of which it
             repeats.
-        b: summands, likewise; without `d` of the same axes as g.
-        d: the axis that is normalized, or several that follow each other, for each position along the
+        b: summands, likewise; without `axis` of the same axes as g.
+        axis: the axis that is normalized, or several that follow each other, for each position along the
             others.  By default those of g.
 
     Raises:
@@ -220,10 +220,11 @@ def layer_norm(x, g, b, d=None):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    if d is not None:
-        axes = sorted([whole(axis, "layer_norm", "an axis") for axis in (d if isinstance(d, (list, tuple)) else (d,))])
+    if axis is not None:
+        given = axis if isinstance(axis, (list, tuple)) else (axis,)
+        axes = sorted([whole(d, "layer_norm", "an axis") for d in given])
         if not axes or axes[0] < 0 or axes[-1] > 6 or axes != list(range(axes[0], axes[0] + len(axes))):
-            raise DimensionError(f"layer_norm: d must be an axis, or axes that follow each other, not {d!r}")
+            raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]
         extra.attrs[COUNT].u = <uint32_t>len(axes)
     return apply(LAYER_NORM, (x, g, b), &extra)

@@ -2,7 +2,7 @@
 
 from libc.math cimport INFINITY, NAN, isinf, sqrt
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
@@ -667,7 +667,7 @@ cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void cumsum_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, k, p
+    cdef size_t b, p
     cdef const float* x
     cdef float* y = c.y.v
     cdef double* sums = <double*>c.work
@@ -675,7 +675,7 @@ cdef void cumsum_forward(const Call* c) noexcept nogil:
         x = element(&c.x[0], <uint32_t>b)
         for _ in range(s.post):
             memset(sums, 0, s.pre * sizeof(double))
-            for k in range(s.len):
+            for _ in range(s.len):
                 for p in range(s.pre):
                     sums[p] += x[p]
                     y[p] = <float>sums[p]

@@ -446,9 +446,9 @@ NORM = [
     ],
     *[
         Case(
-            f"layer_norm-{'x'.join(map(str, x))}-d{''.join(map(str, d))}-{i}",
+            f"layer_norm-{'x'.join(map(str, x))}-axis{''.join(map(str, d))}-{i}",
             [x, g, b],
-            lambda dy, xs, d=d: dy.layer_norm(*xs, d=d[0] if len(d) == 1 else d),
+            lambda dy, xs, d=d: dy.layer_norm(*xs, axis=d[0] if len(d) == 1 else d),
             lambda xs, d=d: layer_normalized(*xs, d),
             tol=2e-5,
         )
