@@ -105,6 +105,20 @@ static __device__ inline float block_max(float x, float *part) {
     return x;
 }
 
+// |x|, in all threads of a block, also where the squares are no floats.
+static __device__ inline float block_norm(size_t n, const float *x, float *part) {
+    float squares = 0.f, top = 0.f;
+    for (LANES(i, n)) squares += x[i] * x[i];
+    float norm = sqrtf(block_sum(squares, part));
+    if (norm > 1e-15f && norm < 1e15f) return norm;
+    for (LANES(i, n)) top = larger(fabsf(x[i]), top);
+    top = block_max(top, part);
+    if (top == 0.f || top - top != 0.f) return norm;  // of infinities and of NaN it is right
+    squares = 0.f;
+    for (LANES(i, n)) squares += (x[i] / top) * (x[i] / top);
+    return top * sqrtf(block_sum(squares, part));
+}
+
 // ---- tensors ----------------------------------------------------------------------
 // Batch element b of an argument: listed, or bstride floats from one to the next.
 static __device__ __forceinline__ float *element(float *v, size_t bstride, float *const *list, size_t b) {

@@ -3,52 +3,72 @@
 // Normalization of layers and weights.
 #include "common.cuh"
 
-// y = g (x - mean) / (deviation + tiny) + b. g and b have ng and nb elements, and repeat. Of each batch element the mean,
-// 1 / (deviation + tiny) and 1 / deviation are kept.
-extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, float tiny, const float *__restrict__ xs,
-                                              size_t stride_x, const float *__restrict__ gs, size_t ng, size_t stride_g,
+// x is a set of lines of `len` elements that are `pre` apart, pre x post of them in a batch element, n elements in all.
+struct Lines {
+    size_t pre, len, n;
+
+    __device__ size_t count() const { return n / len; }
+    __device__ size_t at(size_t line) const { return line / pre * pre * len + line % pre; }
+    __device__ size_t of(size_t i) const { return i / (pre * len) * pre + i % pre; }
+};
+
+// g or b for element i of a line: of as many elements as x, or of those of a line or fewer, which repeat.
+static __device__ __forceinline__ float part_of(const Lines &s, const float *v, size_t m, size_t at, size_t i) {
+    return m > s.len ? v[at + i * s.pre] : v[i % m];
+}
+
+// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are kept.
+extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny,
+                                              const float *__restrict__ xs, size_t stride_x,
+                                              const float *__restrict__ gs, size_t ng, size_t stride_g,
                                               const float *__restrict__ bs, size_t nb, size_t stride_b, float *kept,
-                                              float *y) {
+                                              float *ys) {
     __shared__ float part[32];
-    for (ROWS(e, batch)) {
-        const float *x = xs + e * stride_x, *g = gs + e * stride_g, *b = bs + e * stride_b;
-        float total = 0.f, squares = 0.f;
-        for (LANES(i, n)) total += x[i];
-        float mean = block_sum(total, part) / (float)n;
-        for (LANES(i, n)) squares += (x[i] - mean) * (x[i] - mean);
-        float deviation = sqrtf(block_sum(squares, part) / (float)n), factor = 1.f / (deviation + tiny);
-        for (LANES(i, n)) y[e * n + i] = g[i % ng] * ((x[i] - mean) * factor) + b[i % nb];
+    Lines s = {pre, len, n};
+    for (ROWS(l, batch * s.count())) {
+        size_t e = l / s.count(), at = s.at(l - e * s.count());
+        const float *x = xs + e * stride_x + at, *g = gs + e * stride_g, *b = bs + e * stride_b;
+        float *y = ys + e * n + at, total = 0.f, squares = 0.f;
+        for (LANES(i, len)) total += x[i * pre];
+        float mean = block_sum(total, part) / (float)len;
+        for (LANES(i, len)) squares += (x[i * pre] - mean) * (x[i * pre] - mean);
+        float deviation = sqrtf(block_sum(squares, part) / (float)len), factor = 1.f / (deviation + tiny);
+        for (LANES(i, len))
+            y[i * pre] = part_of(s, g, ng, at, i) * ((x[i * pre] - mean) * factor) + part_of(s, b, nb, at, i);
         if (threadIdx.x == 0) {
-            kept[3 * e] = mean;
-            kept[3 * e + 1] = factor;
-            kept[3 * e + 2] = deviation > 0.f ? 1.f / deviation : 0.f;
+            kept[3 * l] = mean;
+            kept[3 * l + 1] = factor;
+            kept[3 * l + 2] = deviation > 0.f ? 1.f / deviation : 0.f;
         }
     }
 }
 
 // dz = g dy; dx = factor (dz - mean dz - (x - mean) mean(dz z) / deviation). dx has `elements` batch elements: those of
 // y, or one that is the sum over them.
-extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, const float *__restrict__ xs,
-                                                 const float *__restrict__ gs, size_t ng, size_t stride_g,
-                                                 const float *__restrict__ kept, const float *__restrict__ dys,
-                                                 size_t elements, float *dx, int acc) {
+extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t pre, size_t len,
+                                                 const float *__restrict__ xs, const float *__restrict__ gs, size_t ng,
+                                                 size_t stride_g, const float *__restrict__ kept,
+                                                 const float *__restrict__ dys, size_t elements, float *dxs, int acc) {
     __shared__ float part[32];
+    Lines s = {pre, len, n};
     size_t uses = batch / elements;
-    for (ROWS(e, elements)) {
-        const float *x = xs + e * n;
+    for (ROWS(l, elements * s.count())) {
+        size_t e = l / s.count(), line = l - e * s.count(), at = s.at(line);
+        const float *x = xs + e * n + at;
+        float *dx = dxs + e * n + at;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
-            const float *g = gs + b * stride_g, *dy = dys + b * n;
-            float middle = kept[3 * b], factor = kept[3 * b + 1], total = 0.f, along = 0.f;
-            for (LANES(i, n)) {
-                float dz = g[i % ng] * dy[i];
+            const float *g = gs + b * stride_g, *dy = dys + b * n + at, *of_line = kept + 3 * (b * s.count() + line);
+            float middle = of_line[0], factor = of_line[1], total = 0.f, along = 0.f;
+            for (LANES(i, len)) {
+                float dz = part_of(s, g, ng, at, i) * dy[i * pre];
                 total += dz;
-                along += dz * (x[i] - middle);
+                along += dz * (x[i * pre] - middle);
             }
-            float mean = block_sum(total, part) / (float)n;
-            float slope = block_sum(along, part) * factor * kept[3 * b + 2] / (float)n;
-            for (LANES(i, n)) {
-                float g_dy = g[i % ng] * dy[i];
-                store(dx + e * n + i, acc || b > e * uses, factor * (g_dy - mean - slope * (x[i] - middle)));
+            float mean = block_sum(total, part) / (float)len;
+            float slope = block_sum(along, part) * factor * of_line[2] / (float)len;
+            for (LANES(i, len)) {
+                float g_dy = part_of(s, g, ng, at, i) * dy[i * pre];
+                store(dx + i * pre, acc || b > e * uses, factor * (g_dy - mean - slope * (x[i * pre] - middle)));
             }
         }
     }
@@ -56,20 +76,23 @@ extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, const f
 
 // The gradients of g (with x) and b (without): sums over all that their m elements serve. A warp adds up 32 neighbours,
 // and the warps of a block share the terms.
-extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, size_t m, const float *__restrict__ x,
-                                                       size_t stride_x, const float *__restrict__ kept,
-                                                       const float *__restrict__ dy, size_t elements, float *dx,
-                                                       int acc) {
+extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, size_t pre, size_t len, size_t m,
+                                                       const float *__restrict__ x, size_t stride_x,
+                                                       const float *__restrict__ kept, const float *__restrict__ dy,
+                                                       size_t elements, float *dx, int acc) {
     __shared__ float part[32][32];
-    size_t uses = batch / elements, repeats = n / m, tiles = (m + 31) / 32;
+    Lines s = {pre, len, n};
+    // Element k serves elements p + apart (k + m j) of x, for p below `apart`.
+    size_t uses = batch / elements, repeats = n / m, tiles = (m + 31) / 32, apart = m > len ? 1 : pre;
     unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (ROWS(tile, elements * tiles)) {
         size_t e = tile / tiles, k = (tile - e * tiles) * 32 + lane;
         float total = 0.f;
         if (k < m)
             for (size_t r = warp; r < uses * repeats; r += warps) {
-                size_t b = e * uses + r / repeats, i = r % repeats * m + k;
-                float z = x ? (x[b * stride_x + i] - kept[3 * b]) * kept[3 * b + 1] : 1.f;
+                size_t b = e * uses + r / repeats, one = r % repeats, i = one % apart + apart * (k + m * (one / apart));
+                const float *of_line = kept + 3 * (b * s.count() + s.of(i));
+                float z = x ? (x[b * stride_x + i] - of_line[0]) * of_line[1] : 1.f;
                 total += dy[b * n + i] * z;
             }
         part[warp][lane] = total;
@@ -88,14 +111,12 @@ extern "C" __global__ void weight_norm_forward(size_t batch, size_t n, const flo
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         const float *w = ws + b * stride_w;
-        float squares = 0.f;
-        for (LANES(i, n)) squares += w[i] * w[i];
-        float factor = g[b * stride_g] / sqrtf(block_sum(squares, part));
-        for (LANES(i, n)) y[b * n + i] = factor * w[i];
+        float norm = block_norm(n, w, part), factor = g[b * stride_g];
+        for (LANES(i, n)) y[b * n + i] = factor * (w[i] / norm);
     }
 }
 
-// dw = g / |w| (dy - w (w dy) / |w|^2), or dg = w dy / |w|.
+// dw = g / |w| (dy - u (u dy)), or dg = u dy, with u = w / |w|.
 extern "C" __global__ void weight_norm_backward(size_t batch, size_t n, int of_g, const float *__restrict__ ws,
                                                 size_t stride_w, const float *__restrict__ g, size_t stride_g,
                                                 const float *__restrict__ dys, size_t elements, float *dx, int acc) {
@@ -105,17 +126,13 @@ extern "C" __global__ void weight_norm_backward(size_t batch, size_t n, int of_g
         float slope = 0.f;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
             const float *w = ws + b * stride_w, *dy = dys + b * n;
-            float squares = 0.f, along = 0.f;
-            for (LANES(i, n)) {
-                squares += w[i] * w[i];
-                along += w[i] * dy[i];
-            }
-            float norm = sqrtf(block_sum(squares, part));
-            along = block_sum(along, part) / norm;
+            float norm = block_norm(n, w, part), along = 0.f;
+            for (LANES(i, n)) along += w[i] / norm * dy[i];
+            along = block_sum(along, part);
             slope += along;
             if (of_g) continue;
             float factor = g[b * stride_g] / norm;
-            for (LANES(i, n)) store(dx + e * n + i, acc || b > e * uses, factor * (dy[i] - w[i] * (along / norm)));
+            for (LANES(i, n)) store(dx + e * n + i, acc || b > e * uses, factor * (dy[i] - w[i] / norm * along));
         }
         if (of_g && threadIdx.x == 0) store(dx + e, acc, slope);
     }

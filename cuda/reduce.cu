@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions: moments, deviations, norms, and ops along one axis.
+// Reductions: moments, deviations, norms, and ops along one axis. A thread adds up in double precision: it may have many
+// terms. Threads of a block add up in float, in halves.
 #include "common.cuh"
 
 // Who makes an element of y: a thread, or a block, in which every thread is a lane.
@@ -38,14 +39,14 @@ extern "C" __global__ void moment_forward(size_t n, size_t terms, dy_axes kept, 
     Team t = team_of(blocks);
     for (size_t e = t.first; e < n; e += t.step) {
         size_t base[DY_ARRAYS], at[DY_ARRAYS];
-        float total = 0.f;
+        double total = 0;
         offsets(kept, e, base);
         for (size_t k = t.lane; k < terms; k += t.lanes) {
             offsets(reduced, k, at);
             total += power(x[base[0] + at[0]], r);
         }
-        total = team_sum(t, total, part);
-        if (t.lane == 0) y[e] = scale * total;
+        float sum = team_sum(t, (float)total, part);
+        if (t.lane == 0) y[e] = scale * sum;
     }
 }
 
@@ -69,22 +70,22 @@ extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_
     Team t = team_of(blocks);
     for (size_t e = t.first; e < n; e += t.step) {
         size_t base[DY_ARRAYS], at[DY_ARRAYS];
-        float total = 0.f, squares = 0.f;
+        double total = 0, squares = 0;
         offsets(kept, e, base);
         for (size_t k = t.lane; k < terms; k += t.lanes) {
             offsets(reduced, k, at);
             total += x[base[0] + at[0]];
         }
-        float middle = team_sum(t, total, part) / (float)terms;
+        float middle = team_sum(t, (float)total, part) / (float)terms;
         for (size_t k = t.lane; k < terms; k += t.lanes) {
             offsets(reduced, k, at);
             float d = x[base[0] + at[0]] - middle;
             squares += d * d;
         }
-        squares = team_sum(t, squares, part);
+        float sum = team_sum(t, (float)squares, part);
         if (t.lane == 0) {
             mean[e] = middle;
-            y[e] = sqrtf(squares / (float)terms);
+            y[e] = sqrtf(sum / (float)terms);
         }
     }
 }
@@ -108,14 +109,16 @@ extern "C" __global__ void std_backward(size_t n, dy_axes axes, size_t uses, siz
 // ---- squared_norm, l2_norm ---------------------------------------------------------------
 
 // y_b = |x_b|^2, or its root.
-extern "C" __global__ void norm_forward(size_t batch, size_t n, const float *__restrict__ x, size_t bstride, int root,
+extern "C" __global__ void norm_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t bstride, int root,
                                         float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
-        float total = 0.f;
-        for (LANES(i, n)) total += x[b * bstride + i] * x[b * bstride + i];
-        total = block_sum(total, part);
-        if (threadIdx.x == 0) y[b] = root ? sqrtf(total) : total;
+        const float *x = xs + b * bstride;
+        double total = 0;
+        if (!root)
+            for (LANES(i, n)) total += x[i] * x[i];
+        float norm = root ? block_norm(n, x, part) : block_sum((float)total, part);
+        if (threadIdx.x == 0) y[b] = norm;
     }
 }
 
@@ -226,13 +229,13 @@ extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length,
         const float *from = x + line_at(e, inner, length, outer, bstride);
         float *to = y + line_at(e, inner, length, outer, inner * length * outer);
         for (size_t u = 0; u < uses; u++, from += use_stride) {
-            float before = 0.f;
+            double before = 0;
             for (size_t start = 0; start < length; start += t.lanes) {
                 size_t k = start + t.lane, at = (backward ? length - 1 - k : k) * inner;
                 float sum = k < length ? from[at] : 0.f;
                 if (t.lanes == 1) {
                     before += sum;
-                    store(to + at, acc || u, before);
+                    store(to + at, acc || u, (float)before);
                     continue;
                 }
                 for (int o = 1; o < 32; o <<= 1) {
@@ -241,9 +244,9 @@ extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length,
                 }
                 if (lane == 31) part[warp] = sum;
                 __syncthreads();
-                float all = before;
+                double all = before;
                 for (int w = 0; w < (int)(blockDim.x >> 5); w++) {
-                    if (w == warp) sum += all;
+                    if (w == warp) sum += (float)all;
                     all += part[w];
                 }
                 __syncthreads();
@@ -261,13 +264,14 @@ extern "C" __global__ void logsumexp_lines(size_t lines, size_t inner, size_t le
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
         const float *from = x + line_at(e, inner, length, outer, bstride);
-        float top = -INFINITY, total = 0.f;
+        float top = -INFINITY;
+        double total = 0;
         for (size_t k = t.lane; k < length; k += t.lanes) top = larger(from[k * inner], top);
         top = team_max(t, top, part);
         if (isinf(top)) top = 0.f;  // inf - inf is no number; without it the sum is 0 or inf, as it should be
         for (size_t k = t.lane; k < length; k += t.lanes) total += expf(from[k * inner] - top);
-        total = team_sum(t, total, part);
-        if (t.lane == 0) y[e] = top + logf(total);
+        float sum = team_sum(t, (float)total, part);
+        if (t.lane == 0) y[e] = top + logf(sum);
     }
 }
 

@@ -3,21 +3,22 @@
 When dynet_cy is imported it reads options of ``sys.argv``, which are left there, and environment variables; an option
 comes before a variable. `set` changes settings at any time.
 
-=========================  ===========================  ==================================================
-option                     variable                     value
-=========================  ===========================  ==================================================
-``--dynet-mem``            ``DYNET_CY_MEM``             limit on memory in megabytes; 0 (default) for none
-``--dynet-seed``           ``DYNET_CY_SEED``            seed of random numbers; 0 draws one at random
-``--dynet-autobatch``      ``DYNET_CY_AUTOBATCH``       0, 1 (default) or 2: see `set`
-``--dynet-weight-decay``   ``DYNET_CY_WEIGHT_DECAY``    weight decay of collections; default 0
-``--dynet-threads``        ``DYNET_CY_THREADS``         threads that work on one large product: see `set`
-``--dynet-profiling``      ``DYNET_CY_PROFILING``       0 (default), 1 or 2: see `dynet_cy.profiling`
-``--dynet-devices``        ``DYNET_CY_DEVICES``         names such as ``CPU,GPU:0``; see below
-``--dynet-gpus``           ``DYNET_CY_GPUS``            how many GPUs, from GPU:0 on; 0 (default) for none
-``--dynet-gpu-ids``        ``DYNET_CY_GPU_IDS``         numbers of GPUs, such as ``0,2``
-``--dynet-gpu``                                         (no value) GPU:0; in a job, see below
-``--dynet-viz``                                         (no value) accepted: graphs can always be drawn
-=========================  ===========================  ==================================================
+===========================  ============================  ==================================================
+option                       variable                      value
+===========================  ============================  ==================================================
+``--dynet-mem``              ``DYNET_CY_MEM``              limit on memory in megabytes; 0 (default) for none
+``--dynet-seed``             ``DYNET_CY_SEED``             seed of random numbers; 0 draws one at random
+``--dynet-autobatch``        ``DYNET_CY_AUTOBATCH``        0, 1 (default) or 2: see `set`
+``--dynet-weight-decay``     ``DYNET_CY_WEIGHT_DECAY``     weight decay of collections; default 0
+``--dynet-threads``          ``DYNET_CY_THREADS``          threads that work on one large product: see `set`
+``--dynet-flush-denormals``  ``DYNET_CY_FLUSH_DENORMALS``  1 (default) or 0: see `set`
+``--dynet-profiling``        ``DYNET_CY_PROFILING``        0 (default), 1 or 2: see `dynet_cy.profiling`
+``--dynet-devices``          ``DYNET_CY_DEVICES``          names such as ``CPU,GPU:0``; see below
+``--dynet-gpus``             ``DYNET_CY_GPUS``             how many GPUs, from GPU:0 on; 0 (default) for none
+``--dynet-gpu-ids``          ``DYNET_CY_GPU_IDS``          numbers of GPUs, such as ``0,2``
+``--dynet-gpu``                                            (no value) GPU:0; in a job, see below
+``--dynet-viz``                                            (no value) accepted: graphs can always be drawn
+===========================  ============================  ==================================================
 
 Graphs and collections are made on the default device: the first GPU that one of the options names, else the CPU. GPUs
 need ``pip install 'dynet_cy[cuda]'`` and a driver.
@@ -51,7 +52,10 @@ from dynet_cy.parallel import runtime as _parallel
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
 _FLAGS = ("gpu", "viz")  # options without a value
-_VALUES = ("mem", "seed", "autobatch", "weight-decay", "threads", "profiling", "devices", "gpus", "gpu-ids")
+_VALUES = (
+    *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "profiling"),
+    *("devices", "gpus", "gpu-ids"),
+)
 
 Mem = Optional[object]  # a number, or numbers in a string
 
@@ -77,6 +81,7 @@ def set(
     requested_gpus: int | None = None,
     gpu_mask: Sequence[int] | None = None,
     threads: int | None = None,
+    flush_denormals: bool | None = None,
 ) -> None:
     """Change settings; those that are None stay.
 
@@ -98,6 +103,9 @@ def set(
         threads: how many threads, 1 to 1024, work together on one large product; 0, the default, is for as many as
             there are CPUs that this process may use, at most ``OMP_NUM_THREADS`` where that variable is set.  Results
             do not depend on it.
+        flush_denormals: whether numbers below 1.2e-38 (denormal ones), which take a CPU up to a hundred times as long
+            as others, count as 0 during forward, backward and updates, as arguments and as results; True by default.
+            The setting of the calling thread is as before afterwards.
 
     Raises:
         ValueError: a setting is out of range.
@@ -125,6 +133,10 @@ def set(
         _parameters.set_default_weight_decay(weight_decay)
     if threads is not None:
         _pool.set_threads(threads)
+    if flush_denormals is not None:
+        if flush_denormals not in (0, 1):
+            raise ValueError(f"flush_denormals must be 0 or 1, not {flush_denormals!r}")
+        _pool.flush_denormals(bool(flush_denormals))
 
 
 # GPUs that were asked for; the first is the default device.
@@ -142,7 +154,7 @@ def _use_gpus(numbers: list[int], what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask, threads."""
+    requested_gpus, gpu_mask, threads, flush_denormals."""
     return {
         "mem": _arena.limit() / 2**20,
         "seed": _draws.seed(),
@@ -153,6 +165,7 @@ def get() -> dict[str, Any]:
         "requested_gpus": len(_gpus),
         "gpu_mask": [int(i in _gpus) for i in range(max(_gpus) + 1)] if _gpus else [],
         "threads": _pool.threads(),
+        "flush_denormals": _pool.flushes_denormals(),
     }
 
 
@@ -225,6 +238,7 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
         "weight_decay": _number(given, "weight-decay", float),
         "profiling": _number(given, "profiling", int),
         "threads": _number(given, "threads", int),
+        "flush_denormals": _number(given, "flush-denormals", int),
         "requested_gpus": _number(given, "gpus", int),
     }
     if gpus:
@@ -319,6 +333,10 @@ class DynetParams:
     def set_threads(self, threads: int) -> None:
         """Set how many threads work on one large product; 0 for as many as there are CPUs."""
         self._settings["threads"] = int(threads)
+
+    def set_flush_denormals(self, flush_denormals: bool) -> None:
+        """Set whether denormal numbers count as 0: see `set`."""
+        self._settings["flush_denormals"] = bool(flush_denormals)
 
     def set_weight_decay(self, weight_decay: float) -> None:
         """Set the weight decay of collections that are made after `init`, at least 0."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_autobatching, set_seed
 from dynet_cy.memory import arena
+
+# Exceptions that Python would ignore: pytest makes them warnings, which are errors here; in the processes that tests
+# start, sitecustomize.py of this folder ends them with an error.
+_IGNORED = str(Path(__file__).parent / "ignored_exceptions")
+os.environ["PYTHONPATH"] = os.pathsep.join([_IGNORED, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture

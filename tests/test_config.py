@@ -47,6 +47,7 @@ NOT_SET = {
     "requested_gpus": 0,
     "gpu_mask": [],
     "threads": config.get()["threads"],
+    "flush_denormals": True,
 }
 
 

@@ -346,9 +346,11 @@ cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journa
     if source:
         return hand_back(g, there_for(g, source), batch)
     with nogil:
+        enter_pool()
         for j in range(batch.count):
             if has_gradient(g, ids[j]):
                 add_here(g, ids[j], journal)
+        leave_pool()
     return 0
 
 

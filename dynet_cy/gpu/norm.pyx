@@ -5,6 +5,8 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.ops.axes cimport Split
+from dynet_cy.ops.norms cimport lines_of
 
 cdef int CU = module_at(b"norm")
 
@@ -18,21 +20,23 @@ cdef int LAYER_BACKWARD_WEIGHTS = kernel_at(CU, b"layer_norm_backward_weights")
 
 cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
     if n == 0:
         return 0
-    return launch_rows(gpu, LAYER_FORWARD, batch, n, batch, n, 1e-8, c.x[0].v, c.x[0].bstride, c.x[1].v,
-                       size_of(&c.x[1].dim), c.x[1].bstride, c.x[2].v, size_of(&c.x[2].dim), c.x[2].bstride, c.kept,
-                       c.y.v)
+    return launch_rows(gpu, LAYER_FORWARD, batch * s.pre * s.post, s.len, batch, n, s.pre, s.len, 1e-8, c.x[0].v,
+                       c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.x[2].v,
+                       size_of(&c.x[2].dim), c.x[2].bstride, c.kept, c.y.v)
 
 
 cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd, m = size_of(&c.dx.dim), own = c.dx.dim.bd
+    cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
     if n == 0:
         return 0
     if i == 0:
-        return launch_rows(gpu, LAYER_BACKWARD_X, own, n, batch, n, c.x[0].v, c.x[1].v, size_of(&c.x[1].dim),
-                           c.x[1].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
-    return launch_rows(gpu, LAYER_BACKWARD_WEIGHTS, own * ((m + 31) // 32), <size_t>THREADS, batch, n, m,
+        return launch_rows(gpu, LAYER_BACKWARD_X, own * s.pre * s.post, s.len, batch, n, s.pre, s.len, c.x[0].v,
+                           c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
+    return launch_rows(gpu, LAYER_BACKWARD_WEIGHTS, own * ((m + 31) // 32), <size_t>THREADS, batch, n, s.pre, s.len, m,
                        c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
 
 

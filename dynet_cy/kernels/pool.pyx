@@ -14,6 +14,10 @@ cdef extern from "pool.h" nogil:
     void dy_pool_end()
     void dy_pool_enter()
     void dy_pool_leave()
+    void dy_arithmetic_begin()
+    void dy_arithmetic_end()
+    void dy_flush_denormals(int on)
+    bint dy_flushes_denormals()
     int dy_pool_take(int most, int most_awake)
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
 
@@ -26,6 +30,26 @@ cdef void enter_pool() noexcept nogil:
 cdef void leave_pool() noexcept nogil:
     """The calling thread has computed."""
     dy_pool_leave()
+
+
+cdef void begin_arithmetic() noexcept nogil:
+    """The calling thread computes as the engine does: denormal numbers are 0.  May be nested."""
+    dy_arithmetic_begin()
+
+
+cdef void end_arithmetic() noexcept nogil:
+    """The calling thread computes as it did before."""
+    dy_arithmetic_end()
+
+
+def flush_denormals(on):
+    """Set whether the engine takes denormal numbers, those below 1.2e-38, for 0."""
+    dy_flush_denormals(bool(on))
+
+
+def flushes_denormals():
+    """Whether the engine takes denormal numbers for 0."""
+    return dy_flushes_denormals()
 
 
 cdef int take_pool(int most, int most_awake) noexcept nogil:

@@ -10,7 +10,7 @@ import numbers
 import numpy as np
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
@@ -206,9 +206,38 @@ cdef int equal_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+# Rounding errors grow with the number of terms: more of them are summed in double precision.
+cdef enum:
+    MOST_TERMS = 1024
+
+
+cdef size_t add_work(const Call* c, int i) noexcept nogil:
+    return 2 * size_of(&c.y.dim) if i < 0 and c.n > MOST_TERMS else 0
+
+
+cdef void add_many(const Call* c, float scale) noexcept nogil:
+    cdef uint32_t i, b
+    cdef size_t k, n = size_of(&c.y.dim)
+    cdef double* sums = <double*>c.work
+    cdef const float* x
+    cdef float* y
+    for b in range(c.y.dim.bd):
+        memset(sums, 0, n * sizeof(double))
+        for i in range(c.n):
+            x = element(&c.x[i], b)
+            for k in range(n):
+                sums[k] += x[k]
+        y = element(&c.y, b)
+        for k in range(n):
+            y[k] = <float>(scale * sums[k])
+
+
 cdef void add_scaled(const Call* c, float scale) noexcept nogil:
     cdef uint32_t i, b
     cdef size_t n = size_of(&c.y.dim)
+    if c.n > MOST_TERMS:
+        add_many(c, scale)
+        return
     K.fill(total_of(&c.y.dim), 0, c.y.v)
     for i in range(c.n):
         for b in range(c.y.dim.bd):
@@ -249,10 +278,12 @@ cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward)
 ESUM.batching = FLAT
+ESUM.work = add_work
 ESUM.assigns = True
 
 cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
 AVERAGE.batching = FLAT
+AVERAGE.work = add_work
 AVERAGE.assigns = True
 
 

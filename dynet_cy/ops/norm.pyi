@@ -1,4 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 from dynet_cy.graph.graph import Expression
 
-def layer_norm(x: Expression, g: Expression, b: Expression) -> Expression: ...
+def layer_norm(x: Expression, g: Expression, b: Expression, axis: int | Sequence[int] | None = None) -> Expression: ...
 def weight_norm(w: Expression, g: Expression) -> Expression: ...

@@ -2,148 +2,192 @@
 
 from libc.math cimport sqrt
 from libc.stdint cimport uint32_t
+from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
-from dynet_cy.graph.graph cimport apply, apply2
+from dynet_cy.core.tensor cimport Call, Dim, element, size_of
+from dynet_cy.graph.graph cimport Extra, apply, apply2
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.ops.axes cimport Split
+from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.norms cimport COUNT, FIRST, NONE, covered, is_usual, lines_of, norm_of
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
 
 # ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
-# g and b have the leading axes of x; along the others they repeat.  The mean and
-# the factor of every batch element are kept.
+# x is a set of lines, each of which is normalized by itself: the elements along some
+# neighbouring axes.  g and b have one element for each of a line, or repeat along it,
+# or have the shape of x.  The mean and the factor of every line are kept.
 
 cdef double TINY = 1e-8
 
+cdef inline size_t line_at(const Split* s, size_t line) noexcept nogil:
+    """Where a line of a batch element begins."""
+    return line // s.pre * s.pre * s.len + line % s.pre
 
-cdef bint leads(const Dim* part, const Dim* x) noexcept nogil:
-    """Whether part has the leading axes of x, and size 1 along the others."""
-    cdef uint32_t k = 0, i
-    while k < x.nd and axis_of(part, k) == x.d[k]:
-        k += 1
-    for i in range(k, max(part.nd, x.nd)):
-        if axis_of(part, i) != 1:
-            return False
-    return True
+
+cdef bint fits(const Dim* part, const Dim* x, uint32_t first, uint32_t last) noexcept nogil:
+    """Whether part has an element for each of a line, or repeats along it, or has the shape of x."""
+    cdef uint32_t k = covered(part, x, first, last)
+    # Lines whose elements lie apart are not cut.
+    return k == last - first or (k != NONE and (first == 0 or k == 0)) or covered(part, x, 0, x.nd) == x.nd
 
 
 cdef int layer_norm_dim(const Shapes* s, Dim* y) except -1:
-    if not leads(s.x[1], s.x[0]) or not leads(s.x[2], s.x[0]):
-        raise DimensionError("g and b must have the shape of x, or of its first axes")
+    cdef const Dim* x = s.x[0]
+    cdef uint32_t first = s.attrs[FIRST].u, last = first + s.attrs[COUNT].u
+    if first == last:
+        last = covered(s.x[1], x, 0, x.nd)
+        if last == NONE or covered(s.x[2], x, 0, x.nd) != last or (size_of(s.x[1]) == 1 and size_of(x) != 1):
+            raise DimensionError("g and b must both have the shape of x, or both that of its first axes, which are "
+                                 "normalized then; axis= says which in other cases")
+    elif last > x.nd:
+        raise DimensionError(f"x has no axis {last - 1}")
+    elif not fits(s.x[1], x, first, last) or not fits(s.x[2], x, first, last):
+        raise DimensionError("g and b must have the shape of the axes of x that are normalized, or of x")
     return same_dim(s, y)
 
 
-cdef inline void moments(const Call* c, uint32_t b, size_t n, double* mean,
-                         double* deviation) noexcept nogil:
-    cdef float* x = element(&c.x[0], b)
+cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, double* deviation) noexcept nogil:
     cdef double total = 0, t
     cdef size_t j
     for j in range(n):
-        total += x[j]
+        total += x[j * stride]
     mean[0] = total / n
     total = 0
     for j in range(n):
-        t = x[j] - mean[0]
+        t = x[j * stride] - mean[0]
         total += t * t
     deviation[0] = sqrt(total / n)
 
 
-cdef void layer_norm_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), j, k
-    cdef size_t ng = size_of(&c.x[1].dim), nb = size_of(&c.x[2].dim)
-    cdef uint32_t e
+cdef inline void norm_line(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
+                           const float* b, size_t nb, size_t step_b, float* kept, float* y) noexcept nogil:
+    """One line of n elements; g and b have ng and nb, which repeat."""
     cdef double mean, deviation
     cdef float middle, factor
-    cdef float* x
-    cdef float* g
-    cdef float* b
-    cdef float* y
-    if n == 0:
-        return
-    for e in range(c.y.dim.bd):
-        moments(c, e, n, &mean, &deviation)
-        middle = <float>mean
-        factor = <float>(1 / (deviation + TINY))
-        c.kept[3 * e] = middle
-        c.kept[3 * e + 1] = factor
-        c.kept[3 * e + 2] = <float>(1 / deviation) if deviation > 0 else 0
-        x = element(&c.x[0], e)
-        g = element(&c.x[1], e)
-        b = element(&c.x[2], e)
-        y = element(&c.y, e)
-        for j in range(n // ng):
-            for k in range(ng):
-                y[j * ng + k] = g[k] * ((x[j * ng + k] - middle) * factor)
-        for j in range(n // nb):
-            K.add(nb, b, y + j * nb)
+    cdef size_t j, k, at
+    moments(x, n, stride, &mean, &deviation)
+    middle = kept[0] = <float>mean
+    factor = kept[1] = <float>(1 / (deviation + TINY))
+    kept[2] = <float>(1 / deviation) if deviation > 0 else 0
+    for j in range(n // ng):
+        for k in range(ng):
+            at = (j * ng + k) * stride
+            y[at] = g[k * step_g] * ((x[at] - middle) * factor)
+    for j in range(n // nb):
+        for k in range(nb):
+            y[(j * nb + k) * stride] += b[k * step_b]
 
 
-cdef void layer_norm_backward_x(const Call* c) noexcept nogil:
-    # dz = g dy;  dx = factor (dz - mean dz - (x - mean x) mean(dz z) / deviation)
-    cdef size_t n = size_of(&c.y.dim), j, k, ng = size_of(&c.x[1].dim)
+# Where the factors or summands of a line are: as many as it has elements, or fewer, `step` apart.
+cdef struct Part:
+    const float* v
+    size_t n
+    size_t step
+
+
+cdef inline Part part_of(const Call* c, uint32_t i, const Split* s, uint32_t e, size_t at) noexcept nogil:
+    """What argument i has for the line that begins at `at` of batch element e."""
+    cdef Part p
+    p.v = element(&c.x[i], e)
+    p.n = size_of(&c.x[i].dim)
+    p.step = 1
+    if p.n > s.len:                             # of the shape of x
+        p.v += at
+        p.n = s.len
+        p.step = s.pre
+    return p
+
+
+cdef void layer_norm_forward(const Call* c) noexcept nogil:
+    cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+    cdef size_t line, at, lines = s.pre * s.post
     cdef uint32_t e
+    cdef float* kept = c.kept
     cdef float* x
-    cdef float* g
-    cdef float* dy
-    cdef float* dx
-    cdef float* dz = c.work
-    cdef float middle, factor, mean
-    cdef double total, along, slope
-    if n == 0:
+    cdef float* y
+    cdef Part g, b
+    if size_of(&c.y.dim) == 0:
         return
     for e in range(c.y.dim.bd):
-        x = element(&c.x[0], e)
-        g = element(&c.x[1], e)
-        dy = element(&c.dy, e)
-        dx = element(&c.dx, e)
-        middle = c.kept[3 * e]
-        factor = c.kept[3 * e + 1]
-        total = along = 0
-        for j in range(n // ng):
-            for k in range(ng):
-                dz[j * ng + k] = g[k] * dy[j * ng + k]
-        for j in range(n):
-            total += dz[j]
-            along += <double>dz[j] * (x[j] - middle)
-        mean = <float>(total / n)
-        slope = along * factor * c.kept[3 * e + 2] / n
-        for j in range(n):
-            dx[j] += factor * (dz[j] - mean - <float>slope * (x[j] - middle))
+        for line in range(lines):
+            at = line_at(&s, line)
+            g = part_of(c, 1, &s, e, at)
+            b = part_of(c, 2, &s, e, at)
+            x = element(&c.x[0], e) + at
+            y = element(&c.y, e) + at
+            if s.pre == 1:                      # compiled for neighbours
+                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, kept, y)
+            else:
+                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, kept, y)
+            kept += 3
+
+
+cdef inline void line_backward(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
+                               const float* kept, const float* dy, float* dz, float* dx) noexcept nogil:
+    # dz = g dy;  dx = factor (dz - mean dz - (x - mean x) mean(dz z) / deviation)
+    cdef float middle = kept[0], factor = kept[1], mean
+    cdef double total = 0, along = 0, slope
+    cdef size_t j, k, at
+    for j in range(n // ng):
+        for k in range(ng):
+            dz[j * ng + k] = g[k * step_g] * dy[(j * ng + k) * stride]
+    for j in range(n):
+        total += dz[j]
+        along += <double>dz[j] * (x[j * stride] - middle)
+    mean = <float>(total / n)
+    slope = along * factor * kept[2] / n
+    for j in range(n):
+        at = j * stride
+        dx[at] += factor * (dz[j] - mean - <float>slope * (x[at] - middle))
 
 
 cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), j, k, m, at
+    cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+    cdef size_t line, at, j, k, m, step, to, lines = s.pre * s.post
     cdef uint32_t e
+    cdef const float* kept = c.kept
     cdef float* x
     cdef float* dy
     cdef float* dx
-    if i == 0:
-        layer_norm_backward_x(c)
-        return
-    m = size_of(&c.dx.dim)
-    if n == 0:
+    cdef Part g
+    if size_of(&c.y.dim) == 0:
         return
     for e in range(c.y.dim.bd):
-        x = element(&c.x[0], e)
-        dy = element(&c.dy, e)
-        dx = element(&c.dx, e)
-        for j in range(n // m):
-            if i == 2:
-                K.add(m, dy + j * m, dx)
-                continue
-            for k in range(m):
-                at = j * m + k
-                dx[k] += dy[at] * ((x[at] - c.kept[3 * e]) * c.kept[3 * e + 1])
+        for line in range(lines):
+            at = line_at(&s, line)
+            x = element(&c.x[0], e) + at
+            dy = element(&c.dy, e) + at
+            dx = element(&c.dx, e)
+            if i == 0:
+                g = part_of(c, 1, &s, e, at)
+                if s.pre == 1:
+                    line_backward(s.len, 1, x, g.v, g.n, 1, kept, dy, c.work, dx + at)
+                else:
+                    line_backward(s.len, s.pre, x, g.v, g.n, g.step, kept, dy, c.work, dx + at)
+            else:
+                m = size_of(&c.dx.dim)
+                step = 1
+                if m > s.len:
+                    m = s.len
+                    step = s.pre
+                    dx += at
+                for j in range(s.len // m):
+                    for k in range(m):
+                        to = (j * m + k) * s.pre
+                        dx[k * step] += dy[to] * ((x[to] - kept[0]) * kept[1]) if i == 1 else dy[to]
+            kept += 3
 
 
 cdef size_t layer_norm_kept(const Call* c) noexcept nogil:
-    return 3 * <size_t>c.y.dim.bd
+    cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+    return 3 * s.pre * s.post * c.y.dim.bd
 
 
 cdef size_t layer_norm_work(const Call* c, int i) noexcept nogil:
-    return size_of(&c.y.dim) if i == 0 else 0
+    return lines_of(&c.y.dim, &c.x[1].dim, c.attrs).len if i == 0 else 0
 
 
 cdef Op* LAYER_NORM = register(b"layer_norm", b"x g b", layer_norm_dim, layer_norm_forward,
@@ -154,19 +198,36 @@ LAYER_NORM.kept = layer_norm_kept
 LAYER_NORM.work = layer_norm_work
 
 
-def layer_norm(x, g, b):
-    """Layer normalization: all elements to mean 0 and deviation 1, then g and b
+def layer_norm(x, g, b, axis=None):
+    """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
+
+    ``layer_norm(x, g, b)`` of a matrix x and vectors g and b with an element for each row
+    normalizes each column, as Transformers need; with g and b of the shape of x it
+    normalizes all elements together.
 
     Args:
         x: any expression; each batch element is normalized by itself.
-        g: factors, of the shape of x, or of its first axes.
-        b: summands, likewise.
+        g: factors, of the shape of x or of its first axes; with `axis`, of the shape of those axes or of x.
+            Where they begin with the first one, it may also be that of fewer of them, along the others of which it
+            repeats.
+        b: summands, likewise; without `axis` of the same axes as g.
+        axis: the axis that is normalized, or several that follow each other, for each position along the
+            others.  By default those of g.
 
     Raises:
-        DimensionError: the shapes do not fit.
+        DimensionError: the shapes do not fit, or there is no such axis.
     """
-    return apply(LAYER_NORM, (x, g, b), NULL)
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    if axis is not None:
+        given = axis if isinstance(axis, (list, tuple)) else (axis,)
+        axes = sorted([whole(d, "layer_norm", "an axis") for d in given])
+        if not axes or axes[0] < 0 or axes[-1] > 6 or axes != list(range(axes[0], axes[0] + len(axes))):
+            raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
+        extra.attrs[FIRST].u = <uint32_t>axes[0]
+        extra.attrs[COUNT].u = <uint32_t>len(axes)
+    return apply(LAYER_NORM, (x, g, b), &extra)
 
 
 # ---- weight_norm: y = g w / |w| -------------------------------------------------------
@@ -178,31 +239,51 @@ cdef int weight_norm_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void weight_norm_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t n = size_of(&c.y.dim), j
     cdef uint32_t b
     cdef float* w
+    cdef float* y
+    cdef double norm, factor
     for b in range(c.y.dim.bd):
         w = element(&c.x[0], b)
-        K.scale(n, <float>(element(&c.x[1], b)[0] / sqrt(K.sumsq(n, w))), w, element(&c.y, b))
+        y = element(&c.y, b)
+        norm = norm_of(n, w)
+        factor = element(&c.x[1], b)[0] / norm
+        if is_usual(norm):
+            K.scale(n, <float>factor, w, y)
+        else:                                   # the factor may be no float
+            for j in range(n):
+                y[j] = <float>(factor * w[j])
 
 
 cdef void weight_norm_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
+    # dw = g / |w| (dy - u (u dy)), dg = u dy, with the unit vector u = w / |w|
+    cdef size_t n = size_of(&c.y.dim), j
     cdef uint32_t b
     cdef float* w
     cdef float* dx
-    cdef double norm, g, along
+    cdef float* dy
+    cdef double norm, factor, along
     for b in range(c.y.dim.bd):
         w = element(&c.x[0], b)
+        dy = element(&c.dy, b)
         dx = element(&c.dx, b)
-        g = element(&c.x[1], b)[0]
-        norm = sqrt(K.sumsq(n, w))
-        along = K.dot(n, w, element(&c.dy, b)) / norm
+        norm = norm_of(n, w)
+        factor = element(&c.x[1], b)[0] / norm
+        if is_usual(norm):
+            along = K.dot(n, w, dy) / norm
+        else:
+            along = 0
+            for j in range(n):
+                along += w[j] / norm * dy[j]
         if i == 1:
             dx[0] += <float>along
-            continue
-        K.axpy(n, <float>(g / norm), element(&c.dy, b), dx)
-        K.axpy(n, <float>(-g * along / (norm * norm)), w, dx)
+        elif is_usual(norm):
+            K.axpy(n, <float>factor, dy, dx)
+            K.axpy(n, <float>(-factor * along / norm), w, dx)
+        else:
+            for j in range(n):
+                dx[j] += <float>(factor * (dy[j] - w[j] / norm * along))
 
 
 cdef Op* WEIGHT_NORM = register(b"weight_norm", b"w g", weight_norm_dim, weight_norm_forward,

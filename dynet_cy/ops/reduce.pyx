@@ -2,7 +2,7 @@
 
 from libc.math cimport INFINITY, NAN, isinf, sqrt
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
@@ -13,6 +13,7 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.norms cimport norm_of
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -31,6 +32,7 @@ cdef struct Walk:
 cdef struct Sweep:
     const float* x
     float* y
+    double* sums                    # where y is summed, if not NULL
     float* mean
     const float* dy
     float* dx
@@ -99,16 +101,26 @@ cdef void walk(const Walk* w, const Sweep* s, Run run) noexcept nogil:
             a += 1
 
 
-cdef void sweep_forward(const Call* c, Run run, float scale, int r) noexcept nogil:
-    """Zero y and run over x, once for each element of y where they share x."""
+# Rounding errors grow with the number of terms: more of them are summed in double precision.
+cdef enum:
+    MOST_TERMS = 1024
+
+
+cdef size_t sweep_work(const Call* c, int i) noexcept nogil:
+    """Floats that `sweep_forward` needs."""
+    return 2 * total_of(&c.y.dim) if i < 0 and count_of(c) > MOST_TERMS else 0
+
+
+cdef void sweep_forward(const Call* c, Run run, float scale, int r, float* y, double* sums) noexcept nogil:
+    """Zero y and run over x, once for each element of y where they share x; summed in `sums` if not NULL."""
     cdef Walk w
     cdef Sweep s
-    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
+    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim), j
     cdef uint32_t k, times = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
-    K.fill(total, 0, c.y.v)
+    K.fill(total, 0, y)
     if total_of(&c.x[0].dim) == 0:
         if isinf(scale):                            # the mean of nothing
-            K.fill(total, NAN, c.y.v)
+            K.fill(total, NAN, y)
         return
     walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
     s.x = c.x[0].v
@@ -117,10 +129,29 @@ cdef void sweep_forward(const Call* c, Run run, float scale, int r) noexcept nog
     s.dx = NULL
     s.dy = NULL
     s.acc = True
+    if sums != NULL:
+        memset(sums, 0, total * sizeof(double))
     for k in range(times):
-        s.y = c.y.v + k * n
+        s.y = y + k * n
+        s.sums = sums + k * n if sums != NULL else NULL
         s.mean = c.kept + k * n if c.kept != NULL else NULL
         walk(&w, &s, run)
+    if sums != NULL:
+        for j in range(total):
+            y[j] = <float>sums[j]
+
+
+cdef inline double* sums_of(const Call* c) noexcept nogil:
+    """Where y is to be summed: NULL where it is short sums."""
+    return <double*>c.work if count_of(c) > MOST_TERMS else NULL
+
+
+cdef inline void give(const Sweep* s, size_t o, double x) noexcept nogil:
+    """Add to element o of y."""
+    if s.sums != NULL:
+        s.sums[o] += x
+    else:
+        s.y[o] += <float>x
 
 
 cdef void sweep_backward(const Call* c, Run run, float scale, int r) noexcept nogil:
@@ -199,10 +230,14 @@ cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
 # ---- sum: y = sum_i x_i -------------------------------------------------------
 
 cdef void sum_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    if kept:
+    cdef size_t k
+    if not kept:
+        give(s, o, s.scale * K.sum(n, s.x + i))
+    elif s.sums == NULL:
         K.axpy(n, s.scale, s.x + i, s.y + o)
     else:
-        s.y[o] += s.scale * K.sum(n, s.x + i)
+        for k in range(n):
+            s.sums[o + k] += s.scale * s.x[i + k]
 
 
 cdef void sum_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
@@ -225,7 +260,7 @@ cdef void sum_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
 
 
 cdef void sum_forward(const Call* c) noexcept nogil:
-    sweep_forward(c, sum_run, 1, 1)
+    sweep_forward(c, sum_run, 1, 1, c.y.v, sums_of(c))
 
 
 cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -235,6 +270,7 @@ cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* SUM = register(b"sum", b"x", reduced_dim, sum_forward, sum_backward)
 SUM.assigns = True
 SUM.ragged = True
+SUM.work = sweep_work
 
 
 def sum_elems(x):
@@ -276,18 +312,17 @@ cdef inline float power(float x, int r) noexcept nogil:
 
 cdef void power_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
     cdef size_t k
-    cdef float total = 0
+    cdef double total = 0
     cdef const float* x = s.x + i
-    cdef float* y = s.y + o
     if kept:
         for k in range(n):
-            y[k] += s.scale * power(x[k], s.r)
+            give(s, o + k, s.scale * power(x[k], s.r))
     elif s.r == 2:
-        y[0] += s.scale * K.sumsq(n, x)
+        give(s, o, s.scale * K.sumsq(n, x))
     else:
         for k in range(n):
             total += power(x[k], s.r)
-        y[0] += s.scale * total
+        give(s, o, s.scale * total)
 
 
 cdef void power_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
@@ -305,7 +340,7 @@ cdef float divisor(const Call* c) noexcept nogil:
 
 cdef void moment_forward(const Call* c) noexcept nogil:
     cdef int r = c.attrs[2].i
-    sweep_forward(c, sum_run if r == 1 else power_run, 1 / divisor(c), r)
+    sweep_forward(c, sum_run if r == 1 else power_run, 1 / divisor(c), r, c.y.v, sums_of(c))
 
 
 cdef void moment_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -315,6 +350,7 @@ cdef void moment_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* MOMENT = register(b"moment", b"x", reduced_dim, moment_forward, moment_backward)
 MOMENT.ragged = True
+MOMENT.work = sweep_work
 MOMENT.assigns = True
 
 
@@ -366,25 +402,17 @@ def moment_batches(x, int r):
 
 # ---- std: y = sqrt(1/n sum_i (x_i - mean x)^2) --------------------------------
 
-cdef void mean_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
-    if kept:
-        K.axpy(n, s.scale, s.x + i, s.mean + o)
-    else:
-        s.mean[o] += s.scale * K.sum(n, s.x + i)
-
-
 cdef void deviation_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
     cdef size_t k
-    cdef float d, total = 0
-    if kept:
-        for k in range(n):
-            d = s.x[i + k] - s.mean[o + k]
-            s.y[o + k] += s.scale * d * d
-        return
+    cdef double d, total = 0
     for k in range(n):
-        d = s.x[i + k] - s.mean[o]
-        total += d * d
-    s.y[o] += s.scale * total
+        d = <double>s.x[i + k] - s.mean[o + k if kept else o]
+        if kept:
+            s.sums[o + k] += s.scale * d * d
+        else:
+            total += d * d
+    if not kept:
+        s.sums[o] += s.scale * total
 
 
 cdef void deviation_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
@@ -402,14 +430,21 @@ cdef size_t std_kept(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
+cdef size_t std_work(const Call* c, int i) noexcept nogil:
+    return 2 * total_of(&c.y.dim) if i < 0 else 0
+
+
 cdef void std_forward(const Call* c) noexcept nogil:
     cdef size_t k, n = total_of(&c.y.dim)
     cdef float scale = 1 / count_of(c)
-    K.fill(n, 0, c.kept)
-    sweep_forward(c, mean_run, scale, 1)
-    sweep_forward(c, deviation_run, scale, 1)
+    cdef double* sums = <double*>c.work             # the squares may be no floats
+    if total_of(&c.x[0].dim) == 0:
+        memset(sums, 0, n * sizeof(double))
+    sweep_forward(c, sum_run, scale, 1, c.kept, sums)
+    sweep_forward(c, deviation_run, scale, 1, c.y.v, sums)
     for k in range(n):
-        c.y.v[k] = <float>sqrt(c.y.v[k])
+        if c.y.v[k] == c.y.v[k]:                    # the mean of nothing stays
+            c.y.v[k] = <float>sqrt(sums[k])
 
 
 cdef void std_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -418,6 +453,7 @@ cdef void std_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* STD = register(b"std", b"x", reduced_dim, std_forward, std_backward)
 STD.kept = std_kept
+STD.work = std_work
 STD.assigns = True
 
 
@@ -485,7 +521,7 @@ cdef void l2_norm_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        c.y.v[b] = <float>sqrt(K.sumsq(n, element(&c.x[0], b)))
+        c.y.v[b] = <float>norm_of(n, element(&c.x[0], b))
 
 
 cdef void l2_norm_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -631,28 +667,24 @@ cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void cumsum_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t b, k
-    cdef float total
+    cdef size_t b, p
     cdef const float* x
     cdef float* y = c.y.v
+    cdef double* sums = <double*>c.work
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         for _ in range(s.post):
-            if s.pre == 1:
-                total = 0
-                for k in range(s.len):
-                    total += x[k]
-                    y[k] = total
-            elif s.len:
-                memcpy(y, x, s.pre * sizeof(float))
-                for k in range(s.pre, s.pre * s.len):
-                    y[k] = y[k - s.pre] + x[k]
-            x += s.pre * s.len
-            y += s.pre * s.len
+            memset(sums, 0, s.pre * sizeof(double))
+            for _ in range(s.len):
+                for p in range(s.pre):
+                    sums[p] += x[p]
+                    y[p] = <float>sums[p]
+                x += s.pre
+                y += s.pre
 
 
 cdef size_t cumsum_work(const Call* c, int i) noexcept nogil:
-    return 0 if i < 0 else split_at(&c.x[0].dim, c.attrs[0].u).pre
+    return 2 * split_at(&c.x[0].dim, c.attrs[0].u).pre
 
 
 cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -660,15 +692,16 @@ cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t b, k, p, at
     cdef float* dx
     cdef const float* dy = c.dy.v
+    cdef double* sums = <double*>c.work
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, <uint32_t>b)
         for _ in range(s.post):
-            memset(c.work, 0, s.pre * sizeof(float))
+            memset(sums, 0, s.pre * sizeof(double))
             for k in range(s.len):
                 at = (s.len - 1 - k) * s.pre
                 for p in range(s.pre):
-                    c.work[p] += dy[at + p]
-                    dx[at + p] += c.work[p]
+                    sums[p] += dy[at + p]
+                    dx[at + p] += <float>sums[p]
             dx += s.pre * s.len
             dy += s.pre * s.len
 
@@ -691,8 +724,8 @@ cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef size_t logsumexp_dim_work(const Call* c, int i) noexcept nogil:
-    cdef size_t pre = split_at(&c.x[0].dim, c.attrs[0].u).pre
-    return 2 * pre if pre > 1 else 0
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    return s.pre * (s.len + 1) if s.pre > 1 else 0
 
 
 cdef inline bint is_infinite(float x) noexcept nogil:
@@ -722,11 +755,10 @@ cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
             for p in range(s.pre):
                 if is_infinite(top[p]):
                     top[p] = 0
-            K.fill(s.pre, 0, y)
             for k in range(s.len):
-                K.binary_fwd[DY_BINARY_sub](s.pre, x + k * s.pre, 1, top, 1, e)
-                K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
-                K.add(s.pre, e, y)
+                K.binary_fwd[DY_BINARY_sub](s.pre, x + k * s.pre, 1, top, 1, e + k * s.pre)
+            K.unary_fwd[DY_UNARY_exp](s.pre * s.len, e, 0, 0, e)
+            K.bias_bwd(s.pre, s.len, e, y, 0)
             K.unary_fwd[DY_UNARY_log](s.pre, y, 0, 0, y)
             K.add(s.pre, top, y)
             x += s.pre * s.len

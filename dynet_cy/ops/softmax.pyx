@@ -92,9 +92,7 @@ cdef void softmax_forward(const Call* c) noexcept nogil:
             for k in range(n):
                 K.binary_fwd[<int>DY_BINARY_sub](inner, x + k * inner, 1, top, 1, y + k * inner)
             K.unary_fwd[<int>DY_UNARY_exp](n * inner, y, 0, 0, y)
-            memcpy(top, y, inner * sizeof(float))
-            for k in range(1, n):
-                K.add(inner, y + k * inner, top)
+            K.bias_bwd(inner, n, y, top, 0)
             for k in range(inner):
                 top[k] = 1 / top[k]
             for k in range(n):
@@ -362,8 +360,9 @@ cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
 cdef void logsumexp_forward(const Call* c) noexcept nogil:
     cdef size_t j, n = size_of(&c.y.dim)
     cdef uint32_t i, b
-    cdef float* top = c.work                    # greatest of each element, where it is finite
-    cdef float* e = c.work + n
+    cdef double* sums = <double*>c.work
+    cdef float* top = c.work + 2 * n            # greatest of each element, where it is finite
+    cdef float* e = top + n
     cdef float* y
     for b in range(c.y.dim.bd):
         y = element(&c.y, b)
@@ -373,11 +372,14 @@ cdef void logsumexp_forward(const Call* c) noexcept nogil:
         for j in range(n):
             if top[j] - top[j] != 0:
                 top[j] = 0
-        memset(y, 0, n * sizeof(float))
+        memset(sums, 0, n * sizeof(double))
         for i in range(c.n):
             K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[i], b), 1, top, 1, e)
             K.unary_fwd[<int>DY_UNARY_exp](n, e, 0, 0, e)
-            K.add(n, e, y)
+            for j in range(n):
+                sums[j] += e[j]
+        for j in range(n):
+            y[j] = <float>sums[j]
         K.unary_fwd[<int>DY_UNARY_log](n, y, 0, 0, y)
         K.add(n, top, y)
 
@@ -397,7 +399,7 @@ cdef void logsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
-    return 2 * size_of(&c.y.dim)
+    return (4 if i < 0 else 1) * size_of(&c.y.dim)
 
 
 cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", logsumexp_dim, logsumexp_forward,

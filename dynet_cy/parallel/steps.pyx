@@ -188,7 +188,7 @@ cdef class Meeting(Stepper):
         """
         self.active = False
         try:
-            trainer._update(None)
+            trainer._compute_update(None, False)
         except AllDone:
             return False
         finally:

@@ -22,7 +22,7 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K,
 )
-from dynet_cy.kernels.pool cimport enter_pool, leave_pool
+from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic, enter_pool, leave_pool
 from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
@@ -929,8 +929,14 @@ class Trainer:
                 `zero_gradients`.  On a GPU nothing is changed either, by
                 this update and later ones; the error is raised by the next one, or by
                 what waits for the device before, such as reading a value.
+
+        Example:
+            >>> loss.backward()
+            >>> trainer.update(skip_nonfinite=True)
+            >>> trainer.gradient_norm
+            2.25
         """
-        self._update(None, skip_nonfinite)
+        self._compute_update(None, skip_nonfinite)
 
     def update_subset(self, updated_params, updated_lookups, skip_nonfinite=False):
         """`update` for some parameters; the others keep value and gradient.
@@ -955,7 +961,15 @@ class Trainer:
                     raise IndexError(
                         f"update_subset: there is no {what} {number}; the collection has {len(of)}")
                 wanted.add(of[number].name())
-        self._update(wanted, skip_nonfinite)
+        self._compute_update(wanted, skip_nonfinite)
+
+    def _compute_update(self, names, skip_nonfinite):
+        """`_update`, with the arithmetic of the engine."""
+        begin_arithmetic()
+        try:
+            self._update(names, skip_nonfinite)
+        finally:
+            end_arithmetic()
 
     def _update(self, names, skip_nonfinite=False):
         """Update the parameters of these names, all if None."""

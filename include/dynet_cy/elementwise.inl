@@ -27,7 +27,7 @@ static void DY_N(add)(size_t n, const float *x, float *y) { DY_EACH(S(y, L(y) + 
 #include "unary.def"
 #undef UNARY
 
-/* A scalar argument is loaded once; the choice by stride is hoisted out of the loop. */
+/* A scalar argument is loaded once; the choice by stride is hoisted out of the loop. Its gradient is a sum in blocks. */
 #define DY_ARGUMENT(p, s) ((s) ? L(p) : p##_all)
 #define DY_BINARY_BWD(name, side, stride)                                      \
     static void DY_N(binary_bwd_##side##_##name)(size_t n, const float *a, int sa, const float *b, int sb, const float *y, \
@@ -41,8 +41,18 @@ static void DY_N(add)(size_t n, const float *x, float *y) { DY_EACH(S(y, L(y) + 
         if (stride)                                                            \
             DY_EACH(DY_GRADIENT(dx, acc, L(dy) * DY_N(d##side##_##name)(DY_ARGUMENT(a, sa), DY_ARGUMENT(b, sb), L(y)));); \
         else {                                                                 \
-            DY_EACH(total += K(L(dy) * DY_N(d##side##_##name)(DY_ARGUMENT(a, sa), DY_ARGUMENT(b, sb), L(y)));); \
-            *dx = (acc ? *dx : 0) + hsum(total);                               \
+            double sum = 0;                                                    \
+            for (size_t left = n; left; left -= n) {                           \
+                n = left < DY_BLOCK ? left : DY_BLOCK;                         \
+                total = C(0.f);                                                \
+                DY_EACH(total += K(L(dy) * DY_N(d##side##_##name)(DY_ARGUMENT(a, sa), DY_ARGUMENT(b, sb), L(y)));); \
+                sum += hsum(total);                                            \
+                a += sa ? n : 0;                                               \
+                b += sb ? n : 0;                                               \
+                y += n;                                                        \
+                dy += n;                                                       \
+            }                                                                  \
+            *dx = (acc ? *dx : 0) + (float)sum;                                \
         }                                                                      \
     }
 #define BINARY(name, value, da, db)                                            \

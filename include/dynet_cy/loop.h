@@ -22,6 +22,10 @@
 #define S(p, x) (whole ? st((p) + i, x) : st_n((p) + i, x, n - i))
 #define K(x) (whole ? (x) : keep_n(x, n - i))
 
+/* Rounding errors grow with the number of terms of a running sum. So sums are made in blocks of so many elements, whose
+ * sums are added in double precision. */
+#define DY_BLOCK (512 * (size_t)DY_W)
+
 /* Stores a gradient: assigns, or adds when `acc` is set. */
 #define DY_GRADIENT(p, acc, x) S(p, (acc) ? L(p) + (x) : (x))
 

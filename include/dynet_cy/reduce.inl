@@ -2,22 +2,28 @@
  *
  * Reductions, and the kernels that work column by column. */
 
-/* Four running sums hide the latency of the addition and round less than one. `term` is a macro of a loader. */
+/* Four vectors of running sums in each block hide the latency of the addition. `term` is a macro of a loader. */
 #define DY_AT(p, k) ld((p) + i + (k) * DY_W)
 #define DY_TAIL(p, k) ld_n((p) + i, n - i)
 #define DY_SUM(name, arguments, term)                                          \
     static float DY_N(name) arguments {                                        \
-        vf s0 = C(0.f), s1 = s0, s2 = s0, s3 = s0;                             \
-        size_t i = 0;                                                          \
-        for (; i + 4 * DY_W <= n; i += 4 * DY_W) {                             \
-            s0 += term(DY_AT, 0);                                              \
-            s1 += term(DY_AT, 1);                                              \
-            s2 += term(DY_AT, 2);                                              \
-            s3 += term(DY_AT, 3);                                              \
-        }                                                                      \
-        for (; i + DY_W <= n; i += DY_W) s0 += term(DY_AT, 0);                 \
-        if (i < n) s1 += term(DY_TAIL, 0);                                     \
-        return hsum((s0 + s1) + (s2 + s3));                                    \
+        double total = 0;                                                      \
+        size_t i = 0, end;                                                     \
+        do {                                                                   \
+            vf s0 = C(0.f), s1 = s0, s2 = s0, s3 = s0;                         \
+            end = n - i > DY_BLOCK ? i + DY_BLOCK : n;                         \
+            for (; i + 4 * DY_W <= end; i += 4 * DY_W) {                       \
+                s0 += term(DY_AT, 0);                                          \
+                s1 += term(DY_AT, 1);                                          \
+                s2 += term(DY_AT, 2);                                          \
+                s3 += term(DY_AT, 3);                                          \
+            }                                                                  \
+            for (; i + DY_W <= end; i += DY_W) s0 += term(DY_AT, 0);           \
+            if (i < end) s1 += term(DY_TAIL, 0);                               \
+            total += hsum((s0 + s1) + (s2 + s3));                              \
+            i = end;                                                           \
+        } while (end < n);                                                     \
+        return (float)total;                                                   \
     }
 #define DY_TERM_SUM(load, k) load(x, k)
 #define DY_TERM_SUMSQ(load, k) (load(x, k) * load(x, k))
@@ -70,13 +76,23 @@ static void DY_N(bias_add)(size_t rows, size_t cols, const float *b, const float
     for (size_t c = 0; c < cols; c++, x += rows, y += rows) DY_EACH(S(y, L(x) + L(b)););
 }
 
+/* The sum of the columns in `lanes` rows; of many, of the sums of their halves. */
+static vf DY_N(sum_columns)(size_t lanes, size_t rows, size_t cols, const float *x) {
+    vf t = C(0.f);
+    if (cols > 256) {
+        size_t half = cols / 2;
+        return DY_N(sum_columns)(lanes, rows, half, x) + DY_N(sum_columns)(lanes, rows, cols - half, x + half * rows);
+    }
+    if (lanes == DY_W)
+        for (size_t c = 0; c < cols; c++) t += ld(x + c * rows);
+    else
+        for (size_t c = 0; c < cols; c++) t += ld_n(x + c * rows, lanes);
+    return t;
+}
+
 static void DY_N(bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) {
     size_t n = rows;
-    DY_EACH(
-        vf t = acc ? L(db) : C(0.f);
-        for (size_t c = 0; c < cols; c++) t += L(dy + c * rows);
-        S(db, t);
-    );
+    DY_EACH(DY_GRADIENT(db, acc, DY_N(sum_columns)(whole ? DY_W : n - i, rows, cols, dy + i)););
 }
 
 /* What to subtract before exp. An infinite maximum would give inf - inf; without it the sum of exponentials is
@@ -86,24 +102,31 @@ DY_INLINE float DY_N(offset)(size_t n, const float *x) {
     return m - m == 0 ? m : 0;
 }
 
+/* The sum of e^(x - m), in blocks as above; unless y is NULL, the terms too. */
+DY_INLINE double DY_N(sum_exp)(size_t rows, float m, const float *x, float *y) {
+    double total = 0;
+    for (size_t at = 0; at < rows; at += DY_BLOCK) {
+        size_t n = rows - at < DY_BLOCK ? rows - at : DY_BLOCK;
+        vf s = C(0.f);
+        DY_EACH(
+            vf e = EXP(L(x + at) - C(m));
+            if (y) S(y + at, e);
+            s += K(e);
+        );
+        total += hsum(s);
+    }
+    return total;
+}
+
 DY_INLINE float DY_N(column_logsumexp)(size_t n, const float *x) {
     float m = DY_N(offset)(n, x);
-    vf s = C(0.f);
-    DY_EACH(s += K(EXP(L(x) - C(m))););
-    return m + logf(hsum(s));
+    return m + logf((float)DY_N(sum_exp)(n, m, x, NULL));
 }
 
 static void DY_N(softmax)(size_t rows, size_t cols, const float *x, float *y) {
-    size_t n = rows;
     for (size_t c = 0; c < cols; c++, x += rows, y += rows) {
-        float m = DY_N(max)(n, x);
-        vf s = C(0.f);
-        DY_EACH(
-            vf e = EXP(L(x) - C(m));
-            S(y, e);
-            s += K(e);
-        );
-        DY_N(scale)(n, 1 / hsum(s), y, y);
+        float total = (float)DY_N(sum_exp)(rows, DY_N(max)(rows, x), x, y);
+        DY_N(scale)(rows, 1 / total, y, y);
     }
 }
 

@@ -143,20 +143,36 @@ def test_layer_norm(order: str, repeats: int, m: int, block: int) -> None:
     norm, batch, n = module("norm"), 4, repeats * m
     x, g, b, dy = numbers(batch, n), numbers(m, seed=1), numbers(n, seed=2), numbers(batch, n, seed=3)
     kept, y = poisoned(batch, 3), poisoned(batch, n)
-    arguments = [size(batch), size(n), np.float32(1e-8), x, size(n), g, size(m), size(0), b, size(n), size(0), kept, y]
+    whole = [size(1), size(n)]  # one line
+    arguments = [
+        size(batch),
+        size(n),
+        *whole,
+        np.float32(1e-8),
+        x,
+        size(n),
+        g,
+        size(m),
+        size(0),
+        b,
+        size(n),
+        size(0),
+        kept,
+        y,
+    ]
     norm.launch("layer_norm_forward", 3, block, arguments, order=order)
     wide = x.astype(np.float64)
     z, factors = normalized(wide), np.tile(g, repeats)
     agree(y, z * factors + b)
     dz = dy * factors.astype(np.float64)
     before, dx = numbers(batch, n, seed=4), numbers(batch, n, seed=4)
-    arguments = [size(batch), size(n), x, g, size(m), size(0), kept, dy, size(batch), dx, np.int32(1)]
+    arguments = [size(batch), size(n), *whole, x, g, size(m), size(0), kept, dy, size(batch), dx, np.int32(1)]
     norm.launch("layer_norm_backward_x", 3, block, arguments, order=order)
     slope = dz - dz.mean(1, keepdims=True) - z * (dz * z).mean(1, keepdims=True)
     agree(dx, before + slope / wide.std(1, keepdims=True), 1e-4)
     for of, part, desired in ((x, m, (dy * z).reshape(batch, repeats, m).sum((0, 1))), (size(0), n, dy.sum(0))):
         dw = poisoned(part)
-        arguments = [size(batch), size(n), size(part), of, size(n), kept, dy, size(1), dw, np.int32(0)]
+        arguments = [size(batch), size(n), *whole, size(part), of, size(n), kept, dy, size(1), dw, np.int32(0)]
         norm.launch("layer_norm_backward_weights", 3, block, arguments, order=order)
         agree(dw, desired)
 

@@ -566,6 +566,19 @@ def test_parts_of_packed_products_have_the_same_bits(k: Isa, size: tuple[int, in
     assert parts.tobytes() == whole.tobytes()
 
 
+def test_sums_of_a_million_terms(k: Isa) -> None:
+    n, term = 1_000_000, np.float32(0.1)
+    terms, ones, three = np.full(n, term, np.float32), np.ones(n, np.float32), np.full((3, n), term, np.float32, "F")
+    assert k.sum(n, terms) == pytest.approx(n * float(term), rel=1e-5)
+    assert k.dot(n, terms, ones) == pytest.approx(n * float(term), rel=1e-5)
+    assert k.sumsq(n, terms) == pytest.approx(n * float(term) ** 2, rel=1e-5)
+    of_columns, of_products = Output(3), Output(1)
+    k.bias_bwd(3, n, three, of_columns.array, 0)
+    close(of_columns.checked(), np.full(3, n * float(term)), 1e-5)
+    k["binary_bwd_a.mul"](n, ones, 0, terms, 1, ones, ones, of_products.array, 0)
+    close(of_products.checked(), np.full(1, n * float(term)), 1e-5)
+
+
 @pytest.mark.parametrize("n", [1, 3, 8, 12])
 def test_gemm_keeps_nan_and_infinity(k: Isa, n: int) -> None:
     a, b = floats(20, 9, seed=1), floats(9, n, seed=2)

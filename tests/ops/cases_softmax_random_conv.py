@@ -377,9 +377,13 @@ def huber(d, c):
     return np.where(np.abs(d) <= c, d**2 / 2, c * np.abs(d) - c**2 / 2).sum()
 
 
-def layer_normalized(x, g, b):
-    g, b = (p.reshape(p.shape + (1,) * (x.ndim - p.ndim)) for p in (g, b))
-    return g * (x - x.mean()) / x.std() + b
+def layer_normalized(x, g, b, axes):
+    """g and b have the shape of x, or the axes that are normalized, or the first of them."""
+    g, b = (
+        p if p.ndim == x.ndim else p.reshape((1,) * axes[0] + p.shape + (1,) * (x.ndim - axes[0] - p.ndim))
+        for p in (g, b)
+    )
+    return g * (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True) + b
 
 
 LOSSES = [
@@ -433,12 +437,33 @@ NORM = [
     *[
         Case(
             f"layer_norm-{'x'.join(map(str, x))}-{'x'.join(map(str, g))}",
-            [x, g, b],
+            [x, g, g],
             lambda dy, xs: dy.layer_norm(*xs),
-            lambda xs: layer_normalized(*xs),
+            lambda xs, axes=tuple(range(len(g))): layer_normalized(*xs, axes),
             tol=2e-5,
         )
-        for x, g, b in [((6,), (6,), (6,)), ((5, 2), (5,), (5, 2)), ((5, 2), (5, 2), (1,)), ((3, 2, 2), (3, 2), (3,))]
+        for x, g in [((6,), (6,)), ((5, 3), (5,)), ((5, 2), (5, 2)), ((3, 2, 2), (3, 2)), ((4, 2, 2), (4,))]
+    ],
+    *[
+        Case(
+            f"layer_norm-{'x'.join(map(str, x))}-axis{''.join(map(str, d))}-{i}",
+            [x, g, b],
+            lambda dy, xs, d=d: dy.layer_norm(*xs, axis=d[0] if len(d) == 1 else d),
+            lambda xs, d=d: layer_normalized(*xs, d),
+            tol=2e-5,
+        )
+        for i, (x, d, g, b) in enumerate(
+            [
+                ((5, 2), (0, 1), (5,), (5, 2)),
+                ((5, 2), (0, 1), (5, 2), (1,)),
+                ((3, 2, 2), (0, 1), (3, 2), (3,)),
+                ((2, 5), (1,), (5,), (2, 5)),
+                ((3, 4, 2), (1,), (4,), (4,)),
+                ((3, 4, 2), (1,), (3, 4, 2), (1,)),
+                ((2, 3, 4), (1, 2), (3, 4), (3, 4)),
+                ((4, 3), (0,), (4, 3), (4,)),
+            ]
+        )
     ],
     Case(
         "weight_norm",

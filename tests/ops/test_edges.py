@@ -233,3 +233,41 @@ def test_devices(graph) -> None:
     assert dy.to_device(x, "CPU").value() == [0, 0]
     with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU"):
         dy.to_device(x, "GPU")
+
+
+def test_layer_norm_of_columns(graph) -> None:
+    """What a loop over the columns gives, to the last bit; of a matrix as gain, all elements together."""
+    x, g, b = (
+        dy.inputTensor(np.arange(12.0).reshape(4, 3) ** 2),
+        dy.inputTensor([1, 2, 3, 4]),
+        dy.inputTensor([4, 3, 2, 1]),
+    )
+    columns = [dy.layer_norm(column, g, b).npvalue() for column in (dy.pick(x, i, 1) for i in range(3))]
+    np.testing.assert_array_equal(dy.layer_norm(x, g, b).npvalue(), np.stack(columns, 1))
+    ones = dy.inputTensor(np.ones((4, 3)))
+    y = dy.layer_norm(x, ones, ones).npvalue()
+    assert y.mean() == pytest.approx(1, abs=1e-6)
+    assert abs(y.mean(0) - 1).min() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("g", "b", "axis"),
+    [
+        ((3,), (3,), None),  # rows are no first axes
+        ((4,), (4, 3), None),  # per column, or all?
+        ((1,), (1,), None),
+        ((4, 2), (4, 2), None),
+        ((4,), (4,), 1),
+        ((4,), (3,), 0),
+        ((3,), (3,), 2),
+        ((3,), (3,), -1),
+        ((3,), (3,), [0, 2]),
+        ((3,), (3,), [1, 1]),
+        ((3,), (3,), []),
+    ],
+)
+def test_layer_norm_of_other_shapes(g, b, axis, graph) -> None:
+    x = dy.inputTensor(np.ones((4, 3)))
+    with pytest.raises(DimensionError, match="layer_norm"):
+        dy.layer_norm(x, dy.inputTensor(np.ones(g)), dy.inputTensor(np.ones(b)), axis=axis)
+    assert dy.sum_elems(x).value() == 12

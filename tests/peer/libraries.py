@@ -30,7 +30,7 @@ def public_functions() -> list[str]:
     return sorted(n for n in names if not isinstance(getattr(dynet_cy, n), type))
 
 
-OURS = {"forward_only"}  # arguments that DyNet does not know
+OURS = {"forward_only", "axis"}  # arguments that DyNet does not know
 
 
 class Library:

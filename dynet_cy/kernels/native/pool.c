@@ -11,6 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 /* How long a thread looks for work, or for the end of a job, before it sleeps. To wake a thread costs 5 to 100 us, and the
  * products of a training follow each other within this time (docs/kernels.md). */
 enum { LOOK_NS = 200000 };
@@ -45,6 +49,48 @@ static atomic_int look = 0;     /* whether to look before sleeping: not where th
 static atomic_int running = 0;  /* threads that compute */
 static atomic_int ended = 0;    /* only `last` may begin to compute */
 static pthread_t last;
+
+static atomic_int flush = 1;    /* whether denormal numbers are taken for 0 */
+static _Thread_local struct {
+    int depth;                  /* begins without an end */
+    uint64_t before;            /* the bits of FLUSH at the first one */
+} arithmetic;
+
+/* The register that says how the thread computes, and its bits for denormal numbers: of results, and of arguments. */
+#if defined(__x86_64__)
+#define FLUSH 0x8040u
+static inline uint64_t control(void) { return _mm_getcsr(); }
+static inline void set_control(uint64_t x) { _mm_setcsr((unsigned)x); }
+#elif defined(__aarch64__)
+#define FLUSH (UINT64_C(1) << 24) /* both */
+static inline uint64_t control(void) {
+    uint64_t x;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(x));
+    return x;
+}
+static inline void set_control(uint64_t x) { __asm__ volatile("msr fpcr, %0" : : "r"(x)); }
+#else
+#define FLUSH 0u
+static inline uint64_t control(void) { return 0; }
+static inline void set_control(uint64_t x) { (void)x; }
+#endif
+
+void dy_arithmetic_begin(void) {
+    if (arithmetic.depth++) return;
+    uint64_t now = control();
+    arithmetic.before = now & FLUSH;
+    if (atomic_load_explicit(&flush, memory_order_relaxed) && arithmetic.before != FLUSH) set_control(now | FLUSH);
+}
+
+void dy_arithmetic_end(void) {
+    if (--arithmetic.depth) return;
+    uint64_t now = control();
+    if ((now & FLUSH) != arithmetic.before) set_control((now & ~(uint64_t)FLUSH) | arithmetic.before);
+}
+
+void dy_flush_denormals(int on) { atomic_store(&flush, on); }
+
+int dy_flushes_denormals(void) { return atomic_load(&flush); }
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -170,9 +216,13 @@ void dy_pool_enter(void) {
         atomic_fetch_sub(&running, 1);
         for (;;) pause();
     }
+    dy_arithmetic_begin();
 }
 
-void dy_pool_leave(void) { atomic_fetch_sub(&running, 1); }
+void dy_pool_leave(void) {
+    dy_arithmetic_end();
+    atomic_fetch_sub(&running, 1);
+}
 
 void dy_pool_end(void) {
     last = pthread_self();

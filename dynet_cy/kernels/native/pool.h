@@ -23,9 +23,20 @@ unsigned dy_pool_jobs(void);
 /* Ends the threads; those that are wanted later are made again. */
 void dy_pool_stop(void);
 
-/* Between these calls the calling thread computes. Every further thread that does leaves one thread less for jobs. */
+/* Between these calls the calling thread computes, with the arithmetic of the engine. Every further thread that does leaves
+ * one thread less for jobs. */
 void dy_pool_enter(void);
 void dy_pool_leave(void);
+
+/* Between these calls the calling thread takes denormal numbers for 0, as arguments and as results: they cost a hundred
+ * times the time of others. Then its setting is again what it was before. The calls may be nested; the threads of a job
+ * have the arithmetic of its owner. */
+void dy_arithmetic_begin(void);
+void dy_arithmetic_end(void);
+
+/* Whether they do so, from the next begin on; without it, denormal numbers are as the caller has set them. */
+void dy_flush_denormals(int on);
+int dy_flushes_denormals(void);
 
 /* Ends the threads and waits until nobody computes. Other threads than the caller that want to compute later sleep for
  * ever. For the end of the process: what they compute with is freed then. */

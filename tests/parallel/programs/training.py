@@ -185,6 +185,7 @@ class Skipping(Training):
     def __init__(self) -> None:
         self.norms: list[float] = []
         super().__init__()
+        self.data = [(n % 5, (2 * n + 1) % 5, n % 3, n % 4) for n in range(EXAMPLES)]  # rows come again soon
 
     def loss(self, example: tuple[int, ...]) -> dy.Expression:
         return super().loss(example) * (float("nan") if example in self.data[8:12:3] else 1)

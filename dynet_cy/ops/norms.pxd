@@ -1,0 +1,62 @@
+"""Norms and normalization: what CPU and GPU share."""
+
+from libc.math cimport sqrt
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Attr, Dim, axis_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.ops.axes cimport Split
+
+
+# ---- norms, also of vectors whose squares are no floats -----------------------
+
+cdef inline bint is_usual(double norm) noexcept nogil:
+    """Whether the squares that it is made of are far from the least and the greatest float."""
+    return 1e-15 < norm < 1e15
+
+
+cdef inline double norm_of(size_t n, const float* x) noexcept nogil:
+    cdef double norm = sqrt(K.sumsq(n, x)), total = 0
+    cdef size_t i
+    if is_usual(norm):
+        return norm
+    for i in range(n):
+        total += <double>x[i] * x[i]
+    return sqrt(total)
+
+
+# ---- lines of layer_norm ---------------------------------------------------------
+
+# attrs of layer_norm: the first of the axes and how many they are; 0 axes: those that g and b have.
+cdef enum:
+    FIRST
+    COUNT
+    NONE = 8                                    # no number of axes
+
+
+cdef inline uint32_t covered(const Dim* part, const Dim* x, uint32_t first, uint32_t last) noexcept nogil:
+    """How many axes of x from `first` to `last` part has, with size 1 along its others; NONE if it has others."""
+    cdef uint32_t k = 0, i
+    while first + k < last and axis_of(part, k) == x.d[first + k]:
+        k += 1
+    for i in range(k, part.nd):
+        if part.d[i] != 1:
+            return NONE
+    return k
+
+
+cdef inline Split lines_of(const Dim* x, const Dim* g, const Attr* attrs) noexcept nogil:
+    """x as lines: `len` elements that are `pre` apart, pre x post times."""
+    cdef uint32_t first = attrs[FIRST].u, last = first + attrs[COUNT].u, k
+    cdef Split s
+    if first == last:
+        last = covered(g, x, 0, x.nd)
+    s.pre = s.len = s.post = 1
+    for k in range(x.nd):
+        if k < first:
+            s.pre *= x.d[k]
+        elif k < last:
+            s.len *= x.d[k]
+        else:
+            s.post *= x.d[k]
+    return s

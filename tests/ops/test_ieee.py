@@ -1,0 +1,93 @@
+"""Zeros, denormal numbers, infinities and NaN in one element of a batch: the other elements have the same numbers.
+
+A division by zero gives infinity or NaN where it happens, as IEEE 754 says. An exception inside of a kernel, which
+nobody would see, fails the tests, as all "Exception ignored" does (conftest.py).
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from table import CASES, Case
+
+import dynet_cy as dy
+
+ODD = {"zero": 0.0, "denormal": 1e-40, "infinity": math.inf, "minus-infinity": -math.inf, "nan": math.nan}
+
+
+def independent(case: Case) -> bool:
+    """Whether an element of the result follows from one element of the batch of each argument alone."""
+    return not case.whole_batch and bool(case.shapes) and (3,) * len(case.shapes) in case.batch_sizes()
+
+
+def run(case: Case, samples: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The value, and gradients where there are any, with the batch as the last axis."""
+    dy.renew_cg()
+    xs = [dy.inputTensor(x, batched=True) for x in samples]
+    y = case.build(dy, xs)
+    shape, size = y.dim()
+    value = y.npvalue().reshape((*shape, size), order="F")
+    if case.grad is False:
+        return value, []
+    weights = np.random.default_rng(3).uniform(0.5, 1.5, value.shape)
+    dy.dot_product(y, dy.inputTensor(weights, batched=True)).backward(full=True)
+    return value, [x.gradient().reshape(s.shape, order="F") for x, s in zip(xs, samples)]
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("case", [c for c in CASES if independent(c)], ids=lambda c: c.id)
+def test_other_elements_of_a_batch(case: Case, odd: float, rng) -> None:
+    samples = case.sample(rng, (3,) * len(case.shapes))
+    value, gradients = run(case, samples)
+    for i in range(len(samples)):
+        for whole in (True, False):
+            changed = [x.copy() for x in samples]
+            if whole:
+                changed[i][..., 1] = odd
+            else:
+                changed[i].reshape(-1, 3)[0, 1] = odd
+            got, slopes = run(case, changed)
+            for other in (0, 2):
+                np.testing.assert_array_equal(got[..., other], value[..., other])
+                for a, b in zip(slopes, gradients):
+                    np.testing.assert_array_equal(a[..., other], b[..., other])
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-23, 1e-19, 1.0, 1e19, 1e30])
+def test_weight_norm_of_tiny_and_huge_weights(scale: float, graph) -> None:
+    w = np.array([3.0, -4.0, 12.0]) * scale
+    x, g = dy.inputTensor(w), dy.scalarInput(2.0)
+    y = dy.weight_norm(x, g)
+    np.testing.assert_allclose(y.npvalue(), 2 * w / (13 * scale), rtol=1e-6)
+    dy.dot_product(y, dy.inputTensor([1.0, 2.0, 3.0])).backward(full=True)
+    unit, dy_ = w / (13 * scale), np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(g.gradient(), unit @ dy_, rtol=1e-5)
+    np.testing.assert_allclose(x.gradient(), 2 / (13 * scale) * (dy_ - unit * (unit @ dy_)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-23, 1e23])
+def test_norms_of_tiny_and_huge_numbers(scale: float, graph) -> None:
+    x = np.array([3.0, -4.0, 12.0]) * scale
+    assert dy.l2_norm(dy.inputTensor(x)).value() == pytest.approx(13 * scale, rel=1e-6)
+    assert dy.std_elems(dy.inputTensor(x)).value() == pytest.approx(x.std(), rel=1e-6)
+
+
+def test_weight_norm_of_zeros(graph) -> None:
+    w = dy.inputTensor(np.array([[0, 3], [0, 4]]), batched=True)
+    np.testing.assert_array_equal(
+        dy.weight_norm(w, dy.scalarInput(10)).npvalue(), np.array([[math.nan, 6], [math.nan, 8]], np.float32)
+    )
+
+
+def test_an_ignored_exception_fails_a_process() -> None:
+    """Programs that tests start end with an error where Python only writes "Exception ignored"."""
+    program = "class A:\n    def __del__(self):\n        1 / 0\nA()\nprint('on')\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 70
+    assert "Exception ignored" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "on" not in done.stdout
