@@ -178,7 +178,7 @@ def test_gradients_of_expressions() -> None:
         h = model.w * row
         loss = dy.squared_norm(h) + dy.sum_batches(dy.squared_norm(model.w * rows))
         loss.backward(full=True)
-        found.append([row.gradient(), rows.gradient(), h.gradient()])
+        found.append([row.gradient(), rows.gradient(), h.gradient(), model.w.gradient()])
         assert not frozen or not model.w.grad_as_array().any()
     for a, b in zip(*found):
         assert np.abs(a).max() > 0
