@@ -247,6 +247,7 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
     on(1)
     classifier, trainer, _ = trained(TRAINERS["adam"], change=decay)
     trainer.exponential_moving_average(0.5)
+    dy.renew_cg()
     classifier.loss(examples(1)[0]).backward()
     trainer.update()
     before, settings, moments = classifier.state(), trainer._settings(), trainer._state_arrays()
@@ -483,6 +484,7 @@ def test_zero_gradients(on) -> None:
     with pytest.raises(RuntimeError, match="Nothing was updated"):
         trainer.zero_gradients()
     trainer.zero_gradients()
+    dy.renew_cg()
     classifier.loss(examples(1)[0]).backward()
     trainer.update(skip_nonfinite=True)
     assert trainer.gradient_norm > 0
