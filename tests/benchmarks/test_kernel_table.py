@@ -1,0 +1,25 @@
+"""benchmarks/kernels.py runs every kernel of its table in every instruction set of this CPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dynet_cy.kernels import selftest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import kernels as benchmark
+
+sys.path.pop(0)
+
+
+def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["kernels.py", "--seconds", "1e-4"])
+    benchmark.main()
+    lines = capsys.readouterr().out.splitlines()
+    isas = [isa for isa in ("avx512", "avx2", "baseline") if isa in selftest.tables()]
+    rows = [line for line in lines if line.startswith("| `")]
+    assert len(rows) == len(benchmark.table()) > 35
+    assert all(line.count("(") == len(isas) for line in rows)
