@@ -73,10 +73,13 @@ RANDOM = record(
 
 # Settings of trainers; others, such as those of derived classes, are compared with what the trainer has.
 _UNIT = Schema("a number from 0 to 1", lambda x, place: SIZE.holds(x, place) and x <= 1)
-_AVERAGE = {"beta": maybe(_UNIT), "frequency": between(1, 1 << 62), "updates": COUNT, "values": COUNT}
+_BELOW_ONE = Schema("a number from 0 to below 1", lambda x, place: SIZE.holds(x, place) and x < 1)
+_AVERAGE = {"beta": maybe(_BELOW_ONE), "frequency": between(1, 1 << 62), "updates": COUNT, "values": COUNT}
 _GROUP = {"learning_rate": maybe(NUMBER), "weight_decay": maybe(SHARE), "clip_threshold": maybe(SIZE)}
 _SETTINGS: dict[str, Schema] = {
     "_average": maybe(record({**_AVERAGE, "parameters": COUNT})),
+    "_beta_1": _BELOW_ONE,
+    "_beta_2": _BELOW_ONE,
     "_bounds": pair(NUMBER, NUMBER),
     "_clip_threshold": SIZE,
     "_clips": WHOLE,

@@ -437,6 +437,8 @@ def _encode(text: Any, encoding: Any) -> bytes:
 def _dtype(code: Any, align: Any = False, copy: Any = True) -> Any:
     if not re.fullmatch(r"[<>=|]?(b1|[iu][1248]|f[248]|c8|c16|[SU][0-9]{1,6})", _checked(code, str)):
         raise ValueError(f"numbers of type {code!r:.100}")
+    if type(align) not in (int, bool) or type(copy) not in (int, bool):
+        raise ValueError("a type of numbers with other arguments")
     return np.dtype(code, False, True)
 
 
@@ -456,13 +458,13 @@ def _number(dtype: Any, data: Any) -> Any:
 
 def _array(cls: Any, shape: Any, code: Any) -> Any:
     """An array that is still empty; `_set_array` gives it its shape and numbers."""
-    if repr(_checked(cls, Name)) != "numpy.ndarray":
+    if repr(_checked(cls, Name)) != "numpy.ndarray" or shape != (0,) or code not in (b"b", "b"):
         raise ValueError(f"an array of the class {cls}")
     return np.empty(0, np.int8)
 
 
 def _set_array(made: Any, version: Any, shape: Any, dtype: Any, fortran: Any, data: Any) -> None:
-    if not isinstance(dtype, np.dtype) or type(data) not in (bytes, str):
+    if version != 1 or not isinstance(dtype, np.dtype) or type(data) not in (bytes, str):
         raise ValueError("an array of other things than numbers")
     if type(data) is str:  # of Python 2
         data = data.encode("latin-1")

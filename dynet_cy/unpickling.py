@@ -100,6 +100,7 @@ class _Machine:
         self.at = start
         self.maker = maker
         self.version = 0
+        self.frame_end = 0
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -112,6 +113,8 @@ class _Machine:
         while True:
             code = self.take(1)[0]
             if code == _STOP:
+                if self.at < self.frame_end:
+                    raise PickleError(f"it ends at byte {self.at}, within a frame")
                 return self.pop()
             do = _INSTRUCTIONS.get(code)
             if do is None:
@@ -125,6 +128,8 @@ class _Machine:
         end = self.at + n
         if n < 0 or end > len(self.data):
             raise PickleError(f"{n} bytes are needed at byte {self.at} of {len(self.data)}")
+        if self.at < self.frame_end < end:
+            raise PickleError(f"a frame ends at byte {self.frame_end}, within something")
         found = self.data[self.at : end]
         self.at = end
         return found
@@ -136,9 +141,7 @@ class _Machine:
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise PickleError(f"it ends in the line that begins at byte {self.at}")
-        found = self.data[self.at : end]
-        self.at = end + 1
-        return found
+        return self.take(end + 1 - self.at)[:-1]
 
     def text_line(self) -> str:
         return self.line().decode()
@@ -390,6 +393,9 @@ class _Machine:
         size = self.number(8)
         if size > len(self.data) - self.at:
             raise PickleError(f"a frame of {size} bytes where {len(self.data) - self.at} are left")
+        if self.at < self.frame_end:
+            raise PickleError(f"a frame begins at byte {self.at}, within another")
+        self.frame_end = self.at + size
 
     def protocol(self) -> None:
         self.version = self.take(1)[0]

@@ -267,6 +267,7 @@ class TestFilesThatDoNotFit:
             ("trainer.settings._learning_rate", [0.1], "_learning_rate is a list of 1, not a number"),
             ("trainer.settings._learning_rate", "0.1", "_learning_rate is '0.1'"),
             ("trainer.settings._beta_1", None, "_beta_1 is None, not a number"),
+            ("trainer.settings._beta_2", 1, "_beta_2 is 1, not a number from 0 to below 1"),
             ("trainer.settings._beta_1", 10**100, "_beta_1"),
             ("trainer.settings._steps", 10**100, "_steps"),
             ("trainer.settings._steps", -3, "_steps is -3"),
