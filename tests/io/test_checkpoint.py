@@ -70,6 +70,7 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: f
     model.step(4)
     other = Model(trainer)
     other.step(1)  # so that there is something to put away
+    dy.renew_cg()
     dy.sum_elems(other.w).backward()
     found = dy.load_safetensors(tmp_path / "m.safetensors", other.pc, other.trainer, random=True)
     assert str(found) == str(extra)
@@ -336,6 +337,7 @@ def test_names_with_a_colon(tmp_path: Path, name: str) -> None:
     """As such parameters have always been saved; only loading refused them."""
     model, other = Model(e=name), Model(e=name)
     model.step(2)
+    dy.renew_cg()
     dy.sum_elems(model.e[5]).backward()
     dy.save_safetensors(tmp_path / "m", model.pc, model.trainer)
     assert f"/{name}" in load_file(tmp_path / "m")

@@ -366,6 +366,7 @@ class Checkpoint:
         trainer = dy.AdamTrainer(pc)
         trainer.exponential_moving_average(0.9)
         trainer.update()
+        dy.renew_cg()
         dy.sum_elems(table[1]).backward()
         return pc, trainer
 
