@@ -38,14 +38,21 @@ DY_SUM(dot, (size_t n, const float *x, const float *y), DY_TERM_DOT)
 #undef DY_TERM_SUMSQ
 #undef DY_TERM_DOT
 
+/* A NaN that is there stays. Four running maxima hide the latency of the comparison. */
+DY_INLINE vf DY_N(larger)(vf m, vf t) { return SEL((t > m) | (t != t), t, m); }
+
 static float DY_N(max)(size_t n, const float *x) {
-    vf m = C(-INFINITY);
-    DY_EACH(
-        vf t = L(x);
-        if (!whole) t = SEL(DY_N(lanes_below)(n - i), t, C(-INFINITY));
-        m = SEL((t > m) | (t != t), t, m);
-    );
-    return hmax(m);
+    vf m = C(-INFINITY), m1 = m, m2 = m, m3 = m;
+    size_t i = 0;
+    for (; i + 4 * DY_W <= n; i += 4 * DY_W) {
+        m = DY_N(larger)(m, ld(x + i));
+        m1 = DY_N(larger)(m1, ld(x + i + DY_W));
+        m2 = DY_N(larger)(m2, ld(x + i + 2 * DY_W));
+        m3 = DY_N(larger)(m3, ld(x + i + 3 * DY_W));
+    }
+    for (; i + DY_W <= n; i += DY_W) m = DY_N(larger)(m, ld(x + i));
+    if (i < n) m1 = DY_N(larger)(m1, SEL(DY_N(lanes_below)(n - i), ld_n(x + i, n - i), C(-INFINITY)));
+    return hmax(DY_N(larger)(DY_N(larger)(m, m1), DY_N(larger)(m2, m3)));
 }
 
 /* Two passes, both at the speed of memory: cheaper than to carry indices in the vectors. */
