@@ -11,6 +11,13 @@ cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
     pthread_t pthread_self()
 
+cdef extern from "<fenv.h>" nogil:
+    ctypedef struct fenv_t:
+        pass
+    const fenv_t* FE_DFL_ENV
+    int fegetenv(fenv_t* environment)
+    int fesetenv(const fenv_t* environment)
+
 cdef enum:
     PAUSE = 50                      # milliseconds between two looks for signals
     LONG_PAUSE = 250                # where taking the GIL is slow, since other threads want it
@@ -53,11 +60,16 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
 
 
 cdef void run_handlers(Interrupts* s) noexcept with gil:
+    """Run what is due, with arithmetic as the C language has it: the engine may take denormal numbers for 0."""
+    cdef fenv_t engine
+    fegetenv(&engine)
+    fesetenv(FE_DFL_ENV)
     try:
         PyErr_CheckSignals()
     except BaseException as error:
         Py_INCREF(error)
         s.raised = <void*>error
+    fesetenv(&engine)
 
 
 cdef int raise_interrupt(Interrupts* s) except -1:

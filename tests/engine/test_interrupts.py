@@ -261,6 +261,24 @@ def test_handlers_see_that_the_graph_runs():
     pytest.fail("the alarm never came inside")
 
 
+def test_handlers_compute_with_denormal_numbers():
+    """The engine takes them for 0 while it runs, which is no business of a handler."""
+    chain, found = Chain(), []
+    tiny = np.float32([1e-30])
+
+    def handle(number, frame):
+        found.append((tiny * np.float32(1e-10))[0] > 0)
+        raise Stop
+
+    signal.signal(signal.SIGALRM, handle)
+
+    def prepare(layers):
+        return chain.loss(layers).value
+
+    stopped_inside(prepare, False)
+    assert found[-1]
+
+
 def test_only_the_main_thread_is_stopped():
     chain, values = Chain(), []
 
