@@ -91,7 +91,7 @@ def test_readme_has_two_commands_and_ci_runs_them() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "readme_commands.py" in script
     for number, step in enumerate(["readme_main", "readme_tests"]):
-        assert f'run_in {step} "${{commands[{number}]}}"' in script
+        assert f'{step}() {{\n    readme_copy\n    run_in readme "${{commands[{number}]}}"\n' in script
 
 
 def test_public_names_have_docstrings() -> None:

@@ -11,6 +11,7 @@ from dynet_cy.gpu.driver cimport (
 )
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
+from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Plane
 from dynet_cy.model.parameters cimport _Stored
 
@@ -36,7 +37,8 @@ cdef class Packing:
 
     cdef Gpu* gpu
     cdef object segments                # (place, floats, place side by side)
-    cdef uint64_t[:, ::1] view
+    cdef uint64_t* table                # the same, in memory
+    cdef size_t height                  # how many
     cdef size_t longest
     cdef readonly size_t size
     cdef readonly list starts
@@ -60,19 +62,20 @@ cdef class Packing:
             self.size += n * <size_t>len(table)
             self.longest = max(self.longest, n if len(table) else 0)
         self.segments = np.concatenate(tables)
-        self.view = self.segments
+        self.table = <uint64_t*>memory_of(self.segments, True)
+        self.height = len(self.segments)
 
     cdef int grid(self, unsigned* wide, unsigned* high) except -1:
         """Blocks along a segment, and for different ones."""
         cdef size_t most = <size_t>16 * self.gpu.multiprocessors
-        high[0] = <unsigned>min(<size_t>self.view.shape[0], most)
+        high[0] = <unsigned>min(self.height, most)
         wide[0] = <unsigned>min((self.longest + 255) // 256, max(most // high[0], <size_t>1))
         return 0
 
     cdef size_t ready(self) except? 0:
         """Load the kernels and have room; where the numbers begin behind the table."""
         cdef DeviceArena* a = &arenas[self.gpu.number]
-        cdef size_t begin = <size_t>self.view.shape[0] * 3 * sizeof(uint64_t), n = begin + self.size * sizeof(float)
+        cdef size_t begin = self.height * 3 * sizeof(uint64_t), n = begin + self.size * sizeof(float)
         cdef int error
         if not loaded(self.gpu)[0] >> CU & 1:
             load(self.gpu, <uint64_t>1 << CU)
@@ -87,7 +90,6 @@ cdef class Packing:
 
     def fetch(self, Plane plane not None):
         """The numbers, as a new float32 array."""
-        cdef float[::1] out
         cdef float* to
         cdef float* from_ = plane.base_there()
         cdef DeviceArena* a
@@ -98,17 +100,16 @@ cdef class Packing:
         found = np.empty(self.size, np.float32)
         if self.size == 0:
             return found
-        out = found
-        to = &out[0]
+        to = <float*>memory_of(found, True)
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
         r.there = a.base
-        r.here = &self.view[0, 0]
+        r.here = self.table
         r.n = begin
         with nogil:
             if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
-                launch(self.gpu, PACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.view.shape[0],
+                launch(self.gpu, PACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
                        from_, <void*><uintptr_t>(a.base + begin))
                 fetch_bytes(self.gpu, to, a.base + begin, self.size * sizeof(float))
                 wait(self.gpu)
@@ -117,7 +118,7 @@ cdef class Packing:
             raise_error(self.gpu, error)
         return found
 
-    def send(self, Plane plane not None, const float[::1] numbers not None):
+    def send(self, Plane plane not None, numbers not None):
         """Put numbers back, as `fetch` has them.
 
         Raises:
@@ -129,22 +130,23 @@ cdef class Packing:
         cdef unsigned wide = 0, high = 0
         cdef Range[2] r
         cdef int error
-        if <size_t>numbers.shape[0] != self.size:
-            raise ValueError(f"Packing.send: {self.size} numbers are needed, not {numbers.shape[0]}")
+        numbers = np.ascontiguousarray(numbers, np.float32)
+        if <size_t>numbers.size != self.size:
+            raise ValueError(f"Packing.send: {self.size} numbers are needed, not {numbers.size}")
         if self.size == 0:
             return
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
         r[0].there = a.base
-        r[0].here = &self.view[0, 0]
+        r[0].here = self.table
         r[0].n = begin
         r[1].there = a.base + begin
-        r[1].here = &numbers[0]
+        r[1].here = memory_of(numbers)
         r[1].n = self.size * sizeof(float)
         with nogil:
             if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):
-                launch(self.gpu, UNPACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.view.shape[0],
+                launch(self.gpu, UNPACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
                        <void*><uintptr_t>(a.base + begin), to)
             error = leave(self.gpu)
         if error:

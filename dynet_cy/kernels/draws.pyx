@@ -13,6 +13,7 @@ import numpy as np
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.kernels.kernels cimport DY_RNG_normal, DY_RNG_uniform, K
+from dynet_cy.memory.buffers cimport memory_of
 
 # Graphs count their streams up from 0.
 cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
@@ -94,10 +95,10 @@ class HostRandom:
 cdef _fill(size_t n, int kind, float p0, float p1):
     global host_draws
     out = np.empty(n, np.float32)
-    cdef float[::1] view = out
+    cdef float* to = <float*>memory_of(out, True)
     if n:
         K.rng[kind](_seed ^ (item.key if item.inside else 0), HOST_STREAM,
-                    item.draws if item.inside else host_draws, 0, n, p0, p1, &view[0])
+                    item.draws if item.inside else host_draws, 0, n, p0, p1, to)
     if item.inside:
         item.draws += 1
     else:

@@ -16,6 +16,11 @@ K = dy_kernels_get(NULL)
 scipy_openblas_set_num_threads(1)
 
 
+def table_of(isa):
+    """The address of the kernels of an instruction set, for tests; 0 if this CPU has it not."""
+    return <size_t>dy_kernels_get(isa.encode())
+
+
 def isa():
     """Name of the instruction set of the kernels in use."""
     return K.isa.decode()

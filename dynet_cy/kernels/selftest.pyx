@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses of all kernels of every instruction set this CPU can run, for the tests, which call them through ctypes.
 
-This module is built with DY_TEST_ISAS, so that it has tables of its own: the 16-lane code of AVX-512 on AVX2 and plain
-scalar code are among them.
+Tests build further tables, and ask for the addresses in these too.
 """
 
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_OPTIM_COUNT, DY_RNG_COUNT, DY_UNARY_COUNT, dy_binary_names, dy_conv_work, dy_conv_work_back,
-    dy_kernels, dy_kernels_get, dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names, dy_window,
+    dy_kernels, dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names, dy_window,
     dy_winograd_gains,
 )
+
+from dynet_cy.kernels.kernels import table_of
 
 cdef extern from *:
     """
@@ -24,6 +25,14 @@ cdef extern from *:
         const char *name
         size_t offset
     Member dy_members[]
+
+cdef extern from *:
+    """
+    #ifndef DY_BUILD_FLAGS
+    #define DY_BUILD_FLAGS ""
+    #endif
+    """
+    const char *DY_BUILD_FLAGS
 
 
 cdef address(const void *slot):
@@ -46,29 +55,34 @@ def winograd_gains(size_t window, size_t outputs, size_t images):
     return bool(dy_winograd_gains(<const dy_window *>window, outputs, images))
 
 
+def build_flags():
+    """Flags of the sanitizers that the extension modules were built with, for what tests build."""
+    return DY_BUILD_FLAGS.decode().split()
+
+
 def tables():
     """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
-    cdef const dy_kernels *t
-    cdef int i
-    result = {}
-    for isa in ("baseline", "avx2", "avx512", "wide", "scalar"):
-        t = dy_kernels_get(isa.encode())
-        if t is NULL:
-            continue
-        names = result[isa] = {}
-        i = 0
-        while dy_members[i].name is not NULL:
-            names[dy_members[i].name.decode()] = address(<const char *>t + dy_members[i].offset)
-            i += 1
-        for i in range(DY_UNARY_COUNT):
-            names["unary_fwd." + dy_unary_names[i].decode()] = address(&t.unary_fwd[i])
-            names["unary_bwd." + dy_unary_names[i].decode()] = address(&t.unary_bwd[i])
-        for i in range(DY_BINARY_COUNT):
-            names["binary_fwd." + dy_binary_names[i].decode()] = address(&t.binary_fwd[i])
-            names["binary_bwd_a." + dy_binary_names[i].decode()] = address(&t.binary_bwd_a[i])
-            names["binary_bwd_b." + dy_binary_names[i].decode()] = address(&t.binary_bwd_b[i])
-        for i in range(DY_OPTIM_COUNT):
-            names["optim." + dy_optim_names[i].decode()] = address(&t.optim[i])
-        for i in range(DY_RNG_COUNT):
-            names["rng." + dy_rng_names[i].decode()] = address(&t.rng[i])
-    return result
+    found = {isa: table_of(isa) for isa in ("baseline", "avx2", "avx512")}
+    return {isa: kernels_at(table) for isa, table in found.items() if table}
+
+
+def kernels_at(size_t table):
+    """The kernel addresses by name of a table that lies at an address."""
+    cdef const dy_kernels *t = <const dy_kernels *>table
+    cdef int i = 0
+    names = {}
+    while dy_members[i].name is not NULL:
+        names[dy_members[i].name.decode()] = address(<const char *>t + dy_members[i].offset)
+        i += 1
+    for i in range(DY_UNARY_COUNT):
+        names["unary_fwd." + dy_unary_names[i].decode()] = address(&t.unary_fwd[i])
+        names["unary_bwd." + dy_unary_names[i].decode()] = address(&t.unary_bwd[i])
+    for i in range(DY_BINARY_COUNT):
+        names["binary_fwd." + dy_binary_names[i].decode()] = address(&t.binary_fwd[i])
+        names["binary_bwd_a." + dy_binary_names[i].decode()] = address(&t.binary_bwd_a[i])
+        names["binary_bwd_b." + dy_binary_names[i].decode()] = address(&t.binary_bwd_b[i])
+    for i in range(DY_OPTIM_COUNT):
+        names["optim." + dy_optim_names[i].decode()] = address(&t.optim[i])
+    for i in range(DY_RNG_COUNT):
+        names["rng." + dy_rng_names[i].decode()] = address(&t.rng[i])
+    return names

@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.buffers cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.steps cimport ExchangeStepper
@@ -17,8 +18,8 @@ from dynet_cy.train.trainers cimport MOVES, Update, update_on_device
 
 
 cdef double squares_of(floats):
-    cdef const float[::1] view = floats
-    return K.sumsq(view.shape[0], &view[0]) if view.shape[0] else 0.0
+    cdef size_t n = floats.size
+    return K.sumsq(n, <const float*>memory_of(floats)) if n else 0.0
 
 
 cdef class DeviceExchangeStepper(ExchangeStepper):
@@ -48,7 +49,7 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
             if not self.any[i] or not (u.roles[i] == MOVES or u.measures):
                 continue
             if p.rows:
-                rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
+                rows = array_at(p.touched, p.n_touched, np.uint32).copy()
                 tables.append((i, rows))
             else:
                 dense.append(i)

@@ -24,6 +24,7 @@ from libc.string cimport memcmp, memcpy
 from dynet_cy.execute.profile cimport now
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.steps cimport ExchangeStepper
@@ -120,7 +121,6 @@ cdef class Overlap:
     cdef arrange(self, list stored):
         """Parameters in this order, in buckets."""
         cdef _Stored x
-        cdef float[::1] view
         cdef size_t begun = 0
         self.stored = stored
         self.places = {}
@@ -137,10 +137,8 @@ cdef class Overlap:
         self.send = np.empty(self.size, np.float32)
         self.receive = np.empty(self.size, np.float32)
         if self.size:
-            view = self.send
-            self.sending = &view[0]
-            view = self.receive
-            self.received = &view[0]
+            self.sending = <float*>memory_of(self.send, True)
+            self.received = <float*>memory_of(self.receive, True)
         self.begin()
 
     cdef begin(self):

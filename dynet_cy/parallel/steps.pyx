@@ -14,6 +14,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_groups, squared_norm
@@ -220,7 +221,7 @@ cdef uint64_t digest(states):
 
 
 cdef object floats_at(float* base, size_t n):
-    return np.asarray(<float[:n]>base)
+    return array_at(base, n, np.float32)
 
 
 cdef class ExchangeStepper(Meeting):
@@ -293,7 +294,7 @@ cdef class ExchangeStepper(Meeting):
         cdef uint32_t r
         if u.roles[i] != MOVES and not u.measures:
             return 0
-        rows = np.asarray(<uint32_t[:p.n_touched]>p.touched).copy() if p.n_touched else np.empty(0, np.uint32)
+        rows = array_at(p.touched, p.n_touched, np.uint32).copy()
         table = floats_at(p.grad, p.size).reshape(p.rows, n)
         union, total = self.exchange.sum_rows(rows, table[rows], p.rows)
         self.note_rows(p, len(union), len(rows))

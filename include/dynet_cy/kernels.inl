@@ -13,7 +13,7 @@
 #include "winograd.inl"
 #include "conv.inl"
 
-static const dy_kernels DY_N(table) = {
+const dy_kernels DY_N(table) = {
     .isa = DY_STR(DY_ISA),
     .packs = DY_W >= 8,
     .panel = DY_PANEL * DY_W,

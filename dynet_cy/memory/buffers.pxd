@@ -1,0 +1,30 @@
+"""Arrays and the memory in which they lie.  Typed memoryviews do the same, but each module that uses them carries a
+megabyte of C for it."""
+
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
+
+
+cdef extern from "Python.h":
+    object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
+
+
+cdef inline object array_at(void* at, size_t n, object dtype):
+    """The n numbers that lie there, as an array that does not own them."""
+    from numpy import empty, frombuffer
+    kind = empty(0, dtype)
+    if n == 0:
+        return kind
+    return frombuffer(PyMemoryView_FromMemory(<char*>at, n * <size_t>kind.itemsize, PyBUF_WRITE), kind.dtype)
+
+
+cdef inline void* memory_of(object array, bint writable=False) except? NULL:
+    """Where the numbers of an array lie, for as long as it lives; NULL if it has none.
+
+    Raises:
+        ValueError: they do not lie in the order of C, or may not be written.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS | (PyBUF_WRITABLE if writable else 0))
+    cdef void* at = view.buf if view.len else NULL
+    PyBuffer_Release(&view)
+    return at

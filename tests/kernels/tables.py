@@ -1,0 +1,88 @@
+"""Kernels that no user runs: compiled for tests, with the user's compiler, and kept in build/tests.
+
+They are "scalar", plain C, and "wide", the 16-lane code of AVX-512 on AVX2. Users need not wait for them to be built.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+from dynet_cy.kernels import selftest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = Path(__file__).parent / "native"
+HEADERS = [ROOT / "include", ROOT / "dynet_cy" / "kernels" / "native"]
+# As in setup.py, but -O2: half the time.
+FLAGS = ["-O2", "-fPIC", "-shared", "-fwrapv", "-DNDEBUG", "-pthread", "-Wno-psabi"]
+FLAGS += ["-fno-math-errno", "-fno-trapping-math"]
+
+
+def compiler() -> list[str]:
+    """The command of the C compiler; nothing if there is none."""
+    for words in (os.environ.get("CC", ""), sysconfig.get_config_var("CC") or "", "cc", "gcc", "clang"):
+        command = shlex.split(words)
+        if command and shutil.which(command[0]):
+            return command
+    return []
+
+
+def names() -> list[str]:
+    """The tables that this machine can make and run."""
+    if not compiler():
+        return []
+    return ["scalar", *(["wide"] if "avx2" in selftest.tables() else [])]
+
+
+def _command(source: Path, target: Path) -> list[str]:
+    import scipy_openblas32 as blas
+
+    libraries = [f"-L{blas.get_lib_dir()}", f"-l{blas.get_library()}", f"-Wl,-rpath,{blas.get_lib_dir()}", "-lm"]
+    includes = [f"-I{folder}" for folder in HEADERS]
+    return [*compiler(), *FLAGS, *selftest.build_flags(), *includes, str(source), "-o", str(target), *libraries]
+
+
+def _library(name: str, folder: Path) -> Path:
+    """Where a table's library is kept: another place when anything that goes into it has changed."""
+    known = hashlib.sha256(repr([_command(SOURCES / f"{name}.c", folder), platform.platform()]).encode())
+    for root in [SOURCES, *HEADERS]:
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".c", ".h", ".inl", ".def")):
+            known.update(path.read_bytes())
+    return folder / f"{name}-{known.hexdigest()[:16]}.so"
+
+
+@cache
+def tables() -> dict[str, dict[str, int]]:
+    """Kernel addresses by name, by instruction set: those of this library, and those for tests."""
+    folder = ROOT / "build" / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    running = []
+    for name in names():
+        target = _library(name, folder)
+        if not target.exists():
+            made = target.with_suffix(f".{os.getpid()}")  # others may run the same tests
+            # Sanitizers that this process runs under are not for compilers.
+            clean = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+            process = subprocess.Popen(
+                _command(SOURCES / f"{name}.c", made), env=clean, stderr=subprocess.PIPE, text=True
+            )
+            running.append((process, made, target))
+    for process, made, target in running:
+        _, said = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(map(str, process.args))}\n{said}")
+        made.replace(target)
+    found = selftest.tables()
+    for name in names():
+        library = ctypes.CDLL(str(_library(name, folder)))
+        table = ctypes.addressof(ctypes.c_char.in_dll(library, f"dy_table_{name}"))
+        found[name] = selftest.kernels_at(table)
+    return found
