@@ -332,7 +332,7 @@ cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Journal* journal,
             arena_rewind(&g.scratch, top)
         leave_pool()
     if error:
-        raise_failure(g, &g.scratch, "the gradients of the graph", &failure)
+        raise_failure(g, &g.scratch, "the gradients of the graph", failure)
     return 0
 
 
