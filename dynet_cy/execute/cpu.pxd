@@ -18,7 +18,6 @@ cdef enum:
 # What went wrong in a nogil function, for the error raised after it.
 cdef struct Failure:
     size_t needed
-    bint in_gradients
     uint32_t not_finite             # number of the node + 1
 
 

@@ -20,7 +20,7 @@ from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
-    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of,
+    items_of, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
@@ -95,7 +95,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     if failure.not_finite:
         raise_not_finite(g, failure.not_finite - 1)
     if failed:
-        out_of_memory(&g.values, "the values of the graph", failure.needed)
+        out_of_memory("the values of the graph")
     return 0
 
 
@@ -163,7 +163,7 @@ cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
 cdef int undo_run(Graph* g, Batch* batch, size_t values_top, size_t scratch_top) noexcept nogil:
     """Give back the memory of a batch that could not run."""
     untake_values(g, batch.y, batch.bytes, values_top)
-    g.scratch.top = scratch_top
+    arena_rewind(&g.scratch, scratch_top)
     return -1
 
 
@@ -391,8 +391,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         leave_pool()
     unlock_graph(g)
     if failed:
-        out_of_memory(&g.grads if failure.in_gradients else &g.scratch,
-                      "the gradients of the graph", failure.needed)
+        out_of_memory("the gradients of the graph")
     return 0
 
 
@@ -406,11 +405,8 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Failure* failure) no
     cdef Use* uses = NULL
     cdef uint32_t n_uses = 0, n_complete = 0
     mark_gradients(g, target, full)
-    # The gradient arena mirrors the value arena.
-    arena_rewind(&g.grads, 0)
-    if arena_alloc(&g.grads, g.values.top) == NULL:
+    if not open_gradients(g):
         failure.needed = g.values.top
-        failure.in_gradients = True
         return -1
     if node.val == NULL:                        # a parameter is its own gradient's place
         if state_of(g)[target] & TRAINABLE:

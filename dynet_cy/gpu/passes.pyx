@@ -12,7 +12,7 @@ from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.graph cimport Node, args_of, items_of, nodes_of, order_of
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport ALIGN, Segment, arena_alloc, arena_extend, arena_rewind, array_push, array_rewind, out_of_memory, segment_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -104,13 +104,13 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
 cdef Move* add_move_apart(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
     """A move that is not joined to the one before it."""
     # The group is a contiguous table: nothing else is put there meanwhile.
-    cdef Move* m = <Move*>(room(s, &s.g.tables, sizeof(Move)) if s.n_moves == 0
-                           else arena_push(&s.g.tables, sizeof(Move)))
-    if m == NULL:
+    cdef Move* moves = <Move*>(room(s, &s.g.tables, sizeof(Move)) if s.n_moves == 0 else
+                               arena_extend(&s.g.tables, s.moves, s.n_moves * sizeof(Move), sizeof(Move)))
+    cdef Move* m = moves + s.n_moves
+    if moves == NULL:
         s.failure.needed = sizeof(Move)
         return NULL
-    if s.n_moves == 0:
-        s.moves = m
+    s.moves = moves
     memset(m, 0, sizeof(Move))
     m.source = <float*>source
     m.to = to
@@ -201,7 +201,7 @@ cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top
     arena_rewind(&t.commands, 0)
-    arena_rewind(&t.ranges, 0)
+    array_rewind(&t.ranges, 0)
 
 
 cdef int raise_failure(Pass* s, str what) except -1:
@@ -211,7 +211,7 @@ cdef int raise_failure(Pass* s, str what) except -1:
         raise NotImplementedError(
             f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.t.gpu.number} yet; "
             "docs/gpu.md lists what is not")
-    out_of_memory(&s.g.values, what, s.failure.needed)
+    out_of_memory(what)
 
 
 cdef int run_pass(Pass* s, str what) except -1:
@@ -252,15 +252,15 @@ cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
 
 
 cdef int by_place(const void* a, const void* b) noexcept nogil:
-    cdef const char* x = <const char*>(<const Range*>a).here
-    cdef const char* y = <const char*>(<const Range*>b).here
+    cdef uint64_t x = (<const Range*>a).there
+    cdef uint64_t y = (<const Range*>b).there
     return (x > y) - (x < y)
 
 
 cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
     """Let inputs be one range where nothing but the gaps of alignment lies between them."""
     cdef size_t i, k = 0
-    cdef size_t gap
+    cdef size_t gap                     # here: larger than any where segments of an arena meet
     qsort(r, n, sizeof(Range), by_place)
     for i in range(1, n):
         gap = <size_t>(<const char*>r[i].here - <const char*>r[k].here) - r[k].n
@@ -274,15 +274,21 @@ cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
 
 cdef int upload(Pass* s) noexcept nogil:
     """Inputs and tables, in one buffer."""
+    cdef Arena* tables = &s.g.tables
     cdef Range* r = <Range*>s.t.ranges.base
+    cdef const Segment* part
+    cdef size_t begin = s.tables_from, end
     s.t.ranges.top = join_ranges(r, s.t.ranges.top // sizeof(Range)) * sizeof(Range)
-    if s.g.tables.top > s.tables_from:
-        r = <Range*>arena_push(&s.t.ranges, sizeof(Range))
+    while begin < tables.top:                   # from segment to segment
+        part = segment_at(tables, begin)
+        end = part[1].begin if part < tables.segments + tables.now else tables.top
+        r = <Range*>array_push(&s.t.ranges, sizeof(Range))
         if r == NULL:
             return failed(s.t.gpu, 2, -1)
-        r.there = s.t.tables.base + s.tables_from
-        r.here = s.g.tables.base + s.tables_from
-        r.n = s.g.tables.top - s.tables_from
+        r.there = s.t.tables.base + begin
+        r.here = part.p + (begin - part.begin)
+        r.n = end - begin
+        begin = end
     return send_ranges(s.t.gpu, <Range*>s.t.ranges.base, s.t.ranges.top // sizeof(Range))
 
 
