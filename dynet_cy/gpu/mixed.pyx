@@ -28,8 +28,8 @@ from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send
 from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_failure, run_pass
 from dynet_cy.graph.graph cimport (
     COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of, unlock_graph,
-    untake_values, value_of,
+    device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
+    unlock_graph, untake_values, value_of,
 )
 from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K

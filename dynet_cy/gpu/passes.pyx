@@ -12,7 +12,9 @@ from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.graph cimport Node, args_of, items_of, nodes_of, order_of
-from dynet_cy.memory.arena cimport ALIGN, Segment, arena_alloc, arena_extend, arena_rewind, array_push, array_rewind, out_of_memory, segment_at
+from dynet_cy.memory.arena cimport (
+    ALIGN, Segment, arena_alloc, arena_extend, arena_rewind, array_push, array_rewind, out_of_memory, segment_at,
+)
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -260,15 +262,17 @@ cdef int by_place(const void* a, const void* b) noexcept nogil:
 cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
     """Let inputs be one range where nothing but the gaps of alignment lies between them."""
     cdef size_t i, k = 0
-    cdef size_t gap                     # here: larger than any where segments of an arena meet
+    cdef uint64_t gap
     qsort(r, n, sizeof(Range), by_place)
     for i in range(1, n):
-        gap = <size_t>(<const char*>r[i].here - <const char*>r[k].here) - r[k].n
-        if gap < ALIGN:
-            r[k].n += gap + r[i].n
-        else:
-            k += 1
-            r[k] = r[i]
+        gap = r[i].there - r[k].there - r[k].n
+        if gap < <uint64_t>ALIGN:
+            r[k].n += gap
+            if <const char*>r[k].here + r[k].n == <const char*>r[i].here:
+                r[k].n += r[i].n
+                continue                        # else two segments of an arena meet there
+        k += 1
+        r[k] = r[i]
     return k + 1 if n else 0
 
 

@@ -145,7 +145,6 @@ cdef class ComputationGraph:
     cdef object requests            # who collects requests for values, while a batched map runs; else None
 
 
-
 # The parameters of a node beside its arguments.  All zero but what an op sets.
 cdef struct Extra:
     Attr attrs[4]

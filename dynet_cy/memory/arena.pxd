@@ -74,5 +74,5 @@ cdef void set_reclaim(Reclaim f) noexcept
 cdef int out_of_memory(str what) except -1
 # How often that was; who has seen another number gives back what it keeps.
 cdef uint64_t shortages() noexcept nogil
-# Raise unless so many bytes fit into the limit, of which `touched` will be written soon and so must fit into the machine.
+# Raise unless n bytes fit into the limit; so many are written soon, and must fit into the memory of the machine.
 cdef int check_room(str what, size_t n, size_t touched) except -1

@@ -2,8 +2,8 @@
 
 import os
 
-from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport (
     MADV_DONTNEED, MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
@@ -467,7 +467,7 @@ cdef str describe(int why, size_t needed, size_t left):
 
 
 def available_bytes():
-    """Memory of the machine that programs can have without swapping, as far as the system tells; None if it does not."""
+    """Memory of the machine that programs can have without swapping; None if the system does not tell."""
     found = []
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:

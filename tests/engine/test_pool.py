@@ -164,7 +164,6 @@ def test_fork_while_a_product_runs() -> None:
 
 
 def test_an_error_leaves_the_threads_in_order(memory_limit, memory_left) -> None:
-    from dynet_cy.memory import arena
 
     config.set(threads=2)
     desired = products(*SIZE)

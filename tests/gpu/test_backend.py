@@ -16,7 +16,6 @@ import pytest
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.graph.graph import set_default_device
-from dynet_cy.memory import arena
 
 MANY = 700_000  # floats: more than the smallest chunk of memory of a device holds
 
