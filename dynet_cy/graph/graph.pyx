@@ -1410,7 +1410,7 @@ cdef list stack():
         return _local.stack
 
 
-def _entered_graph(entry):
+cdef object _entered_graph(entry):
     return entry[0] if isinstance(entry, tuple) else entry
 
 

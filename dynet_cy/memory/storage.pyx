@@ -160,8 +160,11 @@ cdef class Storage:
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.n_entries):
-            parameter_names.pop(self.entries[i].id, None)
-            free_ids.append(self.entries[i].id)
+            try:
+                parameter_names.pop(self.entries[i].id, None)
+                free_ids.append(self.entries[i].id)
+            except MemoryError:
+                pass                            # the number is not used again
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
             pthread_mutex_destroy(&self.entries[i].lock)
