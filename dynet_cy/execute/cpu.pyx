@@ -2,10 +2,8 @@
 
 Values of the nodes of one batch lie side by side, in the order of the batch.
 Where the arguments of a batch lie so too, the call reads them in place; else
-they are gathered first.  The gradient of a value lies in the gradient arena at
-the place that the value has in the value arena, so gradients lie side by side
-exactly where values do.  The first contribution to a gradient assigns it, later
-ones add.
+they are gathered first.  Gradients lie side by side exactly where values do.  The first
+contribution to a gradient assigns it, later ones add.
 """
 
 import sys
