@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -46,3 +47,15 @@ def memory_limit():
     """Sets the limit of arenas; there is none again after the test."""
     yield arena.set_limit
     arena.set_limit(0)
+
+
+@pytest.fixture
+def memory_left(memory_limit):
+    """Sets the limit so many bytes above what arenas hold when nobody keeps more than is in use."""
+
+    def leave(n: int) -> None:
+        gc.collect()
+        arena.give_back()
+        memory_limit(arena.used_bytes() + n)
+
+    return leave

@@ -10,7 +10,6 @@ from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Graph, Node, args_of, batches_of, nodes_of,
     order_of, state_of, take_values,
 )
-from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of
 
@@ -21,7 +20,6 @@ cdef enum:
 # What went wrong in a nogil function, for the error raised after it.
 cdef struct Failure:
     size_t needed
-    bint in_gradients
     bint half                       # a part of the gradients could not be taken back
     Finding finding                 # of numbers that are not finite
     Interrupts interrupts
@@ -126,5 +124,5 @@ cdef void begin_failure(Failure* failure) noexcept nogil
 cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil
 cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal, Failure* failure) noexcept nogil
 cdef int check_collected(Graph* g, const Waiting* waiting, Failure* failure) noexcept nogil
-cdef int raise_failure(Graph* g, const Arena* arena, str what, const Failure* failure) except -1
+cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1
 cdef void add_to_parameter(Param* p, Journal* journal) noexcept nogil

@@ -2,10 +2,8 @@
 
 Values of the nodes of one batch lie side by side, in the order of the batch.
 Where the arguments of a batch lie so too, the call reads them in place; else
-they are gathered first.  The gradient of a value lies in the gradient arena at
-the place that the value has in the value arena, so gradients lie side by side
-exactly where values do.  The first contribution to a gradient assigns it, later
-ones add.
+they are gathered first.  Gradients lie side by side exactly where values do.  The first
+contribution to a gradient assigns it, later ones add.
 """
 
 import sys
@@ -23,13 +21,13 @@ from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
-    items_of, lock_graph, made_at, nodes_of, order_of, release_arguments, state_of,
+    items_of, lock_graph, made_at, nodes_of, open_gradients, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
-from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors, Op, op_at
 from dynet_cy.schedule.kept cimport drop_kept
@@ -114,15 +112,15 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         list_batches(g, ran)
     raise_interrupt(&failure.interrupts)
     if failed:
-        raise_failure(g, &g.values, "the values of the graph", &failure)
+        raise_failure(g, "the values of the graph", &failure)
     return 0
 
 
-cdef int raise_failure(Graph* g, const Arena* arena, str what, const Failure* failure) except -1:
+cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
     """Raise for what stopped a pass: numbers that are not finite, or a lack of memory for `what`."""
     if failure.finding.kind:
         raise_anomaly(g, &failure.finding)
-    out_of_memory(arena, what, failure.needed)
+    out_of_memory(what)
 
 
 cdef int list_batches(Graph* g, uint32_t first) except -1:
@@ -185,7 +183,7 @@ cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
 cdef int undo_run(Graph* g, Batch* batch, size_t values_top, size_t scratch_top) noexcept nogil:
     """Give back the memory of a batch that could not run."""
     untake_values(g, batch.y, batch.bytes, values_top)
-    g.scratch.top = scratch_top
+    arena_rewind(&g.scratch, scratch_top)
     return -1
 
 
@@ -421,13 +419,13 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         if failure.finding.kind:
             raise_anomaly(g, &failure.finding)
         if failure.needed:
-            raise_out_of_memory(g, &failure)
+            raise_out_of_memory(&failure)
     return 0
 
 
-cdef int raise_out_of_memory(Graph* g, const Failure* failure) except -1:
+cdef int raise_out_of_memory(const Failure* failure) except -1:
     try:
-        out_of_memory(&g.grads if failure.in_gradients else &g.scratch, "the gradients of the graph", failure.needed)
+        out_of_memory("the gradients of the graph")
     except MemoryError as error:
         if not failure.half:
             raise
@@ -451,11 +449,8 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Fa
     cdef Use* uses = NULL
     cdef uint32_t n_uses = 0, n_complete = 0
     mark_gradients(g, target, full)
-    # The gradient arena mirrors the value arena.
-    arena_rewind(&g.grads, 0)
-    if arena_alloc(&g.grads, g.values.top) == NULL:
+    if not open_gradients(g):
         failure.needed = g.values.top
-        failure.in_gradients = True
         return -1
     if node.val == NULL:                        # a parameter is its own gradient's place
         if state_of(g)[target] & TRAINABLE:

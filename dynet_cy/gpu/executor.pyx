@@ -27,7 +27,7 @@ from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
     lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph, value_here,
 )
-from dynet_cy.memory.arena cimport arena_push, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
@@ -41,7 +41,7 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
     cdef Range* r
     if x.val == NULL or x.batch != NO_BATCH or state[number] & SENT:
         return 0
-    r = <Range*>arena_push(&s.t.ranges, sizeof(Range))
+    r = <Range*>array_push(&s.t.ranges, sizeof(Range))
     if r == NULL:
         s.failure.needed = sizeof(Range)
         return -1
@@ -219,7 +219,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         with nogil:
             error = plan(g, targets, n, strategy, &n_batches)
         if error:
-            out_of_memory(&g.order, "the schedule of the graph", g.n_nodes * sizeof(uint32_t))
+            out_of_memory("the schedule of the graph")
         if n_batches:
             run_planned(g, t, n_batches)
     finally:
@@ -251,12 +251,12 @@ cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
             check_values(g, t, before)
         if g.forward_only:
             release(g, before)
-            g.tables.top = tables_top
+            arena_rewind(&g.tables, tables_top)
     except BaseException:
         undo(g, before)
-        g.values.top = values_top
-        g.scratch.top = scratch_top
-        g.tables.top = tables_top
+        arena_rewind(&g.values, values_top)
+        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.tables, tables_top)
         raise
     return 0
 

@@ -5,14 +5,14 @@ them: the first one assigns.  Gradients of weights that are products are
 collected, and multiplied at the end of the pass.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.anomaly cimport check_before, checking
 from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
 from dynet_cy.execute.watch cimport watcher
-from dynet_cy.gpu.driver cimport GpuOp, pthread_mutex_lock, pthread_mutex_unlock
+from dynet_cy.gpu.driver cimport Address, GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport there, there_for
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
@@ -22,10 +22,10 @@ from dynet_cy.gpu.passes cimport (
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
-    lock_graph, nodes_of,
+    lock_graph, nodes_of, open_gradients,
     order_of, state_of, unlock_graph,
 )
-from dynet_cy.memory.arena cimport arena_rewind
+from dynet_cy.memory.arena cimport arena_at, arena_rewind
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.ops.registry cimport Factors, Op, op_at
 
@@ -49,8 +49,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             raise_pass_failure(&s, "the gradients of the graph")
         run_pass(&s, "the gradients of the graph")
     finally:
-        g.scratch.top = scratch_top
-        g.tables.top = tables_top               # what comes there next comes after this pass
+        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.tables, tables_top)     # what comes there next comes after this pass
         unlock_graph(g)
     return 0
 
@@ -59,9 +59,8 @@ cdef int list_backward_pass(Pass* s, uint32_t target, bint full) noexcept nogil:
     cdef Graph* g = s.g
     cdef Node* node = &nodes_of(g)[target]
     mark_gradients(g, target, full)
-    # The gradient arena mirrors the value arena.
-    arena_rewind(&g.grads, 0)
-    if room(s, &g.grads, g.values.top) == NULL:
+    if not open_gradients(g):
+        s.failure.needed = g.values.top
         return -1
     if node.val == NULL:                        # a parameter is its own gradient's place
         return add_one(s, <Param*>node.object) if state_of(g)[target] & TRAINABLE else 0
@@ -364,7 +363,8 @@ cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, 
     if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.bd):
-        dx[j] = <float*>(<char*>batch.x[i].list[j] - s.t.values.base + s.t.grads.base)
+        dx[j] = there(g, s.t, gradient_at(g, <float*>arena_at(
+            &g.values, <size_t>(<Address><uintptr_t>batch.x[i].list[j] - s.t.values.base))))
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         a = &nodes_of(g)[arg]

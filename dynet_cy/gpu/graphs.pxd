@@ -2,7 +2,7 @@
 
 from dynet_cy.gpu.driver cimport DeviceArena, Gpu
 from dynet_cy.graph.graph cimport Graph
-from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.arena cimport Arena, Array
 
 
 # In `graph.there`: one for each device that the graph has run on.
@@ -15,7 +15,7 @@ cdef struct There:
     DeviceArena tables
     Arena commands                  # of the host: those of the pass that runs
     void* replays                   # CUDA graphs of passes before
-    Arena ranges                    # of the host: Range, what its upload consists of
+    Array ranges                    # of the host: Range, what its upload consists of
 
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil
 cdef There* there_for(Graph* g, int device) except NULL

@@ -7,26 +7,28 @@ the device.
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
-from dynet_cy.gpu.driver cimport Address, enter, fetch_bytes, gpu_at, leave, raise_error, wait
+from dynet_cy.gpu.driver cimport Address, DeviceArena, enter, fetch_bytes, gpu_at, leave, raise_error, wait
 from dynet_cy.gpu.memory cimport close_arena, open_arena
 from dynet_cy.gpu.replay cimport drop_replays
-from dynet_cy.memory.arena cimport arena_close, arena_open
+from dynet_cy.memory.arena cimport Segment, arena_close, arena_open, array_close, array_open, segment_of
 from dynet_cy.memory.mirror cimport waited
 
 
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil:
     """Where on the device something lies that has a place in an arena of the graph."""
-    cdef size_t at = <size_t>(<const char*>p - g.values.base)
-    if at < g.values.reserved:
-        return <float*><uintptr_t>(t.values.base + at)
-    at = <size_t>(<const char*>p - g.scratch.base)
-    if at < g.scratch.reserved:
-        return <float*><uintptr_t>(t.scratch.base + at)
-    at = <size_t>(<const char*>p - g.grads.base)
-    if at < g.grads.reserved:
-        return <float*><uintptr_t>(t.grads.base + at)
-    at = <size_t>(<const char*>p - g.tables.base)
-    return <float*><uintptr_t>(t.tables.base + at)
+    cdef Address at
+    if lies_in(&g.values, &t.values, p, &at) or lies_in(&g.scratch, &t.scratch, p, &at) or (
+            lies_in(&g.grads, &t.grads, p, &at)) or lies_in(&g.tables, &t.tables, p, &at):
+        return <float*><uintptr_t>at
+    return NULL
+
+
+cdef inline bint lies_in(const Arena* here, const DeviceArena* there, const void* p, Address* at) noexcept nogil:
+    cdef const Segment* s = segment_of(here, p)
+    if s == NULL:
+        return False
+    at[0] = there.base + s.begin + <size_t>(<const char*>p - s.p)
+    return True
 
 
 cdef There* there_for(Graph* g, int device) except NULL:
@@ -46,7 +48,7 @@ cdef There* there_for(Graph* g, int device) except NULL:
             open_arena(gpu, &t.scratch)
             open_arena(gpu, &t.tables)
             arena_open(&t.commands, False)
-            arena_open(&t.ranges, False)
+            array_open(&t.ranges, False)
         except BaseException:
             close_one(t)
             raise
@@ -72,7 +74,7 @@ cdef void close_one(There* t) noexcept:
     close_arena(&t.scratch)
     close_arena(&t.tables)
     arena_close(&t.commands)
-    arena_close(&t.ranges)
+    array_close(&t.ranges)
     free(t)
 
 

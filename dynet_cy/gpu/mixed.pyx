@@ -31,13 +31,13 @@ from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send
 from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.graph cimport (
     COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_at, lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph,
-    untake_values, value_of,
+    device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
+    unlock_graph, untake_values, value_of,
 )
 from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
-from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.memory.mirror cimport waited
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.schedule.plan cimport drop_plan, plan
@@ -76,7 +76,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         with nogil:
             error = plan(g, targets, n, strategy, &n_batches)
         if error:
-            out_of_memory(&g.order, "the schedule of the graph", g.n_nodes * sizeof(uint32_t))
+            out_of_memory("the schedule of the graph")
         end = g.n_batches + n_batches
         while g.n_batches < end:
             following = g.n_batches + 1
@@ -112,7 +112,7 @@ cdef int run_here(Graph* g, uint32_t end) except -1:
         leave_pool()
     raise_interrupt(&failure.interrupts)
     if error:
-        raise_failure(g, &g.values, "the values of the graph", &failure)
+        raise_failure(g, "the values of the graph", &failure)
     return 0
 
 
@@ -127,7 +127,7 @@ cdef int copy_forward(Graph* g, int device) except -1:
     batch.kept = NULL
     batch.kept_of = NULL
     if not make_room(g, batch):
-        out_of_memory(&g.values, "the values of the graph", batch.bytes)
+        out_of_memory("the values of the graph")
     try:
         take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
         if checking and bad_values(g, batch, g.check_validity, &failure.finding):
@@ -243,9 +243,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     try:
         with nogil:
             mark_gradients(g, target, full)
-            arena_rewind(&g.grads, 0)           # the gradient arena mirrors the value arena
-        if arena_alloc(&g.grads, g.values.top) == NULL:
-            out_of_memory(&g.grads, "the gradients of the graph", g.values.top)
+        if not open_gradients(g):
+            out_of_memory("the gradients of the graph")
         begin(g, target, &journal)
         end = 0
         if state_of(g)[target] & COMPUTED and nodes_of(g)[target].batch < g.n_batches:
@@ -271,11 +270,11 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             error = check_collected(g, journal.waiting, &failure)
             leave_pool()
         if error:
-            raise_failure(g, &g.scratch, "the gradients of the graph", &failure)
+            raise_failure(g, "the gradients of the graph", &failure)
     finally:
         end_journal(&journal)
-        g.scratch.top = scratch_top
-        g.tables.top = tables_top
+        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
     return raise_interrupt(&failure.interrupts)
 
@@ -332,7 +331,7 @@ cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Journal* journal,
             arena_rewind(&g.scratch, top)
         leave_pool()
     if error:
-        raise_failure(g, &g.scratch, "the gradients of the graph", failure)
+        raise_failure(g, "the gradients of the graph", failure)
     return 0
 
 
@@ -404,7 +403,7 @@ cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
                 continue
             x = &nodes_of(g)[ids[j]]
             dy = gradient_at(g, x.val)
-            r = <Range*>arena_push(&t.ranges, sizeof(Range))
+            r = <Range*>array_push(&t.ranges, sizeof(Range))
             if r == NULL:
                 s.failure.needed = sizeof(Range)
                 error = -1

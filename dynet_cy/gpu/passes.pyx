@@ -19,7 +19,9 @@ from dynet_cy.graph.graph cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Node, args_of, batches_of, gradient_at, items_of, nodes_of, order_of,
     state_of,
 )
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind
+from dynet_cy.memory.arena cimport (
+    ALIGN, Segment, arena_alloc, arena_extend, arena_rewind, array_push, array_rewind, segment_at,
+)
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -114,13 +116,13 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
 cdef Move* add_move_apart(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
     """A move that is not joined to the one before it."""
     # The group is a contiguous table: nothing else is put there meanwhile.
-    cdef Move* m = <Move*>(room(s, &s.g.tables, sizeof(Move)) if s.n_moves == 0
-                           else arena_push(&s.g.tables, sizeof(Move)))
-    if m == NULL:
+    cdef Move* moves = <Move*>(room(s, &s.g.tables, sizeof(Move)) if s.n_moves == 0 else
+                               arena_extend(&s.g.tables, s.moves, s.n_moves * sizeof(Move), sizeof(Move)))
+    cdef Move* m = moves + s.n_moves
+    if moves == NULL:
         s.failure.needed = sizeof(Move)
         return NULL
-    if s.n_moves == 0:
-        s.moves = m
+    s.moves = moves
     memset(m, 0, sizeof(Move))
     m.source = <float*>source
     m.to = to
@@ -212,7 +214,7 @@ cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top
     arena_rewind(&t.commands, 0)
-    arena_rewind(&t.ranges, 0)
+    array_rewind(&t.ranges, 0)
 
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
@@ -222,7 +224,7 @@ cdef int raise_pass_failure(Pass* s, str what) except -1:
         raise NotImplementedError(
             f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.t.gpu.number} yet; "
             "docs/gpu.md lists what is not")
-    raise_failure(s.g, &s.g.values, what, &s.failure)
+    raise_failure(s.g, what, &s.failure)
 
 
 cdef int run_pass(Pass* s, str what) except -1:
@@ -265,37 +267,45 @@ cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
 
 
 cdef int by_place(const void* a, const void* b) noexcept nogil:
-    cdef const char* x = <const char*>(<const Range*>a).here
-    cdef const char* y = <const char*>(<const Range*>b).here
+    cdef uint64_t x = (<const Range*>a).there
+    cdef uint64_t y = (<const Range*>b).there
     return (x > y) - (x < y)
 
 
 cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
     """Let inputs be one range where nothing but the gaps of alignment lies between them."""
     cdef size_t i, k = 0
-    cdef size_t gap
+    cdef uint64_t gap
     qsort(r, n, sizeof(Range), by_place)
     for i in range(1, n):
-        gap = <size_t>(<const char*>r[i].here - <const char*>r[k].here) - r[k].n
-        if gap < ALIGN:
-            r[k].n += gap + r[i].n
-        else:
-            k += 1
-            r[k] = r[i]
+        gap = r[i].there - r[k].there - r[k].n
+        if gap < <uint64_t>ALIGN:
+            r[k].n += gap
+            if <const char*>r[k].here + r[k].n == <const char*>r[i].here:
+                r[k].n += r[i].n
+                continue                        # else two segments of an arena meet there
+        k += 1
+        r[k] = r[i]
     return k + 1 if n else 0
 
 
 cdef int upload(Pass* s) noexcept nogil:
     """Inputs and tables, in one buffer."""
+    cdef Arena* tables = &s.g.tables
     cdef Range* r = <Range*>s.t.ranges.base
+    cdef const Segment* part
+    cdef size_t begin = s.tables_from, end
     s.t.ranges.top = join_ranges(r, s.t.ranges.top // sizeof(Range)) * sizeof(Range)
-    if s.g.tables.top > s.tables_from:
-        r = <Range*>arena_push(&s.t.ranges, sizeof(Range))
+    while begin < tables.top:                   # from segment to segment
+        part = segment_at(tables, begin)
+        end = part[1].begin if part < tables.segments + tables.now else tables.top
+        r = <Range*>array_push(&s.t.ranges, sizeof(Range))
         if r == NULL:
             return failed(s.t.gpu, 2, -1)
-        r.there = s.t.tables.base + s.tables_from
-        r.here = s.g.tables.base + s.tables_from
-        r.n = s.g.tables.top - s.tables_from
+        r.there = s.t.tables.base + begin
+        r.here = part.p + (begin - part.begin)
+        r.n = end - begin
+        begin = end
     return send_ranges(s.t.gpu, <Range*>s.t.ranges.base, s.t.ranges.top // sizeof(Range))
 
 

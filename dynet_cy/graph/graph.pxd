@@ -8,7 +8,7 @@ belongs to, checked on each use.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Attr, Dim, Tensor
-from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.arena cimport Arena, Array
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op
 
@@ -59,23 +59,26 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t live
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
+    int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
 
     ctypedef struct Graph "dy_graph":
-        Arena arenas[14]
-        Arena nodes
-        Arena args
-        Arena items
-        Arena state
-        Arena order
-        Arena batches
+        Array arrays[10]
+        Array nodes
+        Array args
+        Array items
+        Array state
+        Array order
+        Array batches
+        Array uses
+        Array holes
+        Array devices
+        Array origins
+        Arena arenas[4]
         Arena values
         Arena grads
         Arena scratch
-        Arena uses
-        Arena holes
         Arena tables
-        Arena devices
-        Arena origins
+        uint64_t shortages
         uint32_t n_nodes
         uint32_t n_batches
         uint32_t n_order
@@ -110,6 +113,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
     uint32_t origin_of "dy_origin"(const Graph* g, uint32_t node)
+    bint open_gradients "dy_open_gradients"(Graph* g)
     float* gradient_at "dy_gradient"(const Graph* g, const float* v)
     float* value_of "dy_value"(const Node* x)
 
@@ -148,11 +152,9 @@ cdef class ComputationGraph:
     cdef list reverts               # (revert number, nodes left), rising in both
     cdef object requests            # who collects requests for values, while a batched map runs; else None
 
-    cdef int open_arenas(self) except -1
     cdef int warn_of_growth(self) except -1
     cdef int note_values(self) except -1
     cdef bint values_changed(self) except -1
-
 
 # The parameters of a node beside its arguments.  All zero but what an op sets.
 cdef struct Extra:

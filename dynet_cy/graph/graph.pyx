@@ -20,7 +20,8 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim, size_of, total_of
 from dynet_cy.graph.origin cimport current_line, origin_at, recording
 from dynet_cy.memory.arena cimport (
-    arena_close, arena_open, arena_push, arena_rewind, out_of_memory,
+    arena_close, arena_offset, arena_open, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind,
+    array_trim, out_of_memory, set_reclaim, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, taking_numbers
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
@@ -626,9 +627,9 @@ cdef inline Dim* room_for_node(Graph* g) except NULL:
     cdef Node* node
     if g.version == RUNNING:
         raise_running()
-    node = <Node*>arena_push(&g.nodes, sizeof(Node))
+    node = <Node*>array_push(&g.nodes, sizeof(Node))
     if node == NULL:
-        out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
+        out_of_memory("a node of the graph")
     g.nodes.top -= sizeof(Node)                     # `append` takes the room
     return &node.dim
 
@@ -686,16 +687,16 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes
     cdef int device = placed(g, op, args, n, extra)
-    cdef uint8_t* state = <uint8_t*>arena_push(&g.state, 1)
-    cdef Use* use = <Use*>arena_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
+    cdef uint8_t* state = <uint8_t*>array_push(&g.state, 1)
+    cdef Use* use = <Use*>array_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
     cdef uint32_t* own_args
     cdef uint32_t* items = NULL
     cdef uint32_t i, item_count = 0, n_items = 0
-    if g.args.base + args_top == <char*>args:       # `apply` has put them there
+    if n > MOST_ON_STACK and <char*>(args + n) == g.args.base + args_top:       # `apply` has put them there
         own_args = <uint32_t*>args
-        g.args.top += n * sizeof(uint32_t)
+        args_top -= n * sizeof(uint32_t)
     else:
-        own_args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
+        own_args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
     if op.random:
         item_count = DRAW_WORDS
         n_items = node.dim.bd * DRAW_WORDS
@@ -705,11 +706,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         if n_items == item_count:                   # one for all of the batch
             n_items *= node.dim.bd
     if n_items:
-        items = <uint32_t*>arena_push(&g.items, n_items * sizeof(uint32_t))
+        items = <uint32_t*>array_push(&g.items, n_items * sizeof(uint32_t))
     if (state == NULL or own_args == NULL or (n_items and items == NULL)
-            or (g.forward_only and use == NULL) or (g.mixed and arena_push(&g.devices, 1) == NULL)):
+            or (g.forward_only and use == NULL) or (g.mixed and array_push(&g.devices, 1) == NULL)):
         take_back(g, nodes_top, args_top, items_top)
-        out_of_memory(&g.nodes, "a node of the graph", sizeof(Node))
+        out_of_memory("a node of the graph")
     node.op = <uint16_t>op.id
     node.item_count = <uint16_t>item_count
     node.nargs = n
@@ -765,7 +766,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 cdef void note_origin(Graph* g) noexcept:
     """Note which line of the program makes the next node; without room it is not known."""
     cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
-    cdef uint32_t* room = <uint32_t*>arena_push(&g.origins, n - g.origins.top)
+    cdef uint32_t* room = <uint32_t*>array_push(&g.origins, n - g.origins.top)
     if room != NULL:
         memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # of those before nothing was noted
         (<uint32_t*>g.origins.base)[g.n_nodes] = current_line()
@@ -820,9 +821,9 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
 
 cdef int mix(Graph* g) except -1:
     """Let the nodes of a graph have a device each from now on; so far all are on that of the graph."""
-    cdef uint8_t* devices = <uint8_t*>arena_push(&g.devices, g.n_nodes)
+    cdef uint8_t* devices = <uint8_t*>array_push(&g.devices, g.n_nodes)
     if devices == NULL:
-        out_of_memory(&g.devices, "the devices of a graph", g.n_nodes)
+        out_of_memory("the devices of a graph")
     memset(devices, g.device, g.n_nodes)
     let_move(g)
     g.mixed = True
@@ -986,13 +987,17 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
     for i in range(n):
         argument(&g, op, i, arguments[i])
     top = g.args.top
-    args = <uint32_t*>arena_push(&g.args, n * sizeof(uint32_t))
+    args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
     if args == NULL:
-        out_of_memory(&g.args, f"{n} arguments of {op.name.decode()}", n * sizeof(uint32_t))
+        out_of_memory(f"{n} arguments of {op.name.decode()}")
     for i in range(n):
         args[i] = (<Expression>arguments[i]).index
-    g.args.top = top
-    return wrap(g, add_node(g, op, args, n, extra))
+    try:
+        i = add_node(g, op, args, n, extra)
+    except BaseException:
+        g.args.top = top
+        raise
+    return wrap(g, i)
 
 
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
@@ -1014,7 +1019,7 @@ cdef float* place(size_t n) except NULL:
         raise_running()
     cdef float* v = <float*>take_values(g, max(n, <size_t>1) * sizeof(float))
     if v == NULL:
-        out_of_memory(&g.values, "an input", n * sizeof(float))
+        out_of_memory("an input")
     return v
 
 
@@ -1036,7 +1041,7 @@ cdef int forget(Graph* g) except -1:
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
             state[i] &= <uint8_t>~SENT                  # its numbers may change now
-            end = <size_t>(<char*>nodes[i].val - g.values.base)
+            end = arena_offset(&g.values, nodes[i].val)
             inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
     # The room of values computed after the last input is free again, so that
     # a graph may be run with new inputs for ever.
@@ -1045,8 +1050,8 @@ cdef int forget(Graph* g) except -1:
     arena_rewind(&g.tables, 0)
     g.n_batches = 0
     g.n_order = 0
-    arena_rewind(&g.batches, 0)
-    arena_rewind(&g.order, 0)
+    array_rewind(&g.batches, 0)
+    array_rewind(&g.order, 0)
     g.backward_from = -1
     g.n_forgets += 1
     unlock_graph(g)
@@ -1064,8 +1069,8 @@ cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t va
             state_of(g)[i] &= <uint8_t>~COMPUTED
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
-    arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
-    arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
+    array_rewind(&g.order, g.n_order * sizeof(uint32_t))
+    array_rewind(&g.batches, g.n_batches * sizeof(Batch))
     arena_rewind(&g.values, min(g.values.top, values_top))
     arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
     arena_rewind(&g.tables, min(g.tables.top, tables_top))
@@ -1109,8 +1114,8 @@ cdef int compact(ComputationGraph graph) except -1:
             k += 1
     g.n_batches = k
     g.n_order = 0
-    arena_rewind(&g.batches, k * sizeof(Batch))
-    arena_rewind(&g.order, 0)
+    array_rewind(&g.batches, k * sizeof(Batch))
+    array_rewind(&g.order, 0)
     k = 0
     for i in range(g.n_nodes):
         if state[i] & DROPPED:
@@ -1179,13 +1184,18 @@ cdef class ComputationGraph:
     def __init__(self, autobatching=None):
         global n_slots, streams
         cdef uint32_t slot = 0
-        if self.g.nodes.base != NULL:
+        cdef int i
+        if self.g.nodes.memory != NULL:
             raise RuntimeError("ComputationGraph.__init__ was called twice")
         while slot < n_slots and graphs[slot] != NULL:
             slot += 1
         if slot == <uint32_t>MAX_GRAPHS:
             raise RuntimeError(f"more than {MAX_GRAPHS} graphs are open")
-        self.open_arenas()
+        for i in range(GRAPH_ARRAYS):
+            array_open(&self.g.arrays[i], True)
+        for i in range(GRAPH_ARENAS):
+            arena_open(&self.g.arenas[i], True)
+        self.g.shortages = shortages()
         self.g.slot = slot
         if awaited:
             self.g.stream_number, count = awaited.pop(0)
@@ -1202,17 +1212,11 @@ cdef class ComputationGraph:
         self.g.n_renewals = count
         self.g.stream = <uint64_t>self.g.stream_number << 32 | self.g.n_renewals
 
-    cdef int open_arenas(self) except -1:
-        cdef int i
-        for i in range(GRAPH_ARENAS):
-            arena_open(&self.g.arenas[i], True)
-        return 0
-
     def __dealloc__(self):
         global dy_current
         cdef int i
         cdef Graph* g = &self.g
-        if g.nodes.base != NULL and graphs[g.slot] == g:
+        if g.nodes.memory != NULL and graphs[g.slot] == g:
             graphs[g.slot] = NULL
             owners[g.slot] = NULL
         if dy_current == g:
@@ -1221,6 +1225,8 @@ cdef class ComputationGraph:
             engines[ENGINE_GPU].close(g)
         if engines[ENGINE_CPU].closed != NULL:
             engines[ENGINE_CPU].closed(g)
+        for i in range(GRAPH_ARRAYS):
+            array_close(&g.arrays[i])
         for i in range(GRAPH_ARENAS):
             arena_close(&g.arenas[i])
 
@@ -1313,8 +1319,12 @@ cdef class ComputationGraph:
         g.check_validity = bool(check_validity)
         g.forward_only = forward_only and not immediate_compute
         g.compact_at = LEAST_TO_COMPACT
+        for i in range(GRAPH_ARRAYS):
+            array_rewind(&g.arrays[i], 0)
         for i in range(GRAPH_ARENAS):
             arena_rewind(&g.arenas[i], 0)
+        if g.shortages != shortages():
+            give_back_all(g)
         self.keep.clear()
         self.given = None
         self.n_at_backward = 0
@@ -1323,9 +1333,9 @@ cdef class ComputationGraph:
         self.reverts = []
         if g.forward_only:
             # When memory is short, the list of what is free must not be what there is no room for.
-            if arena_push(&g.holes, 1) == NULL:
-                out_of_memory(&g.holes, "the list of free memory", 1)
-            arena_rewind(&g.holes, 0)
+            if array_push(&g.holes, 1) == NULL:
+                out_of_memory("the list of free memory")
+            array_rewind(&g.holes, 0)
         return self
 
     def version(self):
@@ -1480,6 +1490,45 @@ cdef class ComputationGraph:
         """
         from dynet_cy.graph.show import dump    # it needs this module
         dump(self, filename, show_values, show_gradients, nan_check_only)
+
+
+# ---- memory that others need ---------------------------------------------------
+
+cdef void give_back_unused(const void* asking) noexcept with gil:
+    """Let all graphs give back the memory above their bump pointers, but those that other threads run.
+
+    `asking` is the arena or array that has no more room, perhaps of a graph that runs.
+    """
+    cdef Graph* g
+    cdef uint32_t slot
+    cdef int i
+    for slot in range(n_slots):
+        g = graphs[slot]
+        if g == NULL or (g.version == RUNNING and not is_part(g, asking)):
+            continue
+        for i in range(GRAPH_ARRAYS):
+            array_trim(&g.arrays[i])
+        for i in range(GRAPH_ARENAS):
+            arena_trim(&g.arenas[i])
+
+
+cdef inline bint is_part(const Graph* g, const void* p) noexcept nogil:
+    return <const char*>g <= <const char*>p < <const char*>(g + 1)
+
+
+cdef void give_back_all(Graph* g) noexcept:
+    """Let a graph without nodes have no memory, as there has been too little."""
+    cdef bint poison = g.nodes.poison
+    cdef int i
+    for i in range(GRAPH_ARRAYS):
+        array_close(&g.arrays[i])
+        array_open(&g.arrays[i], poison)
+    for i in range(GRAPH_ARENAS):
+        arena_trim(&g.arenas[i])
+    g.shortages = shortages()
+
+
+set_reclaim(give_back_unused)
 
 
 # ---- the current graph -------------------------------------------------------

@@ -1,32 +1,78 @@
-"""Arenas: reserved address ranges with a bump pointer.
+"""Memory with a bump pointer: arenas, which never move, and arrays, which move when they grow.
 
-An arena belongs to the graph (or storage) that opened it and is closed by it;
+An arena or array belongs to the graph (or storage) that opened it and is closed by it;
 whoever allocates from it never frees.
 """
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 
 cdef extern from "dynet_cy/arena.h" nogil:
     int ALIGN "DY_ALIGN"
 
-    ctypedef struct Budget "dy_budget":
-        pass
+    ctypedef struct Segment "dy_segment":
+        char* p
+        size_t bytes
+        size_t begin "from"
+        size_t charged
+        ptrdiff_t gradient
 
     ctypedef struct Arena "dy_arena":
+        uintptr_t origin
+        size_t top
+        size_t end
+        size_t begin "from"
+        Segment* segments
+        uint32_t n
+        uint32_t now
+        uint32_t room
+        uint8_t poison
+        uint8_t zeroed
+        uint8_t quiet
+        uint8_t foreign
+        Memory* memory
+
+    ctypedef struct Array "dy_array":
         char* base
         size_t top
-        size_t charged
-        size_t reserved
-        Budget* budget
-        int poison
+        size_t room
+        Memory* memory
+        uint8_t poison
 
-    size_t budget_limit "dy_budget_limit"(const Budget* b)
-    size_t budget_used "dy_budget_used"(const Budget* b)
-    void budget_set_limit "dy_budget_set_limit"(Budget* b, size_t n)
+    ctypedef struct Memory "dy_memory":
+        size_t limit
+        size_t used
+        void* (*grow)(Arena* a, size_t n) noexcept nogil
+        void* (*extend)(Arena* a, void* p, size_t had, size_t more) noexcept nogil
+        int (*widen)(Array* a, size_t top) noexcept nogil
+        void (*rewind)(Arena* a, size_t top) noexcept nogil
 
-    void* arena_push "dy_arena_push"(Arena* a, size_t bytes)
-    void* arena_alloc "dy_arena_alloc"(Arena* a, size_t bytes)
-    void arena_discharge "dy_arena_discharge"(Arena* a)
+    void* arena_alloc "dy_arena_alloc"(Arena* a, size_t n)
+    void* arena_push "dy_arena_push"(Arena* a, size_t n)
+    void* arena_extend "dy_arena_extend"(Arena* a, void* p, size_t had, size_t more)
+    void arena_rewind "dy_arena_rewind"(Arena* a, size_t top)
+    void* arena_at "dy_arena_at"(const Arena* a, size_t offset)
+    size_t arena_offset "dy_arena_offset"(const Arena* a, const void* p)
+    const Segment* segment_of "dy_segment_of"(const Arena* a, const void* p)
+    const Segment* segment_at "dy_segment_at"(const Arena* a, size_t offset)
+    void* array_push "dy_array_push"(Array* a, size_t n)
+    void array_rewind "dy_array_rewind"(Array* a, size_t top)
 
-cdef int arena_open(Arena* a, bint poison) except -1
+# Nothing is allocated until there is need.
+cdef void arena_open(Arena* a, bint poison) noexcept nogil
+cdef void array_open(Array* a, bint poison) noexcept nogil
 cdef void arena_close(Arena* a) noexcept nogil
-cdef void arena_rewind(Arena* a, size_t top) noexcept nogil
-cdef int out_of_memory(const Arena* a, str what, size_t needed) except -1
+cdef void array_close(Array* a) noexcept nogil
+# Let an arena without memory be that of the caller, all of which is taken; it does not count against the limit.
+cdef int arena_lend(Arena* a, void* p, size_t n) except -1
+# Give back the memory above the bump pointer.  Nothing moves.
+cdef void arena_trim(Arena* a) noexcept nogil
+cdef void array_trim(Array* a) noexcept nogil
+# What gives back memory that others do not need, when somebody asks in vain; it takes the GIL.
+ctypedef void (*Reclaim)(const void* asking) noexcept nogil
+cdef void set_reclaim(Reclaim f) noexcept
+# Raise for the allocation of this thread that was refused last.
+cdef int out_of_memory(str what) except -1
+# How often that was; who has seen another number gives back what it keeps.
+cdef uint64_t shortages() noexcept nogil
+# Raise unless n bytes fit into the limit; so many are written soon, and must fit into the memory of the machine.
+cdef int check_room(str what, size_t n, size_t touched) except -1

@@ -1,96 +1,502 @@
-"""Arenas: reserved address ranges with a bump pointer."""
+"""Memory with a bump pointer: arenas, which never move, and arrays, which move when they grow."""
 
 import os
 
-from libc.string cimport memset
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
 from posix.mman cimport (
-    MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap,
+    MADV_DONTNEED, MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
 )
+from posix.stdlib cimport posix_memalign
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 cdef extern from *:
     """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <string.h>
+    #include <sys/mman.h>
     #ifndef MAP_NORESERVE
     #define MAP_NORESERVE 0
     #endif
+
+    /* Why an allocation was refused. */
+    enum { DY_LIMIT, DY_MACHINE, DY_SYSTEM };
+
+    typedef struct {
+        int why;
+        size_t needed, left;
+    } dy_refusal;
+
+    static _Thread_local dy_refusal dy_refused;
+    static inline dy_refusal *dy_last_refusal(void) { return &dy_refused; }
+
+    /* A mapping of another size, perhaps elsewhere; MAP_FAILED when there is none. */
+    static inline void *dy_remap(void *p, size_t had, size_t bytes) {
+    #ifdef MREMAP_MAYMOVE
+        return mremap(p, had, bytes, MREMAP_MAYMOVE);
+    #else
+        void *q = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+        if (q != MAP_FAILED) {
+            memcpy(q, p, had < bytes ? had : bytes);
+            munmap(p, had);
+        }
+        return q;
+    #endif
+    }
     """
     int MAP_NORESERVE
+    int LIMIT "DY_LIMIT"
+    int MACHINE "DY_MACHINE"
+    int SYSTEM "DY_SYSTEM"
+    ctypedef struct Refusal "dy_refusal":
+        int why
+        size_t needed
+        size_t left
+    Refusal* last_refusal "dy_last_refusal"() nogil
+    void* remap "dy_remap"(void* p, size_t had, size_t n) nogil
+    size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
+    size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
+    size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order) nogil
+    void atomic_store "__atomic_store_n"(size_t* p, size_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
 
 cdef extern from "<unistd.h>":
     int _SC_PHYS_PAGES
 
-# Smaller than this, a range is of no use to anyone.
-cdef size_t SMALLEST_RESERVE = <size_t>1 << 26
+cdef enum:
+    FIRST_SEGMENT = 1 << 12
+    FIRST_ARRAY = 1 << 10
+    MAPPED = 1 << 17                # blocks as large as that are mapped, smaller ones come from malloc
+    CHARGE_STEP = 1 << 16           # arenas count against the limit in these steps
+    ASK_FROM = 1 << 20              # what the machine has is not asked for less
 
-cdef Budget budget              # a global of C: all 0
+# Behind each segment a gap, so that what lies at the end of one and at the begin of another never lies side by side.
+cdef size_t GAP = ALIGN
+
+cdef Memory memory                  # a global of C: all 0
+cdef Reclaim reclaim = NULL
+cdef size_t n_shortages = 0
+cdef size_t page = <size_t>sysconf(_SC_PAGESIZE)
+# An arena that is larger than the machine's memory would never be filled.
+cdef size_t machine = <size_t>sysconf(_SC_PHYS_PAGES) * page
 
 cdef bint poisoning = os.environ.get("DYNET_CY_POISON", "0") not in ("", "0")
 
 
 def set_limit(size_t limit_bytes):
-    """Limit what all graph arenas together may use.
+    """Limit what all arenas together may use.
 
     Args:
         limit_bytes: bytes; 0 sets no limit but the machine's memory.
     """
-    budget_set_limit(&budget, limit_bytes)
+    atomic_store(&memory.limit, limit_bytes, RELAXED)
 
 
 def limit():
     """Limit in bytes that `set_limit` set; 0 when there is none."""
-    return budget_limit(&budget)
+    return atomic_load(&memory.limit, RELAXED)
 
 
 def used_bytes():
-    """Bytes that open arenas have ever used and so hold."""
-    return budget_used(&budget)
+    """Bytes that open arenas and arrays hold: those in use, and what is kept to be used again."""
+    return atomic_load(&memory.used, RELAXED)
 
 
-cdef int arena_open(Arena* a, bint poison) except -1:
-    # More address space than there is memory would never be used.
-    cdef size_t reserve = <size_t>sysconf(_SC_PHYS_PAGES) * <size_t>sysconf(_SC_PAGESIZE)
-    cdef void* base = MAP_FAILED
-    while reserve >= SMALLEST_RESERVE:
-        base = mmap(NULL, reserve, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0)
-        if base != MAP_FAILED:
-            break
-        reserve //= 2
-    if base == MAP_FAILED:
-        raise MemoryError(
-            f"the system refused to reserve {SMALLEST_RESERVE >> 20} MiB of address space; "
-            "close graphs that are no longer needed, or raise the process's limit (ulimit -v)")
-    a.base = <char*>base
-    a.top = 0
-    a.charged = 0
-    a.reserved = reserve
-    a.budget = &budget
+def give_back():
+    """Let all graphs that do not run give back the memory that they keep to use it again."""
+    if reclaim != NULL:
+        reclaim(NULL)
+
+
+# ---- the limit -----------------------------------------------------------------
+
+cdef void* refuse(int why, size_t needed, size_t left) noexcept nogil:
+    cdef Refusal* r = last_refusal()
+    r.why = why
+    r.needed = needed
+    r.left = left
+    return NULL
+
+
+cdef bint charge(size_t more, size_t needed) noexcept nogil:
+    """Count bytes against the limit; False when they are too many, of the `needed` ones."""
+    cdef size_t used = atomic_add(&memory.used, more, RELAXED)
+    cdef size_t allowed = atomic_load(&memory.limit, RELAXED)
+    cdef size_t free_bytes
+    if allowed and used > allowed:
+        atomic_sub(&memory.used, more, RELAXED)
+        free_bytes = allowed - (used - more) if allowed > used - more else 0
+        # What is there already serves too.
+        refuse(LIMIT, needed, free_bytes + needed - more if needed > more else free_bytes)
+        return False
+    return True
+
+
+cdef void discharge(size_t n) noexcept nogil:
+    atomic_sub(&memory.used, n, RELAXED)
+
+
+# ---- blocks --------------------------------------------------------------------
+
+cdef void* block_new(size_t n, bint zeroed) noexcept nogil:
+    """A block on a 64-byte boundary; NULL when there is none."""
+    cdef void* p = NULL
+    if n >= MAPPED:
+        p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0)
+        return NULL if p == MAP_FAILED else p
+    if posix_memalign(&p, ALIGN, n):
+        return NULL
+    if zeroed:
+        memset(p, 0, n)
+    return p
+
+
+cdef void block_free(void* p, size_t n) noexcept nogil:
+    if n >= MAPPED:
+        munmap(p, n)
+    else:
+        free(p)
+
+
+cdef void* block_resize(void* p, size_t had, size_t n) noexcept nogil:
+    """A block with what p has, which is gone then; NULL, and p stays, when there is none."""
+    cdef void* q
+    if p != NULL and had >= MAPPED and n >= MAPPED:
+        q = remap(p, had, n)
+        return NULL if q == MAP_FAILED else q
+    q = block_new(n, False)
+    if q != NULL and p != NULL:
+        memcpy(q, p, min(had, n))
+        block_free(p, had)
+    return q
+
+
+# ---- arenas --------------------------------------------------------------------
+
+cdef void arena_open(Arena* a, bint poison) noexcept nogil:
+    memset(a, 0, sizeof(Arena))
+    a.memory = &memory
     a.poison = poison and poisoning
-    return 0
 
 
 cdef void arena_close(Arena* a) noexcept nogil:
-    if a.base != NULL:
-        munmap(a.base, a.reserved)
-        arena_discharge(a)
-        a.base = NULL
-        a.top = a.charged = a.reserved = 0
+    drop_segments(a, 0)
+    free(a.segments)
+    memset(a, 0, sizeof(Arena))
 
 
-cdef void arena_rewind(Arena* a, size_t top) noexcept nogil:
-    if a.poison and a.top > top:
-        memset(a.base + top, 0xFF, a.top - top)      # all ones is a NaN
+cdef void drop_segments(Arena* a, uint32_t first) noexcept nogil:
+    """Free a segment and all behind it, in which nothing lies."""
+    cdef Segment* s
+    while a.n > first:
+        a.n -= 1
+        s = &a.segments[a.n]
+        discharge(s.charged)
+        if not a.foreign:
+            block_free(s.p, s.bytes + GAP)
+    if a.n == 0:
+        a.origin = a.top = a.end = a.begin = a.now = 0
+        a.foreign = False
+
+
+cdef int arena_lend(Arena* a, void* p, size_t n) except -1:
+    if a.room == 0 and not list_segment(a):
+        out_of_memory("a mapping of the caller's")
+    drop_segments(a, 0)
+    memset(&a.segments[0], 0, sizeof(Segment))
+    a.segments[0].p = <char*>p
+    a.segments[0].bytes = n
+    a.n = 1
+    a.foreign = True
+    a.origin = <uintptr_t>p
+    a.top = a.end = n
+    return 0
+
+
+cdef bint list_segment(Arena* a) noexcept nogil:
+    """Room in the list for one more."""
+    cdef Segment* segments
+    if a.n == a.room:
+        segments = <Segment*>realloc(a.segments, (a.room + 4) * sizeof(Segment))
+        if segments == NULL:
+            refuse(SYSTEM, (a.room + 4) * sizeof(Segment), 0)
+            return False
+        a.segments = segments
+        a.room += 4
+    return True
+
+
+cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
+    """A segment that has room for n bytes, behind the others."""
+    cdef size_t total = 0, want
+    cdef uint32_t i
+    cdef void* p = NULL
+    for i in range(a.n):
+        total += a.segments[i].bytes
+    if n > machine or a.top + n > machine:
+        refuse(MACHINE, n, machine - a.top if machine > a.top else 0)
+        return False
+    n = (n + ALIGN - 1) & ~<size_t>(ALIGN - 1)
+    want = max(max(n, total), <size_t>FIRST_SEGMENT)
+    while True:
+        p = block_new(want + GAP, a.zeroed)
+        if p != NULL or want == n:
+            break
+        want = max(n, want // 2 & ~<size_t>(ALIGN - 1))
+    if p == NULL and a.n > a.now + 1:           # those that were too small have addresses that are needed
+        drop_segments(a, a.now + 1)
+        p = block_new(n + GAP, a.zeroed)
+    if p == NULL or not list_segment(a):
+        if p != NULL:
+            block_free(p, want + GAP)
+        else:
+            refuse(SYSTEM, n, 0)
+        return False
+    memset(&a.segments[a.n], 0, sizeof(Segment))
+    a.segments[a.n].p = <char*>p
+    a.segments[a.n].bytes = want
+    if a.n == 0:
+        a.origin = <uintptr_t>p
+    a.n += 1
+    return True
+
+
+cdef bint charge_segment(Segment* s, size_t end, size_t needed) noexcept nogil:
+    """Let a segment be charged up to there; the last `needed` bytes are the reason."""
+    cdef size_t want
+    if end <= s.charged:
+        return True
+    want = min((end + CHARGE_STEP - 1) & ~<size_t>(CHARGE_STEP - 1), s.bytes)
+    if not charge(want - s.charged, needed):
+        want = end                              # no more than that
+        if not charge(want - s.charged, needed):
+            return False
+    s.charged = want
+    return True
+
+
+cdef bint fits_behind(const Arena* a, size_t at, size_t n) noexcept nogil:
+    cdef const Segment* s = &a.segments[a.now]
+    return a.n > 0 and at - s.begin <= s.bytes and n <= s.bytes - (at - s.begin)
+
+
+cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
+    cdef size_t at = (a.top + ALIGN - 1) & ~<size_t>(ALIGN - 1)
+    cdef uint32_t i = 0, k
+    cdef Segment* s
+    if fits_behind(a, at, n):
+        s = &a.segments[a.now]
+        if not charge_segment(s, at - s.begin + n, n):
+            return NULL
+        a.end = s.begin + s.charged
+    else:
+        if a.n:
+            i = a.now + 1
+        while i < a.n and a.segments[i].bytes < n:
+            i += 1
+        if i == a.n:
+            if not add_segment(a, n):
+                return NULL
+            i = a.n - 1
+        s = &a.segments[i]
+        if not charge_segment(s, n, n):
+            return NULL
+        for k in range(a.now + 1 if i else 0, i + 1):       # those between stay empty
+            a.segments[k].begin = at
+        a.now = i
+        a.begin = at
+        a.origin = <uintptr_t>s.p - at
+        a.end = at + s.charged
+    a.top = at + n
+    return <void*>(a.origin + at)
+
+
+cdef void* grow(Arena* a, size_t n) noexcept nogil:
+    """What `arena_alloc` does where no more room of the segment is charged."""
+    cdef void* p = try_to_grow(a, n)
+    if p == NULL and reclaim != NULL and not a.quiet:
+        reclaim(a)
+        p = try_to_grow(a, n)
+    return p
+
+
+cdef void* extend(Arena* a, void* p, size_t had, size_t more) noexcept nogil:
+    """What `arena_extend` does there."""
+    cdef Segment* s = &a.segments[a.now]
+    cdef void* q
+    if more <= s.bytes - (a.top - s.begin) and charge_segment(s, a.top - s.begin + more, more):
+        a.end = s.begin + s.charged
+        a.top += more
+        return p
+    q = grow(a, had + more)
+    if q != NULL:
+        memcpy(q, p, had)
+    return q
+
+
+cdef void rewind(Arena* a, size_t top) noexcept nogil:
+    """What `arena_rewind` does where another segment is in use then, or with poison."""
+    cdef Segment* s
+    cdef size_t at = a.top
+    while True:
+        if a.n == 0:
+            a.top = 0
+            return
+        s = &a.segments[a.now]
+        if a.poison and at > max(top, s.begin):
+            memset(<void*>(<uintptr_t>s.p + max(top, s.begin) - s.begin), 0xFF,     # all ones is a NaN
+                   min(at - s.begin, s.charged) - (max(top, s.begin) - s.begin))
+        if a.now == 0 or top > s.begin:
+            break
+        at = s.begin
+        a.now -= 1
+    a.begin = s.begin
+    a.origin = <uintptr_t>s.p - s.begin
+    a.end = s.begin + s.charged
     a.top = top
 
 
-cdef int out_of_memory(const Arena* a, str what, size_t needed) except -1:
-    cdef size_t limited = budget_limit(&budget)
-    if limited:
-        left = max(<Py_ssize_t>limited - <Py_ssize_t>budget_used(&budget) + <Py_ssize_t>(a.charged - a.top), 0)
-        raise MemoryError(
-            f"out of memory for {what}: {needed:,} bytes needed, {left:,} left of the limit of "
-            f"{limited >> 20} MiB; raise it with --dynet-mem MB or "
-            "dynet_cy.config.set(mem=MB)")
-    raise MemoryError(
-        f"out of memory for {what}: {needed:,} bytes needed, {a.reserved - a.top:,} left of the "
-        "address range; the graph is larger than this machine's memory")
+cdef void arena_trim(Arena* a) noexcept nogil:
+    cdef Segment* s
+    cdef size_t kept
+    if a.memory == NULL or a.n == 0 or a.foreign:
+        return
+    if a.top == 0:
+        drop_segments(a, 0)
+        return
+    drop_segments(a, a.now + 1)
+    s = &a.segments[a.now]
+    kept = (a.top - s.begin + page - 1) & ~(page - 1)
+    if s.bytes + GAP >= MAPPED and s.charged > kept:
+        madvise(s.p + kept, s.charged - kept, MADV_DONTNEED)
+        discharge(s.charged - kept)
+        s.charged = kept
+        a.end = s.begin + kept
+
+
+# ---- arrays --------------------------------------------------------------------
+
+cdef void array_open(Array* a, bint poison) noexcept nogil:
+    memset(a, 0, sizeof(Array))
+    a.memory = &memory
+    a.poison = poison and poisoning
+
+
+cdef void array_close(Array* a) noexcept nogil:
+    if a.base != NULL:
+        block_free(a.base, a.room)
+        discharge(a.room)
+    memset(a, 0, sizeof(Array))
+
+
+cdef bint resize(Array* a, size_t room) noexcept nogil:
+    """Let an array have more room."""
+    cdef void* p
+    if not charge(room - a.room, room - a.room):
+        return False
+    p = block_resize(a.base, a.room, room)
+    if p == NULL:
+        discharge(room - a.room)
+        refuse(SYSTEM, room, 0)
+        return False
+    a.base = <char*>p
+    a.room = room
+    return True
+
+
+cdef int widen(Array* a, size_t top) noexcept nogil:
+    """What `array_push` does where there is no more room."""
+    cdef size_t want = max(max(top, a.room + a.room // 2), <size_t>FIRST_ARRAY)
+    cdef size_t least = (top + page - 1) & ~(page - 1)
+    if top > machine:
+        refuse(MACHINE, top - a.top, machine - a.top)
+        return False
+    want = (want + ALIGN - 1) & ~<size_t>(ALIGN - 1)
+    if resize(a, want) or (least < want and resize(a, least)):
+        return True
+    if reclaim != NULL:
+        reclaim(a)
+        return resize(a, least)
+    return False
+
+
+cdef void array_trim(Array* a) noexcept nogil:
+    # Beyond its end the next piece may stand already: a node, before it is appended.
+    cdef size_t kept = max((a.top + 2 * page - 1) & ~(page - 1), <size_t>MAPPED)
+    if a.memory != NULL and a.room >= MAPPED and kept < a.room:
+        munmap(a.base + kept, a.room - kept)
+        discharge(a.room - kept)
+        a.room = kept
+
+
+memory.grow = grow
+memory.extend = extend
+memory.widen = widen
+memory.rewind = rewind
+
+
+# ---- too little memory ---------------------------------------------------------
+
+cdef void set_reclaim(Reclaim f) noexcept:
+    global reclaim
+    reclaim = f
+
+
+cdef uint64_t shortages() noexcept nogil:
+    return atomic_load(&n_shortages, RELAXED)
+
+
+cdef int out_of_memory(str what) except -1:
+    cdef Refusal* r = last_refusal()
+    atomic_add(&n_shortages, 1, RELAXED)
+    raise MemoryError(f"out of memory for {what}: " + describe(r.why, r.needed, r.left))
+
+
+cdef str describe(int why, size_t needed, size_t left):
+    if why == LIMIT:
+        reason = (f"{needed:,} bytes needed, {left:,} left of the limit of {limit():,} ({limit() >> 20} MiB); "
+                  "raise it with --dynet-mem MB or dynet_cy.config.set(mem=MB)")
+    elif why == MACHINE:
+        reason = f"{needed:,} bytes needed, {left:,} left of what this machine has"
+    else:
+        reason = f"the system refused {needed:,} bytes of memory or of address space (ulimit -v)"
+    return reason + "; renew_cg() gives back the memory of expressions that are no longer needed"
+
+
+def available_bytes():
+    """Memory of the machine that programs can have without swapping; None if the system does not tell."""
+    found = []
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            sizes = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        found.append(sizes["MemAvailable"] + sizes.get("SwapFree", 0))
+    except (OSError, LookupError, ValueError):
+        pass
+    for folder, most, now in (("/sys/fs/cgroup", "memory.max", "memory.current"),
+                              ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")):
+        try:
+            with open(f"{folder}/{most}", encoding="ascii") as a, open(f"{folder}/{now}", encoding="ascii") as b:
+                found.append(max(int(a.read()) - int(b.read()), 0))
+        except (OSError, ValueError):               # there is none, or it is "max"
+            pass
+    return min(found, default=None)
+
+
+cdef int check_room(str what, size_t n, size_t touched) except -1:
+    cdef size_t allowed = limit(), used = used_bytes()
+    if allowed and reclaim != NULL and n > max(allowed, used) - used:
+        reclaim(NULL)
+        used = used_bytes()
+    if allowed and n > max(allowed, used) - used:
+        refuse(LIMIT, n, max(allowed, used) - used)
+        out_of_memory(what)
+    if touched < ASK_FROM:
+        return 0
+    available = available_bytes()
+    if available is not None and touched > available or touched > machine:
+        refuse(MACHINE, touched, machine if available is None else min(machine, available))
+        out_of_memory(what)
+    return 0

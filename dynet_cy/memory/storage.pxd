@@ -61,6 +61,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
     void forget_gradient "dy_forget_gradient"(Param* p)
 
 
+cdef class Storage
+
+
 cdef class Plane:
     cdef Arena arena
     cdef Py_buffer view
@@ -69,10 +72,12 @@ cdef class Plane:
     cdef void* there                # its mirror, on a device
     cdef dict beside                # by device: the planes for the same thing in the storages beside its own
     cdef Plane on(self, int device)
-    cdef float* base(self) noexcept
+    cdef float* at(self, size_t place) noexcept        # that number of floats from the begin on
     cdef float* base_there(self) noexcept
+    cdef Arena* memory(self) noexcept
     cdef int extend(self, size_t floats) except -1
-    cdef int move(self, object mapping, size_t floats, bint copy) except -1
+    cdef int shrink(self, size_t floats) except -1
+    cdef int move(self, object mapping, Storage storage, bint copy) except -1
     cdef int place_on(self, int device) except -1
     # Floats from a place on, from the device to here and back; nothing happens on the CPU.
     cdef int pull(self, size_t at, size_t n) except -1
@@ -94,5 +99,6 @@ cdef class Storage:
     cdef readonly dict beside       # by device: the other storages of the collection, which only its first one knows
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
-    cdef int rebase(self) except -1
+    cdef Param* new_entry(self, uint32_t rows, str name) except NULL
+    cdef void place(self, Param* p) noexcept
     cdef int zero(self, Plane plane) except -1

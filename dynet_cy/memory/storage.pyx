@@ -6,10 +6,12 @@ from cpython.buffer cimport (
 )
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memmove, memset
 
 from dynet_cy.core.tensor cimport Dim, size_of
-from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_close, arena_open, out_of_memory
+from dynet_cy.memory.arena cimport (
+    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_room, out_of_memory,
+)
 from dynet_cy.memory.mirror cimport mirrors
 
 
@@ -29,22 +31,18 @@ cdef size_t STEP = 16
 
 @cython.final
 cdef class Plane:
-    """One contiguous range of floats; its own memory, or a mapping of the caller's."""
+    """Floats of all entries, each of which is one contiguous range; its own memory, or a mapping of the caller's."""
 
     def __cinit__(self):
-        memset(&self.arena, 0, sizeof(Arena))
+        arena_open(&self.arena, False)
+        self.arena.zeroed = True
         self.mapped = False
         self.beside = {}
 
-    def __init__(self):
-        if self.arena.base == NULL and not self.mapped:
-            arena_open(&self.arena, False)
-
     def __dealloc__(self):
+        arena_close(&self.arena)
         if self.mapped:
             PyBuffer_Release(&self.view)
-        else:
-            arena_close(&self.arena)
         if self.there != NULL:
             mirrors().close(self.there)
 
@@ -52,8 +50,11 @@ cdef class Plane:
         """The plane for the same thing in the storage of a device."""
         return self if device == self.device else self.beside[device]
 
-    cdef float* base(self) noexcept:
-        return <float*>self.view.buf if self.mapped else <float*>self.arena.base
+    cdef float* at(self, size_t place) noexcept:
+        return <float*>arena_at(&self.arena, place * sizeof(float))
+
+    cdef Arena* memory(self) noexcept:
+        return &self.arena
 
     cdef float* base_there(self) noexcept:
         return mirrors().base(self.there) if self.device else NULL
@@ -73,8 +74,15 @@ cdef class Plane:
         if self.device:
             mirrors().extend(self.there, needed, "parameters")
         if arena_alloc(&self.arena, needed - self.arena.top) == NULL:
-            out_of_memory(&self.arena, "parameters", needed - self.arena.top)
+            out_of_memory("parameters")
         return self.clear(had, floats - had)
+
+    cdef int shrink(self, size_t floats) except -1:
+        """Give back the room of the last entries, which nobody has written."""
+        if not self.mapped and self.arena.top > floats * sizeof(float):
+            arena_rewind(&self.arena, floats * sizeof(float))
+            arena_trim(&self.arena)
+        return 0
 
     cdef int place_on(self, int device) except -1:
         """Live on a device from now on, or on the CPU again.  It must be empty."""
@@ -87,12 +95,12 @@ cdef class Plane:
 
     cdef int pull(self, size_t at, size_t n) except -1:
         if self.device and n:
-            mirrors().fetch(self.device, self.base_there() + at, self.base() + at, n)
+            mirrors().fetch(self.device, self.base_there() + at, self.at(at), n)
         return 0
 
     cdef int push(self, size_t at, size_t n) except -1:
         if self.device and n:
-            mirrors().send(self.device, self.base() + at, self.base_there() + at, n)
+            mirrors().send(self.device, self.at(at), self.base_there() + at, n)
         return 0
 
     cdef int clear(self, size_t at, size_t n) except -1:
@@ -101,8 +109,11 @@ cdef class Plane:
             mirrors().clear(self.device, self.base_there() + at, n)
         return 0
 
-    cdef int move(self, object mapping, size_t floats, bint copy) except -1:
-        """Live in the caller's writable buffer from now on."""
+    cdef int move(self, object mapping, Storage storage, bint copy) except -1:
+        """Live in the caller's writable buffer from now on, with all entries of the storage."""
+        cdef size_t floats = storage.top
+        cdef Param* p
+        cdef uint32_t i
         cdef Py_buffer view
         PyObject_GetBuffer(mapping, &view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
         if <size_t>view.len < floats * sizeof(float) or <size_t>view.buf % 64:
@@ -111,12 +122,17 @@ cdef class Plane:
             raise ValueError(
                 f"the mapping must begin on a 64-byte boundary and hold at least "
                 f"{floats * sizeof(float):,} bytes; it has {size:,}")
-        if copy and view.buf != <void*>self.base():
-            memcpy(view.buf, self.base(), floats * sizeof(float))
+        for i in range(storage.n_entries if copy else 0):
+            p = storage.entries[i]
+            if p.size:
+                memmove(<float*>view.buf + p.offset, self.at(p.offset), p.size * sizeof(float))
+        try:
+            arena_lend(&self.arena, view.buf, view.len)
+        except BaseException:
+            PyBuffer_Release(&view)
+            raise
         if self.mapped:
             PyBuffer_Release(&self.view)
-        else:
-            arena_close(&self.arena)
         self.view = view
         self.mapped = True
         return 0
@@ -136,16 +152,19 @@ cdef class Storage:
         self.grads = Plane()
         self.planes = [self.values, self.grads]
         self.changes = 1
-        memset(&self.panels, 0, sizeof(Arena))
         arena_open(&self.panels, False)
+        self.panels.quiet = True                # it grows under `pack_lock`
         pthread_mutex_init(&self.pack_lock, NULL)
         self.place_on(device)
 
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.n_entries):
-            parameter_names.pop(self.entries[i].id, None)
-            free_ids.append(self.entries[i].id)
+            try:
+                parameter_names.pop(self.entries[i].id, None)
+                free_ids.append(self.entries[i].id)
+            except MemoryError:
+                pass                            # the number is not used again
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
             pthread_mutex_destroy(&self.entries[i].lock)
@@ -156,13 +175,40 @@ cdef class Storage:
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:
         """A new entry of zeros: a parameter, or a table of that many rows."""
-        global n_ids
         cdef size_t size = size_of(dim) * (rows if rows else 1)
         cdef size_t top = self.top + (size + STEP - 1) // STEP * STEP
         cdef Param* p
+        try:
+            for plane in self.planes:
+                (<Plane>plane).extend(top)
+            p = self.new_entry(rows, name)
+        except BaseException:
+            for plane in self.planes:
+                (<Plane>plane).shrink(self.top)
+            raise
+        p.dim = dim[0]
+        p.rows = rows
+        p.number = self.n_entries
+        p.offset = self.top
+        p.size = size
+        pthread_mutex_init(&p.lock, NULL)
+        p.pack.changes = &self.changes
+        p.pack.arena = &self.panels
+        p.pack.lock = &self.pack_lock
+        p.updated = 1
+        p.factor = 1
+        p.device = self.device
+        p.in_place = rows == 0 or self.device > 0
+        self.n_entries += 1
+        self.top = top
+        self.place(p)
+        return p
+
+    cdef Param* new_entry(self, uint32_t rows, str name) except NULL:
+        """An empty entry behind the others, with an id; it is not counted yet."""
+        global n_ids
+        cdef Param* p
         cdef Param** entries
-        for plane in self.planes:
-            (<Plane>plane).extend(top)
         entries = <Param**>realloc(self.entries, (self.n_entries + 1) * sizeof(Param*))
         if entries == NULL:
             raise MemoryError("the list of parameters")
@@ -177,41 +223,35 @@ cdef class Storage:
                 free(p.touched)
                 free(p)
             raise MemoryError(f"an entry for parameter {name}")
-        p.dim = dim[0]
-        p.rows = rows
-        p.number = self.n_entries
-        p.offset = self.top
-        p.size = size
-        pthread_mutex_init(&p.lock, NULL)
-        p.pack.changes = &self.changes
-        p.pack.arena = &self.panels
-        p.pack.lock = &self.pack_lock
-        p.updated = 1
-        p.factor = 1
-        p.device = self.device
-        p.in_place = rows == 0 or self.device > 0
-        if free_ids:
-            p.id = free_ids.pop()
-        else:
-            p.id = n_ids
-            n_ids += 1
-        parameter_names[p.id] = name
+        try:
+            if free_ids:
+                p.id = free_ids[len(free_ids) - 1]
+                parameter_names[p.id] = name
+                free_ids.pop()
+            else:
+                p.id = n_ids
+                parameter_names[p.id] = name
+                n_ids += 1
+        except BaseException:
+            free(p.is_touched)
+            free(p.touched)
+            free(p)
+            raise
         self.entries[self.n_entries] = p
-        self.n_entries += 1
-        self.top = top
-        self.rebase()
         return p
 
-    cdef int rebase(self) except -1:
-        cdef uint32_t i
-        cdef Param* p
-        for i in range(self.n_entries):
-            p = self.entries[i]
-            p.value = self.values.base() + p.offset
-            p.grad = self.grads.base() + p.offset
-            p.there_value = self.values.base_there() + p.offset if self.device else NULL
-            p.there_grad = self.grads.base_there() + p.offset if self.device else NULL
-        return 0
+    cdef void place(self, Param* p) noexcept:
+        """Let an entry know where its numbers are."""
+        p.value = self.values.at(p.offset)
+        p.grad = self.grads.at(p.offset)
+        p.there_value = self.values.base_there() + p.offset if self.device else NULL
+        p.there_grad = self.grads.base_there() + p.offset if self.device else NULL
+
+    def check_room(self, str what, size_t size):
+        """Raise MemoryError if a new entry of so many numbers does not fit: into the limit, or, with the array in which
+        its values are drawn, into the memory of the machine."""
+        cdef size_t n = size * sizeof(float)
+        check_room(what, n * len(self.planes), 2 * n)
 
     def place_on(self, int device):
         """Let all planes live on a device from now on.
@@ -283,7 +323,10 @@ cdef class Storage:
 
     cdef int zero(self, Plane plane) except -1:
         """Set all numbers of a plane to zero, those of the planes beside it too."""
-        memset(plane.base(), 0, self.n_bytes())
+        cdef uint32_t i
+        for i in range(self.n_entries):
+            if self.entries[i].size:
+                memset(plane.at(self.entries[i].offset), 0, self.entries[i].size * sizeof(float))
         plane.clear(0, self.top)
         for device, other in plane.beside.items():
             (<Storage>self.beside[device]).zero(other)
@@ -313,8 +356,10 @@ cdef class Storage:
             raise ValueError("the plane belongs to another storage")
         if self.device:
             raise ValueError("parameters on a device cannot live in memory of the caller's")
-        plane.move(mapping, self.top, copy)
-        self.rebase()
+        cdef uint32_t i
+        plane.move(mapping, self, copy)
+        for i in range(self.n_entries):
+            self.place(self.entries[i])
 
     def changed(self):
         """Note that somebody has written values from outside, into the mapping they live in."""

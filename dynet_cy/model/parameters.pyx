@@ -5,6 +5,7 @@ import math
 import numbers
 import os
 import weakref
+from math import prod
 
 import numpy as np
 
@@ -222,7 +223,7 @@ cdef class _Stored(Expression):
         self.multiply(self.storage.grads, s)
 
     cdef int multiply(self, Plane plane, float s) except -1:
-        cdef float* v = plane.base() + self.p.offset
+        cdef float* v = plane.at(self.p.offset)
         plane.pull(self.p.offset, self.p.size)
         K.scale(self.p.size, s, v, v)
         return plane.push(self.p.offset, self.p.size)
@@ -268,11 +269,11 @@ cdef class _Stored(Expression):
         for d in shape:
             n *= <size_t>d
         plane.pull(self.p.offset + start, n)
-        return array_of(plane.base() + self.p.offset + start, shape)
+        return array_of(plane.at(self.p.offset + start), shape)
 
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
         """The way back: n numbers, column-major."""
-        copy_floats(array, plane.base() + self.p.offset + start, n)
+        copy_floats(array, plane.at(self.p.offset + start), n)
         return plane.push(self.p.offset + start, n)
 
     cdef object array(self, Plane plane):
@@ -938,6 +939,7 @@ class ParameterCollection:
         if allowance is not None and not isinstance(init, (np.ndarray, NumpyInitializer)):
             allowance.take(file_shape)
         initializer = as_initializer(init, shape, lookup=is_lookup, scale=scale, mean=mean, std=std)
+        (<_Members>self._members).storage.check_room(f"{what} {shape}", prod(file_shape))
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._name + _free_name(name, self._taken, "Parameter")

@@ -330,7 +330,7 @@ def adopt(exchange, trainer):
         settle(x.p)
         for plane in (storage.values, *trainer._states[:trainer._n_states]):
             plane.pull(x.p.offset, x.p.size)
-            exchange.broadcast_floats(floats_at(plane.base() + x.p.offset, x.p.size))
+            exchange.broadcast_floats(floats_at(plane.at(x.p.offset), x.p.size))
             plane.push(x.p.offset, x.p.size)
     storage.changed()
 

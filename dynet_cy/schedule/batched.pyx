@@ -15,7 +15,7 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.graph cimport (
     COLUMNS, EACH, FLATTENED, WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
-from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push
 from dynet_cy.schedule.kept cimport (
     Structure, describe_structure, keep_plan, plan_as_before,
 )
@@ -128,7 +128,7 @@ cdef inline void push(Work* w, Queue* q, uint32_t i) noexcept nogil:
 
 cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil:
     """A new batch without nodes; NULL when there is no room."""
-    cdef Batch* batch = <Batch*>arena_push(&g.batches, sizeof(Batch))
+    cdef Batch* batch = <Batch*>array_push(&g.batches, sizeof(Batch))
     if batch != NULL:
         batch.first = first
         batch.count = 0

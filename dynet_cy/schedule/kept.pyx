@@ -24,7 +24,7 @@ from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport (
     SHARED, WANTED, Batch, ComputationGraph, Graph, Node, args_of, batches_of, device_of, nodes_of, order_of, state_of,
 )
-from dynet_cy.memory.arena cimport arena_alloc, arena_push
+from dynet_cy.memory.arena cimport arena_alloc, arena_extend, array_push
 from dynet_cy.schedule.hash cimport dy_hash
 
 
@@ -123,6 +123,7 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
     cdef uint32_t* w = NULL
     cdef uint32_t* end = NULL
     cdef uint32_t* first
+    cdef uint32_t* moved
     cdef size_t most
     cdef uint32_t i, following = lowest
     s.words = NULL
@@ -143,11 +144,16 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         x = nodes_of(g) + i
         most = NODE_WORDS + ARGUMENT_WORDS * <size_t>x.nargs
         if w + most > end:
-            most = max(most, <size_t>CHUNK)     # pushed behind what is there
-            if (x.nargs > MOST_ARGUMENTS
-                    or arena_push(&g.scratch, most * sizeof(uint32_t)) == NULL):
+            most = max(most, <size_t>CHUNK)
+            if x.nargs > MOST_ARGUMENTS:
                 return
-            end += most
+            moved = <uint32_t*>arena_extend(
+                &g.scratch, first, (end - first) * sizeof(uint32_t), most * sizeof(uint32_t))
+            if moved == NULL:
+                return
+            w = moved + (w - first)
+            end = moved + (end - first) + most
+            first = moved
         if i != following:
             w[0] = GAP
             w[1] = i - lowest
@@ -181,7 +187,7 @@ cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil:
         k = link[0]
     if k == NULL:
         return False
-    batch = <Batch*>arena_push(&g.batches, k.n_batches * sizeof(Batch))
+    batch = <Batch*>array_push(&g.batches, k.n_batches * sizeof(Batch))
     if batch == NULL:
         return False
     link[0] = k.next

@@ -3,12 +3,12 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.graph.graph cimport STACKED, WANTED, Batch, Graph, order_of, state_of
-from dynet_cy.memory.arena cimport arena_push
+from dynet_cy.memory.arena cimport array_push
 
 
 cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target,
                     uint32_t count) noexcept nogil:
-    cdef Batch* batch = <Batch*>arena_push(&g.batches, count * sizeof(Batch))
+    cdef Batch* batch = <Batch*>array_push(&g.batches, count * sizeof(Batch))
     cdef uint8_t* state = state_of(g)
     cdef uint32_t* order = order_of(g)
     cdef uint32_t at = g.n_order

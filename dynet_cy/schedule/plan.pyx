@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.graph.graph cimport WANTED, Batch, Graph, state_of
-from dynet_cy.memory.arena cimport arena_rewind
+from dynet_cy.memory.arena cimport array_rewind
 from dynet_cy.schedule.batched cimport plan_batched
 from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.wanted cimport mark_wanted
@@ -32,5 +32,5 @@ cdef void drop_plan(Graph* g) noexcept nogil:
     cdef uint32_t i
     for i in range(g.n_nodes):
         state[i] &= <uint8_t>~WANTED
-    arena_rewind(&g.order, g.n_order * sizeof(uint32_t))
-    arena_rewind(&g.batches, g.n_batches * sizeof(Batch))
+    array_rewind(&g.order, g.n_order * sizeof(uint32_t))
+    array_rewind(&g.batches, g.n_batches * sizeof(Batch))

@@ -7,7 +7,7 @@ from dynet_cy.core.tensor cimport Dim, cols_of, rows_of, same_shape
 from dynet_cy.graph.graph cimport (
     COLUMNS, EACH, FLATTENED, SHARED, STACKED, Graph, Node, args_of, device_of, nodes_of, state_of,
 )
-from dynet_cy.memory.arena cimport arena_alloc, arena_push, arena_rewind
+from dynet_cy.memory.arena cimport arena_alloc, arena_offset, arena_push, arena_rewind
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
 from dynet_cy.schedule.hash cimport dy_hash
 
@@ -181,7 +181,7 @@ cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint
     """
     cdef uint32_t h = <uint32_t>dy_hash(w, n)
     cdef uint32_t at = h & (s.table_size - 1)
-    cdef size_t top = <size_t>(<char*>w - g.scratch.base)
+    cdef size_t top = arena_offset(&g.scratch, w)
     cdef Key* key
     while s.table[at]:
         key = &s.keys[s.table[at] - 1]

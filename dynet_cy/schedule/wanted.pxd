@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from dynet_cy.graph.graph cimport (
     COMPUTED, WANTED, Graph, Node, args_of, nodes_of, state_of,
 )
-from dynet_cy.memory.arena cimport arena_push
+from dynet_cy.memory.arena cimport array_push
 
 
 cdef inline int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest,
@@ -42,4 +42,4 @@ cdef inline int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint3
                 state[args[i]] |= WANTED
                 ahead += 1
     lowest[0] = a
-    return -1 if arena_push(&g.order, count[0] * sizeof(uint32_t)) == NULL else 0
+    return -1 if array_push(&g.order, count[0] * sizeof(uint32_t)) == NULL else 0

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.kernels.kernels cimport dy_optim
+from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param, Plane, Storage
 
 
@@ -40,7 +41,7 @@ cdef struct Update:
     Settings* settings          # of each group
     uint32_t n_groups
     int rule
-    float* states[MOST_STATES]
+    const Arena* states[MOST_STATES]
     bint sparse
     bint measures               # whether norms of gradients are asked for
     bint skips                  # whether an update of gradients that are not finite is dropped without an error

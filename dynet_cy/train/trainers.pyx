@@ -23,6 +23,7 @@ from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K,
 )
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic, enter_pool, leave_pool
+from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
@@ -107,7 +108,9 @@ cdef void step_part(Param* p, const Settings* s, const Update* u, bint decays, s
     cdef float* states[MOST_STATES]
     cdef int k
     for k in range(MOST_STATES):
-        states[k] = u.states[k] + p.offset + at if u.states[k] != NULL else NULL
+        states[k] = NULL
+        if u.states[k] != NULL:
+            states[k] = <float*>arena_at(u.states[k], (p.offset + at) * sizeof(float))
     if decays:
         lower(n, s.decoupled, p.value + at)
     K.optim[u.rule](n, &s.h, p.grad + at, p.value + at, states[0], states[1], states[2])
@@ -240,12 +243,12 @@ cdef class Stepper:
         cdef float* into
         for x in stored:
             settle(x.p)
-            into = target.base() + x.p.offset
+            into = target.at(x.p.offset)
             if a == 0:
-                K.scale(x.p.size, b, source.base() + x.p.offset, into)
+                K.scale(x.p.size, b, source.at(x.p.offset), into)
             else:
                 K.scale(x.p.size, a, into, into)
-                K.axpy(x.p.size, b, source.base() + x.p.offset, into)
+                K.axpy(x.p.size, b, source.at(x.p.offset), into)
         return 0
 
     cdef int learn(self, object trainer) except -1:
@@ -494,7 +497,7 @@ cdef class SeveralStepper(Stepper):
         for i in range(u.n):
             own.roles[i] = u.roles[i] if u.entries[i].device == storage.device else <uint8_t>FROZEN
         for i, plane in enumerate(self.planes):
-            own.states[i] = plane.on(storage.device).base()
+            own.states[i] = plane.on(storage.device).memory()
         return 0
 
     cdef int measure(self, Update* u) except -1:
@@ -716,7 +719,7 @@ cdef int set_rates(object trainer, Update* u, double least) except -1:
 cdef bint is_zero(_Stored x, Plane plane) except -1:
     """Whether all numbers of a parameter are zero in a plane.  Reading takes no memory where nothing was written."""
     cdef Plane own = plane.on(x.p.device)
-    cdef float* v = own.base() + x.p.offset
+    cdef float* v = own.at(x.p.offset)
     cdef size_t i
     own.pull(x.p.offset, x.p.size)
     for i in range(x.p.size):
@@ -997,7 +1000,7 @@ class Trainer:
                 if p.updated:
                     u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
             for i, plane in enumerate(self._states[:self._n_states]):
-                u.states[i] = (<Plane>plane).base()
+                u.states[i] = (<Plane>plane).memory()
             u.rule = self._rule
             u.skips = skip_nonfinite
             stepper.meet(self, stored, &u)

@@ -1,72 +1,142 @@
-/* A reserved address range with a bump pointer.
+/* Memory with a bump pointer, which grows by need.
  *
- * The range is reserved once, as large as the machine's memory, and pages come
- * into being when they are first touched; so an arena grows in place while
- * pointers into it live.  Rewinding or resetting moves the bump pointer and
- * keeps the pages: touching them again costs a fortieth of the first time.
+ * An arena holds what pointers refer to: it never moves.  It is a chain of segments, each at least as large as all
+ * before it.  A piece of memory lies within one segment; one that does not fit begins the next.  Places are offsets,
+ * which go on from segment to segment, so a bump pointer, a checkpoint and the copy of an arena on a device are one
+ * number or one range each.
  *
- * What arenas have ever used counts against one budget, the limit that the
- * user sets.
+ * An array holds what is found by its index: it is one range, which moves when it grows.  No pointer into it may be
+ * kept while it grows.
+ *
+ * Rewinding moves the bump pointer and keeps the pages: touching them again costs a fortieth of the first time.  What
+ * arenas and arrays hold counts against one limit; memory above bump pointers is given back when it is needed elsewhere.
  */
 #ifndef DYNET_CY_ARENA_H
 #define DYNET_CY_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define DY_ALIGN 64
-/* The budget is charged in steps, so that it costs nothing per allocation. */
-#define DY_CHARGE_STEP ((size_t)1 << 20)
 
-/* Of all arenas, in all threads: read and changed atomically. */
+typedef struct dy_arena dy_arena;
+typedef struct dy_array dy_array;
+
+/* Of the process: numbers are read and changed atomically.  The functions, in dynet_cy/memory/arena.pyx, are the slow
+ * halves of those below. */
 typedef struct {
-    size_t limit;               /* bytes; 0: none but the machine's memory */
-    size_t used;                /* bytes that arenas have charged */
-} dy_budget;
-
-static inline size_t dy_budget_limit(const dy_budget *b) { return __atomic_load_n(&b->limit, __ATOMIC_RELAXED); }
-static inline size_t dy_budget_used(const dy_budget *b) { return __atomic_load_n(&b->used, __ATOMIC_RELAXED); }
-static inline void dy_budget_set_limit(dy_budget *b, size_t n) { __atomic_store_n(&b->limit, n, __ATOMIC_RELAXED); }
+    size_t limit;               /* bytes that the user allows; 0: any number */
+    size_t used;                /* bytes that arenas and arrays hold */
+    void *(*grow)(dy_arena *a, size_t bytes);
+    void *(*extend)(dy_arena *a, void *p, size_t had, size_t more);
+    int (*widen)(dy_array *a, size_t top);
+    void (*rewind)(dy_arena *a, size_t top);
+} dy_memory;
 
 typedef struct {
+    char *p;
+    size_t bytes;               /* a multiple of DY_ALIGN */
+    size_t from;                /* the offset of its first byte */
+    size_t charged;             /* bytes of it that count against the limit */
+    ptrdiff_t gradient;         /* of values: from here to where the gradients lie */
+} dy_segment;
+
+struct dy_arena {
+    uintptr_t origin;           /* where offset 0 would be, were it in the segment in use */
+    size_t top;                 /* the bump pointer: bytes in use */
+    size_t end;                 /* how far the segment in use is charged, as an offset */
+    size_t from;                /* where it begins, as an offset */
+    dy_segment *segments;
+    uint32_t n, now;            /* segments, and the one in use */
+    uint32_t room;              /* of the list of segments */
+    uint8_t poison;             /* fill what a reset or rewind frees with NaN */
+    uint8_t zeroed;             /* new segments are zero */
+    uint8_t quiet;              /* may grow while locks are held: nothing is given back elsewhere for it */
+    uint8_t foreign;            /* its only segment is the caller's */
+    dy_memory *memory;          /* NULL: not open */
+};
+
+struct dy_array {
     char *base;
     size_t top;                 /* bytes in use */
-    size_t charged;             /* bytes ever used: charged to the budget */
-    size_t reserved;            /* bytes of address space */
-    dy_budget *budget;
-    int poison;                 /* fill what a reset or rewind frees with NaN */
-} dy_arena;
+    size_t room;                /* bytes there, all of which count against the limit */
+    dy_memory *memory;          /* NULL: not open */
+    uint8_t poison;
+};
 
 static inline size_t dy_round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
-/* Charge the budget up to `top`.  0 when the limit or the range is exceeded. */
-static inline int dy_arena_charge(dy_arena *a, size_t top) {
-    size_t want = dy_round_up(top, DY_CHARGE_STEP);
-    if (want > a->reserved)
-        want = a->reserved;
-    if (top > want)
-        return 0;
-    size_t more = want - a->charged;
-    size_t used = __atomic_add_fetch(&a->budget->used, more, __ATOMIC_RELAXED), limit = dy_budget_limit(a->budget);
-    if (limit && used > limit) {
-        __atomic_sub_fetch(&a->budget->used, more, __ATOMIC_RELAXED);
-        return 0;
-    }
-    a->charged = want;
-    return 1;
+/* Room for `bytes` on a 64-byte boundary; NULL when there is none. */
+static inline void *dy_arena_alloc(dy_arena *a, size_t bytes) {
+    size_t at = (a->top + DY_ALIGN - 1) & ~(size_t)(DY_ALIGN - 1);
+    /* Without a segment nothing has an address, not even nothing. */
+    if (at > a->end || bytes > a->end - at || !a->n)
+        return a->memory->grow(a, bytes);
+    a->top = at + bytes;
+    return (void *)(a->origin + at);
 }
 
-/* Give back to the budget all that the arena has charged. */
-static inline void dy_arena_discharge(dy_arena *a) {
-    __atomic_sub_fetch(&a->budget->used, a->charged, __ATOMIC_RELAXED);
-    a->charged = 0;
-}
-
-/* Room for `bytes`, not aligned further than all before it; NULL when full. */
+/* Room for `bytes`, aligned like what was taken last, or further; NULL when there is none. */
 static inline void *dy_arena_push(dy_arena *a, size_t bytes) {
+    if (bytes > a->end - a->top || !a->n)
+        return a->memory->grow(a, bytes);
+    void *p = (void *)(a->origin + a->top);
+    a->top += bytes;
+    return p;
+}
+
+/* Let the piece that was taken last, `had` bytes at p, have `more`.  It may move; NULL when there is no room. */
+static inline void *dy_arena_extend(dy_arena *a, void *p, size_t had, size_t more) {
+    if (more > a->end - a->top)
+        return a->memory->extend(a, p, had, more);
+    a->top += more;
+    return p;
+}
+
+/* Go back to where the bump pointer was. */
+static inline void dy_arena_rewind(dy_arena *a, size_t top) {
+    if (a->poison || (a->now && top <= a->from))
+        a->memory->rewind(a, top);
+    else
+        a->top = top;
+}
+
+/* The segment that has an offset, and the one that p points into; NULL: none. */
+static inline const dy_segment *dy_segment_at(const dy_arena *a, size_t offset) {
+    if (a->n)
+        for (uint32_t i = a->now + 1; i-- > 0;)
+            if (offset >= a->segments[i].from)
+                return &a->segments[i];
+    return NULL;
+}
+
+static inline const dy_segment *dy_segment_of(const dy_arena *a, const void *p) {
+    if (a->n)
+        for (uint32_t i = a->now + 1; i-- > 0;)
+            /* Something empty may lie at its end; a gap follows that is no segment's. */
+            if ((uintptr_t)p - (uintptr_t)a->segments[i].p <= a->segments[i].bytes)
+                return &a->segments[i];
+    return NULL;
+}
+
+/* What lies at an offset; NULL without a segment. */
+static inline void *dy_arena_at(const dy_arena *a, size_t offset) {
+    const dy_segment *s = dy_segment_at(a, offset);
+    return s ? s->p + (offset - s->from) : NULL;
+}
+
+/* The offset of what p points to, which is in the arena. */
+static inline size_t dy_arena_offset(const dy_arena *a, const void *p) {
+    const dy_segment *s = dy_segment_of(a, p);
+    return s->from + (size_t)((const char *)p - s->p);
+}
+
+/* Room for `bytes` behind all before it; NULL when there is none. */
+static inline void *dy_array_push(dy_array *a, size_t bytes) {
     size_t top = a->top + bytes;
-    if (top > a->charged) {
-        if (bytes > a->reserved || !dy_arena_charge(a, top))
+    if (top > a->room || !a->room) {
+        if (top < bytes || !a->memory->widen(a, top))
             return NULL;
     }
     void *p = a->base + a->top;
@@ -74,11 +144,11 @@ static inline void *dy_arena_push(dy_arena *a, size_t bytes) {
     return p;
 }
 
-/* Room for `bytes` on a 64-byte boundary; NULL when full. */
-static inline void *dy_arena_alloc(dy_arena *a, size_t bytes) {
-    size_t gap = dy_round_up(a->top, DY_ALIGN) - a->top;
-    char *p = dy_arena_push(a, gap + bytes);
-    return p ? p + gap : NULL;
+/* Go back to where the array ended. */
+static inline void dy_array_rewind(dy_array *a, size_t top) {
+    if (a->poison && a->top > top)
+        memset(a->base + top, 0xFF, a->top - top);
+    a->top = top;
 }
 
 #endif

@@ -66,21 +66,27 @@ typedef struct {
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
 
-#define DY_GRAPH_ARENAS 14
+#define DY_GRAPH_ARRAYS 10
+#define DY_GRAPH_ARENAS 4
 
 typedef struct {
     union {                     /* anonymous: by name, or all in turn */
+        dy_array arrays[DY_GRAPH_ARRAYS];
+        struct {
+            dy_array nodes, args, items, state; /* by node number, or offset in a node */
+            dy_array order;     /* uint32: node numbers in the order of execution */
+            dy_array batches;   /* dy_batch */
+            dy_array uses, holes; /* graphs that only go forward: see liveness.h */
+            dy_array devices;   /* on several: uint8 by node number, where it runs */
+            dy_array origins;   /* uint32 by node number, as far as they are recorded: see graph/origin.pxd */
+        };
+    };
+    union {
         dy_arena arenas[DY_GRAPH_ARENAS];
         struct {
-            dy_arena nodes, args, items, state; /* by node number, or offset in a node */
-            dy_arena order;     /* uint32: node numbers in the order of execution */
-            dy_arena batches;   /* dy_batch */
-            dy_arena values, grads; /* a gradient lies in `grads` where its value lies in `values` */
+            dy_arena values, grads;
             dy_arena scratch;   /* gathered arguments, kept and temporary floats */
-            dy_arena uses, holes; /* graphs that only go forward: see liveness.h */
             dy_arena tables;    /* on a device: items, and lists of what lies where */
-            dy_arena devices;   /* on several: uint8 by node number, where it runs */
-            dy_arena origins;   /* uint32 by node number, as far as they are recorded: see graph/origin.pxd */
         };
     };
     uint32_t n_nodes, n_batches, n_order;
@@ -104,6 +110,7 @@ typedef struct {
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
     uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
     void *there;                /* what the backend of devices keeps for it */
+    uint64_t shortages;         /* that the process has had when its memory was given back last */
     void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
 } dy_graph;
 
@@ -138,9 +145,24 @@ static inline float *dy_value(const dy_node *x) {
     return x->val ? x->val : ((const dy_param *)x->object)->value;
 }
 
+/* Room for gradients: those of a segment of values lie side by side as its values do.  0 when there is none. */
+static inline int dy_open_gradients(dy_graph *g) {
+    dy_arena *values = &g->values;
+    dy_arena_rewind(&g->grads, 0);
+    for (uint32_t i = 0; values->n && i <= values->now; i++) {
+        dy_segment *s = &values->segments[i];
+        size_t end = i < values->now ? values->segments[i + 1].from : values->top;
+        char *p = (char *)dy_arena_alloc(&g->grads, end - s->from);
+        if (!p)
+            return 0;
+        s->gradient = (ptrdiff_t)((uintptr_t)p - (uintptr_t)s->p);
+    }
+    return 1;
+}
+
 /* Where the gradient of the value at `v` lies. */
 static inline float *dy_gradient(const dy_graph *g, const float *v) {
-    return (float *)(g->grads.base + ((const char *)v - g->values.base));
+    return (float *)((uintptr_t)v + (uintptr_t)dy_segment_of(&g->values, v)->gradient);
 }
 
 #endif

@@ -17,10 +17,10 @@ typedef struct {
     size_t bytes;
 } dy_hole;
 
-static inline size_t dy_n_holes(const dy_arena *holes) { return holes->top / sizeof(dy_hole); }
+static inline size_t dy_n_holes(const dy_array *holes) { return holes->top / sizeof(dy_hole); }
 
 /* Room for `bytes` in the smallest hole that has it, else at the top; NULL when full. */
-static inline void *dy_fill_hole(dy_arena *room, dy_arena *holes, size_t bytes) {
+static inline void *dy_fill_hole(dy_arena *room, dy_array *holes, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base, *best = NULL;
     size_t n = dy_n_holes(holes);
     bytes = dy_round_up(bytes, DY_ALIGN);
@@ -39,21 +39,45 @@ static inline void *dy_fill_hole(dy_arena *room, dy_arena *holes, size_t bytes) 
     return at;
 }
 
-/* Give back room that `dy_fill_hole` gave for as many bytes. */
-static inline void dy_make_hole(dy_arena *room, dy_arena *holes, void *p, size_t bytes) {
-    dy_hole *hole = (dy_hole *)holes->base;
-    size_t low = 0, high = dy_n_holes(holes), n = high;
-    char *at = (char *)p;
-    bytes = dy_round_up(bytes, DY_ALIGN);
-    if (room->poison)
-        memset(at, 0xFF, bytes);
-    while (low < high) {                        /* the first hole behind it */
+/* The first hole at p or behind it. */
+static inline size_t dy_hole_from(const dy_array *holes, const char *p) {
+    const dy_hole *hole = (const dy_hole *)holes->base;
+    size_t low = 0, high = dy_n_holes(holes);
+    while (low < high) {
         size_t middle = (low + high) / 2;
-        if (hole[middle].at < at)
+        if (hole[middle].at < p)
             low = middle + 1;
         else
             high = middle;
     }
+    return low;
+}
+
+/* Lower the top of the arena where holes end there. */
+static inline void dy_drop_top_holes(dy_arena *room, dy_array *holes) {
+    for (;;) {
+        dy_hole *hole = (dy_hole *)holes->base;
+        char *top = (char *)(room->origin + room->top);
+        size_t n = dy_n_holes(holes), k = dy_hole_from(holes, top);
+        if (k == 0 || hole[k - 1].at + hole[k - 1].bytes != top)
+            return;
+        dy_arena_rewind(room, (size_t)((uintptr_t)hole[k - 1].at - room->origin));
+        memmove(hole + k - 1, hole + k, (n - k) * sizeof(dy_hole));
+        holes->top -= sizeof(dy_hole);
+    }
+}
+
+/* Give back room that `dy_fill_hole` gave for as many bytes. */
+static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t bytes) {
+    dy_hole *hole = (dy_hole *)holes->base;
+    size_t n = dy_n_holes(holes);
+    char *at = (char *)p;
+    size_t low = dy_hole_from(holes, at);
+    if (!bytes)
+        return;
+    bytes = dy_round_up(bytes, DY_ALIGN);
+    if (room->poison)
+        memset(at, 0xFF, bytes);
     int joins_last = low > 0 && hole[low - 1].at + hole[low - 1].bytes == at;
     int joins_next = low < n && at + bytes == hole[low].at;
     if (joins_last && joins_next) {
@@ -65,16 +89,13 @@ static inline void dy_make_hole(dy_arena *room, dy_arena *holes, void *p, size_t
     } else if (joins_next) {
         hole[low].at = at;
         hole[low].bytes += bytes;
-    } else if (dy_arena_push(holes, sizeof(dy_hole))) { /* else it is free again when the graph is renewed */
+    } else if (dy_array_push(holes, sizeof(dy_hole))) { /* else it is free again when the graph is renewed */
+        hole = (dy_hole *)holes->base;
         memmove(hole + low + 1, hole + low, (n - low) * sizeof(dy_hole));
         hole[low].at = at;
         hole[low].bytes = bytes;
     }
-    n = dy_n_holes(holes);
-    if (n && hole[n - 1].at + hole[n - 1].bytes == room->base + room->top) {
-        room->top = (size_t)(hole[n - 1].at - room->base);
-        holes->top -= sizeof(dy_hole);
-    }
+    dy_drop_top_holes(room, holes);
 }
 
 /* Room for the values of a graph; NULL when full. */
@@ -87,7 +108,7 @@ static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t t
     if (g->forward_only)
         dy_make_hole(&g->values, &g->holes, p, bytes);
     else
-        g->values.top = top;
+        dy_arena_rewind(&g->values, top);
 }
 
 /* ---- who needs a node ---- */

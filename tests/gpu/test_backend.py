@@ -16,7 +16,6 @@ import pytest
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.graph.graph import set_default_device
-from dynet_cy.memory import arena
 
 MANY = 700_000  # floats: more than the smallest chunk of memory of a device holds
 
@@ -332,9 +331,9 @@ def test_launches(on_device: str) -> None:
     assert found[0]["waits"] == 1
 
 
-def test_limit(on_device: str, memory_limit) -> None:
+def test_limit(on_device: str, memory_left) -> None:
     """--dynet-mem holds for each device."""
-    memory_limit(arena.used_bytes() + (1 << 20))
+    memory_left(1 << 20)
     with dy.ComputationGraph(), pytest.raises(MemoryError, match="raise it with --dynet-mem"):
         (dy.constant((MANY,), 1.0) + 1).npvalue()
 

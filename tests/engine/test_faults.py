@@ -1,0 +1,33 @@
+"""Every allocation of the engine fails once: tools/faults/run.py."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "faults" / "run.py"
+
+
+def run(*arguments: str) -> None:
+    if platform.libc_ver()[0] != "glibc" or shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("needs glibc and a C compiler")
+    if os.environ.get("LD_PRELOAD"):
+        pytest.skip("another library stands before malloc")
+    done = subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-10_000:]
+    assert "allocations" in done.stdout
+
+
+def test_some_allocations_fail() -> None:
+    run("--every", "61")
+
+
+@pytest.mark.slow
+def test_each_allocation_fails() -> None:
+    run()

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Lets every allocation of the engine fail once, and sees that nothing else goes wrong.
+
+    python tools/faults/run.py                       # all programs, every allocation
+    python tools/faults/run.py --every 50 tagger     # one program, each fiftieth allocation
+
+Each program is run once for each allocation that it makes: memory of the C library, of the system, and of Python's
+objects that is asked for in the engine (see faults.c).  It ends with MemoryError, or with the right numbers where the
+engine can do without; after that, a run without a fault must give the right numbers too.  Exits with 1 where it does
+not, and dies as the engine does.  Needs a C compiler and glibc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import dynet_cy as dy
+from dynet_cy.graph.graph import set_seed
+
+Numbers = list["np.ndarray"]
+PROGRAMS: dict[str, Callable[[Path], Numbers]] = {}
+
+
+def program(function: Callable[[Path], Numbers]) -> Callable[[Path], Numbers]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def values_of(collection: dy.ParameterCollection) -> Numbers:
+    return [p.as_array() for p in [*collection.parameters_list(), *collection.lookup_parameters_list()]]
+
+
+@program
+def tagger(_: Path) -> Numbers:
+    """A bidirectional LSTM over batches made by itself, and updates by Adam."""
+    model = dy.ParameterCollection()
+    trainer = dy.AdamTrainer(model)
+    table = model.add_lookup_parameters((10, 4))
+    weights = model.add_parameters((3, 10))
+    builder = dy.BiRNNBuilder(1, 4, 10, model, dy.VanillaLSTMBuilder)
+    for autobatching in (1, 2, 0):
+        dy.renew_cg(autobatching=autobatching)
+        losses = []
+        for sentence in ([1, 2, 3, 4], [5, 6], [7, 8, 9]):
+            for k, y in enumerate(builder.transduce([table[w] for w in sentence])):
+                losses.append(dy.pickneglogsoftmax(weights * y, k % 3))
+        loss = dy.esum(losses)
+        loss.backward()
+        trainer.update()
+    return values_of(model)
+
+
+@program
+def operations(_: Path) -> Numbers:
+    """Operations of all families, on minibatches, with gradients of expressions."""
+    dy.renew_cg(autobatching=1)
+    model = dy.ParameterCollection()
+    w = model.add_parameters((4, 4))
+    filters = model.add_parameters((2, 2, 1, 2))
+    image = dy.inputTensor(np.arange(16.0).reshape(4, 4, 1))
+    x = dy.inputTensor(np.linspace(-1, 1, 12).reshape(4, 3), batched=True)
+    y = dy.dropout(dy.tanh(w * x), 0.5) + dy.random_normal((4,))
+    z = dy.concatenate([y, dy.softmax(x), dy.cmult(x, y)])
+    conv = dy.rectify(dy.conv2d(image, filters, [1, 1]))
+    loss = dy.sum_batches(dy.squared_norm(z) + dy.pick_batch(y, [0, 1, 2]) + dy.hinge_batch(x, [1, 2, 3]))
+    loss = loss + dy.sum_elems(conv) + dy.logsumexp([dy.sum_batches(dy.max_dim(y, 0)), dy.scalarInput(1)])
+    loss.backward(full=True)
+    return [loss.npvalue(), y.gradient(), z.npvalue(), w.grad_as_array(), filters.grad_as_array()]
+
+
+@program
+def decoder(_: Path) -> Numbers:
+    """A graph that only goes forward, which is compacted, beside one that stands."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters((6, 6))
+    with dy.ComputationGraph() as beside:
+        kept = dy.tanh(w * dy.ones(6))
+        kept.forward()
+    with dy.ComputationGraph() as graph:
+        graph.renew(forward_only=True)
+        x = dy.inputVector([0.1] * 6)
+        for k in range(40):
+            x = dy.tanh(w * x) + float(k)
+            if k % 5 == 0:
+                x.forward()
+        value = x.npvalue()
+    with beside:
+        return [value, (kept + 1).npvalue()]
+
+
+@program
+def checkpoints(_: Path) -> Numbers:
+    """Checkpoints, inputs set anew, long lists of arguments, and arrays of the graph that grow."""
+    dy.renew_cg(autobatching=1)
+    x = dy.inputVector([1, 2, 3])
+    y = dy.square(x)
+    found = [y.npvalue()]
+    for k in range(3):
+        dy.cg_checkpoint()
+        found.append(dy.esum([y * float(k + i) for i in range(40)]).npvalue())
+        dy.cg_revert()
+    x.set([3, 2, 1])
+    found.append(y.npvalue(recalculate=True))
+    big = [dy.inputTensor(np.full(20_000, float(k))) for k in range(4)]
+    found.append(dy.dot_product(dy.esum(big), big[0] + 1.0).npvalue())
+    z = x
+    for _ in range(1500):
+        z = z + 1.0
+    found.append(z.npvalue())
+    return found
+
+
+@program
+def files(folder: Path) -> Numbers:
+    """Parameters and whole models, written and read."""
+    model = dy.ParameterCollection()
+    weights = model.add_parameters((3, 3), name="w")
+    builder = dy.VanillaLSTMBuilder(1, 3, 3, model)
+    model.save(str(folder / "model"))
+    other = dy.ParameterCollection()
+    other.add_parameters((3, 3), name="w")
+    dy.VanillaLSTMBuilder(1, 3, 3, other)
+    other.populate(str(folder / "model"))
+    dy.save(str(folder / "pair"), [weights, builder])
+    third = dy.ParameterCollection()
+    dy.load(str(folder / "pair"), third)
+    return [*values_of(other), *values_of(third)]
+
+
+@program
+def trainers(_: Path) -> Numbers:
+    """Trainers with state, clipping, weight decay, sparse updates and moving averages."""
+    found = []
+    for make in (dy.SimpleSGDTrainer, dy.MomentumSGDTrainer, dy.AdagradTrainer, dy.AmsgradTrainer):
+        model = dy.ParameterCollection()
+        model.set_weight_decay(1e-3)
+        table, w = model.add_lookup_parameters((5, 3)), model.add_parameters((3, 3))
+        trainer = make(model)
+        for k in range(2):
+            dy.renew_cg()
+            dy.sum_batches(dy.squared_norm(w * dy.lookup_batch(table, [k, 3]))).backward()
+            trainer.update()
+        found += values_of(model)
+    return found
+
+
+# ---- the runs --------------------------------------------------------------------
+
+
+def preload() -> None:
+    """Run again with the library that lets allocations fail."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "faults.so"
+        source = Path(__file__).parent / "faults.c"
+        subprocess.run(
+            [os.environ.get("CC", "cc"), "-O1", "-g", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True
+        )
+        environment = {**os.environ, "LD_PRELOAD": str(library), "DYNET_CY_FAULTS": str(library)}
+        sys.exit(subprocess.run([sys.executable, __file__, *sys.argv[1:]], env=environment).returncode)
+
+
+def same(found: Numbers, desired: Numbers) -> bool:
+    return len(found) == len(desired) and all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, desired))
+
+
+def prepare() -> None:
+    """As it was before any run: what programs have made is gone, and random numbers begin anew."""
+    gc.collect()
+    set_seed(1)
+
+
+def run(function: Callable[[Path], Numbers], folder: Path) -> Numbers:
+    with dy.ComputationGraph():  # a new one, so that its memory is new
+        return function(folder)
+
+
+def check(name: str, every: int, lib: ctypes.CDLL, folder: Path) -> int:
+    """Run one program for each allocation; the number of those after which something was wrong."""
+    function = PROGRAMS[name]
+    for _ in range(3):  # what is made once is there
+        prepare()
+        desired = run(function, folder)
+    prepare()
+    lib.faults_arm(0)
+    run(function, folder)
+    total = lib.faults_disarm()
+    errors = absorbed = wrong = 0
+    unraisable: list[str] = []
+
+    def note(u) -> None:
+        if not (u.exc_type is MemoryError and ("__del__" in repr(u.object) or "__dealloc__" in repr(u.object))):
+            unraisable.append(f"{u.exc_type.__name__} in {u.object!r}")
+
+    sys.unraisablehook = note
+    for n in range(1, total + 1, every):
+        Path(folder, "at").write_text(f"{name} {n}")
+        failure = ""
+        prepare()
+        lib.faults_arm(n)
+        try:
+            found = run(function, folder)
+            asked = lib.faults_disarm()
+            absorbed += asked >= n
+            if not same(found, desired):
+                failure = "other numbers"
+        except MemoryError:
+            lib.faults_disarm()
+            errors += 1
+        except BaseException:
+            lib.faults_disarm()
+            failure = traceback.format_exc()
+        if unraisable:
+            failure += f" ignored: {unraisable}"
+            unraisable.clear()
+        prepare()
+        try:
+            if not same(run(function, folder), desired):
+                failure += " other numbers in the run after it"
+        except BaseException:
+            failure += " in the run after it: " + traceback.format_exc()
+        if failure:
+            wrong += 1
+            print(f"{name}: allocation {n} of {total}: {failure}", flush=True)
+    print(f"{name}: {total} allocations, {errors} errors, {absorbed} done without, {wrong} wrong", flush=True)
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", choices=[*PROGRAMS, []], default=[], help="all if none is named")
+    parser.add_argument("--every", type=int, default=1, help="let each N-th allocation fail, not all")
+    options = parser.parse_args()
+    if "DYNET_CY_FAULTS" not in os.environ:
+        preload()
+    lib = ctypes.CDLL(os.environ["DYNET_CY_FAULTS"])
+    lib.faults_disarm.restype = ctypes.c_long
+    lib.faults_arm.argtypes = [ctypes.c_long]
+    gc.disable()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in PROGRAMS:  # all modules are loaded
+            prepare()
+            run(PROGRAMS[name], Path(folder))
+        lib.faults_begin()
+        wrong = sum([check(name, options.every, lib, Path(folder)) for name in options.programs or PROGRAMS])
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
