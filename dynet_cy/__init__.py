@@ -15,6 +15,7 @@ import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy import parallel
 from dynet_cy._version import __version__
+from dynet_cy.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
@@ -34,6 +35,7 @@ from dynet_cy.graph import (
 )
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
+from dynet_cy.graph.origin import record_lines
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device
@@ -111,6 +113,10 @@ __all__ = [
     "FloatVectorValue",
     "UnsignedValue",
     "UnsignedVectorValue",
+    # looking for errors
+    "AnomalyError",
+    "detect_anomaly",
+    "record_lines",
     # graphs
     "ComputationGraph",
     "Expression",

@@ -13,6 +13,7 @@ option                       variable                      value
 ``--dynet-threads``          ``DYNET_CY_THREADS``          threads that work on one large product: see `set`
 ``--dynet-flush-denormals``  ``DYNET_CY_FLUSH_DENORMALS``  1 (default) or 0: see `set`
 ``--dynet-profiling``        ``DYNET_CY_PROFILING``        0 (default), 1 or 2: see `dynet_cy.profiling`
+``--dynet-check``            ``DYNET_CY_CHECK``            (no value) `detect_anomaly` for the whole program
 ``--dynet-devices``          ``DYNET_CY_DEVICES``          names such as ``CPU,GPU:0``; see below
 ``--dynet-gpus``             ``DYNET_CY_GPUS``             how many GPUs, from GPU:0 on; 0 (default) for none
 ``--dynet-gpu-ids``          ``DYNET_CY_GPU_IDS``          numbers of GPUs, such as ``0,2``
@@ -27,6 +28,8 @@ Processes that train together share the GPUs out that the options name, ``--dyne
 each uses one, that of its number among the processes of its machine modulo how many they are. So
 ``--dynet-devices GPU:1`` lets all of them use GPU:1.
 
+``--dynet-check`` has no value; ``DYNET_CY_CHECK`` is 1 or 0.
+
 Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. Of an option that is given
 twice the last counts. Unknown ones are left to the program, with a warning.
 """
@@ -39,6 +42,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from dynet_cy import anomaly as _anomaly
 from dynet_cy import profiling as _profiling
 from dynet_cy.devices import check_device, count_gpus
 from dynet_cy.execute import profile as _profile
@@ -51,7 +55,7 @@ from dynet_cy.parallel import runtime as _parallel
 
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
-_FLAGS = ("gpu", "viz")  # options without a value
+_FLAGS = ("check", "gpu", "viz")  # options without a value
 _VALUES = (
     *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "profiling"),
     *("devices", "gpus", "gpu-ids"),
@@ -82,6 +86,7 @@ def set(
     gpu_mask: Sequence[int] | None = None,
     threads: int | None = None,
     flush_denormals: bool | None = None,
+    check: bool | None = None,
 ) -> None:
     """Change settings; those that are None stay.
 
@@ -106,12 +111,15 @@ def set(
         flush_denormals: whether numbers below 1.2e-38 (denormal ones), which take a CPU up to a hundred times as long
             as others, count as 0 during forward, backward and updates, as arguments and as results; True by default.
             The setting of the calling thread is as before afterwards.
+        check: True looks for values and gradients that are not finite, as `detect_anomaly` does in a block; False stops
+            that.
 
     Raises:
         ValueError: a setting is out of range.
         RuntimeError: a GPU is asked for that is not there, or shared parameters for a process that the launcher has not
             started.
     """
+    global _checks
     if shared_parameters:
         _parallel.share_parameters()
     if gpu_mask is not None and any(gpu_mask):
@@ -137,6 +145,13 @@ def set(
         if flush_denormals not in (0, 1):
             raise ValueError(f"flush_denormals must be 0 or 1, not {flush_denormals!r}")
         _pool.flush_denormals(bool(flush_denormals))
+    if check is not None and bool(check) != _checks:
+        _anomaly.switch(bool(check))
+        _checks = bool(check)
+
+
+# Whether `set` has switched checks on; blocks of `detect_anomaly` may have too.
+_checks = False
 
 
 # GPUs that were asked for; the first is the default device.
@@ -154,7 +169,7 @@ def _use_gpus(numbers: list[int], what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask, threads, flush_denormals."""
+    requested_gpus, gpu_mask, threads, flush_denormals, check."""
     return {
         "mem": _arena.limit() / 2**20,
         "seed": _draws.seed(),
@@ -166,6 +181,7 @@ def get() -> dict[str, Any]:
         "gpu_mask": [int(i in _gpus) for i in range(max(_gpus) + 1)] if _gpus else [],
         "threads": _pool.threads(),
         "flush_denormals": _pool.flushes_denormals(),
+        "check": _checks,
     }
 
 
@@ -243,6 +259,8 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
     }
     if gpus:
         found["gpu_mask"] = [int(i in gpus) for i in range(max(gpus) + 1)]
+    if "check" in given:
+        found["check"] = given["check"] not in ("0", "off")
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -269,7 +287,7 @@ def _from_command_line() -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    variables = {name: os.environ.get("DYNET_CY_" + name.replace("-", "_").upper()) for name in _VALUES}
+    variables = {name: os.environ.get("DYNET_CY_" + name.replace("-", "_").upper()) for name in (*_VALUES, "check")}
     return _settings({name: value for name, value in variables.items() if value is not None})
 
 
@@ -337,6 +355,10 @@ class DynetParams:
     def set_flush_denormals(self, flush_denormals: bool) -> None:
         """Set whether denormal numbers count as 0: see `set`."""
         self._settings["flush_denormals"] = bool(flush_denormals)
+
+    def set_check(self, check: bool) -> None:
+        """Set whether values and gradients are checked: see `set`."""
+        self._settings["check"] = bool(check)
 
     def set_weight_decay(self, weight_decay: float) -> None:
         """Set the weight decay of collections that are made after `init`, at least 0."""

@@ -7,6 +7,9 @@ when the process ends; with 2 every batch is listed too when it has run.  From a
         ...
     print(profile)
 
+Where lines of the program are recorded (``measure(lines=True)``, `record_lines`, `detect_anomaly`, ``--dynet-check``),
+the time of each line is measured too.  A batch of nodes from several lines is divided among them.
+
 On a GPU each call is waited for while calls are measured, so that times are those of the device. What is measured is
 slower for that: nothing waits otherwise.
 """
@@ -20,10 +23,14 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from dynet_cy.execute import profile as _profile
+from dynet_cy.graph import origin as _origin
 from dynet_cy.ops.registry import describe as _describe
 from dynet_cy.schedule import kept as _kept
 
-__all__ = ["OpProfile", "Profile", "measure", "profile", "set_level"]
+__all__ = ["LineProfile", "OpProfile", "Profile", "measure", "profile", "set_level"]
+
+
+_MOST_LINES = 20  # in the text of a profile
 
 
 class OpProfile(NamedTuple):
@@ -46,14 +53,38 @@ class OpProfile(NamedTuple):
     alone_because: str
 
 
+class LineProfile(NamedTuple):
+    """What one line of the program did with one operation in one direction.
+
+    Attributes:
+        file, line, function: where it is; what builders of dynet_cy do belongs to the line that called them
+        op: the operation
+        backward: whether it is the gradients; products of factors that were collected are of no line
+        nodes: how many nodes ran
+        calls: how many batches had nodes of the line
+        seconds: its part of the time of these batches
+    """
+
+    file: str
+    line: int
+    function: str
+    op: str
+    backward: bool
+    nodes: int
+    calls: int
+    seconds: float
+
+
 class Profile(list["OpProfile"]):
     """Operations, the slowest first; as text it is a table.
 
     Attributes:
+        lines: lines of the program, the slowest first, where they were recorded; the text has the first 20
         schedules: how many graphs, or parts of them, were scheduled in batches
         reused: how many were not, because an equal structure had been: its schedule was kept
     """
 
+    lines: list[LineProfile] = []
     schedules: int = 0
     reused: int = 0
 
@@ -69,6 +100,15 @@ class Profile(list["OpProfile"]):
                 f"{way} {row.op}{why}"
             )
         lines.append(f"{1e3 * total:12.3f}          in all")
+        for line in self.lines[:_MOST_LINES]:
+            way = "backward" if line.backward else "forward"
+            share = line.seconds / total if total else 0.0
+            lines.append(
+                f"{1e3 * line.seconds:12.3f} {share:7.1%} {line.nodes:10,} {line.calls:10,} "
+                f"{line.nodes / line.calls:9.1f}  {line.file}:{line.line} in {line.function}: {way} {line.op}"
+            )
+        if len(self.lines) > _MOST_LINES:
+            lines.append(f"{'':12} and {len(self.lines) - _MOST_LINES:,} lines more")
         if self.schedules or self.reused:
             lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} kept ones used again")
         return "\n".join(lines)
@@ -78,6 +118,11 @@ class Profile(list["OpProfile"]):
         reasons = {op["name"]: op["alone_because"] for op in _describe()}
         rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _profile.counts()]
         self.extend(sorted(rows, key=lambda row: -row.seconds))
+        lines = [
+            LineProfile(*row.origin, row.op, row.backward, row.nodes, row.calls, row.seconds)
+            for row in _profile.line_counts()
+        ]
+        self.lines = sorted(lines, key=lambda line: -line.seconds)
         self.schedules, self.reused = _kept.counts()
         return self
 
@@ -88,16 +133,25 @@ def profile() -> Profile:
 
 
 @contextmanager
-def measure() -> Iterator[Profile]:
-    """Measure the graphs of all threads while the block runs; its profile is complete at the end of the block."""
+def measure(lines: bool = False) -> Iterator[Profile]:
+    """Measure the graphs of all threads while the block runs; its profile is complete at the end of the block.
+
+    Args:
+        lines: record which line of the program makes each node, and measure lines too; they are measured without that
+            where they are recorded already
+    """
     before = _profile.level()
     result = Profile()
     _profile.reset()
     _kept.reset()
     _profile.set_level(max(before, 1))
+    if lines:
+        _origin.switch(True)
     try:
         yield result
     finally:
+        if lines:
+            _origin.switch(False)
         _profile.set_level(before)
         result._measured()
 

@@ -41,6 +41,7 @@ def in_a_process(folder: Path, *options: str, **environment: str) -> subprocess.
 
 
 NOT_SET = {
+    "check": False,
     "profiling": 0,
     "weight_decay": 0,
     "shared_params": 0,

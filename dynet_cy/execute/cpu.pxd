@@ -4,11 +4,13 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.core.interrupts cimport Interrupts
-from dynet_cy.execute.journal cimport Journal
+from dynet_cy.execute.anomaly cimport Finding
+from dynet_cy.execute.journal cimport Journal, Waiting
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Graph, Node, args_of, batches_of, nodes_of,
     order_of, state_of, take_values,
 )
+from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of
 
@@ -21,7 +23,7 @@ cdef struct Failure:
     size_t needed
     bint in_gradients
     bint half                       # a part of the gradients could not be taken back
-    uint32_t not_finite             # number of the node + 1
+    Finding finding                 # of numbers that are not finite
     Interrupts interrupts
 
 
@@ -116,8 +118,6 @@ cdef void* take(Graph* g, size_t n, Failure* failure) noexcept nogil
 cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c, Failure* failure) noexcept nogil
 cdef void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil
 cdef void mark_gradients(Graph* g, uint32_t target, bint full) noexcept nogil
-cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil
-cdef int raise_not_finite(Graph* g, uint32_t number) except -1
 cdef int list_batches(Graph* g, uint32_t first) except -1
 
 cdef void begin_failure(Failure* failure) noexcept nogil
@@ -125,4 +125,6 @@ cdef void begin_failure(Failure* failure) noexcept nogil
 # One planned batch, and one batch that has run.
 cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil
 cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal, Failure* failure) noexcept nogil
+cdef int check_collected(Graph* g, const Waiting* waiting, Failure* failure) noexcept nogil
+cdef int raise_failure(Graph* g, const Arena* arena, str what, const Failure* failure) except -1
 cdef void add_to_parameter(Param* p, Journal* journal) noexcept nogil

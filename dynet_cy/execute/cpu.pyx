@@ -15,20 +15,21 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport begin_interrupts, coarse_ms, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
+from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport add_collected, add_collected_of, collect
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before, take_back
-from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
+from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
 from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
-    items_of, lock_graph, nodes_of, order_of, release_arguments, state_of,
+    items_of, lock_graph, made_at, nodes_of, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport Arena, arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors, Op, op_at
 from dynet_cy.schedule.kept cimport drop_kept
@@ -112,17 +113,16 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     if profiling > 1:
         list_batches(g, ran)
     raise_interrupt(&failure.interrupts)
-    if failure.not_finite:
-        raise_not_finite(g, failure.not_finite - 1)
     if failed:
-        out_of_memory(&g.values, "the values of the graph", failure.needed)
+        raise_failure(g, &g.values, "the values of the graph", &failure)
     return 0
 
 
-cdef int raise_not_finite(Graph* g, uint32_t number) except -1:
-    cdef Node* node = &nodes_of(g)[number]
-    raise ValueError(f"{op_at(node.op).name.decode()}: a value of expression {number} {describe_dim(&node.dim)} "
-                     "is not finite")
+cdef int raise_failure(Graph* g, const Arena* arena, str what, const Failure* failure) except -1:
+    """Raise for what stopped a pass: numbers that are not finite, or a lack of memory for `what`."""
+    if failure.finding.kind:
+        raise_anomaly(g, &failure.finding)
+    out_of_memory(arena, what, failure.needed)
 
 
 cdef int list_batches(Graph* g, uint32_t first) except -1:
@@ -132,7 +132,8 @@ cdef int list_batches(Graph* g, uint32_t first) except -1:
     for i in range(first, g.n_batches):
         batch = &batches_of(g)[i]
         node = &nodes_of(g)[order_of(g)[batch.first]]
-        lines.append(f"BatchSize:{batch.count} {op_at(node.op).name.decode()} {describe_dim(&node.dim)}")
+        lines.append(f"BatchSize:{batch.count} {op_at(node.op).name.decode()} {describe_dim(&node.dim)}"
+                     f"{made_at(g, order_of(g)[batch.first])}")
     print("\n".join(lines), file=sys.stderr)
     return 0
 
@@ -170,15 +171,14 @@ cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         return undo_run(g, batch, values_top, scratch_top)
     if g.forward_only:                          # no backward: nothing is kept
         arena_rewind(&g.scratch, scratch_top)
-    if g.check_validity and not K.all_finite(batch.bytes // sizeof(float), batch.y):
-        failure.not_finite = first_not_finite(batch, ids, g) + 1
+    if (checking or g.check_validity) and bad_values(g, batch, g.check_validity, &failure.finding):
         return undo_run(g, batch, values_top, scratch_top)
     hand_out_values(g, batch, g.n_batches)
     count_as_run(g)
     if g.forward_only:
         release_arguments(g, batch)
     if profiling:
-        note(op.id, False, batch.count, begun)
+        note_call(g, batch.first, batch.count, False, batch.count, begun)
     return 0
 
 
@@ -246,18 +246,6 @@ cdef void set_one(Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept
     one.form = STACKED
     one.x = NULL
     one.items = NULL
-
-
-cdef uint32_t first_not_finite(const Batch* batch, const uint32_t* ids, Graph* g) noexcept nogil:
-    """The first node of a batch with a value that is not finite."""
-    cdef const Node* nodes = nodes_of(g)
-    cdef const float* y = batch.y
-    cdef uint32_t j
-    for j in range(batch.count):
-        if not K.all_finite(total_of(&nodes[ids[j]].dim), y):
-            return ids[j]
-        y += total_of(&nodes[ids[j]].dim)
-    return ids[0]
 
 
 cdef int arrange(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
@@ -412,6 +400,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef Failure failure
     cdef Journal journal
     begin_failure(&failure)
+    if checking:
+        check_before(g, target)
     lock_graph(g)
     with nogil:
         begin_journal(&journal, g.forward_ms >= LONG_FORWARD)
@@ -419,7 +409,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         journal.mixed = watcher().complete != NULL
         enter_pool()
         run_backward(g, target, full, &journal, &failure)
-        if failure.needed:
+        if failure.needed or failure.finding.kind:
             failure.half = not take_back(&journal)
         leave_pool()
         end_journal(&journal)
@@ -427,6 +417,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     try:
         raise_interrupt(&failure.interrupts)
     finally:
+        if failure.finding.kind:
+            raise_anomaly(g, &failure.finding)
         if failure.needed:
             raise_out_of_memory(g, &failure)
     return 0
@@ -498,6 +490,15 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Fa
         w = w.next
     if profiling and journal.waiting != NULL:
         note(WEIGHT_GRADIENTS, True, 1, begun)
+    return check_collected(g, journal.waiting, failure)
+
+
+cdef int check_collected(Graph* g, const Waiting* waiting, Failure* failure) noexcept nogil:
+    """Look at the gradients that were collected, while checks are on."""
+    while checking and waiting != NULL:
+        if bad_collected(g, waiting.p, &failure.finding):
+            return -1
+        waiting = waiting.next
     return 0
 
 
@@ -571,7 +572,9 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal,
             arena_rewind(&g.scratch, top)
             one.y += n
     if profiling and n_live:
-        note(op.id, True, n_live, begun)
+        note_call(g, batch.first, batch.count, True, n_live, begun)
+    if checking and n_live and bad_gradients(g, batch, &failure.finding):
+        return -1
     return 0
 
 

@@ -1,11 +1,14 @@
-"""How many nodes ran in how many calls, and for how long, by operation."""
+"""How many nodes ran in how many calls, and for how long, by operation; and by line, where lines are recorded."""
 
 from typing import NamedTuple
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport calloc
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy, memset
 
+from dynet_cy.graph.graph cimport LIVE, nodes_of, order_of, origin_of, state_of
+from dynet_cy.graph.origin cimport origin_at
+from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport op_at
 
 
@@ -23,6 +26,11 @@ cdef extern from *:
     """
     uint64_t count "DY_COUNT"(uint64_t x, uint64_t n) nogil
 
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
 cdef enum:
     MOST_OPS = 1024                 # the last place is for WEIGHT_GRADIENTS
 
@@ -34,10 +42,34 @@ cdef struct Entry:
 
 cdef Entry* entries = NULL          # for each op forward, then backward
 
+# What one line did with one operation in one direction.
+cdef struct Line:
+    uint64_t key                    # 0: none yet; number of the line, op, direction
+    uint64_t last_call              # a call counts once for a line
+    Entry of
+
+# A hash table, half full at most. The lock is held while it is read or changed.
+cdef Line* lines = NULL
+cdef size_t n_lines = 0, room_for_lines = 0
+cdef uint64_t n_calls = 0
+cdef pthread_mutex_t lines_lock
+pthread_mutex_init(&lines_lock, NULL)
+
 
 class Counts(NamedTuple):
     """What an operation did in one direction."""
 
+    op: str
+    backward: bool
+    nodes: int
+    calls: int
+    seconds: float
+
+
+class LineCounts(NamedTuple):
+    """What a line of the program did with an operation in one direction."""
+
+    origin: object
     op: str
     backward: bool
     nodes: int
@@ -60,6 +92,96 @@ cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexc
     count(e.nanoseconds, now() - since)
 
 
+cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
+                    uint64_t since) noexcept nogil:
+    cdef const uint32_t* ids = order_of(g) + first
+    cdef uint32_t op = nodes_of(g)[ids[0]].op
+    cdef uint64_t taken
+    cdef Line* line
+    cdef uint32_t j, n = 0
+    note(op, backward, nodes, since)
+    if g.origins.top == 0 or nodes == 0:
+        return
+    taken = (now() - since) // nodes
+    pthread_mutex_lock(&lines_lock)
+    add_call()
+    for j in range(count):
+        if n == nodes or (backward and not state_of(g)[ids[j]] & LIVE):
+            continue
+        n += 1
+        line = line_for(<uint64_t>origin_of(g, ids[j]) << 32 | op << 1 | backward)
+        if line == NULL:                # no memory: it is left out
+            continue
+        line.of.nodes += 1
+        line.of.nanoseconds += taken
+        line.of.calls += line.last_call != n_calls
+        line.last_call = n_calls
+    pthread_mutex_unlock(&lines_lock)
+
+
+cdef void add_call() noexcept nogil:
+    global n_calls
+    n_calls += 1
+
+
+cdef Line* place_of(Line* table, size_t room, uint64_t key) noexcept nogil:
+    cdef size_t i = (key * 0x9E3779B97F4A7C15u >> 32) & (room - 1)
+    while table[i].key and table[i].key != key:
+        i = (i + 1) & (room - 1)
+    return &table[i]
+
+
+cdef Line* line_for(uint64_t key) noexcept nogil:
+    """The entry of a line, made if it is the first time; NULL without memory, and for what has no line."""
+    global lines, n_lines, room_for_lines
+    cdef Line* found
+    cdef Line* more
+    cdef size_t i, room
+    if key >> 32 == 0:
+        return NULL
+    if 2 * n_lines >= room_for_lines:
+        room = max(2 * room_for_lines, <size_t>256)
+        more = <Line*>calloc(room, sizeof(Line))
+        if more == NULL:
+            return NULL
+        for i in range(room_for_lines):
+            if lines[i].key:
+                place_of(more, room, lines[i].key)[0] = lines[i]
+        free(lines)
+        lines = more
+        room_for_lines = room
+    found = place_of(lines, room_for_lines, key)
+    n_lines += found.key == 0
+    found.key = key
+    return found
+
+
+def line_counts():
+    """What has been counted by line, as a list of LineCounts."""
+    cdef size_t i, room
+    cdef Line* x
+    cdef Line* all
+    found = []
+    pthread_mutex_lock(&lines_lock)
+    room = room_for_lines
+    all = <Line*>calloc(room + 1, sizeof(Line))
+    if all != NULL and room:
+        memcpy(all, lines, room * sizeof(Line))         # Python may do anything while objects are made
+    pthread_mutex_unlock(&lines_lock)
+    if all == NULL:
+        raise MemoryError("the profile by line")
+    try:
+        for i in range(room):
+            x = &all[i]
+            if x.key:
+                found.append(LineCounts(
+                    origin_at(<uint32_t>(x.key >> 32)), op_at(<uint32_t>x.key >> 1).name.decode(), bool(x.key & 1),
+                    x.of.nodes, x.of.calls, x.of.nanoseconds / 1e9))
+    finally:
+        free(all)
+    return found
+
+
 def counts():
     """What has been counted, as a list of Counts; what did not run is left out."""
     found = []
@@ -74,8 +196,14 @@ def counts():
 
 def reset():
     """Count from zero again."""
+    global n_lines
     if entries != NULL:
         memset(entries, 0, 2 * MOST_OPS * sizeof(Entry))
+    pthread_mutex_lock(&lines_lock)
+    if room_for_lines:
+        memset(lines, 0, room_for_lines * sizeof(Line))
+    n_lines = 0
+    pthread_mutex_unlock(&lines_lock)
 
 
 def set_level(int level):

@@ -6,11 +6,12 @@ for the CPU, and costs no memory there, since nothing is written.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
+from dynet_cy.execute.anomaly cimport Finding, bad_values, checking, raise_anomaly
 from dynet_cy.execute.cpu cimport (
-    FEW, count_as_run, first_not_finite, hand_out_values, is_shared, list_batches, make_room, may_list,
-    raise_not_finite, set_one, side_by_side, take,
+    FEW, count_as_run, hand_out_values, is_shared, list_batches, make_room, may_list, set_one, side_by_side, take,
 )
 from dynet_cy.execute.profile cimport profiling
 from dynet_cy.gpu.driver cimport Address, GpuOp
@@ -18,15 +19,14 @@ from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport There, close, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.passes cimport (
-    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items, raise_failure, room,
-    run_pass, scratch, uses_in,
+    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items, raise_pass_failure,
+    room, run_pass, scratch, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
-    lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph,
+    lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph, value_here,
 )
-from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_push, arena_rewind, out_of_memory
 from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.schedule.plan cimport drop_plan, plan
@@ -143,6 +143,7 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     if half.forward == NULL:
         s.missing = number_of_op + 1
         return -1
+    s.batch = number
     s.modules |= half.modules
     if not make_room(g, batch):
         s.failure.needed = batch.bytes
@@ -242,11 +243,11 @@ cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
                 if not error:
                     error = lay_out(&s, &batches_of(g)[number], number)
         if error:
-            raise_failure(&s, "the values of the graph")
+            raise_pass_failure(&s, "the values of the graph")
         run_pass(&s, "the values of the graph")
         for _ in range(n_batches):
             count_as_run(g)
-        if g.check_validity:
+        if g.check_validity and not checking:       # else the pass has looked at them already
             check_values(g, t, before)
         if g.forward_only:
             release(g, before)
@@ -286,17 +287,20 @@ cdef void undo(Graph* g, uint32_t before) noexcept nogil:
 
 cdef int check_values(Graph* g, const There* t, uint32_t first) except -1:
     """Raise where a value that has been computed since is not finite."""
+    cdef Finding finding
     cdef Batch* batch
-    cdef size_t total
-    cdef uint32_t b, j
+    cdef Node* x
+    cdef uint32_t b, i
+    memset(&finding, 0, sizeof(Finding))
     for b in range(first, g.n_batches):
         batch = &batches_of(g)[b]
-        total = 0
-        for j in range(batch.count):
-            total += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-        fetch(g, 1 + t.gpu.number, batch.y, total)
-        if not K.all_finite(total, batch.y):
-            raise_not_finite(g, first_not_finite(batch, order_of(g) + batch.first, g))
+        fetch(g, 1 + t.gpu.number, batch.y, batch.bytes // sizeof(float))
+        if not bad_values(g, batch, True, &finding):
+            continue
+        x = &nodes_of(g)[finding.node]
+        for i in range(x.nargs):
+            value_here(g, &nodes_of(g)[args_of(g, x)[i]])
+        raise_anomaly(g, &finding)
     return 0
 
 

@@ -9,18 +9,19 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
+from dynet_cy.execute.anomaly cimport check_before, checking
 from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport there, there_for
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
-    begin_moves, begin_pass, call_there, end_moves, lay_items, raise_failure, room, run_pass, scratch,
+    begin_moves, begin_pass, call_there, end_moves, lay_items, raise_pass_failure, room, run_pass, scratch,
     uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
-    COMPUTED, EACH, LIVE, NEEDS_GRAD, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
+    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
     lock_graph, nodes_of,
     order_of, state_of, unlock_graph,
 )
@@ -37,13 +38,15 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     if watcher().complete != NULL:
         raise NotImplementedError(
             "backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
+    if checking:
+        check_before(g, target)
     lock_graph(g)
     try:
         begin_pass(&s, g, there_for(g, g.device))
         with nogil:
             error = list_backward_pass(&s, target, full)
         if error:
-            raise_failure(&s, "the gradients of the graph")
+            raise_pass_failure(&s, "the gradients of the graph")
         run_pass(&s, "the gradients of the graph")
     finally:
         g.scratch.top = scratch_top
@@ -87,9 +90,11 @@ cdef int list_batches_backward(Pass* s, uint32_t first, uint32_t last) noexcept 
     if remember_moves(s):
         return -1
     for b in range(last - first + 1):
+        s.batch = last - b
         if batch_backward(s, &batches_of(s.g)[last - b]):
             return -1
         arena_rewind(&s.g.scratch, top)
+    s.batch = NO_BATCH
     return multiply_waiting(s)
 
 

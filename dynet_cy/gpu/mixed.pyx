@@ -12,10 +12,11 @@ from libc.string cimport memcpy
 
 from dynet_cy.core.interrupts cimport interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.anomaly cimport bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport add_collected
 from dynet_cy.execute.cpu cimport (
-    Failure, add_to_parameter, begin_failure, count_as_run, hand_out_values, list_batches, make_room, mark_gradients,
-    raise_not_finite, run_batch, run_batch_backward,
+    Failure, add_to_parameter, begin_failure, check_collected, count_as_run, hand_out_values, list_batches, make_room,
+    mark_gradients, raise_failure, run_batch, run_batch_backward,
 )
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before
 from dynet_cy.execute.profile cimport profiling
@@ -27,7 +28,7 @@ from dynet_cy.gpu.executor cimport run_planned
 from dynet_cy.gpu.gradients cimport add_gradient, add_one, list_batches_backward, remember_moves
 from dynet_cy.gpu.graphs cimport There, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
-from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_failure, run_pass
+from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.graph cimport (
     COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
     device_of, engine, gradient_at, lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph,
@@ -107,13 +108,12 @@ cdef int run_here(Graph* g, uint32_t end) except -1:
         enter_pool()
         while not error and g.n_batches < end:
             error = run_batch(g, &batches_of(g)[g.n_batches], &failure)
-            error |= interrupted(&failure.interrupts, batches_of(g)[g.n_batches - 1].bytes)
+            if not error:                       # else perhaps not one batch has run
+                error = interrupted(&failure.interrupts, batches_of(g)[g.n_batches - 1].bytes)
         leave_pool()
     raise_interrupt(&failure.interrupts)
-    if failure.not_finite:
-        raise_not_finite(g, failure.not_finite - 1)
     if error:
-        out_of_memory(&g.values, "the values of the graph", failure.needed)
+        raise_failure(g, &g.values, "the values of the graph", &failure)
     return 0
 
 
@@ -121,6 +121,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
     """Run the next planned batch, which copies values to a device."""
     cdef Batch* batch = &batches_of(g)[g.n_batches]
     cdef size_t top = g.values.top
+    cdef Failure failure
+    begin_failure(&failure)
     batch.x = NULL
     batch.items = NULL
     batch.kept = NULL
@@ -129,6 +131,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
         out_of_memory(&g.values, "the values of the graph", batch.bytes)
     try:
         take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
+        if checking and bad_values(g, batch, g.check_validity, &failure.finding):
+            raise_anomaly(g, &failure.finding)
         if device:
             give_to(g, there_for(g, device), batch.y, batch.bytes // sizeof(float))
     except BaseException:
@@ -228,12 +232,14 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef Journal journal
     cdef Waiting* w
     cdef uint32_t first, end
-    cdef int device
+    cdef int device, error
     if watcher().complete != NULL:
         raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
     begin_failure(&failure)
     begin_journal(&journal, False)
     journal.mixed = True                        # gradients on devices are not taken back
+    if checking:
+        check_before(g, target)
     lock_graph(g)
     try:
         with nogil:
@@ -263,7 +269,10 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             while w != NULL:
                 add_collected(w, &journal)
                 w = w.next
+            error = check_collected(g, journal.waiting, &failure)
             leave_pool()
+        if error:
+            raise_failure(g, &g.scratch, "the gradients of the graph", &failure)
     finally:
         end_journal(&journal)
         g.scratch.top = scratch_top
@@ -295,7 +304,7 @@ cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
     else:
         error = add_one(&s, parameter_of(x)) if trained else 0
     if error:
-        raise_failure(&s, "the gradients of the graph")
+        raise_pass_failure(&s, "the gradients of the graph")
     return run_pass(&s, "the gradients of the graph")
 
 
@@ -307,7 +316,7 @@ cdef int run_back(Graph* g, There* t, uint32_t first, uint32_t last) except -1:
     with nogil:
         error = list_batches_backward(&s, first, last)
     if error:
-        raise_failure(&s, "the gradients of the graph")
+        raise_pass_failure(&s, "the gradients of the graph")
     return run_pass(&s, "the gradients of the graph")
 
 
@@ -324,7 +333,7 @@ cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Journal* journal,
             arena_rewind(&g.scratch, top)
         leave_pool()
     if error:
-        out_of_memory(&g.scratch, "the gradients of the graph", failure.needed)
+        raise_failure(g, &g.scratch, "the gradients of the graph", failure)
     return 0
 
 
@@ -408,7 +417,7 @@ cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
         if not error:
             error = end_moves(&s)
     if error:
-        raise_failure(&s, "the gradients of the graph")
+        raise_pass_failure(&s, "the gradients of the graph")
     return run_pass(&s, "the gradients of the graph")
 
 

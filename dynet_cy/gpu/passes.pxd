@@ -42,7 +42,10 @@ cdef struct Command:
     Command* next
     int kind
     uint32_t i
-    uint32_t nodes                  # for the profile
+    uint32_t nodes                  # for the profile: how many ran
+    uint32_t batch                  # number of the batch that it is part of, or NO_BATCH
+    uint32_t first                  # of a call: where its nodes begin in graph.order, and how many there are
+    uint32_t members
     uint16_t op
     float* p
     size_t n
@@ -87,6 +90,7 @@ cdef struct Pass:
     bint handing_out                # the group stays open for further arguments of a call
     uint32_t* place                 # by number of a node: its last move, as one of all groups
     Waiting* waiting
+    uint32_t batch                  # that commands are being listed for, or NO_BATCH
     Failure failure
 
 
@@ -97,7 +101,7 @@ cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) n
 
 cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil
 cdef int run_pass(Pass* s, str what) except -1
-cdef int raise_failure(Pass* s, str what) except -1
+cdef int raise_pass_failure(Pass* s, str what) except -1
 
 # Room in an arena, NULL after a failure that is noted; `scratch` in that of working memory, which the device has too.
 cdef void* room(Pass* s, Arena* a, size_t n) noexcept nogil

@@ -1,18 +1,25 @@
 """Passes over a graph on a device: commands that are listed first, and then run."""
 
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
-from dynet_cy.execute.cpu cimport set_call
-from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, now, profiling
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, enter, failed, fill, gemm, launch, leave, raise_error, wait
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, checking, raise_anomaly
+from dynet_cy.execute.cpu cimport raise_failure, set_call
+from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
+from dynet_cy.gpu.driver cimport (
+    Address, Gpu, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
+)
 from dynet_cy.gpu.graphs cimport there
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
-from dynet_cy.graph.graph cimport Node, args_of, items_of, nodes_of, order_of
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind, out_of_memory
+from dynet_cy.graph.graph cimport (
+    LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Node, args_of, batches_of, gradient_at, items_of, nodes_of, order_of,
+    state_of,
+)
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_push, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -43,6 +50,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
     c.next = NULL
     c.kind = kind
     c.op = 0
+    c.batch = s.batch
     c.items = NULL
     s.end[0] = c
     s.end = &c.next
@@ -78,6 +86,8 @@ cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i,
     c.items = batch.items
     c.i = i
     c.nodes = nodes
+    c.first = batch.first
+    c.members = batch.count
     return 0
 
 
@@ -197,6 +207,7 @@ cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
     s.g = g
     s.end = &s.first
     s.modules = <uint64_t>1 << BASE
+    s.batch = NO_BATCH
     s.values_needed = g.values.top
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top
@@ -204,14 +215,14 @@ cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
     arena_rewind(&t.ranges, 0)
 
 
-cdef int raise_failure(Pass* s, str what) except -1:
+cdef int raise_pass_failure(Pass* s, str what) except -1:
     """Raise for what stopped the first half of a pass."""
     if s.missing:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
             f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.t.gpu.number} yet; "
             "docs/gpu.md lists what is not")
-    out_of_memory(&s.g.values, what, s.failure.needed)
+    raise_failure(s.g, &s.g.values, what, &s.failure)
 
 
 cdef int run_pass(Pass* s, str what) except -1:
@@ -232,6 +243,8 @@ cdef int run_pass(Pass* s, str what) except -1:
         out_of_device_memory(gpu, error, needed, what)
     if failure:
         raise_error(gpu, failure)
+    if s.failure.finding.kind:
+        raise_anomaly(s.g, &s.failure.finding)
     return 0
 
 
@@ -293,7 +306,9 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef uint64_t begun
     # While commands are timed, each is run and waited for by itself.
     cdef bint timed = profiling != 0
-    cdef bint listed = not timed and begin_listing(gpu)
+    # While they are checked, each batch is waited for.
+    cdef bint checked = checking != 0
+    cdef bint listed = not timed and not checked and begin_listing(gpu)
     if timed:
         wait(gpu)
     while c != NULL and not gpu.error:
@@ -318,9 +333,102 @@ cdef int run_commands(Pass* s) noexcept nogil:
             if c.kind == PRODUCT:
                 note(WEIGHT_GRADIENTS, True, 1, begun)
             elif c.kind == FORWARD or c.kind == BACKWARD:
-                note(c.op, c.kind == BACKWARD, c.nodes, begun)
+                note_call(s.g, c.first, c.members, c.kind == BACKWARD, c.nodes, begun)
+        if checked and c.batch != NO_BATCH and (c.next == NULL or c.next.batch != c.batch) and look(s, c.batch):
+            return gpu.error
         c = c.next
+    if checked:
+        look_at_collected(s)
     return run_listed(gpu, &s.t.replays) if listed else gpu.error
+
+
+# ---- checks: what CPU executors look at, after it was fetched --------------------------
+
+cdef int bring(Pass* s, const float* there_v, const float* here, size_t n) noexcept nogil:
+    """Ask for n numbers of the device."""
+    if n == 0 or s.t.gpu.error:
+        return s.t.gpu.error
+    return fetch_bytes(s.t.gpu, <void*>here, <Address><uintptr_t>there_v, n * sizeof(float))
+
+
+cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
+    """Ask for the value or the gradient of a node."""
+    cdef Node* x = &nodes_of(s.g)[number]
+    cdef Param* p
+    cdef float* v = x.val
+    if v == NULL:
+        p = <Param*>x.object
+        if not p.device:
+            return 0
+        return bring(s, p.there_grad if gradient else p.there_value, p.grad if gradient else p.value, p.size)
+    if gradient:
+        v = gradient_at(s.g, v)
+    elif x.batch == NO_BATCH:                   # an input
+        return 0
+    return bring(s, there(s.g, s.t, v), v, total_of(&x.dim))
+
+
+cdef bint look(Pass* s, uint32_t number) noexcept nogil:
+    """Look at the numbers that a batch has just made; True if there is something to report."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch = &batches_of(g)[number]
+    cdef Node* x
+    cdef uint8_t* state = state_of(g)
+    cdef bint forward = number >= g.n_batches
+    cdef uint32_t i, j, arg
+    if forward:
+        bring(s, there(g, s.t, batch.y), batch.y, batch.bytes // sizeof(float))
+    else:
+        for j in range(batch.count):
+            x = &nodes_of(g)[order_of(g)[batch.first + j]]
+            for i in range(x.nargs):
+                arg = args_of(g, x)[i]
+                if state[arg] & NEEDS_GRAD and (nodes_of(g)[arg].val != NULL or state[arg] & TRAINABLE):
+                    bring_node(s, arg, True)
+    wait(s.t.gpu)
+    if s.t.gpu.error:
+        return True
+    if not (bad_values(g, batch, True, &s.failure.finding) if forward
+            else bad_gradients(g, batch, &s.failure.finding)):
+        return False
+    bring_all(s, batch)
+    if not forward:
+        return True
+    # Infinities that came in with an input are no anomaly: the inputs are here now.
+    s.failure.finding.kind = 0
+    return bad_values(g, batch, g.check_validity, &s.failure.finding)
+
+
+cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
+    """Fetch what an error tells of: arguments, and of what has run forward values and gradients."""
+    cdef Graph* g = s.g
+    cdef Node* x
+    cdef uint32_t i, j, number
+    for j in range(batch.count):
+        number = order_of(g)[batch.first + j]
+        x = &nodes_of(g)[number]
+        for i in range(x.nargs):
+            bring_node(s, args_of(g, x)[i], False)
+        bring_node(s, number, False)
+        if state_of(g)[number] & LIVE:
+            bring_node(s, number, True)
+    wait(s.t.gpu)
+
+
+cdef void look_at_collected(Pass* s) noexcept nogil:
+    """Look at the gradients of weights that the pass has multiplied in the end."""
+    cdef Waiting* w = s.waiting
+    cdef Graph* g = s.g
+    cdef uint32_t i
+    while w != NULL and not s.t.gpu.error:
+        bring(s, w.p.there_grad, w.p.grad, w.p.size)
+        wait(s.t.gpu)
+        if not s.t.gpu.error and bad_collected(g, w.p, &s.failure.finding):
+            for i in range(g.n_batches):
+                bring_all(s, &batches_of(g)[i])
+            bad_collected(g, w.p, &s.failure.finding)       # now with the numbers of those that use it
+            return
+        w = w.next
 
 
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:

@@ -61,7 +61,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
 
     ctypedef struct Graph "dy_graph":
-        Arena arenas[13]
+        Arena arenas[14]
         Arena nodes
         Arena args
         Arena items
@@ -75,6 +75,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Arena holes
         Arena tables
         Arena devices
+        Arena origins
         uint32_t n_nodes
         uint32_t n_batches
         uint32_t n_order
@@ -108,6 +109,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int device_of "dy_device"(const Graph* g, uint32_t node)
     uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
+    uint32_t origin_of "dy_origin"(const Graph* g, uint32_t node)
     float* gradient_at "dy_gradient"(const Graph* g, const float* v)
     float* value_of "dy_value"(const Node* x)
 
@@ -192,8 +194,17 @@ cdef tuple full_shape(const Dim* d)
 cdef object doubles_of(const float* v, tuple shape)
 cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef float* place(size_t n) except NULL
+# The value of a computed node, after it was fetched where it is on a device.
+cdef float* value_here(Graph* g, Node* x) except? NULL
+cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef int forget(Graph* g) except -1
 cdef str describe_dim(const Dim* d)
+
+# What an argument of an op is called, and where a node comes from: its op, or the name of the parameter.
+cdef list argument_names(const Op* op, uint32_t n)
+cdef str source_of_node(const Graph* g, uint32_t index)
+# ", made at train.py:17 in loss", where that is recorded, or ""; also "" for parameters.
+cdef str made_at(const Graph* g, uint32_t index)
 
 # Operators on expressions: filled by the family of each.
 ctypedef object (*OperatorHook)(object a, object b)

@@ -17,6 +17,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim, size_of, total_of
+from dynet_cy.graph.origin cimport current_line, origin_at, recording
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_push, arena_rewind, out_of_memory,
 )
@@ -212,7 +213,8 @@ cdef class Expression:
         cdef Node* x = nodes_of(g) + self.index
         if total_of(&x.dim) != 1:
             raise ValueError(
-                f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element")
+                f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element"
+                f"{made_at(g, self.index)}")
         return value_here(g, x)[0]
 
     def backward(self, full=False):
@@ -242,7 +244,7 @@ cdef class Expression:
         x = nodes_of(g) + self.index
         if size_of(&x.dim) != 1:
             raise ValueError(
-                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element; "
+                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element{made_at(g, self.index)}; "
                 "reduce it first, for example with sum_elems")
         g.backward_from = -1
         graph.given = None
@@ -290,7 +292,8 @@ cdef class Expression:
         cdef Graph* g = graphs[self.slot] if self.slot < n_slots else NULL
         if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
             name = op_at(nodes_of(g)[self.index].op).name.decode()
-            return f"<expression {self.index} {name} {describe_dim(&nodes_of(g)[self.index].dim)}>"
+            return (f"<expression {self.index} {name} {describe_dim(&nodes_of(g)[self.index].dim)}"
+                    f"{made_at(g, self.index)}>")
         return f"<expression {self.index} of a graph renewed since>"
 
     def __reduce__(self):
@@ -714,6 +717,8 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     i = g.n_nodes
     if g.mixed:
         g.devices.base[i] = <char>device
+    if recording:
+        note_origin(g)
     g.n_nodes += 1
     g.nodes.top += sizeof(Node)
     if g.immediate and not state[0] & COMPUTED:
@@ -726,6 +731,15 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     return i
 
 
+cdef void note_origin(Graph* g) noexcept:
+    """Note which line of the program makes the next node; without room it is not known."""
+    cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
+    cdef uint32_t* room = <uint32_t*>arena_push(&g.origins, n - g.origins.top)
+    if room != NULL:
+        memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # of those before nothing was noted
+        (<uint32_t*>g.origins.base)[g.n_nodes] = current_line()
+
+
 cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
     """Give back the memory of the node after the last."""
     g.nodes.top = nodes_top
@@ -734,6 +748,7 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
     g.state.top = g.n_nodes
     g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
     g.devices.top = g.n_nodes if g.mixed else 0
+    g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
 
 
 cdef inline int placed(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
@@ -800,24 +815,38 @@ cdef void let_move(Graph* g) noexcept:
             state_of(g)[i] &= <uint8_t>~SENT
 
 
-cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
-             Graph* g):
-    """The reason, and every argument by name with its shape, where it comes from and, where there are several
-    devices, on which one it is."""
+cdef list argument_names(const Op* op, uint32_t n):
     names = op.args.decode().split()
     if names and names[-1].endswith("..."):
         stem = names.pop()[:-3]
         names += [f"{stem}[{i}]" for i in range(n - len(names))]
+    return names
+
+
+cdef str source_of_node(const Graph* g, uint32_t index):
+    cdef const Node* x = &nodes_of(g)[index]
+    if state_of(g)[index] & SHARED:
+        return "parameter " + parameter_names.get((<Param*>x.object).id, "?")
+    return op_at(x.op).name.decode()
+
+
+cdef str made_at(const Graph* g, uint32_t index):
+    cdef uint32_t number = 0 if state_of(g)[index] & SHARED else origin_of(g, index)   # parameters have names
+    return f", made at {origin_at(number)}" if number else ""
+
+
+cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,
+             Graph* g):
+    """The reason, and every argument by name with its shape, where it comes from and, where there are several
+    devices, on which one it is."""
+    names = argument_names(op, n)
     shapes, sources = [], []
     for i in range(n):
-        node = &nodes[args[i]]
-        shapes.append(describe_dim(&node.dim))
-        if state_of(g)[args[i]] & SHARED:
-            sources.append("parameter " + parameter_names.get((<Param*>node.object).id, "?"))
-        else:
-            sources.append(op_at(node.op).name.decode())
+        shapes.append(describe_dim(&nodes[args[i]].dim))
+        sources.append(source_of_node(g, args[i]))
         if g.mixed:
             sources[i] += " on " + device_name(device_of(g, args[i]))
+        sources[i] += made_at(g, args[i])
     if n > 12:                                      # long lists: both ends tell enough
         shown = list(range(6)) + list(range(n - 6, n))
     else:
@@ -1072,6 +1101,8 @@ cdef int compact(ComputationGraph graph) except -1:
         uses[k] = uses[i]
         if g.mixed:
             g.devices.base[k] = g.devices.base[i]
+        if (k + <size_t>1) * sizeof(uint32_t) <= g.origins.top:
+            (<uint32_t*>g.origins.base)[k] = origin_of(g, i)
         if uses[k].holder != NULL:
             (<Expression>uses[k].holder).index = k
             (<Expression>uses[k].holder).version = g.version

@@ -1,6 +1,7 @@
 from typing import NamedTuple
 
 from dynet_cy.graph.graph import ComputationGraph, Expression
+from dynet_cy.graph.origin import Origin
 
 class GraphNode(NamedTuple):
     number: int
@@ -10,6 +11,7 @@ class GraphNode(NamedTuple):
     batch_size: int
     parameter: str | None
     computed: bool
+    origin: Origin | None
 
 def nodes(graph: ComputationGraph) -> list[GraphNode]: ...
 def expression(graph: ComputationGraph, number: int) -> Expression: ...

@@ -6,8 +6,9 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.graph cimport (
     COMPUTED, DROPPED, SHARED, ComputationGraph, Expression, Graph, Node, args_of, nodes_of, shape_of,
-    state_of, wrap,
+    origin_of, state_of, wrap,
 )
+from dynet_cy.graph.origin cimport origin_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -25,6 +26,8 @@ class GraphNode(NamedTuple):
         batch_size: number of batch elements.
         parameter: the name of the parameter, where it is one, else None.
         computed: whether it has a value.
+        origin: the line of the program that made it, an Origin of file, line and function, where `record_lines` or
+            `detect_anomaly` recorded it, else None.
     """
 
     number: int
@@ -34,6 +37,7 @@ class GraphNode(NamedTuple):
     batch_size: int
     parameter: object
     computed: bool
+    origin: object
 
 
 def nodes(ComputationGraph graph not None):
@@ -50,7 +54,7 @@ def nodes(ComputationGraph graph not None):
             name = parameter_names.get((<Param*>x.object).id, "?")
         found.append(GraphNode(
             i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name,
-            bool(state_of(g)[i] & COMPUTED)))
+            bool(state_of(g)[i] & COMPUTED), origin_at(origin_of(g, i))))
     return found
 
 

@@ -43,6 +43,8 @@ def dot(
         label = _label(node, names, compact)
         if show_dims:
             label += "\n" + _dim(node)
+        if node.origin:
+            label += f"\n{os.path.basename(node.origin.file)}:{node.origin.line}"
         shape = "" if node.args else ", shape=box"
         lines.append(f"  N{node.number} [label={_quoted(label)}{shape}];")
         lines += [f"  N{arg} -> N{node.number};" for arg in node.args]
@@ -121,7 +123,7 @@ def dump(
     if not filename:
         _dump(graph, sys.stdout, show_values, show_gradients, nan_check_only)
         return
-    with open(filename, "w", encoding="ascii") as stream:
+    with open(filename, "w", encoding="utf-8", errors="backslashreplace") as stream:
         _dump(graph, stream, show_values, show_gradients, nan_check_only)
 
 
@@ -132,7 +134,7 @@ def _dump(
         if not node.computed:
             continue
         e = expression(graph, node.number)
-        stream.write(f"Node {node.number}\n")
+        stream.write(f"Node {node.number}{f', made at {node.origin}' if node.origin else ''}\n")
         if show_values:
             _write_numbers("Value", e.npvalue(), node, stream, nan_check_only)
         if show_gradients:

@@ -236,6 +236,7 @@ cdef size_t one_per_item(const Call* c, int i) noexcept nogil:
 cdef Op* RESTRICTED = register(b"restricted_log_softmax", b"x", restricted_dim,
                                restricted_forward, restricted_backward)
 RESTRICTED.work = one_per_item
+RESTRICTED.infinite = True
 
 
 def log_softmax(x, restrict=None):

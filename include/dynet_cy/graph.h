@@ -66,7 +66,7 @@ typedef struct {
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
 
-#define DY_GRAPH_ARENAS 13
+#define DY_GRAPH_ARENAS 14
 
 typedef struct {
     union {                     /* anonymous: by name, or all in turn */
@@ -80,6 +80,7 @@ typedef struct {
             dy_arena uses, holes; /* graphs that only go forward: see liveness.h */
             dy_arena tables;    /* on a device: items, and lists of what lies where */
             dy_arena devices;   /* on several: uint8 by node number, where it runs */
+            dy_arena origins;   /* uint32 by node number, as far as they are recorded: see graph/origin.pxd */
         };
     };
     uint32_t n_nodes, n_batches, n_order;
@@ -125,6 +126,11 @@ static inline uint32_t *dy_args(const dy_graph *g, const dy_node *x) {
 
 static inline uint32_t *dy_items(const dy_graph *g, const dy_node *x) {
     return (uint32_t *)g->items.base + x->items;
+}
+
+/* The line of the program that made a node, as a number of graph/origin; 0 where none is recorded. */
+static inline uint32_t dy_origin(const dy_graph *g, uint32_t node) {
+    return (node + (size_t)1) * sizeof(uint32_t) <= g->origins.top ? ((uint32_t *)g->origins.base)[node] : 0;
 }
 
 /* Where a node's value lies.  Storage may move, so parameters are asked anew. */

@@ -69,6 +69,7 @@ typedef struct dy_op {
     uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its items say what it draws: draws.h */
+    uint8_t infinite;           /* gives infinities of finite numbers on purpose: no anomaly */
     const char *alone_because;
     const char *no_gradient_because;
 } dy_op;

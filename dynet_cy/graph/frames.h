@@ -1,0 +1,85 @@
+/* The frames of Python that run in this thread, without making objects of them.
+ *
+ * From 3.11 on a frame has no object until someone asks for it, and making one
+ * costs more than a node of a graph does.  So what these functions give is the
+ * interpreter's own, borrowed, and good until Python runs again.
+ */
+#ifndef DYNET_CY_FRAMES_H
+#define DYNET_CY_FRAMES_H
+
+#include <Python.h>
+#include <frameobject.h>
+
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000
+
+#define Py_BUILD_CORE 1
+#include "internal/pycore_frame.h"
+#undef Py_BUILD_CORE
+
+typedef _PyInterpreterFrame dy_frame;
+
+/* The frame itself, or the first one around it that is a function's. */
+static inline dy_frame *dy_whole_frame(dy_frame *f) {
+    while (f && _PyFrame_IsIncomplete(f))
+        f = f->previous;
+    return f;
+}
+
+static inline dy_frame *dy_current_frame(void) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return dy_whole_frame(PyThreadState_Get()->current_frame);
+#else
+    return dy_whole_frame(PyThreadState_Get()->cframe->current_frame);
+#endif
+}
+
+static inline dy_frame *dy_caller(dy_frame *f) { return dy_whole_frame(f->previous); }
+
+static inline PyCodeObject *dy_code(dy_frame *f) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return _PyFrame_GetCode(f);
+#else
+    return f->f_code;
+#endif
+}
+
+/* Where in its code a frame is, in bytes. */
+static inline int dy_instruction(dy_frame *f) {
+    return (int)(_PyInterpreterFrame_LASTI(f) * sizeof(_Py_CODEUNIT));
+}
+
+#else
+
+typedef PyFrameObject dy_frame;
+
+static inline dy_frame *dy_current_frame(void) { return PyEval_GetFrame(); }
+
+#if PY_VERSION_HEX < 0x030B0000
+
+static inline dy_frame *dy_caller(dy_frame *f) { return f->f_back; }
+static inline PyCodeObject *dy_code(dy_frame *f) { return f->f_code; }
+static inline int dy_instruction(dy_frame *f) {
+    return f->f_lasti * (PY_VERSION_HEX >= 0x030A0000 ? (int)sizeof(_Py_CODEUNIT) : 1);
+}
+
+#else
+
+/* What runs is held by the interpreter: the reference is not needed. */
+static inline dy_frame *dy_caller(dy_frame *f) {
+    f = PyFrame_GetBack(f);
+    Py_XDECREF(f);
+    return f;
+}
+
+static inline PyCodeObject *dy_code(dy_frame *f) {
+    PyCodeObject *code = PyFrame_GetCode(f);
+    Py_DECREF(code);
+    return code;
+}
+
+static inline int dy_instruction(dy_frame *f) { return PyFrame_GetLasti(f); }
+
+#endif
+#endif
+
+#endif

@@ -1,0 +1,190 @@
+"""Programs in which a value or a gradient is not finite, for every device.
+
+Each marks the line that is to be named with "# here" and says in its `expected` what else the error tells.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+
+import dynet_cy as dy
+
+Device = str
+Case = Callable[[Device], None]
+CASES: list[Case] = []
+
+
+def case(**expected: object) -> Callable[[Case], Case]:
+    """Add a program to the list, with what its error says: attributes, and `text` that the message has."""
+
+    def add(f: Case) -> Case:
+        f.expected = expected  # type: ignore[attr-defined]
+        CASES.append(f)
+        return f
+
+    return add
+
+
+def line_here(f: Case) -> int:
+    """The number of the marked line."""
+    lines, first = inspect.getsourcelines(f)
+    (offset,) = (i for i, line in enumerate(lines) if "# here" in line)
+    return first + offset
+
+
+def check(error: dy.AnomalyError, f: Case) -> None:
+    """The error is that of the program."""
+    expected = dict(f.expected)  # type: ignore[attr-defined]
+    text = str(error)
+    for part in expected.pop("text"):
+        assert part in text, text
+    for name, value in expected.items():
+        assert getattr(error, name) == value, (name, text)
+    assert error.origin is not None, text
+    assert error.origin.file == __file__
+    assert error.origin.line == line_here(f), text
+    assert error.origin.function == f.__name__
+    assert f"made at {error.origin}\n" in text
+    assert "# here" in text, "the line itself is shown"
+
+
+def weights(device: Device, values: object, name: str) -> dy.Parameters:
+    collection = dy.ParameterCollection()
+    return collection.add_parameters(np.shape(values), init=np.array(values), name=name, device=device)
+
+
+@case(
+    op="log",
+    backward=False,
+    argument=None,
+    text=[
+        "log: a value of expression 1 {3} x 2 is not finite: 1 -inf of 6, the first is element [1] of batch element 1",
+        "x  {3} x 2  input: from 0 to 5, 1 zero",
+    ],
+)
+def log_of_zero(device: Device) -> None:
+    x = dy.inputTensor(np.array([[1, 4], [2, 0], [3, 5]]), batched=True, device=device)
+    y = dy.log(x)  # here
+    dy.sum_elems(y).value()
+
+
+@case(
+    op="sqrt",
+    backward=True,
+    argument="x",
+    text=[
+        "backward of sqrt: the gradient of x (parameter /W) is not finite: 2 inf of 4, the first is element [0, 0]",
+        "whose value is from 0 to 3, 2 zeros and its gradient all 1",
+        "x  {2,2}  parameter /W: from 0 to 9, 2 zeros",
+    ],
+)
+def sqrt_of_a_parameter_at_zero(device: Device) -> None:
+    y = dy.sqrt(weights(device, [[0.0, 4.0], [0.0, 9.0]], "W"))  # here
+    dy.sum_elems(y).backward()
+
+
+@case(
+    op="sqrt",
+    backward=True,
+    argument="x",
+    text=[
+        "the gradient of x is not finite: 1 inf of 2, the first is element [1]",
+        "x  {2}  matmul: from 0 to 4, 1 zero",
+    ],
+)
+def sqrt_of_a_product_at_zero(device: Device) -> None:
+    product = weights(device, [[4.0, 0.0], [0.0, 1.0]], "W") * dy.inputVector([1.0, 0.0])
+    other = dy.tanh(product)
+    root = dy.sqrt(product)  # here
+    dy.sum_elems(root + other).backward()
+
+
+@case(
+    op="div", backward=False, argument=None, text=["1 NaN of 2, the first is element [0]", "b  {2}  input: from 0 to 1"]
+)
+def nothing_by_nothing(device: Device) -> None:
+    found = []
+    for k in (1.0, 0.0, 2.0):
+        x = dy.inputVector([k, 1.0], device=device)
+        found.append(dy.cdiv(x, x))  # here
+    dy.esum(found).value()
+
+
+@case(op="exp", backward=False, argument=None, text=["1 inf of 2, the first is element [1]", "from 88 to 89"])
+def overflow(device: Device) -> None:
+    x = dy.inputVector([88.0, 89.0], device=device)
+    dy.exp(x).value()  # here
+
+
+@case(
+    op="matmul",
+    backward=False,
+    argument=None,
+    text=["parameter /hidden: ", "parameter /hidden is not finite itself: an update made it so (is the learning rate"],
+)
+def learning_rate(device: Device) -> None:
+    collection = dy.ParameterCollection()
+    w = collection.add_parameters((2, 2), init=1.0, name="hidden", device=device)
+    trainer = dy.SimpleSGDTrainer(collection, 3e38)
+    trainer.set_clip_threshold(0)
+    for _ in range(5):
+        dy.renew_cg()
+        y = w * dy.inputVector([1.0, 2.0])  # here
+        dy.sum_elems(y).backward()
+        trainer.update()
+
+
+@case(op="affine_transform", backward=False, argument=None, text=["xs[1]  {2}    input: 1 NaN of 2, the other 1"])
+def within_a_builder(device: Device) -> None:
+    builder = dy.LSTMBuilder(1, 2, 2, dy.ParameterCollection())
+    x = dy.inputVector([np.nan, 1.0])
+    state = builder.initial_state().add_input(x)  # here
+    state.output().value()
+
+
+@case(
+    op="lookup",
+    backward=False,
+    argument=None,
+    text=["1 NaN of 3", "row 2 of /words"],
+)
+def row_of_a_table(device: Device) -> None:
+    collection = dy.ParameterCollection()
+    rows = np.zeros((4, 3))
+    rows[2, 1] = np.nan
+    table = collection.lookup_parameters_from_numpy(rows, name="words", device=device)
+    found = []
+    for i in (0, 2, 1):
+        found.append(dy.lookup(table, i))  # here
+    dy.esum(found).value()
+
+
+@case(
+    op="div",
+    backward=True,
+    argument="b",
+    text=["the gradient of b is not finite: 1 -inf of 1", "b  {1}  sum: 1e-25"],
+)
+def shared_argument(device: Device) -> None:
+    w = weights(device, [1e-25, 0.0], "w")
+    shared = dy.sum_elems(w)
+    found = []
+    for k in (0.0, 1.0, 0.0):
+        found.append(dy.cdiv(dy.scalarInput(k, device=device), shared) * 1e-20)  # here
+    dy.esum(found).backward()
+
+
+@case(
+    op="matmul",
+    backward=True,
+    argument="a",
+    text=["(parameter /big)", "1600 inf of 1600", "a sum over all that use it"],
+)
+def collected(device: Device) -> None:
+    w = weights(device, np.full((40, 40), 1e-30), "big")
+    x = dy.inputVector([1e30] * 40)
+    y = w * x  # here
+    (dy.sum_elems(y) * 1e30).backward()
