@@ -108,7 +108,8 @@ cdef int run_here(Graph* g, uint32_t end) except -1:
         enter_pool()
         while not error and g.n_batches < end:
             error = run_batch(g, &batches_of(g)[g.n_batches], &failure)
-            error |= interrupted(&failure.interrupts, batches_of(g)[g.n_batches - 1].bytes)
+            if not error:                       # else perhaps not one batch has run
+                error = interrupted(&failure.interrupts, batches_of(g)[g.n_batches - 1].bytes)
         leave_pool()
     raise_interrupt(&failure.interrupts)
     if error:
