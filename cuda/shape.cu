@@ -9,7 +9,7 @@
 extern "C" __global__ void parts_forward(size_t batch, size_t post, size_t column, dy_parts parts, unsigned count,
                                          float *y) {
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        const dy_part &part = parts.part[k];
+        const dy_piece &part = parts.part[k];
         size_t m = part.m, n = m * post;
         for (EACH(i, batch * n)) {
             size_t b = i / n, in = i - b * n, j = in / m;

@@ -337,6 +337,8 @@ def as_initializer(
     if isinstance(init, np.ndarray):
         return NumpyInitializer(init)
     if isinstance(init, str):
+        if not std >= 0:
+            raise ValueError(f"the standard deviation must not be negative: {std}")
         named: dict[str, Callable[[], PyInitializer]] = {
             "glorot": GlorotInitializer,
             "uniform": lambda: UniformInitializer(scale),

@@ -35,6 +35,7 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         Tensor dx
         int accumulate
         int first
+        size_t before
         const Attr* attrs
         const uint32_t* items
         uint32_t item_count

@@ -379,6 +379,7 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
     c.n = node.nargs
     c.x = x
     c.accumulate = 0
+    c.before = 0
     c.attrs = node.attrs
     c.item_count = node.item_count
     c.object = node.object
@@ -615,6 +616,8 @@ cdef int backward_call(Graph* g, Batch* batch, Op* op, Journal* journal, uint32_
     for i in range(node.nargs):
         if argument_backward(g, batch, op, &c, i, journal, failure):
             return -1
+        if op.part != NULL:
+            c.before += op.part(&c, i)
         arena_rewind(&g.scratch, top)
     return 0
 

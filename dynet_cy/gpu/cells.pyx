@@ -97,26 +97,22 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef int gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t offset = 0
-    cdef uint32_t k
     cdef Tensor dsums = gradient_of_sums(c), part
     cdef bint accumulate = c.accumulate
     if i == 0:
         return pass_scaled(gpu, &dsums, 1, &c.dx, accumulate)
     if i == 1:
         return multiply_backward_a(gpu, &c.x[2], &dsums, &c.dx, accumulate)
-    for k in range(4, i, 2):
-        offset += rows_of(&c.x[k].dim)
     if i == 2:
         multiply_backward_b(gpu, &c.x[1], &dsums, &c.dx, accumulate)
     elif i % 2:
         if c.n > 5 and not accumulate:          # blocks of other inputs have no gradient here
             fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
             accumulate = True
-        part = block_of(&c.dx, &c.x[i + 1], offset)
+        part = block_of(&c.dx, &c.x[i + 1], c.before)
         return multiply_backward_a(gpu, &c.x[i + 1], &dsums, &part, accumulate)
     else:
-        part = block_of(&c.x[i - 1], &c.x[i], offset)
+        part = block_of(&c.x[i - 1], &c.x[i], c.before)
         multiply_backward_b(gpu, &part, &dsums, &c.dx, accumulate)
     if c.attrs[0].f != 0:
         noise_backward(gpu, c, i)

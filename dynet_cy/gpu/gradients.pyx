@@ -184,6 +184,8 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
             continue                            # done by `spread`
         if argument_backward(s, batch, half, &c, i, n_live):
             return -1
+        if op.part != NULL:
+            c.before += op.part(&c, i)
         if not s.handing_out:                   # what is to be handed out still lies there
             arena_rewind(&g.scratch, top)
     if end_hand_out(s):

@@ -10,7 +10,7 @@ from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.axes cimport Split, split_at
 
 cdef extern from "dynet_cy/gpu_parts.h" nogil:
-    ctypedef struct Part "dy_part":
+    ctypedef struct Part "dy_piece":
         float* v
         size_t bstride
         float** list
@@ -196,15 +196,12 @@ cdef int concatenate_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t batch = c.y.dim.bd, m, start = 0
-    cdef uint32_t k
+    cdef size_t batch = c.y.dim.bd, m
     if total_of(&c.dx.dim) == 0:
         return 0
-    for k in range(i):
-        start += part_size(&c.x[k], &s)
     m = part_size(&c.dx, &s)
-    return launch_slices(gpu, PART_BACKWARD, batch, m * s.post, batch, s.post, s.pre * s.len, start, m, c.dy.v, c.dx.v,
-                         c.dx.bstride, c.dx.list, c.accumulate)
+    return launch_slices(gpu, PART_BACKWARD, batch, m * s.post, batch, s.post, s.pre * s.len, s.pre * c.before, m,
+                         c.dy.v, c.dx.v, c.dx.bstride, c.dx.list, c.accumulate)
 
 
 op = gpu_op(b"concatenate", CU)
@@ -221,11 +218,7 @@ cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef const float* dy = c.dy.v
-    cdef uint32_t k
-    for k in range(i):
-        dy += total_of(&c.x[k].dim)
-    return scaled(gpu, total_of(&c.dx.dim), 1, dy, c.dx.v, c.accumulate)
+    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"concatenate_to_batch", CU)

@@ -5,6 +5,7 @@ nodes; forgetting and compacting what was computed; graphs; the current graph; s
 """
 
 import contextvars
+import numbers
 import sys
 import threading
 import warnings
@@ -21,7 +22,7 @@ from dynet_cy.graph.origin cimport current_line, origin_at, recording
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_push, arena_rewind, out_of_memory,
 )
-from dynet_cy.memory.bridge cimport array_of
+from dynet_cy.memory.bridge cimport array_of, taking_numbers
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
 from dynet_cy.memory.mirror cimport default_device, mirrors
 from dynet_cy.memory.storage cimport Param, Storage
@@ -344,13 +345,32 @@ cdef class Expression:
         return operators[OPERATOR_NEG](self, None)
 
     def __bool__(self):
-        return True                         # also without elements: an expression is there
+        say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
+                 "`if e is not None:` to ask whether there is one")
+        return True
+
+    def __eq__(self, other):
+        if isinstance(other, numbers.Real):
+            say_once("an Expression never equals a number; write `e.value() == x` to compare its value")
+        return NotImplemented               # it equals itself alone
+
+    def __hash__(self):
+        return <Py_hash_t>(<size_t><void*>self >> 4)
+
+    def __float__(self):
+        """The value, if it is one number."""
+        return self.scalar_value()
 
     def __array__(self, dtype=None, copy=None):
-        """numpy keeps an expression as an object, rather than take it apart."""
-        array = np.empty((), object)
-        array[()] = self
-        return array
+        """The value, for numpy."""
+        if taking_numbers():
+            array = np.empty((), object)
+            array[()] = self
+            return array
+        if copy is False:
+            raise ValueError("the value of an expression can only be copied")
+        array = self.npvalue()
+        return array if dtype is None else array.astype(dtype)
 
     # numpy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = None
@@ -380,6 +400,17 @@ cdef class _ForwardExpression(Expression):
             use.holder = NULL
             if g.version != RUNNING:        # else its room is free again when the graph is renewed
                 drop_unneeded(g, self.index)
+
+
+cdef set said = set()
+
+
+cdef int say_once(str message) except -1:
+    """Warn of a trap that a program may have meant to step into."""
+    if message not in said:
+        said.add(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=1)
+    return 0
 
 
 cdef OperatorHook operators[OPERATOR_COUNT]

@@ -5,6 +5,8 @@ from libc.string cimport memset
 from dynet_cy.graph.graph cimport Expression, Extra, apply1x, asked_device, current_graph, device_of
 from dynet_cy.ops.registry cimport FLAT, register, same_dim
 
+from dynet_cy.graph.graph import _operators
+
 
 TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
 TO_DEVICE.batching = FLAT
@@ -19,7 +21,7 @@ def to_device(e, device_str):
         device_str: "CPU", or "GPU:0" and so on; "" for the default device.
 
     Returns:
-        Expression with the shape of `e`; `e` itself if it is on that device.
+        Expression with the shape of `e`, of which it is a copy, also on the same device.
 
     Raises:
         TypeError: `e` is not an Expression, or `device_str` not a string.
@@ -36,7 +38,7 @@ def to_device(e, device_str):
         asked = 1 + current_graph().device
     source = device_of(current_graph(), (<Expression>e).index)
     if asked - 1 == source:
-        return e
+        return _operators["copy"](e)
     memset(&extra, 0, sizeof(Extra))
     extra.device = asked
     extra.attrs[0].i = source                   # nodes with different ones do not run together

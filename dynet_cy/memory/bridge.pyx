@@ -10,6 +10,12 @@ from cpython.buffer cimport (
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+cdef extern from *:
+    """
+    static _Thread_local int dy_taking_numbers = 0;
+    """
+    int dy_taking_numbers
+
 _empty = np.empty
 _float32 = np.float32
 
@@ -27,10 +33,14 @@ cdef object array_of(const float* v, tuple shape):
 
 cdef object floats_in(object values, str op, str argument, int most_axes):
     """The values as a column-major float32 array, or a clear error."""
+    global dy_taking_numbers
+    dy_taking_numbers += 1
     try:
         array = np.asarray(values)
     except ValueError as e:
         raise ValueError(f"{op}: {argument} is not a rectangular array of numbers ({e})") from None
+    finally:
+        dy_taking_numbers -= 1
     if array.dtype != _float32:
         if array.dtype.kind not in "fiub":
             raise TypeError(
@@ -42,6 +52,11 @@ cdef object floats_in(object values, str op, str argument, int most_axes):
             f"{op}: {argument} has {array.ndim} axes (shape {array.shape}), "
             f"at most {most_axes} are possible")
     return np.asarray(array, order="F")     # asfortranarray would add an axis to one number
+
+
+cdef bint taking_numbers() noexcept:
+    """Whether `floats_in` is at work: expressions are no numbers for it, as their gradients would be lost."""
+    return dy_taking_numbers > 0
 
 
 cdef int copy_floats(object array, float* out, size_t n) except -1:

@@ -16,8 +16,8 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.graph.graph cimport (
-    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, current, current_graph, leaf,
-    leaf_index, wrap,
+    COMPUTED, SHARED, TRAINABLE, ComputationGraph, Expression, Extra, Graph, Node, current, current_graph,
+    forget, items_of, leaf_index, nodes_of, wrap,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
@@ -28,6 +28,7 @@ from dynet_cy.ops.registry cimport Op, register
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.memory.storage import parameter_names
 from dynet_cy.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
 )
@@ -378,7 +379,14 @@ cdef class Parameters(_Stored):
         value_changed(self.p)
 
     def clip_inplace(self, left, right):
-        """Bring every element of the value into [left, right]."""
+        """Bring every element of the value into [left, right].
+
+        Raises:
+            ValueError: left is greater than right, or one of them is nan.
+        """
+        if not left <= right:
+            raise ValueError(
+                f"clip_inplace of {self.full_name}: left must not be greater than right, but they are {left} and {right}")
         self.set_value(np.clip(self.as_array(), left, right))
 
 
@@ -486,20 +494,23 @@ cdef class LookupParameters(_Stored):
         value_changed(self.p)
 
 
-cdef uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
+cdef inline uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
+    return row_number(table.p, table.full_name, row, op)
+
+
+cdef uint32_t row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF:
     """The row as a number that is in range, or a clear error."""
     cdef int overflows = 0
     cdef long quick
     if type(row) is int:
         quick = PyLong_AsLongAndOverflow(row, &overflows)
-        if not overflows and 0 <= quick < table.p.rows:
+        if not overflows and 0 <= quick < p.rows:
             return <uint32_t>quick
     elif not isinstance(row, numbers.Integral) and not (isinstance(row, numbers.Real) and row == int(row)):
-        raise TypeError(f"{op}: index {row!r} of {table.full_name} must be a whole number")
+        raise TypeError(f"{op}: index {row!r} of {name} must be a whole number")
     r = int(row)
-    if not 0 <= r < table.p.rows:
-        raise IndexError(
-            f"{op}: index {r} is out of range for {table.full_name} with {table.p.rows} rows")
+    if not 0 <= r < p.rows:
+        raise IndexError(f"{op}: index {r} is out of range for {name} with {p.rows} rows")
     return r
 
 
@@ -569,10 +580,41 @@ def lookup_batch(p, indices, update=True):
         free(rows)
 
 
+cdef class _LookupExpression(Expression):
+    """What `lookup` and `lookup_batch` make: their indices can be set anew."""
+
+    def set(self, index):
+        """Look other rows up; what depends on them is then computed again.
+
+        Args:
+            index: of `lookup`, the number of a row; of `lookup_batch`, a list of as many as before.
+
+        Raises:
+            IndexError: there is no such row.
+            ValueError: the list has more or fewer numbers than the expression has batch elements.
+        """
+        cdef Graph* g = self.graph()
+        cdef Node* x = nodes_of(g) + self.index
+        cdef Param* p = <Param*>x.object
+        cdef uint32_t* own = items_of(g, x)
+        cdef uint32_t i
+        several = hasattr(index, "__len__") and not isinstance(index, str)
+        if several and len(index) != x.dim.bd:
+            raise ValueError(f"set: {len(index)} indices given where {x.dim.bd} are needed")
+        if not several and x.dim.bd > 1:
+            raise TypeError(f"set: a list of {x.dim.bd} indices is needed, not {index!r}")
+        rows = [row_number(p, parameter_names[p.id], row, "set") for row in (index if several else (index,))]
+        forget(g)
+        for i in range(x.dim.bd):
+            own[i] = rows[i]
+
+
 cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n, bint update):
     cdef Extra extra
     cdef Dim dim = table.p.dim
-    cdef Expression x
+    cdef Graph* g
+    cdef uint32_t index
+    cdef _LookupExpression x
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = update                   # constants do not batch with the trained
     extra.items = rows
@@ -582,8 +624,15 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     extra.state = TRAINABLE if update else 0
     extra.device = 1 + table.p.device
     dim.bd = n
-    x = leaf(LOOKUP_LEAF, &dim, &extra)
+    index = leaf_index(LOOKUP_LEAF, &dim, &extra)
+    g = current_graph()
     current().keep.setdefault(table.storage)
+    if g.forward_only:
+        return wrap(g, index)
+    x = _LookupExpression.__new__(_LookupExpression)
+    x.version = g.version
+    x.slot = g.slot
+    x.index = index
     return x
 
 

@@ -26,7 +26,7 @@ from dynet_cy.kernels.kernels cimport (
     K, dy_kernels,
 )
 from dynet_cy.ops.linalg cimport MATMUL
-from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
+from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
 
 from dynet_cy.ops.inputs import constant
@@ -65,6 +65,28 @@ for which in range(DY_BINARY_squared_difference):   # the rows from there on are
     BINARY[which].one_column[0] = BINARY[which].one_column[1] = True
     BINARY[which].ragged = True
     BINARY[which].assigns = True
+
+
+cdef void drop_last_ones(Dim* y) noexcept:
+    """Axes of one element at the end vanish, as in DyNet, but for the first."""
+    while y.nd > 1 and y.d[y.nd - 1] == 1:
+        y.nd -= 1
+
+
+cdef int pow_dim(const Shapes* s, Dim* y) except -1:
+    broadcast_dim(s, y)
+    drop_last_ones(y)
+    return 0
+
+
+cdef int pow_const_dim(const Shapes* s, Dim* y) except -1:
+    same_dim(s, y)
+    drop_last_ones(y)
+    return 0
+
+
+BINARY[DY_BINARY_pow].dim = pow_dim
+UNARY[DY_UNARY_pow_const].dim = pow_const_dim
 
 
 def cmult(x, y):
@@ -109,7 +131,10 @@ def bmax(x, y):
 
 
 def pow(x, y):
-    """x to the power of y: expressions, whose shapes broadcast, or one of them a number."""
+    """x to the power of y: expressions, whose shapes broadcast, or one of them a number.
+
+    Axes of one element at the end of the result vanish, as in DyNet: of a matrix of one column a vector is left.
+    """
     return power(x, y, "pow")
 
 
@@ -287,34 +312,51 @@ AVERAGE.work = add_work
 AVERAGE.assigns = True
 
 
+cdef uint32_t* winners(const Call* c, uint32_t b) noexcept nogil:
+    """Which argument each number of a batch element came from: the first of equal ones."""
+    return <uint32_t*>c.kept + b * size_of(&c.y.dim)
+
+
 cdef void emax_forward(const Call* c) noexcept nogil:
     cdef uint32_t i, b
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t j, n = size_of(&c.y.dim)
+    cdef uint32_t* winner
+    cdef const float* x
+    cdef const float* y
     for b in range(c.y.dim.bd):
         memcpy(element(&c.y, b), element(&c.x[0], b), n * sizeof(float))
         for i in range(1, c.n):
             K.binary_fwd[DY_BINARY_max](n, element(&c.y, b), 1, element(&c.x[i], b), 1,
                                         element(&c.y, b))
+        winner, y = winners(c, b), element(&c.y, b)
+        memset(winner, 0xFF, n * sizeof(uint32_t))      # NaN comes from none of them
+        for i in range(c.n):
+            x = element(&c.x[c.n - 1 - i], b)
+            for j in range(n):
+                if x[j] == y[j]:
+                    winner[j] = c.n - 1 - i
 
 
 cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t b, k
+    cdef uint32_t b
     cdef size_t j, n = size_of(&c.y.dim)
-    cdef float y
+    cdef const uint32_t* winner
+    cdef const float* dy
+    cdef float* dx
     for b in range(c.y.dim.bd):
+        winner, dy, dx = winners(c, b), element(&c.dy, b), element(&c.dx, b)
         for j in range(n):
-            y = element(&c.y, b)[j]
-            if element(&c.x[i], b)[j] != y:
-                continue
-            for k in range(i):                      # the first of equal ones has the gradient
-                if element(&c.x[k], b)[j] == y:
-                    break
-            else:
-                element(&c.dx, b)[j] += element(&c.dy, b)[j]
+            if winner[j] == i:
+                dx[j] += dy[j]
+
+
+cdef size_t emax_kept(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
 
 
 cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
 EMAX.batching = FLAT
+EMAX.kept = emax_kept
 
 
 def esum(xs):

@@ -124,7 +124,7 @@ cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 
 cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), offset = 0
+    cdef size_t m = rows_of(&c.y.dim)
     cdef uint32_t k
     cdef Tensor dpre = gradient_of_sums(c), part
     cdef bint accumulate = c.accumulate
@@ -140,21 +140,24 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
     if i == 1:
         multiply_backward_a(&c.x[2], &dpre, &c.dx, accumulate)
         return
-    for k in range(4, i, 2):
-        offset += rows_of(&c.x[k].dim)
     if i == 2:
         multiply_backward_b(&c.x[1], &dpre, &c.dx, accumulate)
     elif i % 2:
         if c.n > 5 and not accumulate:          # blocks of other inputs have no gradient here
             K.fill(total_of(&c.dx.dim), 0, c.dx.v)
             accumulate = True
-        part = block_of(&c.dx, &c.x[i + 1], offset)
+        part = block_of(&c.dx, &c.x[i + 1], c.before)
         multiply_backward_a(&c.x[i + 1], &dpre, &part, accumulate)
     else:
-        part = block_of(&c.x[i - 1], &c.x[i], offset)
+        part = block_of(&c.x[i - 1], &c.x[i], c.before)
         multiply_backward_b(&part, &dpre, &c.dx, accumulate)
     if i % 2 == 0 and c.attrs[0].f != 0:
         weight_noise_backward(c, i, &dpre)
+
+
+cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
+    """Inputs lie side by side, and so do their weights."""
+    return rows_of(&c.x[i].dim) if i >= 4 and i % 2 == 0 else 0
 
 
 cdef size_t gates_kept(const Call* c) noexcept nogil:
@@ -168,6 +171,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 cdef Op* new_gates_op(const char* name) except NULL:
     cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward)
     op.kept = gates_kept
+    op.part = gates_part
     op.factors = gates_factors
     op.rule[0] = SHARE
     op.rule[1] = SHARE

@@ -223,14 +223,24 @@ cdef Op* NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backwar
 NOISE.random = True
 
 
+cdef int check_deviation(str op, float stddev) except -1:
+    if not stddev >= 0:
+        raise ValueError(f"{op}: stddev must not be negative, but it is {stddev}")
+    return 0
+
+
 def noise(x, float stddev):
     """Add Gaussian noise.
 
     Args:
         x: any expression.
         stddev: deviation of the noise.
+
+    Raises:
+        ValueError: stddev is negative or nan.
     """
     cdef Extra extra
+    check_deviation("noise", stddev)
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = stddev
     return apply1x(NOISE, x, &extra)
@@ -290,7 +300,11 @@ def random_normal(dim, float mean=0.0, float stddev=1.0, batch_size=1):
         dim: shape, a tuple or one number.
         mean, stddev: of the distribution.
         batch_size: number of batch elements.
+
+    Raises:
+        ValueError: stddev is negative or nan.
     """
+    check_deviation("random_normal", stddev)
     return random_leaf(RANDOM_NORMAL, dim, batch_size, mean, stddev)
 
 
@@ -301,7 +315,13 @@ def random_uniform(dim, float left, float right, batch_size=1):
         dim: shape, a tuple or one number.
         left, right: bounds.
         batch_size: number of batch elements.
+
+    Raises:
+        ValueError: left is greater than right, or one of them is nan.
     """
+    if not left <= right:
+        raise ValueError(
+            f"random_uniform: left must not be greater than right, but they are {left} and {right}")
     return random_leaf(RANDOM_UNIFORM, dim, batch_size, left, right)
 
 

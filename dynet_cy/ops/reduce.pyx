@@ -218,6 +218,13 @@ cdef uint32_t mask_of(object d, object b, str op) except? 0xFFFFFFFF:
     return mask
 
 
+cdef int number_of(int n, str op) except -1:
+    """What to divide by, if it is above 0."""
+    if n < 0:
+        raise ValueError(f"{op}: n must not be negative, but it is {n}")
+    return n
+
+
 cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -376,8 +383,9 @@ def mean_dim(x, d, b=False, int n=0):
 
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
+        ValueError: n is negative.
     """
-    return reduced(MOMENT, x, mask_of(d, b, "mean_dim"), n, 1)
+    return reduced(MOMENT, x, mask_of(d, b, "mean_dim"), number_of(n, "mean_dim"), 1)
 
 
 def mean_batches(x):
@@ -392,7 +400,7 @@ def moment_elems(x, int r):
 
 def moment_dim(x, d, int r, b=False, int n=0):
     """Mean of the r-th powers along some axes; see `mean_dim`."""
-    return reduced(MOMENT, x, mask_of(d, b, "moment_dim"), n, order(r, "moment_dim"))
+    return reduced(MOMENT, x, mask_of(d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
 
 
 def moment_batches(x, int r):
@@ -476,6 +484,7 @@ def std_dim(x, d, b=False, int n=0):
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
     """
+    number_of(n, "std_dim")
     return reduced(STD, x, mask_of(d, b, "std_dim"), 0, 1)
 
 

@@ -33,6 +33,7 @@ cdef extern from "dynet_cy/op.h" nogil:
     ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
     ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil
     ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
+    ctypedef size_t (*PartOf "dy_part")(const Call* c, uint32_t i) noexcept nogil
 
     ctypedef struct Factors "dy_factors":
         const float* left
@@ -53,6 +54,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         Kept kept
         Work work
         FactorsOf factors
+        PartOf part
         uint8_t batching
         uint8_t rule[3]
         uint8_t columns

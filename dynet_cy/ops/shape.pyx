@@ -12,6 +12,7 @@ from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
 
+from dynet_cy.graph.graph import _operators
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -318,21 +319,24 @@ cdef void concatenate_forward(const Call* c) noexcept nogil:
 
 cdef void concatenate_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t d = c.attrs[0].u
-    cdef uint32_t k, b
+    cdef uint32_t b
     cdef Split s = split_at(&c.y.dim, d)
-    cdef size_t column = s.pre * s.len, m, j
-    cdef const float* dy = c.dy.v
-    for k in range(i):
-        dy += s.pre * axis_of(&c.x[k].dim, d)
-    m = s.pre * axis_of(&c.dx.dim, d)
+    cdef size_t column = s.pre * s.len, m = s.pre * axis_of(&c.dx.dim, d), j
+    cdef const float* dy = c.dy.v + s.pre * c.before
     for b in range(c.y.dim.bd):
         for j in range(s.post):
             pass_on(m, dy + b * c.dy.bstride + j * column, element(&c.dx, b) + j * m,
                     c.accumulate or (c.dx.dim.bd == 1 and b > 0))
 
 
+cdef size_t length(const Call* c, uint32_t i) noexcept nogil:
+    """Of an argument, along the axis."""
+    return axis_of(&c.x[i].dim, c.attrs[0].u)
+
+
 CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
                        concatenate_backward)
+CONCATENATE.part = length
 CONCATENATE.assigns = True
 CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
 
@@ -396,16 +400,17 @@ cdef void concatenate_to_batch_forward(const Call* c) noexcept nogil:
 
 
 cdef void concatenate_to_batch_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef uint32_t k
-    cdef const float* dy = c.dy.v
-    for k in range(i):
-        dy += total_of(&c.x[k].dim)
-    pass_on(total_of(&c.dx.dim), dy, c.dx.v, c.accumulate)
+    pass_on(total_of(&c.dx.dim), c.dy.v + c.before, c.dx.v, c.accumulate)
+
+
+cdef size_t whole_size(const Call* c, uint32_t i) noexcept nogil:
+    return total_of(&c.x[i].dim)
 
 
 cdef Op* CONCATENATE_TO_BATCH = register(
     b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim, concatenate_to_batch_forward,
     concatenate_to_batch_backward)
+CONCATENATE_TO_BATCH.part = whole_size
 CONCATENATE_TO_BATCH.assigns = True
 CONCATENATE_TO_BATCH.any_batch = True
 CONCATENATE_TO_BATCH.batching = ALONE
@@ -528,6 +533,10 @@ def nobackprop(x):
 def flip_gradient(x):
     """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015)."""
     return apply1(FLIP_GRADIENT, x)
+
+
+# What `to_device` makes on the same device.
+_operators["copy"] = lambda x: scale_gradient(x)
 
 
 def scale_gradient(x, float lambd=1.0):

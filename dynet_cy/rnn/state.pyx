@@ -11,6 +11,7 @@ from dynet_cy.graph.graph cimport Expression, Graph, current_graph, nodes_of, nu
 from dynet_cy.ops.steps cimport Step, gru_step, lstm_step, simple_step
 
 from dynet_cy.ops.inputs import zeros
+from dynet_cy.ops.registry import DimensionError
 
 
 cdef class Binding:
@@ -165,6 +166,20 @@ def predecessor(kept):
     return state
 
 
+cdef int check_input(builder, x, str method) except -1:
+    """Say in the program's own words what is wrong with an input, if it is that which was."""
+    where = f"{type(builder).__name__}.{method}"
+    if not isinstance(x, Expression):
+        raise TypeError(f"{where}: an input must be an Expression, not {type(x).__name__}; "
+                        "inputVector and inputTensor make one of numbers") from None
+    shape, _ = x.dim()
+    if (shape[0] if shape else 1) != builder.input_dim:
+        raise DimensionError(
+            f"{where}: the input has shape {shape}, but the builder was made for inputs of {builder.input_dim} "
+            "elements") from None
+    return 0
+
+
 # Programs keep states in long chains, by `prev`.
 @cython.trashcan(True)
 @cython.freelist(64)
@@ -205,9 +220,14 @@ cdef class RNNState:
 
         Raises:
             StaleExpressionError: the graph was renewed since the state was made
-            ValueError: the shape of `x` does not fit
+            TypeError: `x` is not an Expression
+            DimensionError: the shape of `x` does not fit
         """
-        return self.after(x)
+        try:
+            return self.after(x)
+        except (AttributeError, TypeError, DimensionError):
+            check_input(self._binding.builder, x, "add_input")
+            raise
 
     cdef RNNState after(self, object x):
         cdef Binding binding = self._binding
@@ -224,7 +244,11 @@ cdef class RNNState:
         cdef list states = []
         cdef RNNState state = self
         for x in xs:
-            state = state.after(x)
+            try:
+                state = state.after(x)
+            except (AttributeError, TypeError, DimensionError):
+                check_input(self._binding.builder, x, "add_inputs")
+                raise
             states.append(state)
         return states
 
@@ -235,7 +259,12 @@ cdef class RNNState:
         one at every step), with fewer objects, and built layer by layer.
         """
         inputs = list(xs)
-        return self._binding.builder._transduce(self, inputs) if inputs else []
+        try:
+            return self._binding.builder._transduce(self, inputs) if inputs else []
+        except (AttributeError, TypeError, DimensionError):
+            for x in inputs:
+                check_input(self._binding.builder, x, "transduce")
+            raise
 
     def output(self):
         """The output of the top layer; None before the first input when the state was not set either.

@@ -14,10 +14,10 @@ typedef struct {
     size_t bstride;
     float *const *list;
     size_t start, m;            /* the first of its numbers in a column of the result, and how many they are */
-} dy_part;
+} dy_piece;
 
 typedef struct {
-    dy_part part[DY_PARTS];
+    dy_piece part[DY_PARTS];
 } dy_parts;
 
 #endif

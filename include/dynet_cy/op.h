@@ -39,6 +39,8 @@ typedef void (*dy_backward)(const dy_call *c, uint32_t i);
 typedef size_t (*dy_kept)(const dy_call *c);
 /* Floats of working memory, in forward (i = -1) or in the backward of argument i. */
 typedef size_t (*dy_work)(const dy_call *c, int i);
+/* How much of what an op lays side by side is argument i's: so that each finds its place without looking at all others. */
+typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
 
 /* A gradient of shape rows x cols as a product L R': L is rows x n, R cols x n, both contiguous. */
@@ -61,6 +63,7 @@ typedef struct dy_op {
     dy_kept kept;               /* NULL: none */
     dy_work work;               /* NULL: none */
     dy_factors_of factors;      /* NULL: gradients are no products */
+    dy_part part;               /* NULL: backward needs no c->before */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
     uint8_t columns;            /* works column by column: of how many nodes they are does not matter */

@@ -47,6 +47,7 @@ typedef struct {
     dy_tensor dx;               /* backward: gradient of argument i */
     int accumulate;             /* backward: add to dx (1) or assign it (0) */
     int first;                  /* backward: the first argument of this call that is asked for in this pass */
+    size_t before;              /* backward: the sum of op.part() of the arguments before this one */
     const dy_attr *attrs;
     const uint32_t *items;      /* op-specific list, item_count words per batch element of y */
     uint32_t item_count;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -83,13 +85,108 @@ def test_quotients_and_products_of_expressions(graph) -> None:
         e / 0
 
 
-def test_numpy_keeps_expressions_whole(graph) -> None:
-    array = np.array([vector(1, 2), vector(3, 4)])
-    assert array.shape == (2,)
-    assert array.dtype == object
-    assert array[1].value() == [3, 4]
-    assert np.array(vector(1, 2)).shape == ()
-    assert bool(dy.zeros(0)) is True
+def test_values_for_numpy_and_float(graph) -> None:
+    matrix = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(np.asarray(dy.inputTensor(matrix)), matrix)
+    assert np.asarray(vector(1, 2), np.int32).dtype == np.int32
+    np.testing.assert_array_equal(np.array([vector(1, 2), vector(3, 4)]), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(np.asarray(dy.inputTensor(matrix, batched=True)), matrix)
+    assert float(dy.sum_elems(vector(1, 2))) == 3
+    with pytest.raises(ValueError, match="scalar_value: the expression has shape .2., not one element"):
+        float(vector(1, 2))
+    with pytest.raises(TypeError, match="inputTensor: the value must hold real numbers, not object"):
+        dy.inputTensor([vector(1, 2), vector(3, 4)])  # else it would stop gradients without a word
+    with pytest.raises(TypeError, match="s must hold real numbers"):
+        dy.scalarInput(vector(1))
+
+
+TRAPS = """
+import warnings
+import numpy as np
+import dynet_cy as dy
+
+e = dy.scalarInput(0)
+same = e
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    assert e is not None and [x for x in (e, None) if x is not None] == [e]
+    assert e in [e] and e == same and e != dy.scalarInput(0) and len({e, same}) == 1 and {e: 1}[same] == 1
+    assert not said
+    for _ in range(3):
+        assert bool(e) and (e or None) is e and list(filter(None, [e])) == [e]
+        assert bool(dy.zeros(0))
+        assert not e == 0 and e != np.float32(0)
+for x in said:
+    print(x.category.__name__, x.message)
+"""
+
+
+def test_traps_are_told_once() -> None:
+    """Truth and comparisons with numbers do what DyNet does, and say so."""
+    result = subprocess.run([sys.executable, "-c", TRAPS], capture_output=True, text=True, check=True)
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2, result.stdout
+    assert lines[0].startswith("RuntimeWarning an Expression is always true, whatever its value; write `if e.value():`")
+    assert lines[1].startswith("RuntimeWarning an Expression never equals a number; write `e.value() == x`")
+
+
+# ---- lookups and powers ------------------------------------------------------
+
+
+@pytest.fixture
+def table():
+    return dy.ParameterCollection().lookup_parameters_from_numpy(np.arange(10.0).reshape(5, 2), "E")
+
+
+def test_setting_a_lookup(graph, strategy, table) -> None:
+    for row in (dy.lookup(table, 1), table[1], dy.lookup(table, 1, update=False)):
+        y = row * 2
+        assert y.value() == [4, 6]
+        row.set(3)
+        assert row.value() == [6, 7]
+        assert y.value() == [12, 14]
+        for wrong, error in ((5, IndexError), (-1, IndexError), ("a", TypeError), ([1, 2], ValueError)):
+            with pytest.raises(error, match="^set: "):
+                row.set(wrong)
+        assert y.value() == [12, 14]
+    row = table[0]
+    loss = dy.sum_elems(row * 3)
+    loss.value()
+    row.set(np.int64(4))
+    loss.backward()
+    np.testing.assert_array_equal(table.grad_as_array(), [[0, 0]] * 4 + [[3, 3]])
+
+
+def test_setting_a_batch_of_lookups(graph, strategy, table) -> None:
+    rows = dy.lookup_batch(table, [0, 1])
+    y = rows + 0
+    y.forward()
+    rows.set([2, 4])
+    np.testing.assert_array_equal(y.npvalue(), [[4, 8], [5, 9]])
+    rows.set(np.array([1, 1]))
+    np.testing.assert_array_equal(y.npvalue(), [[2, 2], [3, 3]])
+    with pytest.raises(ValueError, match="set: 1 indices given where 2 are needed"):
+        rows.set([1])
+    with pytest.raises(TypeError, match="set: a list of 2 indices is needed, not 1"):
+        rows.set(1)
+    with pytest.raises(IndexError, match="set: index 9 is out of range for /E with 5 rows"):
+        rows.set([1, 9])
+    np.testing.assert_array_equal(y.npvalue(), [[2, 2], [3, 3]])
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((3,), (3,)), ((3, 1), (3,)), ((1, 3), (1, 3)), ((3, 2, 1), (3, 2)), ((1, 1), (1,)), ((2, 1, 1), (2,)), ((), ())],
+)
+def test_powers_have_no_last_axes_of_one(graph, shape, expected) -> None:
+    x = dy.inputTensor(np.full(shape, 3.0)) if shape else dy.sum_elems(vector(3))
+    shape = x.dim()[0]
+    expected = expected or shape
+    for y in (dy.pow(x, dy.scalarInput(2)), x ** dy.scalarInput(2), x**2):
+        assert y.dim() == (expected, 1)
+        np.testing.assert_allclose(y.npvalue(), np.full(expected, 9.0), rtol=1e-6)
+        dy.sum_elems(y).backward(full=True)
+        np.testing.assert_allclose(x.gradient(), np.full(shape, 6.0), rtol=1e-6)
 
 
 # ---- indices -----------------------------------------------------------------

@@ -271,3 +271,42 @@ def test_layer_norm_of_other_shapes(g, b, axis, graph) -> None:
     with pytest.raises(DimensionError, match="layer_norm"):
         dy.layer_norm(x, dy.inputTensor(np.ones(g)), dy.inputTensor(np.ones(b)), axis=axis)
     assert dy.sum_elems(x).value() == 12
+
+
+# ---- arguments that make no sense ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: dy.random_normal(3, 0, -1), "random_normal: stddev must not be negative, but it is -1"),
+        (lambda: dy.random_normal(3, 0, float("nan")), "random_normal: stddev must not be negative, but it is nan"),
+        (lambda: dy.noise(dy.zeros(3), -0.5), "noise: stddev must not be negative, but it is -0.5"),
+        (lambda: dy.random_uniform(3, 3, 1), "random_uniform: left must not be greater than right"),
+        (lambda: dy.mean_dim(dy.zeros((2, 3)), [0], n=-5), "mean_dim: n must not be negative, but it is -5"),
+        (lambda: dy.moment_dim(dy.zeros((2, 3)), [0], 2, n=-1), "moment_dim: n must not be negative"),
+        (lambda: dy.std_dim(dy.zeros((2, 3)), [0], n=-1), "std_dim: n must not be negative"),
+        (
+            lambda: dy.ParameterCollection().add_parameters(3, init="normal", std=-1),
+            "the standard deviation must not be negative: -1",
+        ),
+        (
+            lambda: dy.ParameterCollection().add_parameters(3, name="W").clip_inplace(1, -1),
+            "clip_inplace of /W: left must not be greater than right, but they are 1 and -1",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense(graph, make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_copy_on_the_same_device(graph, strategy) -> None:
+    """It has a gradient of its own."""
+    p = dy.ParameterCollection().add_parameters(2, init=1.0)
+    x = p * 2
+    copy = dy.to_device(x, "CPU")
+    dy.sum_elems(copy * 3 + x).backward()
+    np.testing.assert_array_equal(copy.gradient(), [3, 3])
+    np.testing.assert_array_equal(x.gradient(), [4, 4])
+    np.testing.assert_array_equal(p.gradient(), [8, 8])

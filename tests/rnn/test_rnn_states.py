@@ -288,3 +288,28 @@ def test_stacked_states():
     assert [e.dim()[0][0] for e in states[0].s()] == [HIDDEN] * 4 + [2]
     with pytest.raises(ValueError, match="StackedRNNState: argument states"):
         dy.StackedRNNState([])
+
+
+@pytest.mark.parametrize(
+    "name", ["SimpleRNN", "GRU", "VanillaLSTM", "CompactVanillaLSTM", "CoupledLSTM", "FastLSTM", "SparseLSTM"]
+)
+@pytest.mark.parametrize("layers", [1, 2])
+def test_wrong_inputs_name_the_builder(graph, name: str, layers: int) -> None:
+    builder = getattr(dy, name + "Builder")(layers, 3, 2, dy.ParameterCollection())
+    state = builder.initial_state().add_input(dy.inputVector([1, 2, 3]))
+    wrong = dy.inputVector([1, 2, 3, 4])
+    uses = {
+        "add_input": state.add_input,
+        "add_inputs": lambda x: state.add_inputs([x]),
+        "transduce": lambda x: state.transduce([x]),
+    }
+    for method, use in uses.items():
+        with pytest.raises(
+            ValueError, match=rf"{name}Builder\.{method}: the input has shape \(4,\), .* inputs of 3 elem"
+        ):
+            use(wrong)
+        with pytest.raises(
+            TypeError, match=rf"{name}Builder\.{method}: an input must be an Expression, not list; inputV"
+        ):
+            use([1, 2])
+    assert state.add_input(dy.inputVector([1, 2, 3])).output().dim() == ((2,), 1)
