@@ -5,10 +5,10 @@ nodes; forgetting and compacting what was computed; graphs; the current graph; s
 """
 
 import contextvars
-import numbers
 import sys
 import threading
 import warnings
+from numbers import Real
 
 import numpy as np
 
@@ -350,7 +350,7 @@ cdef class Expression:
         return True
 
     def __eq__(self, other):
-        if isinstance(other, numbers.Real):
+        if isinstance(other, Real):
             say_once("an Expression never equals a number; write `e.value() == x` to compare its value")
         return NotImplemented               # it equals itself alone
 

@@ -385,8 +385,8 @@ cdef class Parameters(_Stored):
             ValueError: left is greater than right, or one of them is nan.
         """
         if not left <= right:
-            raise ValueError(
-                f"clip_inplace of {self.full_name}: left must not be greater than right, but they are {left} and {right}")
+            raise ValueError(f"clip_inplace of {self.full_name}: left must not be greater than right, "
+                             f"but they are {left} and {right}")
         self.set_value(np.clip(self.as_array(), left, right))
 
 

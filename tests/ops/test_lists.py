@@ -49,8 +49,8 @@ def instructions(run: Callable[[], object]) -> int:
     return count
 
 
-def vectors(n: int, equal: bool = False) -> list[dy.Expression]:
-    return [dy.inputVector([1.0 if equal else float(i % 7), 2]) for i in range(n)]
+def vectors(n: int) -> list[dy.Expression]:
+    return [dy.inputVector([i % 7, 2]) for i in range(n)]
 
 
 def lstm_inputs(n: int) -> dy.Expression:
@@ -74,7 +74,7 @@ LISTS: dict[str, Callable[[int], dy.Expression]] = {
     "esum": lambda n: dy.esum(vectors(n)),
     "average": lambda n: dy.average(vectors(n)),
     "emax": lambda n: dy.emax(vectors(n)),
-    "emax of equal ones": lambda n: dy.emax(vectors(n, equal=True)),
+    "emax of equal ones": lambda n: dy.emax([dy.inputVector([i >= n // 2, 2]) for i in range(n)]),
     "logsumexp": lambda n: dy.logsumexp(vectors(n)),
     "affine_transform": affine,
     "vanilla_lstm_gates_concat": lstm_inputs,
