@@ -93,7 +93,8 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
         loss = dy.sum_batches(dy.sum_elems(LISTS[name](n)))
         loss.forward()
         loss.backward(full=True)
-        return instructions(lambda: loss.backward(full=True))
+        # The lesser of two: now and then the system or the allocator adds some.
+        return min(instructions(lambda: loss.backward(full=True)) for _ in range(2))
 
     once, twice, thrice = backward(16), backward(32), backward(48)
     more, more_again = twice - once, thrice - twice

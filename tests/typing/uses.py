@@ -30,7 +30,7 @@ def parameters(array: npt.NDArray[np.float64]) -> None:
     assert_type(w.as_array(), Floats)
     assert_type(w.shape(), tuple[int, ...])
     assert_type(w.expr(update=False), dy.Expression)
-    assert_type(table[3], dy.Expression)
+    assert_type(dy.tanh(table[3]), dy.Expression)
     assert_type(dy.tanh(dy.lookup_batch(table, np.arange(3), update=False)), dy.Expression)
     dy.lookup_batch(table, np.arange(3)).set([1, 2, 3])
     assert_type(dy.parameter(w), dy.Expression)
