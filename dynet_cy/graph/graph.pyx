@@ -42,6 +42,13 @@ cdef extern from *:
     static _Thread_local dy_graph *dy_current = NULL;
     static _Thread_local uint64_t dy_context_version = 0;
 
+    /* The value of a context variable with a default of None.  This needs no memory. */
+    static PyObject *dy_context_value(PyObject *variable) {
+        PyObject *value = NULL;
+        PyContextVar_Get(variable, NULL, &value);
+        return value;
+    }
+
     static inline uint64_t dy_context_version_now(void) { return PyThreadState_Get()->context_ver; }
 
     /* Whether this runs in a context that something has entered, such as a task of asyncio, and not in that which a
@@ -68,6 +75,7 @@ cdef extern from *:
     Graph* dy_current
     uint64_t dy_context_version
     uint64_t dy_context_version_now()
+    object context_value "dy_context_value"(object variable)
     bint context_entered "dy_context_entered"() except -1
     bint dy_too_large(const Dim* x) nogil
 
@@ -113,7 +121,12 @@ cdef Engine[ENGINE_COUNT] engines
 # Python hooks that families fill: operators on expressions.
 _operators = {}
 
-_local = threading.local()
+class _Local(threading.local):
+    entered = None                          # the innermost graph that was entered in this thread
+    implicit = None                         # its graph outside of those
+
+
+_local = _Local()
 
 
 class StaleExpressionError(RuntimeError):
@@ -1255,25 +1268,31 @@ cdef class ComputationGraph:
 
     def __enter__(self):
         global dy_current, dy_context_version
-        outer = _entered.get()
+        outer = innermost(context_value(_entered))
         if outer is None and not context_entered():
-            _local.entered = (self, thread_entered())
+            _local.entered = entering(self, innermost(_local.entered))
         else:
-            _entered.set((self, outer))
+            _entered.set(entering(self, outer))
         dy_context_version = dy_context_version_now()
         dy_current = &self.g
         return self
 
-    def __exit__(self, *exc_info):
-        entered = _entered.get()
-        top = thread_entered() if entered is None else entered
-        if top is None or top[0] is not self:
+    def __exit__(self, kind=None, value=None, traceback=None):      # *exc_info would need memory
+        cdef _Entered inner = innermost(context_value(_entered))
+        cdef bint of_context = inner is not None
+        if not of_context:
+            inner = innermost(_local.entered)
+        if inner is None or inner.graph is not self:
             raise RuntimeError("graphs must be left in the reverse order of entering, "
                                "in the thread and the task that entered them")
-        if entered is None:
-            _local.entered = top[1]
-        else:
-            _entered.set(top[1])
+        inner.left = True                   # this needs no memory: what follows may be done later
+        try:
+            if of_context:
+                _entered.set(inner.outer)
+            else:
+                _local.entered = inner.outer
+        except MemoryError:
+            pass
         look_around()
         return False
 
@@ -1533,23 +1552,42 @@ set_reclaim(give_back_unused)
 
 # ---- the current graph -------------------------------------------------------
 
-# The graphs that were entered, from the innermost out, as (graph, those around it), or None.  A task of asyncio, or
-# what else has entered a context of its own, has a list there; it goes before that of the thread in `_local.entered`.
+# The innermost graph that was entered, or None.  A task of asyncio, or what else has entered a context of its own, has
+# one there; it goes before that of the thread in `_local.entered`.
 _entered = contextvars.ContextVar("dynet_cy.entered", default=None)
 
 
-cdef object thread_entered():
-    return getattr(_local, "entered", None)
+cdef class _Entered:
+    """A graph that was entered, and the one around it."""
+
+    cdef ComputationGraph graph
+    cdef _Entered outer
+    cdef bint left
+
+
+cdef _Entered entering(ComputationGraph graph, _Entered outer):
+    cdef _Entered x = _Entered.__new__(_Entered)
+    x.graph = graph
+    x.outer = outer
+    return x
+
+
+cdef _Entered innermost(_Entered x):
+    """The innermost of the graphs from x outwards that was not left; None: there is none."""
+    while x is not None and x.left:
+        x = x.outer
+    return x
 
 
 cdef void look_around() noexcept:
     """Find the current graph: the context may be another one than before."""
     global dy_current, dy_context_version
-    entered = _entered.get()
-    if entered is None:
-        entered = thread_entered()
-    graph = getattr(_local, "implicit", None) if entered is None else entered[0]
-    dy_current = NULL if graph is None else &(<ComputationGraph>graph).g
+    cdef _Entered inner = innermost(context_value(_entered))
+    cdef ComputationGraph graph
+    if inner is None:
+        inner = innermost(_local.entered)
+    graph = _local.implicit if inner is None else inner.graph
+    dy_current = NULL if graph is None else &graph.g
     dy_context_version = dy_context_version_now()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "faults" / "run.py"
 
 
 def run(*arguments: str) -> None:
-    if platform.libc_ver()[0] != "glibc" or shutil.which(os.environ.get("CC", "cc")) is None:
+    if platform.libc_ver()[0] != "glibc" or shutil.which(shlex.split(os.environ.get("CC", "cc"))[0]) is None:
         pytest.skip("needs glibc and a C compiler")
     if os.environ.get("LD_PRELOAD"):
         pytest.skip("another library stands before malloc")

@@ -16,6 +16,7 @@ import argparse
 import ctypes
 import gc
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -164,7 +165,8 @@ def preload() -> None:
         library = Path(folder) / "faults.so"
         source = Path(__file__).parent / "faults.c"
         subprocess.run(
-            [os.environ.get("CC", "cc"), "-O1", "-g", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True
+            [*shlex.split(os.environ.get("CC", "cc")), "-O1", "-g", "-shared", "-fPIC", "-o", library, source, "-ldl"],
+            check=True,
         )
         environment = {**os.environ, "LD_PRELOAD": str(library), "DYNET_CY_FAULTS": str(library)}
         sys.exit(subprocess.run([sys.executable, __file__, *sys.argv[1:]], env=environment).returncode)
