@@ -93,12 +93,15 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
         loss = dy.sum_batches(dy.sum_elems(LISTS[name](n)))
         loss.forward()
         loss.backward(full=True)
-        # The lesser of two: now and then the system or the allocator adds some.
         return min(instructions(lambda: loss.backward(full=True)) for _ in range(2))
 
-    once, twice, thrice = backward(16), backward(32), backward(48)
-    more, more_again = twice - once, thrice - twice
-    assert abs(more_again - more) < 0.05 * more + 100, (once, twice, thrice)
+    # Now and then the system or the allocator adds some, so a second look decides.
+    for last in (False, True):
+        once, twice, thrice = backward(16), backward(32), backward(48)
+        more, more_again = twice - once, thrice - twice
+        if abs(more_again - more) < 0.05 * more + 100:
+            return
+        assert not last, (once, twice, thrice)
 
 
 @pytest.mark.parametrize("needed", [range(6), [0, 5], [1, 3], [4]])
