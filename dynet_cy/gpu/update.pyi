@@ -8,6 +8,8 @@ class Clipping:
     def forget(self) -> None: ...
     def wait(self) -> None: ...
     def clips(self) -> int: ...
+    def dropped(self) -> int: ...
+    def coming(self) -> int: ...
     @property
     def skipped(self) -> int: ...
     @property
@@ -17,14 +19,15 @@ def squared_norm(stored: list[Expression]) -> float: ...
 def update(
     stored: list[Expression],
     moves: list[bool],
+    group_of: list[int],
+    groups: list[dict[str, Any]],
     rule: int,
-    hyper: dict[str, Any],
     states: list[Plane],
     sparse: bool,
-    decay: float,
     clipping: Clipping | None = None,
     scale: float = 1,
-    threshold: float = 0,
+    skips: bool = False,
+    rates: list[list[float]] | None = None,
 ) -> None: ...
 def blend(
     stored: list[Expression], a: float, b: float, source: Plane, target: Plane, clipping: Clipping | None = None

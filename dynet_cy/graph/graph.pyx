@@ -121,6 +121,7 @@ cdef Engine[ENGINE_COUNT] engines
 # Python hooks that families fill: operators on expressions.
 _operators = {}
 
+
 class _Local(threading.local):
     entered = None                          # the innermost graph that was entered in this thread
     implicit = None                         # its graph outside of those

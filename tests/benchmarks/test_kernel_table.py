@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import pytest
 
 from dynet_cy.kernels import selftest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import kernels as benchmark
-
-sys.path.pop(0)
+# By its path: tests/kernels is a "kernels" too.
+spec = importlib.util.spec_from_file_location(
+    "kernel_benchmark", Path(__file__).parents[2] / "benchmarks" / "kernels.py"
+)
+assert spec is not None and spec.loader is not None
+benchmark = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(benchmark)
 
 
 def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
