@@ -330,7 +330,7 @@ def as_initializer(
     """
     if init is None:
         return GlorotInitializer()
-    if isinstance(init, PyInitializer):
+    if PyInitializer in type(init).__mro__:  # isinstance of an ABC breaks down where memory is short
         return init
     if isinstance(init, (numbers.Real, np.floating, np.integer, np.bool_)):
         return ConstInitializer(float(init))
