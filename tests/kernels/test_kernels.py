@@ -6,9 +6,9 @@ import ctypes
 import math
 from ctypes import c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
+import kernel_tables as tables
 import numpy as np
 import pytest
-from kernels import tables
 
 from dynet_cy.kernels import kernels, product, selftest
 
