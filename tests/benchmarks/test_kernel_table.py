@@ -14,7 +14,8 @@ from dynet_cy.kernels import selftest
 spec = importlib.util.spec_from_file_location(
     "kernel_benchmark", Path(__file__).parents[2] / "benchmarks" / "kernels.py"
 )
-assert spec is not None and spec.loader is not None
+assert spec is not None
+assert spec.loader is not None
 benchmark = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(benchmark)
 
