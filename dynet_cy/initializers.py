@@ -12,7 +12,7 @@ import numbers
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union, cast
 
 import numpy as np
 
@@ -331,7 +331,7 @@ def as_initializer(
     if init is None:
         return GlorotInitializer()
     if PyInitializer in type(init).__mro__:  # isinstance of an ABC breaks down where memory is short
-        return init
+        return cast(PyInitializer, init)
     if isinstance(init, (numbers.Real, np.floating, np.integer, np.bool_)):
         return ConstInitializer(float(init))
     if isinstance(init, np.ndarray):

@@ -71,7 +71,8 @@ def test_limit() -> None:
     with dy.ComputationGraph():  # one that holds no memory yet
         config.set(mem=1)
         with pytest.raises(
-            MemoryError, match=r"bytes needed, [\d,]+ left of the limit of 1 MiB; raise it with --dynet-mem"
+            MemoryError,
+            match=r"bytes needed, [\d,]+ left of the limit of 1,048,576 \(1 MiB\); raise it with --dynet-mem",
         ):
             dy.inputTensor(np.zeros((1024, 1024)))
         config.set(mem=0)

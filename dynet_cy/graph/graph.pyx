@@ -1286,14 +1286,13 @@ cdef class ComputationGraph:
         if inner is None or inner.graph is not self:
             raise RuntimeError("graphs must be left in the reverse order of entering, "
                                "in the thread and the task that entered them")
-        inner.left = True                   # this needs no memory: what follows may be done later
         try:
             if of_context:
                 _entered.set(inner.outer)
             else:
                 _local.entered = inner.outer
         except MemoryError:
-            pass
+            inner.left = True
         look_around()
         return False
 
@@ -1563,7 +1562,7 @@ cdef class _Entered:
 
     cdef ComputationGraph graph
     cdef _Entered outer
-    cdef bint left
+    cdef bint left                          # there was no memory to put the one around it in its place
 
 
 cdef _Entered entering(ComputationGraph graph, _Entered outer):
