@@ -204,7 +204,6 @@ BAD: dict[str, Callable[[Library], Any]] = {
     "scale_gradient-string": lambda dy: dy.scale_gradient(vector(dy, 3), "a"),
     "backward-vector": lambda dy: backward(dy.tanh(vector(dy, 3))),
     "gradient-without-backward": lambda dy: gradient(vector(dy, 3)),
-    "float": lambda dy: float(vector(dy, 1)),
 }
 
 EMPTY, TYPES, INDICES = "empty lists", "wrong types", "indices"
