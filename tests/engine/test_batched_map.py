@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import cProfile
 import gc
+import os
 import threading
 import traceback
 
@@ -14,6 +15,11 @@ import pytest
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_seed
 from dynet_cy.kernels.draws import HostRandom
+
+pytestmark = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""),
+    reason="fibers copy stacks, which the address sanitizer takes for faults",
+)
 
 
 def halvings(number: float) -> int:
