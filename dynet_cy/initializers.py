@@ -330,9 +330,9 @@ def as_initializer(
     """
     if init is None:
         return GlorotInitializer()
-    if PyInitializer in type(init).__mro__:  # isinstance of an ABC breaks down where memory is short
+    if PyInitializer in type(init).__mro__:  # isinstance() of an ABC breaks down where memory is short
         return cast(PyInitializer, init)
-    if isinstance(init, (numbers.Real, np.floating, np.integer, np.bool_)):
+    if isinstance(init, (float, int, np.floating, np.integer, np.bool_)) or isinstance(init, numbers.Real):
         return ConstInitializer(float(init))
     if isinstance(init, np.ndarray):
         return NumpyInitializer(init)

@@ -121,9 +121,9 @@ for x in said:
 """
 
 
-def test_traps_are_told_once() -> None:
+def test_traps_are_told_once(tmp_path) -> None:
     """Truth and comparisons with numbers do what DyNet does, and say so."""
-    result = subprocess.run([sys.executable, "-c", TRAPS], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", TRAPS], capture_output=True, text=True, check=True, cwd=tmp_path)
     lines = result.stdout.splitlines()
     assert len(lines) == 2, result.stdout
     assert lines[0].startswith("RuntimeWarning an Expression is always true, whatever its value; write `if e.value():`")

@@ -342,13 +342,13 @@ def test_updates_are_whole_or_not_made(trainer, average):
         assert same(twin.values(), quiet.values())
 
 
-def run_program(text):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=300, check=False
-    )
+def run_program(text, folder):
+    """A program in a folder of its own: that of the sources has no compiled modules."""
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
 
 
-def test_control_c():
+def test_control_c(tmp_path):
     """KeyboardInterrupt in forward and in backward, and what follows is right."""
     done = run_program(
         """
@@ -377,13 +377,14 @@ def test_control_c():
         assert interrupted(loss.backward)
         loss.backward()
         print(np.isfinite(value), bool(w.grad_as_array().any()))
-        """
+        """,
+        tmp_path,
     )
     assert done.stdout == "True True\n", done.stderr
     assert done.returncode == 0
 
 
-def test_a_child_of_a_thread_runs_handlers():
+def test_a_child_of_a_thread_runs_handlers(tmp_path):
     """After a fork the thread that has forked is the main thread of the child."""
     done = run_program(
         """
@@ -416,6 +417,7 @@ def test_a_child_of_a_thread_runs_handlers():
         thread.start()
         thread.join()
         print(codes)
-        """
+        """,
+        tmp_path,
     )
     assert done.stdout == "[7]\n", done.stderr

@@ -230,7 +230,7 @@ def test_a_line_has_one_number_however_often_it_is_made() -> None:
 
 
 @pytest.mark.slow
-def test_numbers_of_lines_are_bounded() -> None:
+def test_numbers_of_lines_are_bounded(tmp_path) -> None:
     """Nodes made in 70,000 files: those beyond 65,534 have no line, and everything goes on."""
     program = """
 import dynet_cy as dy
@@ -244,7 +244,8 @@ with dy.record_lines():
     print(found[7].file, found[-1], origin.count(), origin.origin(0))
     dy.tanh(dy.inputVector([1.0])).value()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
     assert done.stdout == "7.py None 65534 None\n", done.stderr
 
 

@@ -99,7 +99,7 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
     for last in (False, True):
         once, twice, thrice = backward(16), backward(32), backward(48)
         more, more_again = twice - once, thrice - twice
-        if abs(more_again - more) < 0.05 * more + 100:
+        if abs(more_again - more) < 0.15 * more + 100:
             return
         assert not last, (once, twice, thrice)
 
