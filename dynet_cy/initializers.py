@@ -332,7 +332,7 @@ def as_initializer(
         return GlorotInitializer()
     if PyInitializer in type(init).__mro__:  # isinstance() of an ABC breaks down where memory is short
         return cast(PyInitializer, init)
-    if isinstance(init, (float, int, np.floating, np.integer, np.bool_)) or isinstance(init, numbers.Real):
+    if isinstance(init, (float, int, np.floating, np.integer, np.bool_, numbers.Real)):
         return ConstInitializer(float(init))
     if isinstance(init, np.ndarray):
         return NumpyInitializer(init)

@@ -191,7 +191,11 @@ def test_pickneglogsoftmax(order: str, batch: int, n: int, block: int) -> None:
     np.testing.assert_allclose(dx, desired * dy[:, None], rtol=1e-4, atol=1e-5)
 
 
-CLIP = np.dtype([("norm", "f8"), ("factor", "f4"), ("clips", "u4"), ("skipped", "u4")], align=True)
+CLIP = np.dtype(
+    [("norm", "f8"), *((name, "u4") for name in ("done", "dropped", "clips", "skipped", "drops", "unused"))]
+)
+GROUP = np.dtype([("threshold", "f8"), ("first_sum", "u4"), ("sums", "u4"), ("own_norm", "u4"), ("unused", "u4", 3)])
+CHOSEN = np.dtype([("scale", "f4"), ("lr", "f4")])
 SEGMENTS = np.array([[3, 5], [100, 300], [500, 1]], np.uint64)
 
 
@@ -204,10 +208,10 @@ def test_updates(order: str) -> None:
     inside = np.zeros(600, bool)
     for at, n in SEGMENTS.astype(int):
         inside[at : at + n] = True
-    hyper = struct.pack("6f", 0.1, 0.5, 0.9, 0.0, 1e-8, 0.01)
+    hyper = struct.pack("7f", 0.1, 0.5, 0.9, 0.0, 1e-8, 0.0, 0.01)
     v1, g1, s1 = v.copy(), g.copy(), s.copy()
     nothing = np.uint64(0)
-    arguments = [SEGMENTS, np.uint32(3), hyper, v1, g1, s1, nothing, nothing, nothing]
+    arguments = [SEGMENTS, np.uint32(3), hyper, v1, g1, s1, nothing, nothing, nothing, nothing]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     step = 0.9 * s.astype(np.float64) - 0.1 * 0.5 * g
     np.testing.assert_allclose(s1, np.where(inside, step, s), rtol=1e-5, atol=1e-6)
@@ -219,23 +223,31 @@ def test_updates(order: str) -> None:
     assert sums.sum() == pytest.approx(norm**2, rel=1e-12)
 
     # What gradients are multiplied by comes from the device where they are clipped.
-    clip = np.zeros((), CLIP)
-    for threshold, factor, clips in ((2 * norm, 0.5, 0), (norm / 4, 0.25, 1)):
-        limit = struct.pack("2d", 0.5, threshold)
-        optim.launch("clip_factor", (1, 1), 64, [sums, np.uint32(4), limit, clip], order=order)
-        assert clip["factor"] == pytest.approx(factor, rel=1e-6)
-        assert clip.item()[2:] == (clips, 0)
+    clip, chosen, group, totals = np.zeros((), CLIP), np.zeros(1, CHOSEN), np.zeros(1, GROUP), np.zeros(1)
+    rates = np.array([0.1], np.float32)
+    limits = struct.pack("d4I", 0.5, 1, 1, 0, 0)
+
+    def choose(sums: np.ndarray) -> None:
+        group["sums"] = len(sums)
+        optim.launch("clip_groups", (1, 1), 64, [sums, group, rates, limits, totals, chosen, clip], order=order)
+
+    for done, (threshold, factor, clips) in enumerate(((2 * norm, 0.5, 0), (norm / 4, 0.25, 1)), start=1):
+        group["threshold"] = threshold
+        choose(sums)
+        assert chosen["scale"][0] == pytest.approx(factor, rel=1e-6)
+        assert clip.item()[1:5] == (done, 0, clips, 0)
     v2, g2, s2 = v.copy(), g.copy(), s.copy()
-    arguments = [SEGMENTS, np.uint32(3), hyper, v2, g2, s2, nothing, nothing, clip]
+    arguments = [SEGMENTS, np.uint32(3), hyper, v2, g2, s2, nothing, nothing, chosen, clip]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     np.testing.assert_allclose(s2, np.where(inside, 0.9 * s - 0.1 * 0.25 * g, s), rtol=1e-5, atol=1e-6)
 
     # One that is not finite stops this update and all later ones.
     for skipped, sums in ((1, np.array([1.0, np.inf])), (2, np.array([1.0, 2.0])), (3, np.array([np.nan, 0]))):
-        optim.launch("clip_factor", (1, 1), 64, [sums, np.uint32(2), limit, clip], order=order)
-        assert clip.item() == (np.inf, clip["factor"], 1, skipped)
+        choose(sums)
+        assert clip.item()[3:5] == (1, skipped)
+        assert not np.isfinite(clip["norm"])
     v3, g3, s3 = v2.copy(), g.copy(), s2.copy()
-    arguments = [SEGMENTS, np.uint32(3), hyper, v3, g3, s3, nothing, nothing, clip]
+    arguments = [SEGMENTS, np.uint32(3), hyper, v3, g3, s3, nothing, nothing, chosen, clip]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, clip], order=order)
     optim.launch("blend", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order)
