@@ -129,9 +129,16 @@ def test_there_and_back(devices, where: str) -> None:
 def test_to_the_device_of_its_own(devices) -> None:
     for name in devices:
         x = dy.inputVector([1.0, 2.0], device=name)
-        assert dy.to_device(x, name) is x
+        y = dy.to_device(x, name)
+        assert y is not x and y.value() == [1, 2]
+        assert "to_device" not in dy.cg().op_names(), "nothing moves"
+        dy.sum_elems(dy.cmult(y, y) + x).backward(full=True)
+        np.testing.assert_array_equal(y.gradient(), [2, 4])
+        np.testing.assert_array_equal(x.gradient(), [3, 5])
+        dy.renew_cg()
     x = dy.inputVector([1.0, 2.0])
-    assert dy.to_device(x, "") is x, "the default device"
+    assert dy.to_device(x, "").value() == [1, 2], "the default device"
+    assert "to_device" not in dy.cg().op_names()
     assert dy.to_device(dy.to_device(x, "GPU:0"), "").value() == [1, 2]
     assert "to_device" in dy.cg().op_names()
 
