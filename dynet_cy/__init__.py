@@ -33,6 +33,7 @@ from dynet_cy.graph import (
     renew_cg,
     values,
 )
+from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.origin import record_lines
@@ -119,6 +120,7 @@ __all__ = [
     "record_lines",
     # graphs
     "ComputationGraph",
+    "Drawing",
     "Expression",
     "StaleExpressionError",
     "Tensor",
@@ -127,6 +129,7 @@ __all__ = [
     "cg_checkpoint",
     "cg_revert",
     "cg_version",
+    "draw",
     "dump_cg",
     "forward",
     "npvalues",

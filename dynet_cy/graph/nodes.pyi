@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from dynet_cy.graph.graph import ComputationGraph, Expression
@@ -10,9 +11,12 @@ class GraphNode(NamedTuple):
     shape: tuple[int, ...]
     batch_size: int
     parameter: str | None
+    rows: tuple[int, ...]
     computed: bool
+    batch: int | None
     origin: Origin | None
 
 def nodes(graph: ComputationGraph) -> list[GraphNode]: ...
+def nodes_around(expressions: Iterable[Expression]) -> list[GraphNode]: ...
 def expression(graph: ComputationGraph, number: int) -> Expression: ...
 def number(x: Expression) -> int: ...

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.graph cimport (
-    COMPUTED, DROPPED, SHARED, ComputationGraph, Expression, Graph, Node, args_of, nodes_of, shape_of,
+    COMPUTED, DROPPED, SHARED, ComputationGraph, Expression, Graph, NO_BATCH, Node, args_of, items_of, nodes_of, shape_of,
     origin_of, state_of, wrap,
 )
 from dynet_cy.graph.origin cimport origin_at
@@ -24,8 +24,11 @@ class GraphNode(NamedTuple):
         args: the numbers of the nodes that are its arguments.
         shape: of its value, without the batch.
         batch_size: number of batch elements.
-        parameter: the name of the parameter, where it is one, else None.
+        parameter: the name of the parameter, or of the lookup table that the node takes rows of, else None.
+        rows: these rows, one for each batch element; empty where it is no lookup.
         computed: whether it has a value.
+        batch: the call that computed it, counted from 0 in the order of running; nodes of the same number ran together.
+            None for parameters, and where nothing has been computed.
         origin: the line of the program that made it, an Origin of file, line and function, where `record_lines` or
             `detect_anomaly` recorded it, else None.
     """
@@ -36,25 +39,50 @@ class GraphNode(NamedTuple):
     shape: tuple
     batch_size: int
     parameter: object
+    rows: tuple
     computed: bool
+    batch: object
     origin: object
 
 
 def nodes(ComputationGraph graph not None):
     """All nodes of a graph, in the order of making, as a list of GraphNode."""
-    cdef Graph* g = &graph.g
+    return list_of(&graph.g)
+
+
+def nodes_around(expressions not None):
+    """All nodes of the graph that some expressions are of, as `nodes` gives them.
+
+    Raises:
+        StaleExpressionError: an expression's graph was renewed.
+        ValueError: there is no expression, or they are of several graphs.
+    """
+    cdef Graph* g = NULL
+    cdef Expression x
+    for x in expressions:
+        if g != NULL and g != x.graph():
+            raise ValueError("the expressions are of several graphs")
+        g = x.graph()
+    if g == NULL:
+        raise ValueError("there is no expression")
+    return list_of(g)
+
+
+cdef list list_of(Graph* g):
     cdef Node* x
     cdef uint32_t i, k
     found = []
     for i in range(g.n_nodes):
         x = nodes_of(g) + i
         args = tuple([args_of(g, x)[k] for k in range(x.nargs)])
-        name = None
-        if state_of(g)[i] & SHARED:
+        name, rows = None, ()
+        if x.nargs == 0 and x.object != NULL:
             name = parameter_names.get((<Param*>x.object).id, "?")
+            if not state_of(g)[i] & SHARED and x.item_count == 1:
+                rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
         found.append(GraphNode(
-            i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name,
-            bool(state_of(g)[i] & COMPUTED), origin_at(origin_of(g, i))))
+            i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
+            bool(state_of(g)[i] & COMPUTED), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i))))
     return found
 
 

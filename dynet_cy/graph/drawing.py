@@ -1,0 +1,284 @@
+"""Graphs as pictures: SVG, with what ran together in one colour."""
+
+from __future__ import annotations
+
+import html
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from dynet_cy.graph.graph import ComputationGraph, Expression, cg
+from dynet_cy.graph.layered import Layout, Point, place
+from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
+
+__all__ = ["Drawing", "draw"]
+
+Path = Union[str, "os.PathLike[str]"]
+
+_MOST_NODES = 2000  # more, and nobody can read it
+_FONT = 12.0  # height of letters, in pixels
+_LETTER = 0.61 * _FONT  # width of one, in the fonts named below
+_LINE = 1.35 * _FONT
+_PAD = 7.0
+_GAP = (14.0, 34.0)  # between nodes of a layer, between layers
+_MARGIN = 16.0
+_GOLDEN_ANGLE = 137.508  # neighbouring batches get hues that are far apart
+_STYLE = (
+    "text{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;text-anchor:middle;fill:#1b1f24}"
+    ".s{fill:#59636e;font-size:10.5px}.k{text-anchor:start}path{fill:none;stroke:#8c959f;stroke-width:1.2}"
+    "rect{stroke:#59636e;stroke-width:1}.paper{fill:#fff;stroke:none}"
+)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture of a graph, which notebooks show by themselves.
+
+    Attributes:
+        svg: the picture, a document of its own
+    """
+
+    svg: str = field(repr=False)
+
+    def save(self, filename: Path) -> None:
+        """Write the picture to a file, which any browser shows.
+
+        Raises:
+            OSError: the file cannot be written
+        """
+        with open(filename, "w", encoding="utf-8") as file:
+            file.write(self.svg)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def draw(
+    *expressions: Expression,
+    names: Mapping[Expression, str] | None = None,
+    graph: ComputationGraph | None = None,
+    parameters: bool = False,
+    graphviz: bool | None = None,
+) -> Drawing:
+    """Draw a graph: operations with their shapes, inputs below, results above.
+
+    Once values have been computed, nodes that ran in one call have one colour and the number of the call, in the order
+    of running; so the picture shows what automatic batching put together. White nodes ran alone, or have not been
+    computed. Nothing is computed for the drawing. Where lines are recorded (`record_lines`), each node shows its line
+    when the mouse rests on it::
+
+        dy.renew_cg()
+        y = dy.tanh(W * x + b)
+        y.value()
+        dy.draw(y).save("graph.svg")   # in a notebook `dy.draw(y)` is enough
+
+    Args:
+        expressions: what to draw, with all that they are made of; the whole graph if there is none
+        names: names to show for expressions, as ``{expression: "name"}``
+        graph: the graph, where no expressions are given; the current one of this thread if None
+        parameters: draw parameters as nodes too; when False, the nodes that use them name them
+        graphviz: whether to let the program ``dot`` of Graphviz place the nodes; if None, where it is installed
+
+    Returns:
+        A `Drawing`: its attribute ``svg`` is the text of the picture, ``save(filename)`` writes it.
+
+    Raises:
+        StaleExpressionError: an expression is of a renewed graph
+        ValueError: there are more than 2,000 nodes to draw, or expressions of several graphs
+        FileNotFoundError: graphviz is True, and there is no ``dot``
+    """
+    if not expressions:
+        found = nodes(cg() if graph is None else graph)
+    else:
+        try:
+            found = nodes_around(expressions)
+        except ValueError as error:
+            raise ValueError(f"draw: {error}") from None
+    wanted = _cone(found, [number(e) for e in expressions]) if expressions else set(range(len(found)))
+    if not parameters:
+        wanted = {n for n in wanted if not _is_parameter(found[n])}
+    if len(wanted) > _MOST_NODES:
+        raise ValueError(
+            f"draw: there are {len(wanted):,} nodes, and at most {_MOST_NODES:,} can be drawn: give an expression of a "
+            "smaller part"
+        )
+    named = {number(e): name for e, name in (names or {}).items()}
+    return Drawing(_svg(found, sorted(wanted), named, graphviz))
+
+
+def _is_parameter(node: GraphNode) -> bool:
+    return node.parameter is not None and not node.rows
+
+
+def _cone(found: list[GraphNode], tops: Iterable[int]) -> set[int]:
+    """The nodes that some nodes are made of, themselves included."""
+    reached, waiting = set(), list(tops)
+    while waiting:
+        n = waiting.pop()
+        if n not in reached:
+            reached.add(n)
+            waiting += found[n].args
+    return reached
+
+
+# ---- what stands in a node ------------------------------------------------------------------------------------------
+
+
+def _shape(node: GraphNode) -> str:
+    shape = "{" + ",".join(map(str, node.shape)) + "}"
+    return f"{shape} x {node.batch_size}" if node.batch_size > 1 else shape
+
+
+def _short(name: str | None) -> str:
+    return (name or "").rsplit("/", 1)[-1]
+
+
+def _label(node: GraphNode, found: list[GraphNode], hidden: set[int], name: str | None) -> str:
+    if node.rows:
+        rows = ",".join(map(str, node.rows[:3])) + (",..." if len(node.rows) > 3 else "")
+        what = f"{_short(node.parameter)}[{rows}]"
+    elif node.parameter is not None:
+        what = _short(node.parameter)
+    else:
+        weights = [_short(found[arg].parameter) for arg in node.args if arg in hidden]
+        what = f"{node.op} {' '.join(weights)}" if weights else node.op
+    return f"{name} = {what}" if name else what
+
+
+def _tooltip(node: GraphNode, together: int) -> str:
+    lines = [f"{node.number}: {node.op}" + (f" {node.parameter}" if node.parameter else "") + f" {_shape(node)}"]
+    if node.batch is not None:
+        lines.append(f"call {node.batch}" + (f", with {together - 1} more" if together > 1 else ", alone"))
+    elif not _is_parameter(node):
+        lines.append("not computed")
+    if node.origin:
+        lines.append(f"{os.path.basename(node.origin.file)}:{node.origin.line} in {node.origin.function}")
+    return "\n".join(lines)
+
+
+# ---- where it stands ------------------------------------------------------------------------------------------------
+
+
+def _layout(arguments: Mapping[int, list[int]], sizes: Mapping[int, Point], graphviz: bool | None) -> Layout:
+    dot = shutil.which("dot") if graphviz is not False else None
+    if dot is not None:
+        return _graphviz(dot, arguments, sizes)
+    if graphviz:
+        raise FileNotFoundError("draw: graphviz=True, but the program dot of Graphviz is not installed")
+    return place(arguments, sizes, _GAP)
+
+
+def _graphviz(dot: str, arguments: Mapping[int, list[int]], sizes: Mapping[int, Point]) -> Layout:
+    """What `dot -Tplain` says: words in inches, y from the bottom to the top."""
+    inch = 72.0
+    lines = [
+        "digraph G {",
+        f"rankdir=BT; nodesep={_GAP[0] / inch}; ranksep={_GAP[1] / inch};",
+        "node [shape=box fixedsize=true]; edge [arrowhead=none];",
+    ]
+    for n, args in arguments.items():
+        lines.append(f"{n} [width={sizes[n][0] / inch:.4f} height={sizes[n][1] / inch:.4f}];")
+        lines += [f"{arg} -> {n};" for arg in dict.fromkeys(args)]
+    done = subprocess.run([dot, "-Tplain"], input="\n".join([*lines, "}"]), capture_output=True, text=True, check=True)
+    layout = Layout({}, {})
+    for line in done.stdout.splitlines():
+        kind, *words = line.split()
+        if kind == "node":
+            layout.centres[int(words[0])] = (float(words[1]) * inch, float(words[2]) * inch)
+        elif kind == "edge":
+            numbers = [float(word) * inch for word in words[3 : 3 + 2 * int(words[2])]]
+            layout.curves[int(words[0]), int(words[1])] = list(zip(numbers[::2], numbers[1::2]))
+    return layout
+
+
+# ---- the picture ----------------------------------------------------------------------------------------------------
+
+
+def _svg(found: list[GraphNode], wanted: list[int], names: Mapping[int, str], graphviz: bool | None) -> str:
+    shown = set(wanted)
+    hidden = {n for n in range(len(found)) if n not in shown and _is_parameter(found[n])}
+    labels = {n: _label(found[n], found, hidden, names.get(n)) for n in wanted}
+    shapes = {n: _shape(found[n]) for n in wanted}
+    sizes = {
+        n: (max(len(labels[n]) * _LETTER, len(shapes[n]) * _LETTER * 0.9) + 2 * _PAD, 2 * _LINE + _PAD) for n in wanted
+    }
+    arguments = {n: [arg for arg in found[n].args if arg in shown] for n in wanted}
+    centres, curves = _layout(arguments, sizes, graphviz)
+    together = Counter(_call(found[n]) for n in wanted)
+    colours = {batch: _colour(i) for i, batch in enumerate(sorted(b for b in together if b != _NO_CALL and together[b] > 1))}
+
+    width = max((x + sizes[n][0] / 2 for n, (x, _) in centres.items()), default=0.0) + 2 * _MARGIN
+    top = max((y + sizes[n][1] / 2 for n, (_, y) in centres.items()), default=0.0) + _MARGIN
+    legend, legend_height = _legend(found, wanted, colours, width, top + _MARGIN)
+    height = top + _MARGIN + legend_height
+
+    def point(at: Point) -> str:
+        return f"{at[0] + _MARGIN:.1f} {top - at[1]:.1f}"
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.1f} {height:.1f}" role="img"><style>{_STYLE}</style>',
+        f'<rect class="paper" width="{width:.1f}" height="{height:.1f}"/>',
+    ]
+    parts += [f'<path d="M{point(curve[0])}C{" ".join(map(point, curve[1:]))}"/>' for curve in curves.values()]
+    for n in wanted:
+        x, y = centres[n]
+        parts.append(_box(found[n], labels[n], shapes[n], (x + _MARGIN, top - y), sizes[n], colours, together))
+    return "\n".join([*parts, *legend, "</svg>"]) + "\n"
+
+
+_NO_CALL = -1
+
+
+def _call(node: GraphNode) -> int:
+    """The number of the call that computed a node."""
+    return _NO_CALL if node.batch is None else node.batch
+
+
+def _colour(i: int) -> str:
+    return f"hsl({(205 + i * _GOLDEN_ANGLE) % 360:.0f} 75% {(84, 76, 88)[i % 3]}%)"
+
+
+def _box(
+    node: GraphNode,
+    label: str,
+    shape: str,
+    centre: Point,
+    size: Point,
+    colours: Mapping[int, str],
+    together: Counter[int],
+) -> str:
+    (x, y), (w, h) = centre, size
+    batch = _call(node)
+    fill = "#eaeef2" if _is_parameter(node) else colours.get(batch, "#ffffff")
+    corner = h / 2 if not node.args else 4.0  # what has no arguments is round
+    return (
+        f"<g><title>{html.escape(_tooltip(node, together[batch]))}</title>"
+        f'<rect x="{x - w / 2:.1f}" y="{y - h / 2:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{corner:.1f}" '
+        f'fill="{fill}"/>'
+        f'<text x="{x:.1f}" y="{y - 2:.1f}">{html.escape(label)}</text>'
+        f'<text class="s" x="{x:.1f}" y="{y + _LINE - 3:.1f}">{shape}</text></g>'
+    )
+
+
+def _legend(
+    found: list[GraphNode], wanted: list[int], colours: Mapping[int, str], width: float, y: float
+) -> tuple[list[str], float]:
+    """For each colour: the operations of the call and how many nodes; also its height. In as many rows as it needs."""
+    entries = []
+    for batch, colour in colours.items():
+        ops = Counter(found[n].op for n in wanted if _call(found[n]) == batch)
+        entries.append((colour, ", ".join(f"{count} {op}" for op, count in ops.items())))
+    parts, x, bottom = [], _MARGIN, y
+    for colour, text in entries:
+        needed = len(text) * _LETTER + 34
+        if x > _MARGIN and x + needed > width:
+            x, bottom = _MARGIN, bottom + 1.5 * _LINE
+        parts.append(f'<rect x="{x:.1f}" y="{bottom:.1f}" width="14" height="14" rx="3" fill="{colour}"/>')
+        parts.append(f'<text class="k" x="{x + 20:.1f}" y="{bottom + 11:.1f}">{html.escape(text)}</text>')
+        x += needed
+    return parts, bottom - y + 14 + _MARGIN if entries else 0.0

@@ -1,0 +1,142 @@
+"""Drawings: what stands in them, what has one colour, where things are."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import xml.etree.ElementTree as ET
+
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.graph.layered import place
+from dynet_cy.graph.nodes import nodes
+
+SVG = "{http://www.w3.org/2000/svg}"
+LAYOUTS = [False, pytest.param(True, marks=pytest.mark.skipif(not shutil.which("dot"), reason="there is no Graphviz"))]
+
+
+@pytest.fixture
+def losses():
+    """Two trees of different shapes, with values."""
+    dy.renew_cg(autobatching=1)
+    model = dy.ParameterCollection()
+    leaf, W = model.add_lookup_parameters((3, 4), name="leaf"), model.add_parameters((4, 8), name="W")
+
+    def read(tree):
+        if isinstance(tree, int):
+            return leaf[tree]
+        return dy.tanh(W * dy.concatenate([read(part) for part in tree]))
+
+    found = [dy.sum_elems(read(tree)) for tree in ((0, (1, 2)), ((0, 1), (2, 0)))]
+    dy.forward(found)
+    return found
+
+
+def boxes(drawing: dy.Drawing) -> dict[int, tuple[list[str], str]]:
+    """For each node its lines of text, and its colour."""
+    found = {}
+    for group in ET.fromstring(drawing.svg).iter(f"{SVG}g"):
+        tooltip = group.find(f"{SVG}title").text
+        lines = [text.text for text in group.iter(f"{SVG}text")]
+        found[int(tooltip.split(":")[0])] = (lines, group.find(f"{SVG}rect").get("fill"))
+    return found
+
+
+@pytest.mark.parametrize("graphviz", LAYOUTS)
+def test_nodes_that_ran_together_have_one_colour(losses, graphviz: bool) -> None:
+    found = boxes(dy.draw(*losses, graphviz=graphviz))
+    graph = nodes(dy.cg())
+    assert set(found) == {n.number for n in graph if n.op != "parameter"}
+    calls: dict[int, set[int]] = {}
+    for n in found:
+        calls.setdefault(graph[n].batch, set()).add(n)
+    for a, b in itertools.combinations(found, 2):
+        if graph[a].batch == graph[b].batch:
+            assert found[a][1] == found[b][1] != "#ffffff"
+    several = {found[next(iter(c))][1] for c in calls.values() if len(c) > 1}
+    assert len(several) == sum(len(c) > 1 for c in calls.values()) >= 4
+    assert {found[n][1] for c in calls.values() if len(c) == 1 for n in c} <= {"#ffffff"}
+
+
+def test_labels(losses) -> None:
+    graph = nodes(dy.cg())
+    found = boxes(dy.draw(losses[0], names={losses[0]: "<&>"}))
+    assert found[max(found)][0] == ["<&> = sum", "{1}"]
+    assert sorted(lines[0] for n, (lines, _) in found.items() if graph[n].op == "lookup") == [
+        "leaf[0]",
+        "leaf[1]",
+        "leaf[2]",
+    ]
+    assert {lines[0] for n, (lines, _) in found.items() if graph[n].op == "matmul"} == {"matmul W"}
+    assert len(boxes(dy.draw(losses[0], parameters=True))) > len(found)
+    dy.renew_cg()
+    x = dy.inputTensor([[1, 2], [3, 4]], batched=True)
+    assert boxes(dy.draw())[0] == (["input", "{2} x 2"], "#ffffff")
+    assert "not computed" in dy.draw(dy.tanh(x)).svg
+
+
+def test_lines_of_the_program() -> None:
+    dy.renew_cg()
+    with dy.record_lines():
+        x = dy.tanh(dy.scalarInput(1))
+    assert "test_drawing.py:" in dy.draw(x).svg
+    assert "test_lines_of_the_program" in dy.draw(x).svg
+
+
+def test_nothing_is_computed() -> None:
+    dy.renew_cg()
+    x = dy.tanh(dy.scalarInput(1))
+    assert dy.draw(x)._repr_svg_() == dy.draw(x).svg
+    assert not nodes(dy.cg())[1].computed
+    assert boxes(dy.draw()).keys() == {0, 1}
+    dy.renew_cg()
+    assert not boxes(dy.draw()), "a graph without nodes"
+
+
+def test_save(losses, tmp_path) -> None:
+    drawing = dy.draw(*losses)
+    drawing.save(tmp_path / "graph.svg")
+    assert (tmp_path / "graph.svg").read_text(encoding="utf-8") == drawing.svg
+    with pytest.raises(OSError, match="graph.svg"):
+        drawing.save(tmp_path / "nowhere" / "graph.svg")
+
+
+def test_errors(losses, monkeypatch) -> None:
+    with dy.ComputationGraph():
+        other = dy.scalarInput(1)
+        with pytest.raises(ValueError, match="draw: the expressions are of several graphs"):
+            dy.draw(losses[0], other)
+        x = other
+        for _ in range(2000):
+            x = -x
+        with pytest.raises(ValueError, match="draw: there are 2,001 nodes, and at most 2,000 can be drawn"):
+            dy.draw(x)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FileNotFoundError, match="Graphviz is not installed"):
+        dy.draw(losses[0], graphviz=True)
+    dy.renew_cg()
+    with pytest.raises(dy.StaleExpressionError):
+        dy.draw(losses[0])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_own_layout(seed: int) -> None:
+    """Users above their arguments, nothing overlaps, arrows go from edge to edge."""
+    rng = random.Random(seed)
+    n = rng.choice([1, 2, 10, 60])
+    arguments = {i: rng.sample(range(i), min(i, rng.choice([0, 1, 1, 2, 3]))) for i in range(n)}
+    sizes = {i: (rng.uniform(10, 90), 30.0) for i in range(n)}
+    centres, curves = place(arguments, sizes, (5.0, 20.0))
+    assert centres.keys() == arguments.keys()
+    assert min(x - sizes[i][0] / 2 for i, (x, _) in centres.items()) >= -1e-9
+    assert curves.keys() == {(arg, i) for i, args in arguments.items() for arg in args}
+    for (arg, i), curve in curves.items():
+        assert centres[arg][1] + 30 + 20 <= centres[i][1] + 1e-9
+        assert len(curve) % 3 == 1
+        assert curve[0] == pytest.approx((centres[arg][0], centres[arg][1] + 15))
+        assert curve[-1] == pytest.approx((centres[i][0], centres[i][1] - 15))
+    for a, b in itertools.combinations(centres, 2):
+        apart = abs(centres[a][0] - centres[b][0]) >= (sizes[a][0] + sizes[b][0]) / 2 + 5 - 1e-6
+        assert apart or abs(centres[a][1] - centres[b][1]) >= 30
