@@ -87,11 +87,38 @@ def test_readme_has_two_commands_and_ci_runs_them() -> None:
     assert "[examples]" in found[0]
     assert "[test]" in found[1]
     assert "pytest" in found[1]
-    assert len(re.findall(r"^```", readme, flags=re.MULTILINE)) == 4, "README has a code block besides the two"
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "readme_commands.py" in script
     for number, step in enumerate(["readme_main", "readme_tests"]):
         assert f'{step}() {{\n    readme_copy\n    run_in readme "${{commands[{number}]}}"\n' in script
+
+
+def test_readme_program_prints_what_readme_says() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", readme, flags=re.MULTILINE | re.DOTALL)
+    said = re.search(r"^prints `(.+?)`", readme, flags=re.MULTILINE)
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=False, cwd="/")
+    assert (done.stdout.strip(), done.stderr) == (said[1], "")
+
+
+def test_source_tree_without_compiled_modules_says_so(tmp_path: Path) -> None:
+    package = tmp_path / "dynet_cy"
+    package.mkdir()
+    for name in ("__init__.py", "_built.py"):
+        shutil.copy(SOURCE / name, package)
+
+    def error() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "import dynet_cy"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        return done.stderr.splitlines()[-1]
+
+    assert re.fullmatch(
+        r"ImportError: dynet_cy in \S+ is a source tree without compiled modules.*pip install -e .*", error()
+    )
+    (package / "fibers.cpython-27-pdp11.so").touch()
+    assert "was compiled for another Python (fibers.cpython-27-pdp11.so)" in error()
 
 
 def test_public_names_have_docstrings() -> None:

@@ -209,7 +209,9 @@ def _svg(found: list[GraphNode], wanted: list[int], names: Mapping[int, str], gr
     arguments = {n: [arg for arg in found[n].args if arg in shown] for n in wanted}
     centres, curves = _layout(arguments, sizes, graphviz)
     together = Counter(_call(found[n]) for n in wanted)
-    colours = {batch: _colour(i) for i, batch in enumerate(sorted(b for b in together if b != _NO_CALL and together[b] > 1))}
+    colours = {
+        batch: _colour(i) for i, batch in enumerate(sorted(b for b in together if b != _NO_CALL and together[b] > 1))
+    }
 
     width = max((x + sizes[n][0] / 2 for n, (x, _) in centres.items()), default=0.0) + 2 * _MARGIN
     top = max((y + sizes[n][1] / 2 for n, (_, y) in centres.items()), default=0.0) + _MARGIN

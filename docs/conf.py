@@ -1,0 +1,189 @@
+"""The documentation site: `sphinx-build -W docs build/site` writes it; CONTRIBUTING.md says more.
+
+Pages are the Markdown files of this folder. The reference is made from docstrings, in the groups of surface.md; the
+tutorials of learn/ are programs that run while the site is built, and whose output becomes a part of the page.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+import dynet_cy
+
+HERE = Path(__file__).resolve().parent
+
+project = "dynet_cy"
+author = "The dynet_cy developers"
+project_copyright = "The dynet_cy developers, Apache-2.0"
+version = release = dynet_cy.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["learn"]  # the tutorials are pages of tutorials/, where the gallery writes them
+source_suffix = [".rst", ".md"]
+default_role = "py:obj"  # in docstrings: a link where there is something to link to, else code
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+suppress_warnings = ["config.cache"]  # of functions among the gallery's settings
+
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "inherited-members": True, "exclude-members": "with_traceback, add_note"}
+autodoc_typehints = "none"  # they are in the signature
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+html_theme = "furo"
+html_title = f"dynet_cy {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": ["learn"],
+    "gallery_dirs": ["tutorials"],
+    "filename_pattern": r"/\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 1e9,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+    "reference_url": {},
+    "copyfile_regex": r".*\.svg",
+    "image_scrapers": ("matplotlib",),
+    "matplotlib_animations": False,
+}
+
+# ---- the reference: a page for each group of surface.md --------------------------------------------------------------
+
+DIRECTIVES = {"class": "autoclass", "exception": "autoexception", "function": "autofunction", "data": "autodata"}
+
+
+def kind(name: str) -> str:
+    """The directive for a public name."""
+    value = getattr(dynet_cy, name)
+    if inspect.ismodule(value):
+        return "automodule"
+    if isinstance(value, type):
+        return DIRECTIVES["exception" if issubclass(value, BaseException) else "class"]
+    return DIRECTIVES["function" if callable(value) else "data"]
+
+
+def groups() -> dict[str, list[str]]:
+    """The public names under the bold words of surface.md, each once."""
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for paragraph in (HERE / "surface.md").read_text(encoding="utf-8").split("\n\n"):
+        title = re.match(r"\*\*(.+?)\*\*(?= \(|[:,])", paragraph)
+        if title is None:
+            continue
+        named = dict.fromkeys(re.findall(r"`(\w+)`", paragraph))
+        names = [name for name in named if name in dynet_cy.__all__ and name not in seen]
+        seen.update(names)
+        if names:
+            found[title[1]] = names
+    rest = [name for name in dynet_cy.__all__ if name not in seen and name != "__version__"]
+    if rest:
+        raise ValueError(f"surface.md does not name {', '.join(rest)}")
+    return found
+
+
+def write_reference(folder: Path) -> None:
+    """Write the pages of the reference, where they have changed."""
+    folder.mkdir(exist_ok=True)
+    pages = {}
+    entries = []
+    for title, names in groups().items():
+        file = re.sub(r"\W+", "-", title.lower()).strip("-")
+        blocks = [f"```{{eval-rst}}\n.. {kind(name)}:: dynet_cy.{name}\n```\n" for name in names]
+        pages[f"{file}.md"] = f"# {title}\n\n" + "\n".join(blocks)
+        entries.append(file)
+    listed = "\n".join(entries)
+    pages["index.md"] = (
+        "# Reference\n\nEvery public name, from its docstring. All of them are in `dynet_cy`, which programs import "
+        f"as `dy`.\n\n```{{toctree}}\n:maxdepth: 2\n\n{listed}\n```\n"
+    )
+    for old in folder.glob("*.md"):
+        if old.name not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        page = folder / name
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+
+
+write_reference(HERE / "reference")
+
+# ---- index.md lists the pages in four parts; what lies outside of this folder becomes pages too -----------------------
+
+OUTSIDE = {
+    "../benchmarks/RESULTS.md": "project/results.md",
+    "../examples/README.md": "project/examples.md",
+    "../CHANGELOG.md": "project/changelog.md",
+    "../CONTRIBUTING.md": "project/contributing.md",
+}
+
+
+def write_outside() -> None:
+    """Copy the Markdown files outside of this folder into it, with links that lead to the same places, or none."""
+    (HERE / "project").mkdir(exist_ok=True)
+    known = {(HERE / source).resolve(): target for source, target in OUTSIDE.items()}
+    for path, target in known.items():
+
+        def moved(link: re.Match[str], folder: Path = path.parent) -> str:
+            words, goal, anchor = link[1], (folder / link[2]).resolve(), link[3] or ""
+            if goal.suffix == ".md" and goal.parent == HERE:
+                return f"[{words}](../{goal.name}{anchor})"
+            return f"[{words}](../{known[goal]}{anchor})" if goal in known else words
+
+        text = re.sub(r"\[([^]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)", moved, path.read_text(encoding="utf-8"))
+        (HERE / target).write_text(text, encoding="utf-8")
+
+
+write_outside()
+
+
+def read_source(app: Sphinx, name: str, text: list[str]) -> None:
+    """Lead links to files outside to their pages; make the table of contents from the lists of index.md."""
+    for source, target in OUTSIDE.items():
+        text[0] = text[0].replace(f"]({source}", f"]({target}")
+    if name == "index":
+        for title, part in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text[0], flags=re.MULTILINE | re.DOTALL):
+            pages = "\n".join(re.findall(r"^- \[.+?\]\((.+?)\.(?:md|rst)\)", part, flags=re.MULTILINE))
+            text[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
+
+
+def mark_blocks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Formulas and code of docstrings stand as they are: what is indented after a blank line is a literal block."""
+    marked: list[str] = []
+    before = ""  # the last line that is not blank
+    outside = -1  # indent of what a literal block stands in, while there is one
+    for i, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if line and indent <= outside:
+            outside = -1
+        if line and outside < 0 and i and not lines[i - 1]:
+            around = len(before) - len(before.lstrip())
+            if indent > around and before:
+                outside = around
+                if not before.endswith("::"):
+                    marked += [" " * around + "::", ""]
+        marked.append(line)
+        before = line or before
+    lines[:] = marked
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", mark_blocks, priority=400)  # before napoleon's
+    app.connect("source-read", read_source)
