@@ -125,7 +125,7 @@ def write_reference(folder: Path) -> None:
 
 write_reference(HERE / "reference")
 
-# ---- index.md lists the pages in four parts; what lies outside of this folder becomes pages too -----------------------
+# ---- index.md lists the pages in four parts; what lies outside of this folder becomes pages too ----------------------
 
 OUTSIDE = {
     "../benchmarks/RESULTS.md": "project/results.md",

@@ -11,7 +11,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
-import dynet_cy._built  # noqa: F401, I001 - first: says what is wrong where the others would fail without a reason
+import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy import parallel

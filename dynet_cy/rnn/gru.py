@@ -23,8 +23,8 @@ class GRUBuilder(_RNNBuilder):
         h[t] = (1 - z) * h[t-1] + z * g
 
     Parameters of a layer, in the order of `get_parameters()`: W_zx, W_zh, b_z, W_rx, W_rh, b_r, W_hx, W_hh, b_h.
-    W_?x are (hidden_dim, input_dim of the layer), W_?h (hidden_dim, hidden_dim), all Glorot; biases (hidden_dim,),
-    zeros. Sub-collection: `gru-builder`.
+    ``W_?x`` are (hidden_dim, input_dim of the layer), ``W_?h`` (hidden_dim, hidden_dim), all Glorot; biases
+    (hidden_dim,), zeros. Sub-collection: `gru-builder`.
 
     `initial_state` takes one vector a layer: h.
 

@@ -474,8 +474,8 @@ class CoupledLSTMBuilder(_RNNBuilder):
         h[t] = o * tanh(c[t])
 
     Parameters of a layer, in the order of `get_parameters()`: W_ix, W_ih, W_ic, b_i, W_ox, W_oh, W_oc, b_o, W_cx, W_ch,
-    b_c. W_?x are (hidden_dim, input_dim of the layer), W_?h and W_?c (hidden_dim, hidden_dim), all Glorot; biases
-    (hidden_dim,), zeros. Sub-collection: `lstm-builder`.
+    b_c. ``W_?x`` are (hidden_dim, input_dim of the layer), ``W_?h`` and ``W_?c`` (hidden_dim, hidden_dim), all Glorot;
+    biases (hidden_dim,), zeros. Sub-collection: `lstm-builder`.
 
     `initial_state` takes one vector a layer, c, or two: the c of all layers, then the h of all layers.
 
