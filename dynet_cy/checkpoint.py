@@ -177,17 +177,12 @@ def save_safetensors(
             for number, array in enumerate(arrays or ()):
                 tensors[f"trainer:{number}:{x.name()}"] = array
     try:
-        text = json.dumps(state)
+        json.dumps(state)
     except (TypeError, ValueError) as error:
         raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
     # Training that goes on here begins without packed weights, as from the file: they change rounding.
     collection.storage.changed()
-    in_order = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    # Not save_file: it writes to a temporary file of its own name, which is left when the process is killed, and has
-    # other permissions than new files have.
-    data = save(in_order, {_KEY: text})
-    with replacing(path) as file:
-        file.write(data)
+    _write(path, tensors, state)
 
 
 def _integer(digits: str) -> int:
@@ -328,8 +323,8 @@ class _Checkpoint:
         trainer.collection._set_decay_state(there["weight_decay"])
 
 
-def stored_extra(path: FileName) -> dict[str, Any]:
-    """The `extra` that was saved with a checkpoint, without reading anything else.
+def stored_state(path: FileName) -> dict[str, Any]:
+    """What was saved with a checkpoint beside numbers, without reading these; nothing if it is not one of this library.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -339,10 +334,29 @@ def stored_extra(path: FileName) -> dict[str, Any]:
         pass
     try:
         with safe_open(os.fspath(path), "numpy") as file:
-            extra: dict[str, Any] = _Checkpoint(path, file).state.get("extra", {})
-            return extra
+            return _Checkpoint(path, file).state
     except SafetensorError as error:
         raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error
+
+
+def save_tensors(path: FileName, arrays: dict[str, np.ndarray[Any, Any]], kinds: dict[str, str]) -> None:
+    """Write arrays as a checkpoint of parameters alone, which `load_safetensors` reads.
+
+    Args:
+        path: name of the file.
+        arrays: by the full names of the parameters, in the shape that `as_array` has.
+        kinds: "Parameters" or "LookupParameters" for each of them.
+    """
+    _write(path, arrays, {"format": _FORMAT, "version": __version__, "kinds": kinds})
+
+
+def _write(path: FileName, tensors: dict[str, np.ndarray[Any, Any]], state: dict[str, Any]) -> None:
+    in_order = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    # Not save_file: it writes to a temporary file of its own name, which is left when the process is killed, and has
+    # other permissions than new files have.
+    data = save(in_order, {_KEY: json.dumps(state)})
+    with replacing(path) as file:
+        file.write(data)
 
 
 def load_safetensors(

@@ -19,7 +19,7 @@ from typing import Any, Union
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_extra
+from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_state
 from dynet_cy.graph.graph import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
@@ -130,7 +130,7 @@ def load_checkpoint(
     exchange = current()
     generators = list(generators)
     with _together(exchange), _everywhere(path, exchange) as own:
-        found = stored_extra(own)
+        found: dict[str, Any] = stored_state(own).get("extra", {})
         known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):
             raise ModelMismatchError(

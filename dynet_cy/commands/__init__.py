@@ -1,0 +1,45 @@
+"""The commands of ``python -m dynet_cy``: info, inspect, convert, bench."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from dynet_cy.commands import bench, convert, info, inspect
+from dynet_cy.textfile import ModelFileError
+
+__all__ = ["main"]
+
+_COMMANDS = {"info": info, "inspect": inspect, "convert": convert, "bench": bench}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands; each module of this package adds its own arguments."""
+    made = argparse.ArgumentParser(
+        prog="python -m dynet_cy",
+        description="What this installation is, and what is in files.",
+        epilog="Training with several processes has a command of its own: python -m dynet_cy.launch --help",
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        first = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        command = commands.add_parser(name, help=first[0].lower() + first[1:], description=module.__doc__)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        The exit status: 0, or 1 if a file cannot be used. Wrong arguments exit with 2, as argparse does.
+    """
+    args = parser().parse_args(argv)
+    try:
+        args.run(args)
+    except (ModelFileError, OSError) as error:
+        print(f"python -m dynet_cy {args.command}: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,75 @@
+"""Convert a model file of one kind into another: text, the pair of dy.save, safetensors.
+
+Values are kept to the digits of the new kind (text has nine), names and kinds of the parameters too. What the new kind
+has no place for is left out and named: gradients, the state of a trainer, the classes of a pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from dynet_cy.checkpoint import save_tensors
+from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, pair, state_of
+from dynet_cy.model import ParameterCollection
+from dynet_cy.model.parameters import add_entry
+from dynet_cy.saving import save
+from dynet_cy.textfile import LOOKUP, Entry, ModelFileError, write_text_model
+
+__all__ = ["add_arguments", "run"]
+
+_ENDINGS = {".safetensors": SAFETENSORS, ".st": SAFETENSORS, ".meta": PAIR, ".data": PAIR}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Both files, and the new kind where its name does not say it."""
+    parser.add_argument("source", help="the file to read")
+    parser.add_argument("target", help="the file to write; .safetensors, .st, .meta and .data say its kind")
+    parser.add_argument(
+        "--to", choices=(TEXT, PAIR, SAFETENSORS), help="its kind; by default what its name says, or text"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read the source as a whole, then write the target."""
+    ending = next((end for end in _ENDINGS if args.target.endswith(end)), "")
+    kind = args.to or _ENDINGS.get(ending, TEXT)
+    found = list(entries(args.source))
+    if not found:
+        raise ModelFileError("it holds no parameters", args.source)
+    if kind == TEXT:
+        write_text_model(args.target, found)
+    elif kind == SAFETENSORS:
+        arrays = {entry.name: _array(entry) for entry in found}
+        kinds = {entry.name: "LookupParameters" if entry.kind == LOOKUP else "Parameters" for entry in found}
+        if len(arrays) < len(found):
+            raise ModelFileError(
+                "it has several parameters of one name, which safetensors cannot tell apart", args.source
+            )
+        save_tensors(args.target, arrays, kinds)
+    else:
+        collection = ParameterCollection()
+        save(pair(args.target)[0][:-5], [add_entry(collection, entry) for entry in found])
+    print(f"{args.target}: {len(found)} parameters, {sum(entry.values.size for entry in found):,} numbers")
+    for lost in _lost(args.source, kind, found):
+        print(f"left out: {lost}")
+
+
+def _array(entry: Entry) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    values = entry.values.reshape(entry.dim, order="F")
+    return np.moveaxis(values, -1, 0) if entry.kind == LOOKUP else values
+
+
+def _lost(source: str, kind: str, found: list[Entry]) -> list[str]:
+    """What the source has and the target has not."""
+    lost = []
+    before = kind_of(source)
+    if before == SAFETENSORS:
+        lost += [f"the state of {state_of(source)[what]['class']}" for what in ["trainer"] if what in state_of(source)]
+    if before == PAIR:
+        classes = [each.kind for each in objects(source) if each.spec]
+        lost += [f"how to make {', '.join(classes)}: only their parameters are kept"] if classes else []
+    if kind != TEXT and any(entry.grads is not None for entry in found):
+        lost.append("gradients")
+    return lost

@@ -1,0 +1,144 @@
+"""Model files of all kinds, read as lists of parameters; nothing in them is executed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from dynet_cy.checkpoint import stored_state
+from dynet_cy.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
+from dynet_cy.unpickling import Name, unpickle
+
+__all__ = ["PAIR", "SAFETENSORS", "TEXT", "Object", "entries", "kind_of", "objects", "pair", "state_of"]
+
+TEXT = "text"
+PAIR = "pair"
+SAFETENSORS = "safetensors"
+
+_KINDS = {"Parameters": PARAMETER, "LookupParameters": LOOKUP}
+
+
+class Object(NamedTuple):
+    """What a .meta file says of one object.
+
+    Attributes:
+        kind: "Parameters", "LookupParameters", or the name of a class
+        spec: from which `dy.load` would make it, as text; empty for parameters
+        name: of the parameter, or of its collection
+    """
+
+    kind: str
+    spec: str
+    name: str
+
+
+def kind_of(path: str) -> str:
+    """Which kind of file it is, by what is in it.
+
+    Raises:
+        ModelFileError: none that is known
+        OSError: the file cannot be read
+    """
+    if path.endswith(".meta") or (not os.path.exists(path) and os.path.exists(path + ".meta")):
+        return PAIR
+    with open(path, "rb") as file:
+        head = file.read(64)
+    if head[:1] == b"#":
+        return PAIR if path.endswith(".data") and os.path.exists(path[:-5] + ".meta") else TEXT
+    if len(head) > 8 and head[8:].lstrip()[:1] == b"{" and int.from_bytes(head[:8], "little") <= os.path.getsize(path):
+        return SAFETENSORS
+    raise ModelFileError("neither a text model file, nor one of dy.save, nor a safetensors file", path)
+
+
+def pair(path: str) -> tuple[str, str]:
+    """The names of both files of `dy.save`, from the name of either or the one that was given to it."""
+    base = path[:-5] if path.endswith((".meta", ".data")) else path
+    return base + ".data", base + ".meta"
+
+
+def entries(path: str) -> Iterator[Entry]:
+    """The parameters of a file of any kind.
+
+    Raises:
+        ModelFileError: the file is damaged
+    """
+    kind = kind_of(path)
+    if kind == SAFETENSORS:
+        return _tensors(path)
+    return read_text_model(pair(path)[0] if kind == PAIR else path)
+
+
+def _tensors(path: str) -> Iterator[Entry]:
+    kinds = state_of(path).get("kinds", {})
+    try:
+        with safe_open(path, "numpy") as file:
+            # Of the library's own files, the parameters in their order, without gradients and what a trainer keeps.
+            for name in kinds or file.keys():
+                values = file.get_tensor(name)
+                kind = _KINDS[kinds.get(name, "Parameters")]
+                if kind == LOOKUP:
+                    values = np.moveaxis(values, 0, -1)
+                yield Entry(kind, name, values.shape, values.astype(np.float32).ravel(order="F"))
+    except (SafetensorError, TypeError) as error:
+        raise ModelFileError(f"cannot be read: {error}", path) from error
+
+
+def state_of(path: str) -> dict[str, Any]:
+    """What a checkpoint of this library says beside numbers; nothing if another program wrote it.
+
+    Raises:
+        ModelFileError: the file is damaged
+    """
+    return stored_state(path)
+
+
+def objects(path: str) -> Iterator[Object]:
+    """The objects of `dy.save`; classes and functions that the file names are not looked for.
+
+    Raises:
+        ModelFileError: the file is damaged
+    """
+    meta = pair(path)[1]
+    with open(meta, "rb") as file:
+        data = file.read()
+    at = 0
+    while at < len(data):
+        try:
+            found, at = unpickle(data, at, _Describer())
+        except Exception as error:  # what is not a whole pickle raises almost anything
+            raise ModelFileError(f"not a .meta file of a saved model: {error or type(error).__name__}", meta) from error
+        if not isinstance(found, tuple) or len(found) not in (2, 3):
+            raise ModelFileError(f"it holds {found!r:.100}, which is no object of dy.save", meta)
+        spec = repr(found[1]) if len(found) == 3 else ""
+        yield Object(str(found[0]), spec, str(found[-1]))
+
+
+class _Description:
+    """In the place of an object: how it would be made."""
+
+    def __init__(self, name: Name, arguments: tuple[Any, ...]) -> None:
+        self.text = f"{name}({', '.join(map(repr, arguments))})"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class _Describer:
+    """Makes nothing of what a pickle names: says what it names."""
+
+    def value(self, name: Name) -> Any:
+        return name
+
+    def new(self, name: Name, arguments: tuple[Any, ...]) -> Any:
+        return _Description(name, arguments)
+
+    def call(self, name: Name, arguments: tuple[Any, ...]) -> Any:
+        return _Description(name, arguments)
+
+    def set_state(self, made: Any, state: Any) -> None:
+        if isinstance(made, _Description):
+            made.text += f" with {state!r}"
