@@ -29,9 +29,7 @@ GRU_STEP: StepKind
 SIMPLE_STEP: StepKind
 
 class Steps:
-    def __new__(
-        cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]
-    ) -> Steps: ...
+    def __new__(cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]) -> Steps: ...
     def run(self, i: int, xs: list[Expression], h: Expression, c: Expression | None) -> list[Expression] | None: ...
 
 class RNNState:
