@@ -2,19 +2,10 @@
 //
 // What the executor and many ops need: moves of numbers, copies and sums over axes.
 #include "common.cuh"
-
-// As in dynet_cy/gpu/passes.pxd.
-struct Move {
-    const float *source;
-    float *to;
-    size_t n;
-    uint32_t next;
-    float scale;
-    uint8_t acc, follower, unused[6];
-};
+#include "dynet_cy/gpu_move.h"
 
 // Moves with one destination are a chain, and are done in its order by the threads of its first one.
-extern "C" __global__ void move_floats(const Move *__restrict__ moves, unsigned count) {
+extern "C" __global__ void move_floats(const dy_move *__restrict__ moves, unsigned count) {
     for (unsigned first = blockIdx.y; first < count; first += gridDim.y) {
         if (moves[first].follower) continue;
         float *to = moves[first].to;

@@ -3,34 +3,9 @@
 // Trainers: updates by the rows of optim.def over segments of flat planes, clipping, moving averages, and gradients that
 // go to other processes.
 #include "common.cuh"
+#include "dynet_cy/gpu_update.h"
 
-// A range of the planes, as in dynet_cy/gpu/update.pyx.
-struct Segment {
-    size_t at, n;
-};
-
-struct Hyper {
-    float lr, grad_scale, b1, b2, eps;
-    float decoupled, decay;       // shares that values lose before their step and after it
-};
-
-// What clipping has found for a group of parameters in this update, as in dynet_cy/gpu/update.pyx.
-struct Chosen {
-    float scale, lr;              // of its gradients; its learning rate
-};
-
-// What clipping has found so far, as in dynet_cy/gpu/update.pyx. `done` and `dropped` are read together there.
-struct Clip {
-    double norm;                  // of this update; or of the first that was left out
-    unsigned done;                // updates
-    unsigned dropped;             // of these: their norms were not finite, and later ones are made all the same
-    unsigned clips;               // updates that were clipped
-    unsigned skipped;             // updates that were left out: the first had a norm that is not finite
-    unsigned drops;               // whether this one is dropped
-    unsigned unused;
-};
-
-static __device__ __forceinline__ bool left_out(const Clip *clip) { return clip && (clip->skipped || clip->drops); }
+static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return clip && (clip->skipped || clip->drops); }
 
 // The gradient becomes zero; the value loses a share before its step and after it. Nothing happens in an update that is
 // left out. `chosen` and `clip` are NULL without clipping.
@@ -41,13 +16,13 @@ static __device__ __forceinline__ bool left_out(const Clip *clip) { return clip 
         rule \
         return d; \
     } \
-    extern "C" __global__ void optim_##name(const Segment *__restrict__ segments, unsigned count, Hyper h, float *values, \
+    extern "C" __global__ void optim_##name(const dy_range *__restrict__ segments, unsigned count, dy_hyper h, float *values, \
                                             float *grads, float *first, float *second, float *third, \
-                                            const Chosen *__restrict__ chosen, const Clip *__restrict__ clip) { \
+                                            const dy_chosen *__restrict__ chosen, const dy_clip *__restrict__ clip) { \
         if (left_out(clip)) return; \
         float scale = chosen ? chosen->scale : h.grad_scale, lr = chosen ? chosen->lr : h.lr; \
         for (unsigned k = blockIdx.y; k < count; k += gridDim.y) { \
-            Segment s = segments[k]; \
+            dy_range s = segments[k]; \
             for (EACH(j, s.n)) { \
                 size_t i = s.at + j; \
                 float s0 = states > 0 ? first[i] : 0.f, s1 = states > 1 ? second[i] : 0.f; \
@@ -64,21 +39,21 @@ static __device__ __forceinline__ bool left_out(const Clip *clip) { return clip 
     }
 #include "dynet_cy/optim.def"
 
-extern "C" __global__ void decay_values(const Segment *__restrict__ segments, unsigned count, float decay,
-                                        float *values, const Clip *__restrict__ clip) {
+extern "C" __global__ void decay_values(const dy_range *__restrict__ segments, unsigned count, float decay,
+                                        float *values, const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        Segment s = segments[k];
+        dy_range s = segments[k];
         for (EACH(j, s.n)) values[s.at + j] -= decay * values[s.at + j];
     }
 }
 
 // target = a target + b source, where a is 0 without reading it.
-extern "C" __global__ void blend(const Segment *__restrict__ segments, unsigned count, float a, float b,
-                                 const float *__restrict__ source, float *target, const Clip *__restrict__ clip) {
+extern "C" __global__ void blend(const dy_range *__restrict__ segments, unsigned count, float a, float b,
+                                 const float *__restrict__ source, float *target, const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        Segment s = segments[k];
+        dy_range s = segments[k];
         for (EACH(j, s.n)) {
             size_t i = s.at + j;
             target[i] = a == 0.f ? b * source[i] : a * target[i] + b * source[i];
@@ -99,12 +74,12 @@ static __device__ inline double sum_to_first(double x, double *part) {
 }
 
 // Sums of squares: each block writes those of its share, in double, and `clip_factor` adds them up.
-extern "C" __global__ void squares(const Segment *__restrict__ segments, unsigned count, const float *__restrict__ grads,
+extern "C" __global__ void squares(const dy_range *__restrict__ segments, unsigned count, const float *__restrict__ grads,
                                    double *sums) {
     __shared__ double part[32];
     double total = 0;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        Segment s = segments[k];
+        dy_range s = segments[k];
         for (EACH(j, s.n)) {
             double g = grads[s.at + j];
             total += g * g;
@@ -114,26 +89,10 @@ extern "C" __global__ void squares(const Segment *__restrict__ segments, unsigne
     if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-// How a group of parameters is clipped, and where the sums of its squares begin.
-struct Group {
-    double threshold;             // 0: never
-    unsigned first_sum, sums;
-    unsigned own_norm;            // by the norm of its own gradients, not together with the first group
-    unsigned unused[3];
-};
-
-struct Limits {
-    double scale;                 // of gradients before all else
-    unsigned groups;
-    unsigned rates;               // learning rates of each group: for 0, 1, ... more dropped updates than are known of
-    unsigned known;
-    unsigned skips;               // whether an update with a norm that is not finite is dropped
-};
-
 // What gradients are to be multiplied by, and the learning rates. One block; `totals` is room for a number of each group.
-extern "C" __global__ void clip_groups(const double *__restrict__ sums, const Group *__restrict__ groups,
-                                       const float *__restrict__ rates, Limits limits, double *totals, Chosen *chosen,
-                                       Clip *clip) {
+extern "C" __global__ void clip_groups(const double *__restrict__ sums, const dy_clip_group *__restrict__ groups,
+                                       const float *__restrict__ rates, dy_clip_limits limits, double *totals, dy_chosen *chosen,
+                                       dy_clip *clip) {
     __shared__ double part[32];
     double all = 0;
     for (unsigned g = 0; g < limits.groups; g++) {
@@ -177,32 +136,27 @@ extern "C" __global__ void clip_groups(const double *__restrict__ sums, const Gr
 }
 
 // The gradients of an update that is dropped become zero.
-extern "C" __global__ void drop_gradients(const Segment *__restrict__ segments, unsigned count, float *grads,
-                                          const Clip *__restrict__ clip) {
+extern "C" __global__ void drop_gradients(const dy_range *__restrict__ segments, unsigned count, float *grads,
+                                          const dy_clip *__restrict__ clip) {
     if (clip->skipped || !clip->drops) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        Segment s = segments[k];
+        dy_range s = segments[k];
         for (EACH(j, s.n)) grads[s.at + j] = 0.f;
     }
 }
 
-// A segment of a plane, and where it lies where all of them lie side by side.
-struct Packed {
-    size_t at, n, to;
-};
-
-extern "C" __global__ void pack(const Packed *__restrict__ segments, unsigned count, const float *__restrict__ plane,
+extern "C" __global__ void pack(const dy_packed_range *__restrict__ segments, unsigned count, const float *__restrict__ plane,
                                 float *packed) {
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        Packed s = segments[k];
+        dy_packed_range s = segments[k];
         for (EACH(j, s.n)) packed[s.to + j] = plane[s.at + j];
     }
 }
 
-extern "C" __global__ void unpack(const Packed *__restrict__ segments, unsigned count, const float *__restrict__ packed,
+extern "C" __global__ void unpack(const dy_packed_range *__restrict__ segments, unsigned count, const float *__restrict__ packed,
                                   float *plane) {
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        Packed s = segments[k];
+        dy_packed_range s = segments[k];
         for (EACH(j, s.n)) plane[s.at + j] = packed[s.to + j];
     }
 }

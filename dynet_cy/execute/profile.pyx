@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.graph.graph cimport LIVE, nodes_of, order_of, origin_of, state_of
 from dynet_cy.graph.origin cimport origin_at
 from dynet_cy.memory.storage cimport pthread_mutex_t
-from dynet_cy.ops.registry cimport op_at
+from dynet_cy.ops.registry cimport MAX_OPS, op_at
 
 
 cdef extern from "<time.h>" nogil:
@@ -32,7 +32,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef enum:
-    MOST_OPS = 1024                 # the last place is for WEIGHT_GRADIENTS
+    PLACES = MAX_OPS + 1            # the last one is for WEIGHT_GRADIENTS
 
 # Graphs of several threads add to the same entry.
 cdef struct Entry:
@@ -86,7 +86,7 @@ cdef uint64_t now() noexcept nogil:
 
 cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
     """Count one call of an op with that many nodes, which began at that time."""
-    cdef Entry* e = entries + 2 * min(op, <uint32_t>(MOST_OPS - 1)) + backward
+    cdef Entry* e = entries + 2 * min(op, <uint32_t>(PLACES - 1)) + backward
     count(e.nodes, nodes)
     count(e.calls, 1)
     count(e.nanoseconds, now() - since)
@@ -186,9 +186,9 @@ def counts():
     """What has been counted, as a list of Counts; what did not run is left out."""
     found = []
     if entries != NULL:
-        for i in range(2 * MOST_OPS):
+        for i in range(2 * PLACES):
             if entries[i].calls:
-                name = "weight gradients" if i // 2 == MOST_OPS - 1 else op_at(i // 2).name.decode()
+                name = "weight gradients" if i // 2 == PLACES - 1 else op_at(i // 2).name.decode()
                 found.append(Counts(name, bool(i % 2), entries[i].nodes, entries[i].calls,
                                     entries[i].nanoseconds / 1e9))
     return found
@@ -198,7 +198,7 @@ def reset():
     """Count from zero again."""
     global n_lines
     if entries != NULL:
-        memset(entries, 0, 2 * MOST_OPS * sizeof(Entry))
+        memset(entries, 0, 2 * PLACES * sizeof(Entry))
     pthread_mutex_lock(&lines_lock)
     if room_for_lines:
         memset(lines, 0, room_for_lines * sizeof(Line))
@@ -210,7 +210,7 @@ def set_level(int level):
     """Measure (1), list every batch on stderr too (2), or do neither (0)."""
     global profiling, entries
     if level > 0 and entries == NULL:
-        entries = <Entry*>calloc(2 * MOST_OPS, sizeof(Entry))
+        entries = <Entry*>calloc(2 * PLACES, sizeof(Entry))
         if entries == NULL:
             raise MemoryError("the table of the profile")
     profiling = max(level, 0)

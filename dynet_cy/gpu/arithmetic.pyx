@@ -11,13 +11,14 @@ from dynet_cy.gpu.base cimport (
 )
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-from dynet_cy.kernels.kernels cimport DY_BINARY_squared_difference
+from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT
 from dynet_cy.ops.arithmetic cimport BINARY
+from dynet_cy.ops.registry cimport MAX_OPS
 
 cdef int CU = module_at(b"binary")
 # By number of the op; backward: of each argument, by threads and by blocks.
-cdef int[1024] FORWARD
-cdef int[1024][2][2] BACKWARD
+cdef int[MAX_OPS] FORWARD
+cdef int[MAX_OPS][2][2] BACKWARD
 
 
 cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
@@ -66,7 +67,9 @@ cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 cdef int which, argument
 cdef bytes name, side
 cdef GpuOp* op
-for which in range(DY_BINARY_squared_difference):   # the rows from there on are parts of losses
+for which in range(DY_BINARY_COUNT):
+    if BINARY[which] == NULL:                           # a part of other ops
+        continue
     name = BINARY[which].name
     op = gpu_op(name, CU)
     op.forward = forward

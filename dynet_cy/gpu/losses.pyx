@@ -4,9 +4,8 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-
-from dynet_cy.ops.registry import describe
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, number_of
+from dynet_cy.ops.registry cimport MAX_OPS
 
 cdef int CU = module_at(b"losses")
 
@@ -14,8 +13,8 @@ cdef int CU = module_at(b"losses")
 # ---- squared_distance, l1_distance, binary_log_loss, huber_distance: y = sum_j f(x_j, y_j) ----
 # Attributes: c of huber_distance.  Kernels by number of the op; backward: of each argument.
 
-cdef int[1024] FORWARD
-cdef int[1024][2] BACKWARD
+cdef int[MAX_OPS] FORWARD
+cdef int[MAX_OPS][2] BACKWARD
 
 
 cdef int summed_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -33,21 +32,16 @@ cdef int summed_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef GpuOp* op
-cdef uint32_t number
-cdef dict kinds = {"squared_distance": b"squared_difference", "l1_distance": b"abs_difference",
-                   "binary_log_loss": b"binary_log_loss", "huber_distance": b"huber"}
-cdef dict fact
-cdef bytes kind
-for number, fact in enumerate(describe()):
-    if fact["name"] in kinds:
-        kind = kinds[fact["name"]]
-        op = gpu_op(fact["name"].encode(), CU)
-        op.forward = summed_forward
-        op.backward = summed_backward
-        op.assigns = True
-        FORWARD[number] = kernel_at(CU, b"pair_forward_" + kind)
-        BACKWARD[number][0] = kernel_at(CU, b"pair_backward_0_" + kind)
-        BACKWARD[number][1] = kernel_at(CU, b"pair_backward_1_" + kind)
+cdef bytes name, kind
+for name, kind in ((b"squared_distance", b"squared_difference"), (b"l1_distance", b"abs_difference"),
+                   (b"binary_log_loss", b"binary_log_loss"), (b"huber_distance", b"huber")):
+    op = gpu_op(name, CU)
+    op.forward = summed_forward
+    op.backward = summed_backward
+    op.assigns = True
+    FORWARD[number_of(op)] = kernel_at(CU, b"pair_forward_" + kind)
+    BACKWARD[number_of(op)][0] = kernel_at(CU, b"pair_backward_0_" + kind)
+    BACKWARD[number_of(op)][1] = kernel_at(CU, b"pair_backward_1_" + kind)
 
 
 # ---- pairwise_rank_loss: element by element.  Attributes: the margin --------------------------

@@ -15,6 +15,13 @@ from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Plane
 from dynet_cy.model.parameters cimport _Stored
 
+
+cdef extern from "dynet_cy/gpu_update.h" nogil:
+    ctypedef struct Packed "dy_packed_range":       # `segments` has its words as columns
+        size_t at
+        size_t n
+        size_t to
+
 cdef int CU = module_at(b"optim")
 cdef int PACK = kernel_at(CU, b"pack")
 cdef int UNPACK = kernel_at(CU, b"unpack")
@@ -75,7 +82,7 @@ cdef class Packing:
     cdef size_t ready(self) except? 0:
         """Load the kernels and have room; where the numbers begin behind the table."""
         cdef DeviceArena* a = &arenas[self.gpu.number]
-        cdef size_t begin = self.height * 3 * sizeof(uint64_t), n = begin + self.size * sizeof(float)
+        cdef size_t begin = self.height * sizeof(Packed), n = begin + self.size * sizeof(float)
         cdef int error
         if not loaded(self.gpu)[0] >> CU & 1:
             load(self.gpu, <uint64_t>1 << CU)

@@ -17,18 +17,15 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors
 
 
-# n numbers that are copied or added (acc), times scale, from one place of the device to another; from NULL: zeros.
-# Moves with one destination are a chain, in the order in which they are added; its first one is no follower.
-# cuda/base.cu has it too.
-cdef struct Move:
-    float* source
-    float* to
-    size_t n
-    uint32_t next                   # number of the next one in the chain + 1, or 0
-    float scale
-    uint8_t acc
-    uint8_t follower
-    uint8_t[6] unused
+cdef extern from "dynet_cy/gpu_move.h" nogil:
+    ctypedef struct Move "dy_move":
+        const float* source
+        float* to
+        size_t n
+        uint32_t next
+        float scale
+        uint8_t acc
+        uint8_t follower
 
 cdef enum:
     MOVES                           # p: Moves, count of them, the longest has n numbers

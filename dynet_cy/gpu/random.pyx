@@ -5,10 +5,10 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.base cimport BASE, pass_scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, number_of
 from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.ops.registry cimport MAX_OPS
 
-from dynet_cy.ops.registry import describe
 
 cdef int CU = module_at(b"random")
 cdef int DROPOUT_FORWARD = kernel_at(CU, b"dropout_forward")
@@ -127,7 +127,7 @@ op.assigns = True
 # ---- leaves ----------------------------------------------------------------------------
 # Attributes: the two of the distribution.
 
-cdef int[1024] DRAW                         # by number of the op
+cdef int[MAX_OPS] DRAW                      # by number of the op
 
 
 cdef int leaf_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -138,13 +138,8 @@ cdef int leaf_forward(Gpu* gpu, const Call* c) noexcept nogil:
                        c.y.v)
 
 
-cdef uint32_t number
-cdef tuple leaves = ("random_normal", "random_uniform", "random_bernoulli", "random_gumbel")
-cdef dict fact
-for number, fact in enumerate(describe()):
-    if fact["name"] in leaves:
-        name = fact["name"].encode()
-        op = gpu_op(name, CU)
-        op.forward = leaf_forward
-        op.draws = True
-        DRAW[number] = kernel_at(CU, name)
+for name in (b"random_normal", b"random_uniform", b"random_bernoulli", b"random_gumbel"):
+    op = gpu_op(name, CU)
+    op.forward = leaf_forward
+    op.draws = True
+    DRAW[number_of(op)] = kernel_at(CU, name)

@@ -6,6 +6,8 @@ from dynet_cy.gpu.driver cimport Gpu, GpuOp
 
 # The GPU half of the op of that name, to be filled in; `module` (of `module_at`) holds its kernels.
 cdef GpuOp* gpu_op(bytes name, int module) except NULL
+# Of the op, as in tables and in gpu.op.
+cdef unsigned number_of(const GpuOp* op) noexcept nogil
 cdef GpuOp* gpu_op_at(unsigned op) noexcept nogil
 cdef int module_at(bytes name) except -1
 cdef int kernel_at(int module, bytes name) except -1

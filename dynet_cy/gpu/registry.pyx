@@ -10,14 +10,11 @@ from libc.stdint cimport uint16_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.gpu.driver cimport MAX_KERNELS, MOST_GPUS, MOST_PARAMETERS, check, enter, kernel_names, leave
-from dynet_cy.ops.registry cimport op_at
+from dynet_cy.ops.registry cimport MAX_OPS, op_at
 
 from dynet_cy.gpu import compiler
 from dynet_cy.gpu.driver import architecture
 from dynet_cy.ops.registry import describe as describe_ops
-
-cdef enum:
-    MAX_OPS = 1024
 
 cdef GpuOp[MAX_OPS] table
 memset(table, 0, sizeof(table))
@@ -56,6 +53,10 @@ cdef GpuOp* gpu_op(bytes name, int module) except NULL:
     op.kept = op_at(number).kept
     op.modules |= <uint64_t>1 << module
     return op
+
+
+cdef unsigned number_of(const GpuOp* op) noexcept nogil:
+    return <unsigned>(op - table)
 
 
 cdef GpuOp* gpu_op_at(unsigned op) noexcept nogil:

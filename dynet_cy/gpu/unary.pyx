@@ -6,17 +6,14 @@ from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.gpu.base cimport BASE, scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-from dynet_cy.kernels.kernels cimport (
-    DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round,
-)
-from dynet_cy.ops.unary cimport UNARY
-
-from dynet_cy.ops.registry import describe
+from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT
+from dynet_cy.ops.registry cimport MAX_OPS
+from dynet_cy.ops.unary cimport THROUGH, UNARY
 
 cdef int CU = module_at(b"unary")
 # By number of the op.
-cdef int[1024] FORWARD
-cdef int[1024] BACKWARD
+cdef int[MAX_OPS] FORWARD
+cdef int[MAX_OPS] BACKWARD
 
 
 cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -47,17 +44,10 @@ for which in range(DY_UNARY_COUNT):
     op.assigns = True
     FORWARD[UNARY[which].id] = kernel_at(CU, b"unary_forward_" + UNARY[which].name)
     BACKWARD[UNARY[which].id] = kernel_at(CU, b"unary_backward_" + UNARY[which].name)
-
-cdef uint32_t number
-cdef dict fact
-cdef str name
-for number, fact in enumerate(describe()):
-    name = fact["name"]
-    if name.endswith("_straight_through") and name.split("_")[0] in ("floor", "ceil", "round"):
-        which = {"floor": DY_UNARY_floor, "ceil": DY_UNARY_ceil, "round": DY_UNARY_round}[name.split("_")[0]]
-        op = gpu_op(name.encode(), CU)
-        gpu_op(name.encode(), BASE)
+    if THROUGH[which] != NULL:
+        op = gpu_op(THROUGH[which].name, CU)
+        gpu_op(THROUGH[which].name, BASE)
         op.forward = forward
         op.backward = straight_through
         op.assigns = True
-        FORWARD[number] = FORWARD[UNARY[which].id]
+        FORWARD[THROUGH[which].id] = FORWARD[UNARY[which].id]

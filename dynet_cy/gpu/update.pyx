@@ -28,6 +28,44 @@ from dynet_cy.model.parameters cimport _Stored
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_trylock(pthread_mutex_t* m)
 
+cdef extern from "dynet_cy/gpu_update.h" nogil:
+    ctypedef struct Segment "dy_range":
+        size_t at
+        size_t n
+
+    ctypedef struct Hyper "dy_hyper":
+        float lr
+        float grad_scale
+        float b1
+        float b2
+        float eps
+        float decoupled
+        float decay
+
+    ctypedef struct Group "dy_clip_group":
+        double threshold
+        uint32_t first_sum
+        uint32_t sums
+        uint32_t own_norm
+
+    ctypedef struct Limits "dy_clip_limits":
+        double scale
+        uint32_t groups
+        uint32_t rates
+        uint32_t known
+        uint32_t skips
+
+    ctypedef struct Chosen "dy_chosen":
+        float scale
+        float lr
+
+    ctypedef struct Clip "dy_clip":
+        double norm
+        uint32_t clips
+        uint32_t skipped
+
+    uint64_t done_dropped "dy_clip_done_dropped"(const Clip* c)
+
 cdef extern from *:
     """
     static const char *const dy_rule_names[] = {
@@ -52,46 +90,6 @@ for which in range(DY_OPTIM_COUNT):
 # Parameters begin at multiples of this in their planes; what lies between them is zero and stays so.
 cdef enum:
     STEP = 16
-
-# As in cuda/optim.cu.
-cdef struct Segment:
-    size_t at
-    size_t n
-
-cdef struct Hyper:
-    float lr
-    float grad_scale
-    float b1
-    float b2
-    float eps
-    float decoupled
-    float decay
-
-cdef struct Group:
-    double threshold
-    uint32_t first_sum
-    uint32_t sums
-    uint32_t own_norm
-    uint32_t unused[3]
-
-cdef struct Limits:
-    double scale
-    uint32_t groups
-    uint32_t rates
-    uint32_t known
-    uint32_t skips
-
-cdef struct Chosen:
-    float scale
-    float lr
-
-cdef struct Clip:
-    double norm
-    uint64_t done_dropped                       # updates in the lower half, those of them that were dropped above
-    uint32_t clips
-    uint32_t skipped
-    uint32_t drops
-    uint32_t unused
 
 # A table of segments in the making, in memory of malloc.
 cdef struct Table:
@@ -275,7 +273,7 @@ cdef class Clipping:
     def dropped(self):
         """Updates that were dropped since the last call, as far as it is known here."""
         cdef uint32_t before = self.known
-        self.known = <uint32_t>(self.here.done_dropped >> 32)
+        self.known = <uint32_t>(done_dropped(self.here) >> 32)
         return self.known - before
 
     def coming(self):
@@ -284,9 +282,9 @@ cdef class Clipping:
         Many that are under way are waited for.
         """
         cdef uint64_t both
-        if self.asked - <uint32_t>self.here.done_dropped > MOST_COMING:
+        if self.asked - <uint32_t>done_dropped(self.here) > MOST_COMING:
             self.wait()
-        both = self.here.done_dropped
+        both = done_dropped(self.here)
         return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
 
     @property

@@ -5,25 +5,24 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef extern from "dynet_cy/kernels.h" nogil:
+    # derived: enumerators of the rows of .def files, by tools/derive.py
     enum:
-        DY_UNARY_negate, DY_UNARY_tanh, DY_UNARY_exp, DY_UNARY_expm1, DY_UNARY_log, DY_UNARY_log1p,
-        DY_UNARY_logistic, DY_UNARY_log_sigmoid, DY_UNARY_softplus, DY_UNARY_rectify,
-        DY_UNARY_square, DY_UNARY_cube, DY_UNARY_sqrt, DY_UNARY_abs, DY_UNARY_softsign,
-        DY_UNARY_erf, DY_UNARY_gelu, DY_UNARY_lgamma, DY_UNARY_sin, DY_UNARY_cos, DY_UNARY_tan,
-        DY_UNARY_asin, DY_UNARY_acos, DY_UNARY_atan, DY_UNARY_sinh, DY_UNARY_cosh, DY_UNARY_asinh,
-        DY_UNARY_acosh, DY_UNARY_atanh, DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round, DY_UNARY_elu,
-        DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_scale, DY_UNARY_shift, DY_UNARY_reciprocal_scale,
-        DY_UNARY_pow_const, DY_UNARY_min_const, DY_UNARY_max_const, DY_UNARY_clip, DY_UNARY_huber,
-        DY_UNARY_COUNT
+        DY_UNARY_negate, DY_UNARY_tanh, DY_UNARY_exp, DY_UNARY_expm1, DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_logistic,
+        DY_UNARY_log_sigmoid, DY_UNARY_softplus, DY_UNARY_rectify, DY_UNARY_square, DY_UNARY_cube, DY_UNARY_sqrt,
+        DY_UNARY_abs, DY_UNARY_softsign, DY_UNARY_erf, DY_UNARY_gelu, DY_UNARY_lgamma, DY_UNARY_sin, DY_UNARY_cos,
+        DY_UNARY_tan, DY_UNARY_asin, DY_UNARY_acos, DY_UNARY_atan, DY_UNARY_sinh, DY_UNARY_cosh, DY_UNARY_asinh,
+        DY_UNARY_acosh, DY_UNARY_atanh, DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round, DY_UNARY_elu, DY_UNARY_selu,
+        DY_UNARY_silu, DY_UNARY_scale, DY_UNARY_shift, DY_UNARY_reciprocal_scale, DY_UNARY_pow_const,
+        DY_UNARY_min_const, DY_UNARY_max_const, DY_UNARY_clip, DY_UNARY_huber, DY_UNARY_COUNT
     enum:
-        DY_BINARY_add, DY_BINARY_sub, DY_BINARY_mul, DY_BINARY_div, DY_BINARY_min, DY_BINARY_max,
-        DY_BINARY_pow, DY_BINARY_squared_difference, DY_BINARY_abs_difference,
-        DY_BINARY_binary_log_loss, DY_BINARY_COUNT
+        DY_BINARY_add, DY_BINARY_sub, DY_BINARY_mul, DY_BINARY_div, DY_BINARY_min, DY_BINARY_max, DY_BINARY_pow,
+        DY_BINARY_squared_difference, DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_COUNT
     enum:
-        DY_OPTIM_sgd, DY_OPTIM_momentum, DY_OPTIM_adagrad, DY_OPTIM_adadelta, DY_OPTIM_rmsprop,
-        DY_OPTIM_adam, DY_OPTIM_amsgrad, DY_OPTIM_COUNT
+        DY_OPTIM_sgd, DY_OPTIM_momentum, DY_OPTIM_adagrad, DY_OPTIM_adadelta, DY_OPTIM_rmsprop, DY_OPTIM_adam,
+        DY_OPTIM_amsgrad, DY_OPTIM_COUNT
     enum:
         DY_RNG_uniform, DY_RNG_normal, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_COUNT
+    # end of enumerators
 
     enum:
         DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY
@@ -65,6 +64,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         dy_binary_bwd *binary_bwd_b
         dy_optim_step *optim
         dy_rng_fill *rng
+        # derived: kernels of kernels.def, by tools/derive.py
         void (*fill)(size_t n, float a, float *y) noexcept nogil
         void (*scale)(size_t n, float a, const float *x, float *y) noexcept nogil
         void (*axpy)(size_t n, float a, const float *x, float *y) noexcept nogil
@@ -102,8 +102,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         void (*sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                          const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
         void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
-        void (*sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb,
-                             float beta, float *c, size_t ldc) noexcept nogil
+        void (*sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
+                             float *c, size_t ldc) noexcept nogil
         void (*conv2d)(const dy_window *s, size_t outputs, size_t images, const float *x, const float *filter,
                        const float *bias, float *work, float *y) noexcept nogil
         void (*conv2d_bwd_x)(const dy_window *s, size_t outputs, size_t images, const float *filter, const float *dy,
@@ -115,6 +115,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                               float *dx, int acc) noexcept nogil
         void (*random_words)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n,
                              uint32_t *out) noexcept nogil
+        # end of kernels
 
     const dy_kernels *dy_kernels_get(const char *isa)
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,

@@ -1,4 +1,4 @@
-"""All public ops, family by family."""
+"""All public ops, family by family.  Written by tools/derive.py."""
 
 from dynet_cy.ops.arithmetic import average, bmax, bmin, cdiv, cmult, colwise_add, emax, esum, pow
 from dynet_cy.ops.cells import (
@@ -19,22 +19,8 @@ from dynet_cy.ops.contract import (
     contract3d_1d_1d_bias,
     contract3d_1d_bias,
 )
-from dynet_cy.ops.conv import (
-    conv2d,
-    conv2d_bias,
-    filter1d_narrow,
-    kmax_pooling,
-    kmh_ngram,
-    maxpooling2d,
-)
-from dynet_cy.ops.gated import (
-    gru_h,
-    logistic_affine,
-    tanh_affine,
-    tree_lstm_c,
-    tree_lstm_gates,
-    tree_lstm_h,
-)
+from dynet_cy.ops.conv import conv2d, conv2d_bias, filter1d_narrow, kmax_pooling, kmh_ngram, maxpooling2d
+from dynet_cy.ops.gated import gru_h, logistic_affine, tanh_affine, tree_lstm_c, tree_lstm_gates, tree_lstm_h
 from dynet_cy.ops.inputs import (
     constant,
     inputMatrix,
@@ -47,14 +33,11 @@ from dynet_cy.ops.inputs import (
     scalarInput,
     sparse_inputTensor,
     vecInput,
+    zeroes,
     zeros,
 )
 from dynet_cy.ops.inverse import inverse, logdet
-from dynet_cy.ops.linalg import (
-    affine_transform,
-    dot_product,
-    trace_of_product,
-)
+from dynet_cy.ops.linalg import affine_transform, dot_product, trace_of_product
 from dynet_cy.ops.losses import (
     binary_log_loss,
     huber_distance,
@@ -168,10 +151,48 @@ from dynet_cy.ops.unary import (
     tanh,
 )
 
-# DyNet's other spellings.
-zeroes = zeros
-
 __all__ = [
+    # arithmetic
+    "average",
+    "bmax",
+    "bmin",
+    "cdiv",
+    "cmult",
+    "colwise_add",
+    "emax",
+    "esum",
+    "pow",
+    # cells
+    "vanilla_lstm_c",
+    "vanilla_lstm_gates",
+    "vanilla_lstm_gates_concat",
+    "vanilla_lstm_gates_dropout",
+    "vanilla_lstm_gates_dropout_concat",
+    "vanilla_lstm_gates_projected",
+    "vanilla_lstm_h",
+    # constrained
+    "constrained_softmax",
+    # contract
+    "circ_conv",
+    "circ_corr",
+    "contract3d_1d",
+    "contract3d_1d_1d",
+    "contract3d_1d_1d_bias",
+    "contract3d_1d_bias",
+    # conv
+    "conv2d",
+    "conv2d_bias",
+    "filter1d_narrow",
+    "kmax_pooling",
+    "kmh_ngram",
+    "maxpooling2d",
+    # gated
+    "gru_h",
+    "logistic_affine",
+    "tanh_affine",
+    "tree_lstm_c",
+    "tree_lstm_gates",
+    "tree_lstm_h",
     # inputs
     "constant",
     "inputMatrix",
@@ -184,17 +205,85 @@ __all__ = [
     "scalarInput",
     "sparse_inputTensor",
     "vecInput",
+    "zeroes",
     "zeros",
-    # arithmetic
-    "average",
-    "bmax",
-    "bmin",
-    "cdiv",
-    "cmult",
-    "colwise_add",
-    "emax",
-    "esum",
-    "pow",
+    # inverse
+    "inverse",
+    "logdet",
+    # linalg
+    "affine_transform",
+    "dot_product",
+    "trace_of_product",
+    # losses
+    "binary_log_loss",
+    "huber_distance",
+    "l1_distance",
+    "pairwise_rank_loss",
+    "poisson_loss",
+    "squared_distance",
+    # norm
+    "layer_norm",
+    "weight_norm",
+    # random
+    "block_dropout",
+    "dropout",
+    "dropout_batch",
+    "dropout_dim",
+    "noise",
+    "random_bernoulli",
+    "random_gumbel",
+    "random_normal",
+    "random_uniform",
+    # reduce
+    "argmax",
+    "cumsum",
+    "l2_norm",
+    "logsumexp_dim",
+    "max_dim",
+    "mean_batches",
+    "mean_dim",
+    "mean_elems",
+    "min_dim",
+    "moment_batches",
+    "moment_dim",
+    "moment_elems",
+    "squared_norm",
+    "std_batches",
+    "std_dim",
+    "std_elems",
+    "sum_batches",
+    "sum_dim",
+    "sum_elems",
+    # select
+    "pick",
+    "pick_batch",
+    "pick_batch_elem",
+    "pick_batch_elems",
+    "pick_range",
+    "pickrange",
+    "select_cols",
+    "select_rows",
+    "strided_select",
+    # shape
+    "concatenate",
+    "concatenate_cols",
+    "concatenate_to_batch",
+    "flip_gradient",
+    "fold_rows",
+    "nobackprop",
+    "reshape",
+    "scale_gradient",
+    "transpose",
+    # softmax
+    "hinge",
+    "hinge_batch",
+    "hinge_dim",
+    "log_softmax",
+    "logsumexp",
+    "pickneglogsoftmax",
+    "pickneglogsoftmax_batch",
+    "softmax",
+    "sparsemax",
     # unary
     "abs",
     "acos",
@@ -232,114 +321,4 @@ __all__ = [
     "square",
     "tan",
     "tanh",
-    # linalg
-    "affine_transform",
-    "dot_product",
-    "trace_of_product",
-    # contract
-    "circ_conv",
-    "circ_corr",
-    "contract3d_1d",
-    "contract3d_1d_1d",
-    "contract3d_1d_1d_bias",
-    "contract3d_1d_bias",
-    # inverse
-    "inverse",
-    "logdet",
-    # constrained
-    "constrained_softmax",
-    # reduce
-    "argmax",
-    "cumsum",
-    "l2_norm",
-    "logsumexp_dim",
-    "max_dim",
-    "mean_batches",
-    "mean_dim",
-    "mean_elems",
-    "min_dim",
-    "moment_batches",
-    "moment_dim",
-    "moment_elems",
-    "squared_norm",
-    "std_batches",
-    "std_dim",
-    "std_elems",
-    "sum_batches",
-    "sum_dim",
-    "sum_elems",
-    # shape
-    "concatenate",
-    "concatenate_cols",
-    "concatenate_to_batch",
-    "flip_gradient",
-    "fold_rows",
-    "nobackprop",
-    "reshape",
-    "scale_gradient",
-    "transpose",
-    # select
-    "pick",
-    "pick_batch",
-    "pick_batch_elem",
-    "pick_batch_elems",
-    "pick_range",
-    "pickrange",
-    "select_cols",
-    "select_rows",
-    "strided_select",
-    # softmax
-    "hinge",
-    "hinge_batch",
-    "hinge_dim",
-    "log_softmax",
-    "logsumexp",
-    "pickneglogsoftmax",
-    "pickneglogsoftmax_batch",
-    "softmax",
-    "sparsemax",
-    # losses
-    "binary_log_loss",
-    "huber_distance",
-    "l1_distance",
-    "pairwise_rank_loss",
-    "poisson_loss",
-    "squared_distance",
-    # conv
-    "conv2d",
-    "conv2d_bias",
-    "filter1d_narrow",
-    "kmax_pooling",
-    "kmh_ngram",
-    "maxpooling2d",
-    # norm
-    "layer_norm",
-    "weight_norm",
-    # random
-    "block_dropout",
-    "dropout",
-    "dropout_batch",
-    "dropout_dim",
-    "noise",
-    "random_bernoulli",
-    "random_gumbel",
-    "random_normal",
-    "random_uniform",
-    # cells
-    "vanilla_lstm_c",
-    "vanilla_lstm_gates",
-    "vanilla_lstm_gates_concat",
-    "vanilla_lstm_gates_dropout",
-    "vanilla_lstm_gates_dropout_concat",
-    "vanilla_lstm_gates_projected",
-    "vanilla_lstm_h",
-    # gated
-    "gru_h",
-    "logistic_affine",
-    "tanh_affine",
-    "tree_lstm_c",
-    "tree_lstm_gates",
-    "tree_lstm_h",
-    # other spellings
-    "zeroes",
 ]

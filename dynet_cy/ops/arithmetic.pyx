@@ -20,8 +20,8 @@ from dynet_cy.graph.graph cimport (
     apply1, apply2, describe_dim, dim_of, expression, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
-    DY_BINARY_squared_difference, DY_BINARY_sub, DY_UNARY_max_const, DY_UNARY_min_const,
+    DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
+    DY_BINARY_sub, DY_UNARY_max_const, DY_UNARY_min_const,
     DY_UNARY_negate, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_scale, DY_UNARY_shift,
     K, dy_kernels,
 )
@@ -57,7 +57,9 @@ cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef int which
-for which in range(DY_BINARY_squared_difference):   # the rows from there on are parts of losses
+for which in range(DY_BINARY_COUNT):
+    if dy_binary_op_names[which] == NULL:               # a part of other ops
+        continue
     BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
                              dy_binary_forward[which], dy_binary_backward[which])
     BINARY[which].batching = FLAT
@@ -89,6 +91,12 @@ BINARY[DY_BINARY_pow].dim = pow_dim
 UNARY[DY_UNARY_pow_const].dim = pow_const_dim
 
 
+# ---- derived: functions of the rows of binary.def, by tools/derive.py
+from dynet_cy.kernels.kernels cimport (
+    DY_BINARY_div, DY_BINARY_mul,
+)
+
+
 def cmult(x, y):
     """Product element by element; shapes broadcast."""
     return apply2(BINARY[DY_BINARY_mul], x, y)
@@ -97,6 +105,7 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast."""
     return apply2(BINARY[DY_BINARY_div], x, y)
+# ---- end of functions
 
 
 def colwise_add(x, y):
@@ -113,7 +122,7 @@ def colwise_add(x, y):
     return apply2(BINARY[DY_BINARY_add], x, y)
 
 
-def bmin(x, y):
+def bmin(x, y: Expression | _Number):
     """The smaller of two elements; of equal ones y has the gradient.
 
     y may be a number; then x has the gradient where they are equal.
@@ -123,14 +132,14 @@ def bmin(x, y):
     return apply_unary(DY_UNARY_min_const, x, number(y, "bmin", "y"), 0)
 
 
-def bmax(x, y):
+def bmax(x, y: Expression | _Number):
     """The larger of two elements; see `bmin`."""
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_max], x, y)
     return apply_unary(DY_UNARY_max_const, x, number(y, "bmax", "y"), 0)
 
 
-def pow(x, y):
+def pow(x: Expression | _Number, y: Expression | _Number):
     """x to the power of y: expressions, whose shapes broadcast, or one of them a number.
 
     Axes of one element at the end of the result vanish, as in DyNet: of a matrix of one column a vector is left.
@@ -359,7 +368,7 @@ EMAX.batching = FLAT
 EMAX.kept = emax_kept
 
 
-def esum(xs):
+def esum(xs: Iterable[Expression]):
     """Sum of expressions of one shape.
 
     Args:
@@ -371,12 +380,12 @@ def esum(xs):
     return apply(ESUM, xs, NULL)
 
 
-def average(xs):
+def average(xs: Iterable[Expression]):
     """Mean of expressions of one shape; see `esum`."""
     return apply(AVERAGE, xs, NULL)
 
 
-def emax(xs):
+def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
     the first has the gradient.  See `esum`."""
     return apply(EMAX, xs, NULL)

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from collections.abc import Iterable
 
 from dynet_cy.graph.graph import Expression
@@ -13,6 +14,7 @@ def vanilla_lstm_gates_concat(
     b: Expression,
     weightnoise_std: float = 0.0,
 ) -> Expression: ...
+def vanilla_lstm_gates_projected(p_t: Expression, h_tm1: Expression, Wh: Expression) -> Expression: ...
 def vanilla_lstm_gates_dropout(
     x_t: Expression,
     h_tm1: Expression,
@@ -33,6 +35,5 @@ def vanilla_lstm_gates_dropout_concat(
     dropout_mask_h: Expression,
     weightnoise_std: float = 0.0,
 ) -> Expression: ...
-def vanilla_lstm_gates_projected(p_t: Expression, h_tm1: Expression, Wh: Expression) -> Expression: ...
 def vanilla_lstm_c(c_tm1: Expression, gates_t: Expression) -> Expression: ...
 def vanilla_lstm_h(c_t: Expression, gates_t: Expression) -> Expression: ...

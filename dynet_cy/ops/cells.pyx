@@ -227,7 +227,7 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     return gates([x_t], h_tm1, Wx, Wh, b, weightnoise_std)
 
 
-def vanilla_lstm_gates_concat(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
+def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated."""
     return gates(x_t, h_tm1, Wx, Wh, b, weightnoise_std)
 
@@ -300,7 +300,7 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_ma
                  masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
 
 
-def vanilla_lstm_gates_dropout_concat(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
+def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
     dropout_mask_x is for all of them."""

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from dynet_cy.graph.graph import Expression
 
 def constrained_softmax(x: Expression, y: Expression) -> Expression: ...

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from dynet_cy.graph.graph import Expression
 
 def contract3d_1d(x: Expression, y: Expression) -> Expression: ...

@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from collections.abc import Sequence
 
 from dynet_cy.graph.graph import Expression

@@ -149,7 +149,7 @@ cdef Op* CONV2D = new_conv_op(b"conv2d", b"x f")
 cdef Op* CONV2D_BIAS = new_conv_op(b"conv2d_bias", b"x f b")
 
 
-def conv2d(x, f, stride, bint is_valid=True):
+def conv2d(x, f, stride: Sequence[int], bint is_valid=True):
     """Two-dimensional convolution (without flipping the filter).
 
     Shapes: ``x {h,w,ci}``, ``f {fh,fw,ci,co}`` -> ``{oh,ow,co}``.
@@ -172,8 +172,7 @@ def conv2d(x, f, stride, bint is_valid=True):
     return apply2x(CONV2D, x, f, &extra)
 
 
-def conv2d_bias(x, f, b, stride,
-                bint is_valid=True):
+def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True):
     """`conv2d` with a summand for each output channel.
 
     Args:
@@ -233,7 +232,7 @@ MAXPOOLING2D.assigns = True
 MAXPOOLING2D.work = maxpooling2d_work
 
 
-def maxpooling2d(x, ksize, stride, bint is_valid=True):
+def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True):
     """Greatest element of each window of an image, channel by channel.
 
     Shapes: ``x {h,w,c}`` -> ``{oh,ow,c}``.
@@ -468,7 +467,7 @@ cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forwa
                               kmh_ngram_backward)
 
 
-def kmh_ngram(x, v):
+def kmh_ngram(x, v: int):
     """Sums of v neighbouring columns of a matrix.
 
     Shapes: ``x {m,n}`` -> ``{m,n-v+1}``.

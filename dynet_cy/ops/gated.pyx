@@ -131,7 +131,7 @@ cdef void set_tanh(Extra* extra) noexcept:
     set_gates(extra, 1, 0, 1)
 
 
-def logistic_affine(exprs):
+def logistic_affine(exprs: Iterable[Expression]):
     """`logistic` of `affine_transform`, as one node.
 
     Args:
@@ -145,7 +145,7 @@ def logistic_affine(exprs):
     return apply(GATED, exprs, &extra)
 
 
-def tanh_affine(exprs):
+def tanh_affine(exprs: Iterable[Expression]):
     """`tanh` of `affine_transform`, as one node.
 
     Args:
@@ -159,7 +159,7 @@ def tanh_affine(exprs):
     return apply(GATED, exprs, &extra)
 
 
-def tree_lstm_gates(exprs, int children):
+def tree_lstm_gates(exprs: Iterable[Expression], int children):
     """All gates of a node of a Tree-LSTM (Tai, Socher and Manning, ACL 2015), from `affine_transform` of its input
     and of the outputs of its children.
 
@@ -307,7 +307,7 @@ TREE_C.rule[0] = TREE_C.rule[1] = TREE_C.rule[2] = LIST
 TREE_C.assigns = True
 
 
-def tree_lstm_c(gates, cells, int children=-1):
+def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
     """The cell of a node of a Tree-LSTM: i u + f1 c1 + f2 c2 + ...
 
     Shapes: ``gates {(3+children)H}`` as from `tree_lstm_gates`, each of ``cells {H}`` -> ``{H}``.

@@ -52,7 +52,7 @@ cdef Expression filled(object shape, object batch_size, float value, str op):
     return x
 
 
-def constant(dim, val, batch_size=1):
+def constant(dim: _Shape, val: _Number, batch_size=1):
     """A tensor with the same number everywhere.
 
     Args:
@@ -63,12 +63,16 @@ def constant(dim, val, batch_size=1):
     return filled(dim, batch_size, val, "constant")
 
 
-def zeros(dim, batch_size=1):
+def zeros(dim: _Shape, batch_size=1):
     """A tensor of zeros; see `constant`."""
     return filled(dim, batch_size, 0, "zeros")
 
 
-def ones(dim, batch_size=1):
+# DyNet's other spelling.
+zeroes = zeros
+
+
+def ones(dim: _Shape, batch_size=1):
     """A tensor of ones; see `constant`."""
     return filled(dim, batch_size, 1, "ones")
 
@@ -78,7 +82,7 @@ cdef class _SettableInput(Expression):
 
     cdef tuple shape
 
-    def set(self, values):
+    def set(self, values: npt.ArrayLike):
         """Set the value.
 
         Args:
@@ -124,7 +128,7 @@ cdef Expression from_values(object values, str op, bint batched, int on=0):
     return settable(array, &dim, on)
 
 
-def scalarInput(s, device=""):
+def scalarInput(s: npt.ArrayLike, device="") -> _SettableInput:
     """One number as an input of shape ``{1}``; `set` changes it later."""
     cdef int on = asked_device(device, "scalarInput")
     array = floats_in(s, "scalarInput", "s", 7)
@@ -133,7 +137,7 @@ def scalarInput(s, device=""):
     return from_values(array.reshape(1), "scalarInput", False, on)
 
 
-def inputVector(v, device=""):
+def inputVector(v: npt.ArrayLike, device="") -> _SettableInput:
     """A list of n numbers as an input of shape ``{n}``; `set` changes it later."""
     cdef int on = asked_device(device, "inputVector")
     array = floats_in(v, "inputVector", "v", 1)
@@ -148,13 +152,13 @@ cdef zeros_of(tuple shape, str op):
     return np.zeros([int(n) for n in shape], np.float32)
 
 
-def vecInput(dim, device=""):
+def vecInput(dim: int, device="") -> _SettableInput:
     """An input of shape ``{dim}``, zeros until `set` is called."""
     cdef int on = asked_device(device, "vecInput")
     return from_values(zeros_of((dim,), "vecInput"), "vecInput", False, on)
 
 
-def inputTensor(arr, batched=False, device="", reusable_expr=False):
+def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=False) -> _SettableInput:
     """An array as an input.
 
     Args:
@@ -179,7 +183,7 @@ def inputTensor(arr, batched=False, device="", reusable_expr=False):
     return from_values(arr, "inputTensor", batched, on)
 
 
-def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
+def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_size=1, device="") -> _SettableInput:
     """A flat list of numbers as an input of any shape, column by column and then batch by batch.
 
     Args:
@@ -205,7 +209,8 @@ def inputTensorTranspose(arr, dim=None, batch_size=1, device=""):
     return settable(array.reshape(shape, order="F"), &size, on)
 
 
-def sparse_inputTensor(idxs, values, shape, batched=False, defval=0, device=""):
+def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]], values: npt.ArrayLike,
+                       shape: _Shape, batched=False, defval: _Number = 0, device="") -> _SettableInput:
     """An input that has one number nearly everywhere, and others in some places.
 
     Args:
@@ -271,7 +276,7 @@ _operators["inputMatrixLiteral"] = inputTensorTranspose
 _operators["inputSparseTensor"] = _input_sparse_tensor
 
 
-def inputMatrix(v, d):
+def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> _SettableInput:
     """A flat list of numbers as a matrix, column by column.
 
     Args:
@@ -286,12 +291,12 @@ def inputMatrix(v, d):
     return from_values(array.reshape(shape, order="F"), "inputMatrix", False)
 
 
-def matInput(d1, d2):
+def matInput(d1: int, d2: int) -> _SettableInput:
     """An input of shape ``{d1,d2}``, zeros until `set` is called."""
     return from_values(zeros_of((d1, d2), "matInput"), "matInput", False)
 
 
-def one_hot(d, idx, device=""):
+def one_hot(d: int, idx: int | Sequence[int], device=""):
     """Vectors with a 1 in one place and 0 in all others.
 
     Args:

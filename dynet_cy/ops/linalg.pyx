@@ -203,7 +203,7 @@ AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors
 
 
-def affine_transform(exprs):
+def affine_transform(exprs: Iterable[Expression]):
     """b + W1 x1 + W2 x2 + ...: a layer without its activation.
 
     Args:

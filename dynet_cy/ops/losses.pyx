@@ -133,7 +133,7 @@ cdef object labels_like(Expression x, object labels):
     return inputTensor(np.asarray(array))
 
 
-def binary_log_loss(x, y):
+def binary_log_loss(x, y: Expression | npt.ArrayLike):
     """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
 
     Args:
@@ -286,7 +286,7 @@ cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, po
                                  poisson_backward)
 
 
-def poisson_loss(log_lambda, x):
+def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDArray[np.integer[Any]]):
     """Negative log-likelihood of a count under a Poisson distribution.
 
     Shapes: ``log_lambda {1}`` -> ``{1}``.

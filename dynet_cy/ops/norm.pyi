@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+# Written by tools/derive.py
 from collections.abc import Sequence
 
 from dynet_cy.graph.graph import Expression

@@ -198,7 +198,7 @@ LAYER_NORM.kept = layer_norm_kept
 LAYER_NORM.work = layer_norm_work
 
 
-def layer_norm(x, g, b, axis=None):
+def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
     """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
 

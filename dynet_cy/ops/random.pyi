@@ -1,3 +1,4 @@
+# Written by tools/derive.py
 from typing_extensions import TypeAlias
 
 from dynet_cy.graph.graph import Expression

@@ -293,7 +293,7 @@ cdef Expression random_leaf(const Op* op, object shape, object batch_size, float
     return leaf(op, &dim, &extra)
 
 
-def random_normal(dim, float mean=0.0, float stddev=1.0, batch_size=1):
+def random_normal(dim: _Shape, float mean=0.0, float stddev=1.0, batch_size=1):
     """Normally distributed numbers.
 
     Args:
@@ -308,7 +308,7 @@ def random_normal(dim, float mean=0.0, float stddev=1.0, batch_size=1):
     return random_leaf(RANDOM_NORMAL, dim, batch_size, mean, stddev)
 
 
-def random_uniform(dim, float left, float right, batch_size=1):
+def random_uniform(dim: _Shape, float left, float right, batch_size=1):
     """Numbers from a uniform distribution.
 
     Args:
@@ -325,7 +325,7 @@ def random_uniform(dim, float left, float right, batch_size=1):
     return random_leaf(RANDOM_UNIFORM, dim, batch_size, left, right)
 
 
-def random_bernoulli(dim, float p, float scale=1.0, batch_size=1):
+def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
     """Numbers that are `scale` with a probability, else 0.
 
     Args:
@@ -342,7 +342,7 @@ def random_bernoulli(dim, float p, float scale=1.0, batch_size=1):
     return random_leaf(RANDOM_BERNOULLI, dim, batch_size, p, scale)
 
 
-def random_gumbel(dim, float mu=0.0, float beta=1.0, batch_size=1):
+def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
     """Numbers from a Gumbel distribution.
 
     Args:

@@ -285,7 +285,7 @@ def sum_elems(x):
     return reduced(SUM, x, ALL_AXES, 0, 1)
 
 
-def sum_dim(x, d, b=False, int n=0):
+def sum_dim(x, d: Sequence[int], b=False, int n=0):
     """Sum along some axes.
 
     Args:
@@ -372,7 +372,7 @@ def mean_elems(x):
     return reduced(MOMENT, x, ALL_AXES, 0, 1)
 
 
-def mean_dim(x, d, b=False, int n=0):
+def mean_dim(x, d: Sequence[int], b=False, int n=0):
     """Mean along some axes.
 
     Args:
@@ -398,7 +398,7 @@ def moment_elems(x, int r):
     return reduced(MOMENT, x, ALL_AXES, 0, order(r, "moment_elems"))
 
 
-def moment_dim(x, d, int r, b=False, int n=0):
+def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
     """Mean of the r-th powers along some axes; see `mean_dim`."""
     return reduced(MOMENT, x, mask_of(d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
 
@@ -470,7 +470,7 @@ def std_elems(x):
     return reduced(STD, x, ALL_AXES, 0, 1)
 
 
-def std_dim(x, d, b=False, int n=0):
+def std_dim(x, d: Sequence[int], b=False, int n=0):
     """Standard deviation along some axes, of the elements as a whole population.
 
     The gradient is 0 where all elements are equal.
@@ -848,7 +848,7 @@ cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", ar
                                             argmax_forward, straight_through_backward)
 
 
-def argmax(x, gradient_mode):
+def argmax(x, gradient_mode: str):
     """One-hot vector of the greatest element of a vector, the first of equal ones.
 
     Args:

@@ -70,6 +70,10 @@ cdef extern from "dynet_cy/op.h" nogil:
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
 
+# Tables by number of the op have so many places.
+cdef enum:
+    MAX_OPS = 1024
+
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                   Backward backward) except NULL
 cdef Op* op_at(uint32_t id) noexcept nogil

@@ -4,9 +4,6 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 # Pointers to ops are kept by families and graphs, so the table never moves.
-cdef enum:
-    MAX_OPS = 1024
-
 cdef Op table[MAX_OPS]
 cdef uint32_t n_ops = 0
 

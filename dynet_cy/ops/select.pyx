@@ -183,7 +183,7 @@ def pick(e, index=0, dim=0):
     return settable(picked_at(e, whole(index, "pick"), whole(dim, "pick", "dim")))
 
 
-def pick_batch(e, indices, dim=0):
+def pick_batch(e, indices: _Ints, dim=0):
     """`pick` with an index of its own for each batch element.
 
     Args:
@@ -273,7 +273,7 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
     return apply1x(PICK_RANGE, x, &extra)
 
 
-def pick_range(x, s, e, d=0):
+def pick_range(x, s: int, e: int, d=0):
     """The part of x from index s up to, but without, e along an axis.
 
     Args:
@@ -288,7 +288,7 @@ def pick_range(x, s, e, d=0):
     return range_of(x, whole(s, "pick_range"), whole(e, "pick_range"), whole(d, "pick_range", "d"))
 
 
-def pickrange(x, s, e):
+def pickrange(x, s: int, e: int):
     """`pick_range` along axis 0, by its old name."""
     return range_of(x, whole(s, "pickrange"), whole(e, "pickrange"), 0)
 
@@ -335,7 +335,7 @@ cdef Expression batch_elem(object x, Py_ssize_t index):
     return apply1x(PICK_BATCH_ELEMS, x, &extra)
 
 
-def pick_batch_elem(x, v):
+def pick_batch_elem(x, v: int):
     """Batch element v of x, as an expression of one batch element.
 
     Raises:
@@ -344,7 +344,7 @@ def pick_batch_elem(x, v):
     return batch_elem(x, whole(v, "pick_batch_elem"))
 
 
-def pick_batch_elems(x, vs):
+def pick_batch_elems(x, vs: _Ints):
     """Some batch elements of x, in the order given; each may come several times.
 
     Args:
@@ -443,7 +443,7 @@ cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, 
     return y
 
 
-def select_rows(x, rs):
+def select_rows(x, rs: _Ints):
     """Some rows of x, in the order given; each may come several times.
 
     Args:
@@ -456,7 +456,7 @@ def select_rows(x, rs):
     return selected(SELECT_ROWS, x, rs, 0, "select_rows")
 
 
-def select_cols(x, cs):
+def select_cols(x, cs: _Ints):
     """Some columns of x, in the order given; each may come several times.
 
     Args:
@@ -569,7 +569,7 @@ cdef Expression strided(Expression x, list ranges):
     return apply1x(STRIDED_SELECT, x, &extra)
 
 
-def strided_select(x, strides, range_from, range_to):
+def strided_select(x, strides: Sequence[int], range_from: Sequence[int], range_to: Sequence[int]):
     """Every so many elements of a range along each axis: numpy's ``x[from:to:stride, ...]``.
 
     Args:

@@ -83,7 +83,7 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
     return apply1x(RESHAPE, x, &extra)
 
 
-def reshape(x, d, batch_size=1):
+def reshape(x, d: float | tuple[float, ...] | list[float], batch_size: float = 1):
     """The same elements, column by column, in another shape.
 
     Args:
@@ -245,7 +245,7 @@ TRANSPOSE.assigns = True
 TRANSPOSE.ragged = True
 
 
-def transpose(x, dims=(1, 0)):
+def transpose(x, dims: Sequence[int] = (1, 0)):
     """The axes in another order; for a matrix, its transpose.
 
     Args:
@@ -348,7 +348,7 @@ cdef Expression concatenated(object xs, Py_ssize_t d):
     return apply(CONCATENATE, xs, &extra)
 
 
-def concatenate(xs, d=0):
+def concatenate(xs: Iterable[Expression], d=0):
     """Expressions side by side along one axis.
 
     Args:
@@ -362,7 +362,7 @@ def concatenate(xs, d=0):
     return concatenated(xs, whole(d, "concatenate", "d"))
 
 
-def concatenate_cols(xs):
+def concatenate_cols(xs: Iterable[Expression]):
     """Columns, and matrices column by column, side by side; see `concatenate`.
 
     Shapes: ``{m}`` or ``{m,n_i}`` each -> ``{m, sum of n_i}``.
@@ -417,7 +417,7 @@ CONCATENATE_TO_BATCH.batching = ALONE
 CONCATENATE_TO_BATCH.alone_because = b"a batch element of y is none of every argument"
 
 
-def concatenate_to_batch(xs):
+def concatenate_to_batch(xs: Iterable[Expression]):
     """Expressions of one shape as the batch elements of one expression.
 
     Args:

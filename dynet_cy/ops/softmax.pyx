@@ -239,7 +239,7 @@ RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
 
-def log_softmax(x, restrict=None):
+def log_softmax(x, restrict: _Ints | None = None):
     """Logarithm of the softmax of each column.
 
     Args:
@@ -306,7 +306,7 @@ PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 
 
-def pickneglogsoftmax(x, v):
+def pickneglogsoftmax(x, v: _Int | _Ints):
     """Negative log-likelihood of a class under the softmax of scores.
 
     Shapes: ``x {n}`` -> ``{1}``.
@@ -328,7 +328,7 @@ def pickneglogsoftmax(x, v):
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
 
-def pickneglogsoftmax_batch(x, vs):
+def pickneglogsoftmax_batch(x, vs: _Ints):
     """Negative log-likelihood of one class for each batch element.
 
     Args:
@@ -409,7 +409,7 @@ LOGSUMEXP.batching = FLAT
 LOGSUMEXP.work = logsumexp_work
 
 
-def logsumexp(xs):
+def logsumexp(xs: Iterable[Expression]):
     """log(e^x1 + e^x2 + ...), element by element, without overflow.
 
     Args:
@@ -567,7 +567,7 @@ cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_ba
 cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
 
 
-def hinge(x, v, float m=1.0):
+def hinge(x, v: _Int | _Ints, float m=1.0):
     """Hinge loss: the score of the true class must exceed all others by a margin.
 
     Shapes: ``x {n}`` -> ``{1}``.
@@ -591,7 +591,7 @@ def hinge(x, v, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_batch(x, vs, float m=1.0):
+def hinge_batch(x, vs: _Ints, float m=1.0):
     """Hinge loss with one true class for each batch element; see `hinge`.
 
     Args:
@@ -607,7 +607,7 @@ def hinge_batch(x, vs, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_dim(x, v, int d=0, float m=1.0):
+def hinge_dim(x, v: _Ints | Sequence[_Ints], int d=0, float m=1.0):
     """Hinge loss of every line of a matrix along axis d.
 
     Shapes: ``x {r,c}`` -> ``{c}`` for d=0, ``{r}`` for d=1.

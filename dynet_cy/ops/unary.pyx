@@ -5,15 +5,8 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x
-from dynet_cy.kernels.kernels cimport (
-    DY_UNARY_COUNT, DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan,
-    DY_UNARY_atanh, DY_UNARY_ceil, DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu,
-    DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1, DY_UNARY_floor, DY_UNARY_gelu, DY_UNARY_huber, DY_UNARY_lgamma,
-    DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_rectify, DY_UNARY_round,
-    DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign, DY_UNARY_sqrt,
-    DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh, K, dy_kernels,
-)
-from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, register, same_dim
+from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round, K, dy_kernels
+from dynet_cy.ops.registry cimport FLAT, Backward, Forward, register, same_dim
 
 
 cdef extern from "dynet_cy/unary.h" nogil:
@@ -41,6 +34,16 @@ cdef Expression apply_unary(int which, object x, float p0, float p1):
     return apply1x(UNARY[which], x, &extra)
 
 
+# ---- derived: functions of the rows of unary.def, by tools/derive.py
+from dynet_cy.kernels.kernels cimport (
+    DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan, DY_UNARY_atanh,
+    DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1,
+    DY_UNARY_gelu, DY_UNARY_huber, DY_UNARY_lgamma, DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid,
+    DY_UNARY_logistic, DY_UNARY_rectify, DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus,
+    DY_UNARY_softsign, DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
+)
+
+
 def tanh(x):
     """Hyperbolic tangent of each element."""
     return apply1(UNARY[DY_UNARY_tanh], x)
@@ -51,14 +54,34 @@ def exp(x):
     return apply1(UNARY[DY_UNARY_exp], x)
 
 
+def expm1(x):
+    """e^x - 1 of each element, exact also near 0."""
+    return apply1(UNARY[DY_UNARY_expm1], x)
+
+
 def log(x):
     """Natural logarithm of each element; -inf at 0 and nan below."""
     return apply1(UNARY[DY_UNARY_log], x)
 
 
+def log1p(x):
+    """log(1 + x) of each element, exact also near 0."""
+    return apply1(UNARY[DY_UNARY_log1p], x)
+
+
 def logistic(x):
     """Logistic sigmoid 1 / (1 + e^-x) of each element."""
     return apply1(UNARY[DY_UNARY_logistic], x)
+
+
+def log_sigmoid(x):
+    """log(logistic(x)) of each element, without overflow."""
+    return apply1(UNARY[DY_UNARY_log_sigmoid], x)
+
+
+def softplus(x):
+    """log(1 + e^x) of each element, without overflow."""
+    return apply1(UNARY[DY_UNARY_softplus], x)
 
 
 def rectify(x):
@@ -86,24 +109,24 @@ def abs(x):
     return apply1(UNARY[DY_UNARY_abs], x)
 
 
+def softsign(x):
+    """x / (1 + abs(x)) of each element."""
+    return apply1(UNARY[DY_UNARY_softsign], x)
+
+
 def erf(x):
     """Gauss error function of each element."""
     return apply1(UNARY[DY_UNARY_erf], x)
 
 
+def gelu(x):
+    """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016)."""
+    return apply1(UNARY[DY_UNARY_gelu], x)
+
+
 def lgamma(x):
     """Logarithm of the absolute value of the gamma function of each element."""
     return apply1(UNARY[DY_UNARY_lgamma], x)
-
-
-def log_sigmoid(x):
-    """log(logistic(x)) of each element, without overflow."""
-    return apply1(UNARY[DY_UNARY_log_sigmoid], x)
-
-
-def softsign(x):
-    """x / (1 + abs(x)) of each element."""
-    return apply1(UNARY[DY_UNARY_softsign], x)
 
 
 def sin(x):
@@ -161,39 +184,19 @@ def atanh(x):
     return apply1(UNARY[DY_UNARY_atanh], x)
 
 
-def selu(x):
-    """Scaled exponential linear unit of each element (Klambauer et al. 2017)."""
-    return apply1(UNARY[DY_UNARY_selu], x)
-
-
 def elu(x, float alpha=1.0):
     """Exponential linear unit: x above 0, alpha (e^x - 1) below (Clevert et al. 2016)."""
     return apply_unary(DY_UNARY_elu, x, alpha, 0)
 
 
+def selu(x):
+    """Scaled exponential linear unit of each element (Klambauer et al. 2017)."""
+    return apply1(UNARY[DY_UNARY_selu], x)
+
+
 def silu(x, float beta=1.0):
     """Sigmoid linear unit x logistic(beta x) of each element (Elfwing et al. 2018)."""
     return apply_unary(DY_UNARY_silu, x, beta, 0)
-
-
-def expm1(x):
-    """e^x - 1 of each element, exact also near 0."""
-    return apply1(UNARY[DY_UNARY_expm1], x)
-
-
-def log1p(x):
-    """log(1 + x) of each element, exact also near 0."""
-    return apply1(UNARY[DY_UNARY_log1p], x)
-
-
-def softplus(x):
-    """log(1 + e^x) of each element, without overflow."""
-    return apply1(UNARY[DY_UNARY_softplus], x)
-
-
-def gelu(x):
-    """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016)."""
-    return apply1(UNARY[DY_UNARY_gelu], x)
 
 
 def clip(x, float low, float high):
@@ -216,9 +219,13 @@ def huber(x, float c=1.345):
     if not c > 0:
         raise ValueError(f"huber: c must be positive, not {c}")
     return apply_unary(DY_UNARY_huber, x, c, 0)
+# ---- end of functions
 
 
 # ---- floor, ceil, round: the gradient is zero, or passes straight through ------------
+
+cdef list through_names = []            # ops point to them
+
 
 cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
     if c.accumulate:
@@ -227,23 +234,18 @@ cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
         memcpy(c.dx.v, c.dy.v, total_of(&c.dx.dim) * sizeof(float))
 
 
-cdef Op* straight_through(const char* name, int which) except NULL:
-    cdef Op* op = register(name, b"x", same_dim, dy_unary_forward[which], straight_through_backward)
-    op.batching = FLAT
-    op.assigns = True
-    return op
+for which in (DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round):
+    through_names.append(dy_unary_op_names[which] + b"_straight_through")
+    THROUGH[which] = register(through_names[-1], b"x", same_dim, dy_unary_forward[which], straight_through_backward)
+    THROUGH[which].batching = FLAT
+    THROUGH[which].assigns = True
 
 
-cdef Op* FLOOR_THROUGH = straight_through(b"floor_straight_through", DY_UNARY_floor)
-cdef Op* CEIL_THROUGH = straight_through(b"ceil_straight_through", DY_UNARY_ceil)
-cdef Op* ROUND_THROUGH = straight_through(b"round_straight_through", DY_UNARY_round)
-
-
-cdef Expression rounded(int which, Op* through, object x, object gradient_mode):
+cdef Expression rounded(int which, object x, object gradient_mode):
     if gradient_mode == "zero_gradient":
         return apply1(UNARY[which], x)
     if gradient_mode == "straight_through_gradient":
-        return apply1(through, x)
+        return apply1(THROUGH[which], x)
     raise ValueError(f'{UNARY[which].name.decode()}: gradient_mode must be "zero_gradient" or '
                      f'"straight_through_gradient", not {gradient_mode!r}')
 
@@ -259,14 +261,14 @@ def floor(x, gradient_mode="zero_gradient"):
     Raises:
         ValueError: there is no such gradient mode.
     """
-    return rounded(DY_UNARY_floor, FLOOR_THROUGH, x, gradient_mode)
+    return rounded(DY_UNARY_floor, x, gradient_mode)
 
 
 def ceil(x, gradient_mode="zero_gradient"):
     """The smallest whole number that is not smaller than each element; see `floor`."""
-    return rounded(DY_UNARY_ceil, CEIL_THROUGH, x, gradient_mode)
+    return rounded(DY_UNARY_ceil, x, gradient_mode)
 
 
 def round(x, gradient_mode="zero_gradient"):
     """The whole number nearest to each element; halves go away from zero.  See `floor`."""
-    return rounded(DY_UNARY_round, ROUND_THROUGH, x, gradient_mode)
+    return rounded(DY_UNARY_round, x, gradient_mode)

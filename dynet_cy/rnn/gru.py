@@ -9,7 +9,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import affine_transform, cmult, dropout, gru_h, logistic_affine, tanh_affine
 from dynet_cy.rnn.builder import _RNNBuilder
-from dynet_cy.rnn.state import Binding, Steps
+from dynet_cy.rnn.state import GRU_STEP, Binding, Steps
 
 __all__ = ["GRUBuilder"]
 
@@ -71,4 +71,4 @@ class GRUBuilder(_RNNBuilder):
         return gru_h(h, logistic_affine([p_z, w_zh, h]), g), None
 
     def _make_steps(self, binding: Binding) -> Steps:
-        return Steps(self, "gru", [tuple(layer) for layer in binding.exprs])
+        return Steps(self, GRU_STEP, [tuple(layer) for layer in binding.exprs])

@@ -26,7 +26,7 @@ from dynet_cy.ops.api import (
     zeros,
 )
 from dynet_cy.rnn.builder import _RNNBuilder, rate
-from dynet_cy.rnn.state import Binding, RNNState, Steps
+from dynet_cy.rnn.state import LSTM_STEP, Binding, RNNState, Steps
 
 __all__ = [
     "CompactVanillaLSTMBuilder",
@@ -148,7 +148,7 @@ class _StackedGates(_RNNBuilder):
         self._plain = not (self._dropping or self.weightnoise_std)
 
     def _make_steps(self, binding: Binding) -> Steps | None:
-        return None if self.ln_lstm else Steps(self, "lstm", [tuple(layer[:3]) for layer in binding.params])
+        return None if self.ln_lstm else Steps(self, LSTM_STEP, [tuple(layer[:3]) for layer in binding.params])
 
     def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
         binding = state._binding

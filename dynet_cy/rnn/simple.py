@@ -9,7 +9,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.ops.api import affine_transform, cmult, tanh_affine
 from dynet_cy.rnn.builder import _RNNBuilder, rate
-from dynet_cy.rnn.state import Binding, Steps
+from dynet_cy.rnn.state import SIMPLE_STEP, Binding, Steps
 
 __all__ = ["SimpleRNNBuilder"]
 
@@ -67,7 +67,7 @@ class SimpleRNNBuilder(_RNNBuilder):
         return [self._matrix(n, input_dim), self._matrix(n, n), self._bias(n)]
 
     def _make_steps(self, binding: Binding) -> Steps:
-        return Steps(self, "simple", [(w_x, w_h, b) for w_x, w_h, b in binding.exprs])
+        return Steps(self, SIMPLE_STEP, [(w_x, w_h, b) for w_x, w_h, b in binding.exprs])
 
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])

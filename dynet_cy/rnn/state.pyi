@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from dynet_cy.graph import Expression
 from dynet_cy.rnn.builder import _RNNBuilder
@@ -22,10 +22,14 @@ class Binding:
     steps: Steps | None
     def __init__(self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]]) -> None: ...
 
+class StepKind: ...
+
+LSTM_STEP: StepKind
+GRU_STEP: StepKind
+SIMPLE_STEP: StepKind
+
 class Steps:
-    def __new__(
-        cls, builder: _RNNBuilder, kind: Literal["lstm", "gru", "simple"], weights: list[tuple[Expression, ...]]
-    ) -> Steps: ...
+    def __new__(cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]) -> Steps: ...
     def run(self, i: int, xs: list[Expression], h: Expression, c: Expression | None) -> list[Expression] | None: ...
 
 class RNNState:

@@ -36,6 +36,25 @@ cdef class Binding:
         self.start = RNNState(self, None, None, None, None, 0)
 
 
+cdef class StepKind:
+    """Which nodes a step is."""
+
+    cdef Step make
+    cdef bint cells                 # whether states have cells beside hidden vectors
+
+
+cdef StepKind kind_of(Step make, bint cells):
+    cdef StepKind kind = StepKind.__new__(StepKind)
+    kind.make = make
+    kind.cells = cells
+    return kind
+
+
+LSTM_STEP = kind_of(lstm_step, True)
+GRU_STEP = kind_of(gru_step, False)
+SIMPLE_STEP = kind_of(simple_step, False)
+
+
 cdef class Steps:
     """The steps of a network whose layers are the same few nodes each, made without Python in between.
 
@@ -43,7 +62,7 @@ cdef class Steps:
 
     Args:
         builder: it has `_plain`, which says whether steps are these nodes alone at the time.
-        kind: "lstm", "gru" or "simple".
+        kind: `LSTM_STEP`, `GRU_STEP` or `SIMPLE_STEP`.
         weights: those of each layer, in the order of the step in `ops/steps.pyx`.
     """
 
@@ -56,10 +75,10 @@ cdef class Steps:
     cdef uint32_t per_layer
     cdef uint64_t version           # of the graph: the numbers hold in it
 
-    def __cinit__(self, builder, str kind, list weights):
+    def __cinit__(self, builder, StepKind kind not None, list weights):
         self.builder = builder
-        self.make = lstm_step if kind == "lstm" else gru_step if kind == "gru" else simple_step
-        self.cells = kind == "lstm"
+        self.make = kind.make
+        self.cells = kind.cells
         self.layers = len(weights)
         self.per_layer = len(weights[0])
         self.weights = [w for layer in weights for w in layer]

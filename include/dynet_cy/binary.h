@@ -96,6 +96,7 @@ static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
     }
 }
 
+#define BINARY_PART(...)
 #define BINARY(name, value, slope_a, slope_b) \
     static void dy_forward_##name(const dy_call *c) { \
         dy_binary_run(c, DY_BINARY_##name); \
@@ -106,16 +107,20 @@ static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
 #include "binary.def"
 #undef BINARY
 
+/* By number of the row; NULL for rows that are no ops. */
+#define BINARY_PART(...) NULL,
 #define BINARY(name, value, slope_a, slope_b) dy_forward_##name,
 static void (*const dy_binary_forward[])(const dy_call *) = {
 #include "binary.def"
 };
 #undef BINARY
+#define BINARY_PART(...) NULL,
 #define BINARY(name, value, slope_a, slope_b) dy_backward_##name,
 static void (*const dy_binary_backward[])(const dy_call *, uint32_t) = {
 #include "binary.def"
 };
 #undef BINARY
+#define BINARY_PART(...) NULL,
 #define BINARY(name, value, slope_a, slope_b) #name,
 static const char *const dy_binary_op_names[] = {
 #include "binary.def"

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "gpu_size.h"
+
 #define DY_AXES 8
 #define DY_ARRAYS 3
 
@@ -17,6 +19,7 @@ typedef struct {
     uint64_t size[DY_AXES];
     uint64_t stride[DY_ARRAYS][DY_AXES];    /* floats from one element to the next, in each array; 0: the same one */
 } dy_axes;
+DY_SIZE(dy_axes, 264);
 
 static inline void dy_no_axes(dy_axes *x) { memset(x, 0, sizeof *x); }
 
@@ -42,6 +45,7 @@ static inline void dy_add_axis(dy_axes *x, uint64_t size, uint64_t s0, uint64_t 
 typedef struct {
     const float *p[DY_POINTERS];
 } dy_pointers;
+DY_SIZE(dy_pointers, 2048);
 
 static inline uint64_t dy_axes_total(const dy_axes *x) {
     uint64_t n = 1;

@@ -6,11 +6,14 @@
 
 #include <stddef.h>
 
+#include "gpu_size.h"
+
 #define DY_CELLS 16
 
 typedef struct {
     const float *v[DY_CELLS];
     size_t bstride[DY_CELLS];
 } dy_gpu_cells;
+DY_SIZE(dy_gpu_cells, 256);
 
 #endif

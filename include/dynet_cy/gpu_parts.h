@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpu_size.h"
+
 #define DY_PARTS 32
 
 typedef struct {
@@ -19,5 +21,6 @@ typedef struct {
 typedef struct {
     dy_piece part[DY_PARTS];
 } dy_parts;
+DY_SIZE(dy_parts, 1280);
 
 #endif

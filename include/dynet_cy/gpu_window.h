@@ -6,9 +6,12 @@
 
 #include <stdint.h>
 
+#include "gpu_size.h"
+
 /* Index 0 is the direction of rows, the contiguous one. */
 typedef struct {
     uint32_t in[2], out[2], size[2], stride[2], pad[2], channels;
 } dy_gpu_window;
+DY_SIZE(dy_gpu_window, 44);
 
 #endif

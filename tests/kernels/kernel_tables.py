@@ -9,12 +9,14 @@ import ctypes
 import hashlib
 import os
 import platform
+import runpy
 import shlex
 import shutil
 import subprocess
 import sysconfig
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dynet_cy.kernels import selftest
 
@@ -86,3 +88,20 @@ def tables() -> dict[str, dict[str, int]]:
         table = ctypes.addressof(ctypes.c_char.in_dll(library, f"dy_table_{name}"))
         found[name] = selftest.kernels_at(table)
     return found
+
+
+# Types of arguments and results of kernels; pointers are addresses.
+_TYPES = {"void": None, "size_t": ctypes.c_size_t, "float": ctypes.c_float, "int": ctypes.c_int}
+_TYPES |= {"uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64}
+
+
+def signatures() -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """By the names of the kernels in kernels.def: the types of their arguments, and of what they return."""
+    derive = runpy.run_path(str(ROOT / "tools" / "derive.py"))
+    arguments, results = {}, {}
+    for row in derive["rows"]("kernels.def"):
+        name, words = row.rest.split(",", 1)
+        given = [word.rpartition(" ") for word in derive["split"](words.strip()[1:-1])]
+        arguments[name.strip()] = tuple(ctypes.c_void_p if "*" in last else _TYPES[kind] for kind, _, last in given)
+        results[name.strip()] = _TYPES[row.name]
+    return arguments, results

@@ -6,9 +6,11 @@ import ctypes
 import math
 from ctypes import c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
+import elementwise
 import kernel_tables as tables
 import numpy as np
 import pytest
+from elementwise import logistic
 
 from dynet_cy.kernels import kernels, product, selftest
 
@@ -19,43 +21,9 @@ GUARD = 12345.0
 MIXED = np.array([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-40, 3e38])
 
 N, P, F, I = c_size_t, c_void_p, c_float, c_int  # noqa: E741
-SIGNATURES = {
-    "fill": (N, F, P),
-    "scale": (N, F, P, P),
-    "axpy": (N, F, P, P),
-    "add": (N, P, P),
-    "dot": (N, P, P),
-    "sum": (N, P),
-    "sumsq": (N, P),
-    "max": (N, P),
-    "argmax": (N, P),
-    "all_finite": (N, P),
-    "repeat": (N, N, P, P),
-    "bias_add": (N, N, P, P, P),
-    "bias_bwd": (N, N, P, P, I),
-    "softmax": (N, N, P, P),
-    "softmax_bwd": (N, N, P, P, P, I),
-    "log_softmax": (N, N, P, P),
-    "log_softmax_bwd": (N, N, P, P, P, I),
-    "logsumexp": (N, N, P, P),
-    "logsumexp_bwd": (N, N, P, P, P, P, I),
-    "lstm_gates": (N, N, P, F, P),
-    "lstm_gates_bwd": (N, N, P, P, P, I),
-    "lstm_c": (N, N, P, P, P),
-    "lstm_c_bwd": (N, N, P, P, P, P, I, P, I),
-    "lstm_h": (N, N, P, P, P),
-    "lstm_h_bwd": (N, N, P, P, P, P, I, P, I),
-    "sgemm": (I, I, N, N, N, F, P, N, P, N, F, P, N),
-    "sgemm_way": (I, I, N, N, N),
-    "sgemm_by": (I, I, I, N, N, N, F, P, N, P, N, F, P, N),
-    "pack": (I, N, N, P, N, P),
-    "sgemm_packed": (N, N, N, P, P, N, F, P, N),
-    "conv2d": (P, N, N, P, P, P, P, P),
-    "conv2d_bwd_x": (P, N, N, P, P, P, P, I),
-    "conv2d_bwd_filter": (P, N, N, P, P, P, P, I),
-    "maxpool2d": (P, P, P),
-    "maxpool2d_bwd": (P, P, P, P, P, P, I),
-    "random_words": (c_uint64, c_uint32, c_uint64, N, N, P),
+# Of the members that are arrays; those of the others stand in kernels.def.
+SIGNATURES, RESULTS = tables.signatures()
+SIGNATURES |= {
     "unary_fwd": (N, P, F, F, P),
     "unary_bwd": (N, P, P, P, F, F, P, I),
     "binary_fwd": (N, P, I, P, I, P),
@@ -64,7 +32,6 @@ SIGNATURES = {
     "optim": (N, P, P, P, P, P, P),
     "rng": (c_uint64, c_uint32, c_uint64, N, N, F, F, P),
 }
-RESULTS = {"dot": F, "sum": F, "sumsq": F, "max": F, "argmax": N, "all_finite": I, "sgemm_way": I}
 
 
 class Isa:
@@ -115,76 +82,8 @@ def close(got, want, tolerance: float = 3e-6) -> None:
     np.testing.assert_allclose(np.asarray(got), want, rtol=tolerance, atol=tolerance)
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-erf = np.vectorize(math.erf, otypes=[float])
-lgamma = np.vectorize(math.lgamma, otypes=[float])
-
-# name: function, low, high, p0, p1
-UNARY = {
-    "negate": (lambda x, p, q: -x, -3, 3, 0, 0),
-    "tanh": (lambda x, p, q: np.tanh(x), -12, 12, 0, 0),
-    "exp": (lambda x, p, q: np.exp(x), -10, 3, 0, 0),
-    "expm1": (lambda x, p, q: np.expm1(x), -10, 3, 0, 0),
-    "log": (lambda x, p, q: np.log(x), 0.1, 9, 0, 0),
-    "log1p": (lambda x, p, q: np.log1p(x), -0.9, 9, 0, 0),
-    "logistic": (lambda x, p, q: sigmoid(x), -12, 12, 0, 0),
-    "log_sigmoid": (lambda x, p, q: -np.log1p(np.exp(-x)), -12, 12, 0, 0),
-    "softplus": (lambda x, p, q: np.log1p(np.exp(x)), -12, 12, 0, 0),
-    "rectify": (lambda x, p, q: np.maximum(x, 0), -2, 2, 0, 0),
-    "square": (lambda x, p, q: x**2, -2, 2, 0, 0),
-    "cube": (lambda x, p, q: x**3, -2, 2, 0, 0),
-    "sqrt": (lambda x, p, q: np.sqrt(x), 0.1, 9, 0, 0),
-    "abs": (lambda x, p, q: np.abs(x), -2, 2, 0, 0),
-    "softsign": (lambda x, p, q: x / (1 + np.abs(x)), -2, 2, 0, 0),
-    "erf": (lambda x, p, q: erf(x), -3, 3, 0, 0),
-    "gelu": (lambda x, p, q: x * (1 + erf(x / math.sqrt(2))) / 2, -3, 3, 0, 0),
-    "lgamma": (lambda x, p, q: lgamma(x), 0.3, 12, 0, 0),
-    "sin": (lambda x, p, q: np.sin(x), -9, 9, 0, 0),
-    "cos": (lambda x, p, q: np.cos(x), -9, 9, 0, 0),
-    "tan": (lambda x, p, q: np.tan(x), -1, 1, 0, 0),
-    "asin": (lambda x, p, q: np.arcsin(x), -0.9, 0.9, 0, 0),
-    "acos": (lambda x, p, q: np.arccos(x), -0.9, 0.9, 0, 0),
-    "atan": (lambda x, p, q: np.arctan(x), -3, 3, 0, 0),
-    "sinh": (lambda x, p, q: np.sinh(x), -3, 3, 0, 0),
-    "cosh": (lambda x, p, q: np.cosh(x), -3, 3, 0, 0),
-    "asinh": (lambda x, p, q: np.arcsinh(x), -3, 3, 0, 0),
-    "acosh": (lambda x, p, q: np.arccosh(x), 1.2, 9, 0, 0),
-    "atanh": (lambda x, p, q: np.arctanh(x), -0.9, 0.9, 0, 0),
-    "floor": (lambda x, p, q: np.floor(x), -3, 3, 0, 0),
-    "ceil": (lambda x, p, q: np.ceil(x), -3, 3, 0, 0),
-    "round": (lambda x, p, q: np.trunc(x + np.copysign(0.5, x)), -3, 3, 0, 0),
-    "elu": (lambda x, p, q: np.where(x > 0, x, p * np.expm1(x)), -3, 3, 0.7, 0),
-    "selu": (
-        lambda x, p, q: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)), -3, 3, 0, 0
-    ),
-    "silu": (lambda x, p, q: x * sigmoid(p * x), -5, 5, 1.5, 0),
-    "scale": (lambda x, p, q: p * x, -3, 3, 1.7, 0),
-    "shift": (lambda x, p, q: p + x, -3, 3, 1.7, 0),
-    "reciprocal_scale": (lambda x, p, q: p / x, 0.3, 3, 1.7, 0),
-    "pow_const": (lambda x, p, q: x**p, 0.3, 3, 1.7, 0),
-    "min_const": (lambda x, p, q: np.minimum(x, p), -3, 3, 0.5, 0),
-    "max_const": (lambda x, p, q: np.maximum(x, p), -3, 3, 0.5, 0),
-    "clip": (lambda x, p, q: np.clip(x, p, q), -3, 3, -0.5, 0.75),
-    "huber": (
-        lambda x, p, q: np.where(np.abs(x) < p, x * x, p * (2 * np.abs(x) - p)), -3, 3, 1.345, 0
-    ),
-}  # fmt: skip
-
-BINARY = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "min": np.minimum,
-    "max": np.maximum,
-    "pow": np.power,
-    "squared_difference": lambda a, b: (a - b) ** 2,
-    "abs_difference": lambda a, b: np.abs(a - b),
-    "binary_log_loss": lambda a, b: -(b * np.log(a) + (1 - b) * np.log(1 - a)),
-}
+UNARY = {row.name: row for row in elementwise.UNARY}
+BINARY = {row.name: row.f for row in elementwise.BINARY}
 
 
 def slope(function, x):
@@ -209,15 +108,17 @@ def test_all_rows_are_tested() -> None:
 
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(k: Isa, name: str) -> None:
-    function, low, high, p, q = UNARY[name]
-    p, q = float(np.float32(p)), float(np.float32(q))
+    row = UNARY[name]
+    low, high = row.low, row.high
+    given = [float(np.float32(p)) for p in row.parameters]
+    p, q = [*given, 0.0, 0.0][:2]
     for n in LENGTHS:
         x, dy = floats(n, seed=1, low=low, high=high), floats(n, seed=2)
         wide = x.astype(np.float64)
         y = Output(n)
         k["unary_fwd." + name](n, x, p, q, y.array)
-        close(y.checked(), function(wide, p, q))
-        want = slope(lambda t: function(t, p, q), wide) * dy
+        close(y.checked(), row.f(wide, *given))
+        want = slope(lambda t: row.f(t, *given), wide) * dy
         for acc in (0, 1):
             dx = Output(n, value=0.25 if acc else math.nan)
             k["unary_bwd." + name](n, x, y.array, dy, p, q, dx.array, acc)
@@ -245,7 +146,7 @@ def test_hot_functions_within_4_ulp(k: Isa, name: str, low: float, high: float) 
     x = np.concatenate([x, np.geomspace(1e-30, 1, 5000).astype(np.float32)]) if low < 0 else x
     y = np.empty_like(x)
     k["unary_fwd." + name](len(x), x, 0, 0, y)
-    assert ulps(y, UNARY[name][0](x.astype(np.float64), 0, 0)).max() <= 4
+    assert ulps(y, UNARY[name].f(x.astype(np.float64))).max() <= 4
 
 
 @pytest.mark.parametrize(
@@ -254,7 +155,7 @@ def test_hot_functions_within_4_ulp(k: Isa, name: str, low: float, high: float) 
         ("exp", np.exp),
         ("expm1", np.expm1),
         ("tanh", np.tanh),
-        ("logistic", sigmoid),
+        ("logistic", logistic),
         ("log", np.log),
         ("log1p", np.log1p),
         ("sqrt", np.sqrt),
@@ -393,7 +294,7 @@ def test_lstm(k: Isa, h: int, acc: int) -> None:
     pre, c_prev = floats(4 * h, cols, seed=1), floats(h, cols, seed=2)
     wide = pre.astype(np.float64)
     want = np.concatenate(
-        [sigmoid(wide[:h]), sigmoid(wide[h : 2 * h] + 1), sigmoid(wide[2 * h : 3 * h]), np.tanh(wide[3 * h :])]
+        [logistic(wide[:h]), logistic(wide[h : 2 * h] + 1), logistic(wide[2 * h : 3 * h]), np.tanh(wide[3 * h :])]
     )
     gates, c, y = Output(4 * h, cols), Output(h, cols), Output(h, cols)
     k.lstm_gates(h, cols, pre, 1.0, gates.array)

@@ -7,14 +7,17 @@ file of their own, `cases_<family>.py`, as a list CASES.
 from __future__ import annotations
 
 import importlib
-import math
 import operator
 from collections.abc import Callable
 from functools import reduce
+from inspect import Parameter, signature
 from pathlib import Path
 
+import elementwise
 import numpy as np
-from case import Case, logistic
+from case import Case
+
+from dynet_cy.ops import api
 
 
 def broadcast(f: Callable) -> Callable:
@@ -26,11 +29,6 @@ def broadcast(f: Callable) -> Callable:
         return f(a.reshape(a.shape + (1,) * (n - a.ndim)), b.reshape(b.shape + (1,) * (n - b.ndim)))
 
     return aligned
-
-
-def vectorized(f: Callable) -> Callable:
-    """A function of one number as one of arrays."""
-    return np.vectorize(f, otypes=[np.float64])
 
 
 def unary(
@@ -63,57 +61,37 @@ def affine(xs):
     return y + (b[:, None] if np.ndim(y) == 2 and b.ndim == 1 else b)
 
 
-def huber(x, c):
-    return np.where(np.abs(x) < c, x * x, c * (2 * np.abs(x) - c))
+def of_rows() -> list[Case]:
+    """The functions of the rows of elementwise.py, with the defaults of their parameters and with others."""
+    found = []
+    for row in elementwise.UNARY:
+        if row.name not in api.__all__:
+            continue
+        numbers = list(signature(getattr(api, row.name)).parameters.values())[1:][: len(row.parameters)]
+        defaults = tuple(number.default for number in numbers)
+        if all(default is not Parameter.empty for default in defaults):
+            found.append(of_row(row, row.name, (), defaults))
+        if numbers:
+            has_default = defaults[0] is not Parameter.empty
+            case = f"{row.name}-{numbers[0].name}" if has_default else row.name
+            found.append(of_row(row, case, row.parameters, row.parameters))
+    return found
 
 
-SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+def of_row(row: elementwise.Unary, case: str, given: tuple[float, ...], numbers: tuple[float, ...]) -> Case:
+    return Case(
+        case,
+        [(4, 3)],
+        lambda dy, xs: getattr(dy, row.name)(xs[0], *given),
+        lambda xs: row.f(xs[0], *numbers),
+        row.low,
+        row.high,
+        tol=row.tol,
+    )
+
 
 UNARY = [
-    unary("tanh", np.tanh),
-    unary("exp", np.exp),
-    unary("log", np.log, 0.2, 4.0),
-    unary("logistic", logistic, -4.0, 4.0),
-    unary("rectify", lambda x: np.maximum(x, 0)),
-    unary("square", np.square),
-    unary("cube", lambda x: x**3),
-    unary("sqrt", np.sqrt, 0.2, 4.0),
-    unary("abs", np.abs),
-    unary("erf", vectorized(math.erf)),
-    unary("lgamma", vectorized(math.lgamma), 0.3, 6.0, tol=1e-4),
-    unary("log_sigmoid", lambda x: -np.log1p(np.exp(-x)), -4.0, 4.0),
-    unary("softsign", lambda x: x / (1 + np.abs(x))),
-    unary("sin", np.sin, -4.0, 4.0),
-    unary("cos", np.cos, -4.0, 4.0),
-    unary("tan", np.tan, -1.2, 1.2),
-    unary("asin", np.arcsin, -0.9, 0.9),
-    unary("acos", np.arccos, -0.9, 0.9),
-    unary("atan", np.arctan),
-    unary("sinh", np.sinh),
-    unary("cosh", np.cosh),
-    unary("asinh", np.arcsinh),
-    unary("acosh", np.arccosh, 1.2, 4.0),
-    unary("atanh", np.arctanh, -0.9, 0.9),
-    unary("selu", lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(x))),
-    unary("elu", lambda x: np.where(x > 0, x, np.expm1(x))),
-    Case(
-        "elu-alpha",
-        [(5,)],
-        lambda dy, xs: dy.elu(xs[0], 0.3),
-        lambda xs: np.where(xs[0] > 0, xs[0], 0.3 * np.expm1(xs[0])),
-    ),
-    unary("silu", lambda x: x * logistic(x)),
-    Case("silu-beta", [(5,)], lambda dy, xs: dy.silu(xs[0], beta=2.5), lambda xs: xs[0] * logistic(2.5 * xs[0])),
-    unary("expm1", np.expm1),
-    unary("log1p", np.log1p, -0.8, 3.0),
-    unary("softplus", lambda x: np.log1p(np.exp(x)), -4.0, 4.0),
-    unary("gelu", lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2),
-    unary("huber", lambda x: huber(x, 1.345), -3.0, 3.0),
-    Case("huber-c", [(5,)], lambda dy, xs: dy.huber(xs[0], 0.25), lambda xs: huber(xs[0], 0.25)),
-    Case("clip", [(5, 3)], lambda dy, xs: dy.clip(xs[0], -0.5, 0.25), lambda xs: np.clip(xs[0], -0.5, 0.25)),
-    unary("floor", np.floor, -4.0, 4.0),
-    unary("ceil", np.ceil, -4.0, 4.0),
-    unary("round", lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5), -4.0, 4.0),
+    *of_rows(),
     # What is rounded off is added back, so that the value has the slope that passes straight through.
     *[
         Case(
@@ -164,13 +142,12 @@ def shapes_id(shapes) -> str:
 
 
 BINARY = [
-    *[binary(f"add-{shapes_id(s)}", s, lambda dy, a, b: a + b, np.add) for s in TWO],
-    *[binary(f"sub-{shapes_id(s)}", s, lambda dy, a, b: a - b, np.subtract) for s in TWO],
-    *[binary(f"mul-{shapes_id(s)}", s, lambda dy, a, b: dy.cmult(a, b), np.multiply) for s in TWO],
-    *[binary(f"div-{shapes_id(s)}", s, lambda dy, a, b: dy.cdiv(a, b), np.divide, 0.4, 2.0) for s in TWO],
-    *[binary(f"min-{shapes_id(s)}", s, lambda dy, a, b: dy.bmin(a, b), np.minimum) for s in TWO],
-    *[binary(f"max-{shapes_id(s)}", s, lambda dy, a, b: dy.bmax(a, b), np.maximum) for s in TWO],
-    *[binary(f"pow-{shapes_id(s)}", s, lambda dy, a, b: dy.pow(a, b), np.power, (0.3, -2.0), (2.0, 2.0)) for s in TWO],
+    *[
+        binary(f"{row.name}-{shapes_id(s)}", s, row.expression, row.f, row.low, row.high)
+        for row in elementwise.BINARY
+        if not row.is_part
+        for s in TWO
+    ],
     binary("pow-operator", [(4, 3), (4, 3)], lambda dy, a, b: a**b, np.power, (0.3, -2.0), (2.0, 2.0)),
     binary("div-operator", [(3, 2), (3, 2)], lambda dy, a, b: a / b, np.divide, 0.4, 2.0),
     binary("mul-operator-scalar-left", [(1,), (3, 2)], lambda dy, a, b: a * b, np.multiply),

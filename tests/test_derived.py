@@ -1,0 +1,103 @@
+"""What follows from rows and functions is in step with them, and what cannot be read is told."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynet_cy.ops import api
+from dynet_cy.ops.registry import describe
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def derive() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "tools" / "derive.py"))
+
+
+def test_all_files_are_in_step(derive: dict[str, Any]) -> None:
+    assert derive["main"](check=True) == [], "run python tools/derive.py"
+
+
+@pytest.mark.parametrize(("file", "kind"), [("unary.def", "UNARY"), ("binary.def", "BINARY")])
+def test_each_row_is_an_op(derive: dict[str, Any], file: str, kind: str) -> None:
+    """Wherever it stands in the file, and its function is there if it says that it has one."""
+    ops = {op["name"] for op in describe()}
+    rows = derive["rows"](file)
+    for row in rows:
+        assert (row.name in ops) == (row.kind == kind) or row.kind == "BINARY_PART"
+    faces = [derive["face"](row, 2 if kind == "BINARY" else 1) for row in rows]
+    names = {face.name for face in faces if face}
+    assert len(names) > 1
+    assert names <= set(api.__all__)
+
+
+def test_a_row_becomes_a_function(derive: dict[str, Any], tmp_path: Path) -> None:
+    """With its docstring, its numbers and their defaults, and what they must be."""
+    (tmp_path / "some.def").write_text(
+        "/* SPDX */\n\n"
+        "UNARY(hidden, (f(x, 1)), (y))\n"
+        "/** leaky(x, slope=0.01): Of each\n * element.\n *\n * require slope > 0: slope is {slope}\n */\n"
+        "UNARY(leaky, (SEL(x > C(0.f), x, p0 * x)), (p0))\n"
+        "/** inside(x, low, high): Both. */\nUNARY(inside, (x),\n      (y))\n"
+    )
+    derive["functions"].__globals__["ROWS"] = tmp_path
+    try:
+        lines = "\n".join(derive["functions"]("some.def", "UNARY", "UNARY"))
+    finally:
+        derive["functions"].__globals__["ROWS"] = ROOT / "include" / "dynet_cy"
+    assert "hidden" not in lines
+    assert lines.endswith(
+        "\n\n\ndef leaky(x, float slope=0.01):\n"
+        '    """Of each\n    element.\n    """\n'
+        "    if not slope > 0:\n"
+        '        raise ValueError(f"leaky: slope is {slope}")\n'
+        "    return apply_unary(DY_UNARY_leaky, x, slope, 0)\n"
+        "\n\ndef inside(x, float low, float high):\n"
+        '    """Both."""\n'
+        "    return apply_unary(DY_UNARY_inside, x, low, high)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("/** tanh: no arguments */", "the comment must begin as"),
+        ("/** tanh(x) no colon */", "the comment must begin as"),
+        ("/** tanh(x, a, b, c): too many */", "takes 1 expressions"),
+        ("/** tanh(): none */", "takes 1 expressions"),
+    ],
+)
+def test_comments_that_say_nothing(derive: dict[str, Any], comment: str, message: str) -> None:
+    row = derive["Row"]("UNARY", "tanh", "(TANH(x)), (y)", comment[3:-2])
+    with pytest.raises(derive["Mistake"], match=message):
+        derive["face"](row, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("x", "x: Expression"),
+        ("d=0", "d: int = 0"),
+        ("b=False", "b: bool = False"),
+        ('device=""', 'device: str = ""'),
+        ("float c=1.345", "c: float = 1.345"),
+        ("bint is_valid=True", "is_valid: bool = True"),
+        ("unsigned int nrows=2", "nrows: int = 2"),
+        ("xs: Iterable[Expression]", "xs: Iterable[Expression]"),
+        ("axis: int | None = None", "axis: int | None = None"),
+        ("dims: Sequence[int] = (1, 0)", "dims: Sequence[int] = (1, 0)"),
+    ],
+)
+def test_types_of_arguments(derive: dict[str, Any], text: str, want: str) -> None:
+    assert derive["argument"](text, "here") == want
+
+
+@pytest.mark.parametrize("text", ["axis=None", "dims=(1, 0)", "**more", "a b c"])
+def test_arguments_that_need_a_type(derive: dict[str, Any], text: str) -> None:
+    with pytest.raises(derive["Mistake"], match="here: argument"):
+        derive["argument"](text, "here")

@@ -1,0 +1,464 @@
+"""Writes what follows from the rows of ops and kernels and from the ops' functions, so that each is told once.
+
+    python tools/derive.py            # the build does this
+    python tools/derive.py --check    # only says what is not in step, as tests/test_derived.py does
+
+From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, and the Python functions of
+elementwise ops.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list of ops in `ops/api.py`, and the
+lists in docs/.  What is written stays under version control, so that readers, editors and type checkers need no build.
+
+A file that is written whole says so in its first lines.  Elsewhere what is derived stands between a line with
+`derived: NAME` and one with `end of NAME`; the rest of the file is left as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROWS = ROOT / "include" / "dynet_cy"
+OPS = ROOT / "dynet_cy" / "ops"
+WIDTH = 120
+
+
+class Mistake(Exception):
+    """Something that nothing can be derived from; the message says where."""
+
+
+# ---- rows of .def files ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a .def file.
+
+    Attributes:
+        kind: the macro, such as UNARY.
+        name: its first argument.
+        rest: its other arguments, as one text.
+        face: the comment `/** ... */` right above it; "" if there is none.
+    """
+
+    kind: str
+    name: str
+    rest: str
+    face: str
+
+
+def rows(file: str) -> list[Row]:
+    """The rows of a .def file, in their order."""
+    text = (ROWS / file).read_text(encoding="utf-8")
+    found = []
+    for match in re.finditer(r"^([A-Z_]+)\(", text, re.MULTILINE):
+        end = closing(text, match.end() - 1)
+        first, _, rest = text[match.end() : end].partition(",")
+        above = re.search(r"/\*\*((?:(?!\*/).)*)\*/\s*\Z", text[: match.start()], re.DOTALL)
+        found.append(Row(match[1], first.strip(), rest.strip(), above[1] if above else ""))
+    return found
+
+
+def closing(text: str, at: int) -> int:
+    """Where the parenthesis that opens at a place is closed."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text[i], 0)
+        if depth == 0:
+            return i
+    raise Mistake(f"a parenthesis is not closed: {text[at : at + 60]!r}")
+
+
+def split(text: str) -> list[str]:
+    """What stands between commas that are in no parentheses."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(c, 0)
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts if p.strip()]
+
+
+# ---- Python functions of rows ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Face:
+    """The Python function of a row.
+
+    Attributes:
+        name: of the function.
+        arguments: the expressions.
+        parameters: name, and default or "", of each number that the row takes.
+        doc: lines of the docstring.
+        requirements: condition and message of each.
+    """
+
+    name: str
+    arguments: list[str]
+    parameters: list[tuple[str, str]]
+    doc: list[str]
+    requirements: list[tuple[str, str]]
+
+
+def face(row: Row, n_arguments: int) -> Face | None:
+    """What the comment above a row says: ``/** name(x, p=1.0): What it is. */``; None if there is none.
+
+    More lines of the docstring follow behind ` * `.  A line ``require CONDITION: MESSAGE`` is no part of it: the
+    function raises ValueError with the message where the condition does not hold.
+    """
+    if not row.face:
+        return None
+    text = row.face.strip()
+    match = re.match(r"(\w+)\(", text)
+    if match is None or not text[closing(text, match.end() - 1) + 1 :].startswith(":"):
+        raise Mistake(f"{row.kind}({row.name}): the comment must begin as /** name(x): What it is.")
+    end = closing(text, match.end() - 1)
+    words = split(text[match.end() : end])
+    lines = [re.sub(r"^\s*\* ?", "", line).rstrip() for line in text[end + 2 :].strip().split("\n")]
+    required = [line[len("require ") :].partition(": ") for line in lines if line.startswith("require ")]
+    doc = [line for line in lines if not line.startswith("require ")]
+    while not doc[-1]:
+        doc.pop()
+    numbers = [word.partition("=") for word in words[n_arguments:]]
+    if len(words) < n_arguments or len(numbers) > (2 if row.kind == "UNARY" else 0):
+        raise Mistake(
+            f"{row.kind}({row.name}): {match[1]} takes {n_arguments} expressions and as many numbers as rows do"
+        )
+    return Face(
+        match[1],
+        words[:n_arguments],
+        [(name.strip(), default.strip()) for name, _, default in numbers],
+        doc,
+        [(condition, message) for condition, _, message in required],
+    )
+
+
+def functions(file: str, kind: str, table: str) -> Iterator[str]:
+    """Cython code: the functions of all rows of a kind that have a face."""
+    faces = [(row, face(row, 2 if kind == "BINARY" else 1)) for row in rows(file) if row.kind == kind]
+    public = [(row, f) for row, f in faces if f is not None]
+    names = sorted((f"DY_{kind}_{row.name}" for row, _ in public), key=str)
+    yield "from dynet_cy.kernels.kernels cimport ("
+    yield from wrapped(", ".join(names) + ",", "    ")
+    yield ")"
+    for row, f in public:
+        numbers = [f"float {name}={default}" if default else f"float {name}" for name, default in f.parameters]
+        doc = ['    """' + f.doc[0], *["    " + line if line else "" for line in f.doc[1:]]]
+        yield ""
+        yield ""
+        yield f"def {f.name}({', '.join([*f.arguments, *numbers])}):"
+        yield from [doc[0] + '"""'] if len(doc) == 1 else [*doc, '    """']
+        for condition, message in f.requirements:
+            yield f"    if not {condition}:"
+            yield f'        raise ValueError(f"{f.name}: {message}")'
+        op = f"DY_{kind}_{row.name}"
+        if f.parameters:
+            numbers = [*[name for name, _ in f.parameters], "0"][:2]
+            yield f"    return apply_unary({op}, {f.arguments[0]}, {', '.join(numbers)})"
+        else:
+            yield f"    return apply{len(f.arguments)}({table}[{op}], {', '.join(f.arguments)})"
+
+
+# ---- the table of kernels for Cython ------------------------------------------------------
+
+# .def file, macros of its rows, prefix of the enumerators
+ENUMERATED = [
+    ("unary.def", ("UNARY",), "DY_UNARY"),
+    ("binary.def", ("BINARY", "BINARY_PART"), "DY_BINARY"),
+    ("optim.def", ("OPTIM",), "DY_OPTIM"),
+    ("rng.def", ("RNG",), "DY_RNG"),
+]
+
+
+def enumerators() -> Iterator[str]:
+    for file, kinds, prefix in ENUMERATED:
+        names = [f"{prefix}_{row.name}" for row in rows(file) if row.kind in kinds]
+        yield "    enum:"
+        yield from wrapped(", ".join([*names, f"{prefix}_COUNT"]), "        ")
+
+
+def members() -> Iterator[str]:
+    for row in rows("kernels.def"):
+        name, arguments = (" ".join(part.split()) for part in row.rest.split(",", 1))
+        start = f"        {row.name} (*{name})"  # the first argument of KERNEL is the result
+        whole = [word.replace(" ", "\0") for word in split(arguments[1:-1])]  # lines end between arguments
+        for line in wrapped(f"{start}({', '.join(whole)})\0noexcept\0nogil", "", " " * (len(start) + 1)):
+            yield line.replace("\0", " ")
+
+
+def wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if further is None else further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+# ---- stubs and lists of ops ------------------------------------------------------------------
+
+TYPES = {"float": "float", "double": "float", "int": "int", "unsigned int": "int", "bint": "bool", "str": "str"}
+
+# What annotations may use: where it is from, or what it is short for.
+IMPORTS = {
+    "Iterable": ("collections.abc", "Iterable"),
+    "Sequence": ("collections.abc", "Sequence"),
+    "Any": ("typing", "Any"),
+    "np": ("numpy as np", ""),
+    "npt": ("numpy.typing as npt", ""),
+    "TypeAlias": ("typing_extensions", "TypeAlias"),
+    "Expression": ("dynet_cy.graph.graph", "Expression"),
+    "_Number": ("dynet_cy.graph.graph", "_Number"),
+}
+SHORT = {
+    "_Int": "int | np.integer[Any]",
+    "_Ints": "Sequence[int] | npt.NDArray[np.integer[Any]]",
+    "_Shape": "int | tuple[int, ...] | list[int]",
+}
+STANDARD = ("collections.abc", "typing")
+
+
+@dataclass
+class Function:
+    """A function of a family: its name, its arguments with their types, and the type of what it returns."""
+
+    name: str
+    arguments: list[str]
+    returns: str
+
+
+@dataclass
+class Family:
+    """The public functions of a module of ops.
+
+    Attributes:
+        name: of the module.
+        doc: the first line of its docstring.
+        functions: in their order.
+        aliases: other names, and of what.
+        classes: those that annotations name: their line, and their methods.
+    """
+
+    name: str
+    doc: str
+    functions: list[Function] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, tuple[str, list[Function]]] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        return sorted([*(f.name for f in self.functions), *self.aliases])
+
+
+def argument(text: str, where: str) -> str:
+    """An argument of a stub.  Without a type or a default that tells it, it is an Expression."""
+    if text in ("self", "*"):
+        return text
+    types = "|".join(TYPES)
+    match = re.fullmatch(rf"(?:({types}) )?(\*?\w+)(?: not None)?(?:\s*:\s*([^=]+?))?(?:\s*=\s*(.+))?", text)
+    if match is None:
+        raise Mistake(f"{where}: argument {text!r} is not understood")
+    c_type, name, annotation, default = match.groups()
+    kind = annotation or TYPES.get(c_type or "")
+    if kind is None:
+        value = ast.literal_eval(default) if default else None
+        if default and value is None:
+            raise Mistake(f"{where}: argument {name} needs a type: {name}: TYPE = {default}")
+        kind = "Expression" if value is None else type(value).__name__
+        if kind not in ("Expression", "bool", "int", "float", "str"):
+            raise Mistake(f"{where}: argument {name} needs a type: {name}: TYPE = {default}")
+    return f"{name}: {kind}" + (f" = {default}" if default else "")
+
+
+def signatures(text: str, indent: str, where: str, default: str) -> Iterator[Function]:
+    """The functions that begin at an indentation."""
+    for match in re.finditer(rf"^{indent}def (\w+)\(", text, re.MULTILINE):
+        if match[1].startswith("_"):
+            continue
+        end = closing(text, match.end() - 1)
+        tail = re.match(r"\)(?:\s*->\s*([^:]+))?:", text[end:])
+        if tail is None:
+            raise Mistake(f"{where}: {match[1]} is not understood")
+        words = split(" ".join(text[match.end() : end].split()))
+        yield Function(match[1], [argument(w, f"{where}: {match[1]}") for w in words], tail[1] or default)
+
+
+def family(path: Path) -> Family:
+    """What a module of ops offers."""
+    text = path.read_text(encoding="utf-8")
+    doc = re.search(r'^"""(.+?)(?:"""|$)', text, re.MULTILINE)
+    found = Family(path.stem, doc[1] if doc else "")
+    found.functions = list(signatures(text, "", str(path), "Expression"))
+    own = {f.name for f in found.functions}
+    found.aliases = {a: b for a, b in re.findall(r"^([a-z]\w*) = (\w+)$", text, re.MULTILINE) if b in own}
+    said = " ".join(word for f in found.functions for word in [*f.arguments, f.returns])
+    for match in re.finditer(r"^cdef class ((\w+)\(\w+\)):\n((?:(?:    .*)?\n)*)", text, re.MULTILINE):
+        if re.search(rf"\b{match[2]}\b", said):
+            found.classes[match[2]] = match[1], list(signatures(match[3], "    ", str(path), "None"))
+    return found
+
+
+def families() -> list[Family]:
+    """The modules that offer ops."""
+    found = [family(path) for path in sorted(OPS.glob("*.pyx")) if path.stem != "registry"]
+    return [f for f in found if f.functions]
+
+
+def definition(f: Function, indent: str = "") -> str:
+    """The line of a function in a stub, or lines, as ruff would have them."""
+    line = f"{indent}def {f.name}({', '.join(f.arguments)}) -> {f.returns}: ..."
+    if len(line) <= WIDTH:
+        return line
+    inner = f"{indent}    {', '.join(f.arguments)}"
+    if len(inner) > WIDTH:
+        inner = "\n".join(f"{indent}    {a}," for a in f.arguments)
+    return f"{indent}def {f.name}(\n{inner}\n{indent}) -> {f.returns}: ..."
+
+
+def stub(f: Family) -> str:
+    """The .pyi of a family."""
+    body = ""
+    for heading, methods in f.classes.values():
+        body += f"\nclass {heading}:\n" + "".join(definition(m, "    ") + "\n" for m in methods)
+    body += "\n" + "".join(definition(function) + "\n" for function in f.functions)
+    if f.aliases:
+        body += "\n" + "".join(f"{alias} = {name}\n" for alias, name in f.aliases.items())
+
+    def used(text: str, words: Sequence[str]) -> list[str]:
+        return [w for w in words if re.search(rf"(?<!\.)\b{w}\b", text)]
+
+    short = used(body, list(SHORT))
+    aliases = "".join(f"{name}: TypeAlias = {SHORT[name]}\n" for name in short)
+    by_module: dict[str, list[str]] = {}
+    for word in used(aliases + body, list(IMPORTS)):
+        module, name = IMPORTS[word]
+        by_module.setdefault(module, []).append(name)
+    groups: list[list[str]] = [[], [], []]  # the standard library, others, ours
+    for module, names in by_module.items():
+        line = f"from {module} import {', '.join(names)}" if names[0] else f"import {module}"
+        groups[0 if module in STANDARD else 2 if module.startswith("dynet_cy") else 1].append(line)
+    parts = ["# Written by tools/derive.py", *("\n".join(g) for g in groups if g)]
+    parts[0:2] = [parts[0] + "\n" + parts[1]]
+    return "\n\n".join(parts) + "\n" + ("\n" + aliases if aliases else "") + body
+
+
+def api(found: Sequence[Family]) -> str:
+    """dynet_cy/ops/api.py."""
+    lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', ""]
+    for f in found:
+        names = sorted(f.names(), key=lambda n: (not n[0].isupper(), n))
+        line = f"from dynet_cy.ops.{f.name} import {', '.join(names)}"
+        if len(line) <= WIDTH:
+            lines.append(line)
+        else:
+            lines += [f"from dynet_cy.ops.{f.name} import (", *(f"    {n}," for n in names), ")"]
+    lines += ["", "__all__ = ["]
+    for f in found:
+        lines += [f"    # {f.name}", *(f'    "{n}",' for n in f.names())]
+    return "\n".join([*lines, "]", ""])
+
+
+def listed(found: Sequence[Family], text: str) -> Iterator[str]:
+    """The ops in docs/surface.md: its paragraphs have titles of their own, the names follow."""
+    titles = re.findall(r"^(\*\*.+\*\*) \(`(\w+)`\):", text, re.MULTILINE)
+    by_name = {f.name: f for f in found}
+    known = {name for _, name in titles}
+    new = [(f"**{f.doc.rstrip('.')}**", f.name) for f in found if f.name not in known]
+    for title, name in [*titles, *new]:
+        if name in by_name:
+            names = ", ".join(f"`{n}`" for n in by_name[name].names())
+            yield ""
+            yield from wrapped(f"{title} (`{name}`): {names}.", "")
+    yield ""
+
+
+def not_in_dynet(found: Sequence[Family]) -> list[str]:
+    """The ops that DyNet has not."""
+    surface = json.loads((ROOT / "tests" / "peer" / "surface.json").read_text(encoding="utf-8"))["dynet"]
+    return [n for f in found for n in f.names() if n not in surface["functions"] and n not in surface["classes"]]
+
+
+def differences(found: Sequence[Family]) -> tuple[Path, str]:
+    """docs/differences.md: the line of the ops that DyNet has not.  No mark can stand in a table."""
+    path = ROOT / "docs" / "differences.md"
+    names = ", ".join(f"`{n}`" for n in not_in_dynet(found))
+    line = re.compile(r"^\| `\w+`(, `\w+`)* \| not there \|$", re.MULTILINE)
+    text = path.read_text(encoding="utf-8")
+    if len(line.findall(text)) != 1:
+        raise Mistake(f"{path}: there must be one line of ops that are not there")
+    return path, line.sub(f"| {names} | not there |", text)
+
+
+# ---- what is written where ---------------------------------------------------------------------
+
+
+def with_region(text: str, name: str, lines: Iterator[str]) -> str:
+    """A text with other lines between the one with `derived: NAME` and the one with `end of NAME`."""
+    match = re.search(rf"^(.*\bderived: {name}\b.*\n)((?:.*\n)*?)(.*\bend of {name}\b.*)$", text, re.MULTILINE)
+    if match is None:
+        raise Mistake(f"there are no lines with derived: {name} and end of {name}")
+    return text[: match.end(1)] + "\n".join([*lines, ""]) + text[match.start(3) :]
+
+
+def with_regions(path: Path, **regions: Iterator[str]) -> tuple[Path, str]:
+    text = path.read_text(encoding="utf-8")
+    for name, lines in regions.items():
+        try:
+            text = with_region(text, name, lines)
+        except Mistake as mistake:
+            raise Mistake(f"{path}: {mistake}") from None
+    return path, text
+
+
+def from_rows() -> Iterator[tuple[Path, str]]:
+    """What follows from the rows of .def files: path and text of each file."""
+    yield with_regions(ROOT / "dynet_cy" / "kernels" / "kernels.pxd", enumerators=enumerators(), kernels=members())
+    yield with_regions(OPS / "unary.pyx", functions=functions("unary.def", "UNARY", "UNARY"))
+    yield with_regions(OPS / "arithmetic.pyx", functions=functions("binary.def", "BINARY", "BINARY"))
+
+
+def from_functions() -> Iterator[tuple[Path, str]]:
+    """What follows from the functions of ops."""
+    found = families()
+    for f in found:
+        yield OPS / f"{f.name}.pyi", stub(f)
+    yield OPS / "api.py", api(found)
+    surface = ROOT / "docs" / "surface.md"
+    yield with_regions(surface, ops=listed(found, surface.read_text(encoding="utf-8")))
+    yield differences(found)
+
+
+def main(check: bool) -> list[str]:
+    """Write what has changed, unless it is only a check.
+
+    Returns:
+        What was not in step.
+    """
+    changed = []
+    for step in (from_rows, from_functions):
+        for path, text in list(step()):
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                changed.append(str(path.relative_to(ROOT)))
+                if not check:
+                    path.write_text(text, encoding="utf-8")
+    return changed
+
+
+if __name__ == "__main__":
+    try:
+        done = main("--check" in sys.argv[1:])
+    except Mistake as mistake:
+        raise SystemExit(f"tools/derive.py: {mistake}") from None
+    for path in done:
+        print(path)
+    if done and "--check" in sys.argv[1:]:
+        raise SystemExit("not in step: run python tools/derive.py")
