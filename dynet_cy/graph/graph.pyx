@@ -508,7 +508,8 @@ cdef bint requested(Graph* g, object wanted) except -1:
 cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
     """Refuse what an item of a batched map must not do to the graph that it shares with others."""
     if graph.requests is not None and graph.requests.inside():
-        raise RuntimeError(f"{what} in an item of batched_map: the other items use the same graph; {instead}")
+        raise RuntimeError(
+            f"{what} in an item of batched_map or a call of a Server: others use the same graph; {instead}")
     return 0
 
 
