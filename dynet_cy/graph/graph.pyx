@@ -413,7 +413,7 @@ cdef class _ForwardExpression(Expression):
         use = &uses_of(g)[self.index]
         if use.holder == <void*>self:
             use.holder = NULL
-            if g.version != RUNNING:        # else its room is free again when the graph is renewed
+            if g.version != RUNNING:        # else its room is free again when nodes are numbered anew
                 drop_unneeded(g, self.index)
 
 
@@ -1107,6 +1107,7 @@ cdef int compact(ComputationGraph graph) except -1:
     cdef uint32_t i, k = 0, b, n_live = 0, n_args = 0, n_items = 0, n, own
     cdef Node* x
     for i in range(g.n_nodes):
+        drop_unneeded(g, i)                 # whose expression went while the graph ran, in another thread or a handler
         n_live += not state[i] & DROPPED
     g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
     if graph.checkpoints or g.n_nodes < g.compact_at or more_epochs(g) == 0:
