@@ -81,6 +81,7 @@ from dynet_cy.rnn import (
     VanillaLSTMBuilder,
 )
 from dynet_cy.saving import load, load_generator, save
+from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
 from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
@@ -186,6 +187,12 @@ __all__ = [
     "ClassFactoredSoftmaxBuilder",
     "SoftmaxBuilder",
     "StandardSoftmaxBuilder",
+    # serving
+    "Server",
+    "ServerCall",
+    "ServerClosed",
+    "ServerFull",
+    "ServerStatistics",
     # several processes
     "parallel",
     # trainers

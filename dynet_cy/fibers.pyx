@@ -14,7 +14,7 @@ from collections import deque
 
 import greenlet
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from dynet_cy.graph.graph cimport ComputationGraph, Graph
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
@@ -71,20 +71,20 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
     if width is not None and width < 1:
         raise ValueError(f"batched_map: width must be at least 1, not {width}")
     cdef ComputationGraph graph = cg()
-    cdef _Requests requests = graph.requests
+    cdef Fibers fibers = graph.requests
     cdef uint64_t key
-    if requests is not None and not requests.inside():
+    if fibers is not None and not fibers.inside():
         raise RuntimeError("batched_map: another one runs on this graph, and it was not one of its items that called")
     key = mixed(graph.g.draw_key, graph.g.draws)
     graph.g.draws += 1                              # the next map draws other numbers
     own = _Map(function, zip(*iterables), width or sys.maxsize, return_exceptions, key)
-    if requests is not None:
-        return requests.run_inside(own)
-    graph.requests = requests = _Requests(graph)
+    if fibers is not None:
+        return fibers.run_inside(own)
+    fibers = Fibers(graph)
     try:
-        return requests.run(own)
+        return fibers.run(own)
     finally:
-        graph.requests = None
+        fibers.leave()
 
 
 cdef uint64_t mixed(uint64_t key, uint64_t number) noexcept:
@@ -96,14 +96,56 @@ cdef uint64_t mixed(uint64_t key, uint64_t number) noexcept:
     return z ^ (z >> 31)
 
 
-cdef class _Map:
+cdef class _Item:
+    """One call of a function: a fiber, and what it draws from."""
+
+    cdef _Owner owner
+    cdef Py_ssize_t index                           # among the items of its owner
+    cdef object function
+    cdef tuple arguments
+    cdef uint64_t key
+    cdef uint32_t draws
+    cdef uint64_t host_draws
+    cdef _Map inner                                 # the map that it has called and waits for
+    cdef bint stopped
+    cdef object fiber
+    cdef object switch
+    cdef tuple outcome                              # what the function has returned and raised; None: neither yet
+
+    cdef int prepare(self, _Owner owner, Py_ssize_t index, function, tuple arguments, context, parent) except -1:
+        self.owner = owner
+        self.index = index
+        self.function = function
+        self.arguments = arguments
+        self.key = mixed(owner.key, index)
+        self.fiber = greenlet.greenlet(self.call, parent)
+        self.fiber.gr_context = context
+        self.switch = self.fiber.switch
+        return 0
+
+    def call(self):
+        try:
+            self.outcome = self.function(*self.arguments), None
+        except BaseException as error:
+            self.outcome = None, error
+
+
+cdef class _Owner:
+    """Who has begun an item, and takes what its function returns or raises."""
+
+    cdef uint64_t key                               # what the numbers follow from that its items draw
+
+    cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+        raise NotImplementedError
+
+
+cdef class _Map(_Owner):
     """One call of batched_map."""
 
     cdef object function
     cdef object arguments                           # an iterator; None: all items have begun
     cdef Py_ssize_t width
     cdef bint return_exceptions
-    cdef uint64_t key
     cdef object context
     cdef _Item waiter                               # the item that called it
     cdef list results
@@ -126,41 +168,66 @@ cdef class _Map:
     cdef bint done(self):
         return self.arguments is None and not self.running
 
+    cdef _Item begin(self, Fibers fibers):
+        """The next item; None when there is none."""
+        cdef _Item item = _Item()
+        try:
+            arguments = next(self.arguments)
+        except StopIteration:
+            self.arguments = None
+            return None
+        item.prepare(self, len(self.results), self.function, arguments, self.context.copy(), fibers.hub)
+        self.results.append(None)
+        self.running[item.index] = item
+        return item
 
-cdef class _Item:
-    """One call of a map's function: a fiber, and what it draws from."""
+    cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+        del self.running[item.index]
+        if error is not None:
+            if isinstance(error, Exception):
+                name_item(error, item)
+                if not self.return_exceptions:
+                    return fibers.fail(self, error)
+            else:                                   # KeyboardInterrupt, SystemExit: for all
+                return fibers.fail(self, error)
+            result = error
+        self.results[item.index] = result
+        if self.arguments is not None and self not in fibers.open:
+            fibers.open.append(self)
+        return fibers.finish_if_done(self)
 
-    cdef _Map map
-    cdef Py_ssize_t index
-    cdef tuple arguments
-    cdef uint64_t key
-    cdef uint32_t draws
-    cdef uint64_t host_draws
-    cdef _Map inner                                 # the map that it has called and waits for
-    cdef bint stopped
-    cdef object fiber
-    cdef object switch
-    cdef tuple outcome                              # what the function has returned and raised; None: neither yet
 
-    cdef int prepare(self, _Map owner, Py_ssize_t index, tuple arguments, object parent) except -1:
-        self.map = owner
-        self.index = index
-        self.arguments = arguments
-        self.key = mixed(owner.key, index)
-        self.fiber = greenlet.greenlet(self.call, parent)
-        self.fiber.gr_context = owner.context.copy()
-        self.switch = self.fiber.switch
+cdef class _Calls(_Owner):
+    """Calls that are begun one by one: each has a function of its own that takes what becomes of it."""
+
+    cdef Py_ssize_t begun
+    cdef dict takers                                # by the numbers of the items
+
+    def __init__(self, key):
+        self.key = key
+        self.takers = {}
+
+    cdef _Item begin(self, Fibers fibers, function, tuple arguments, context, taker):
+        cdef _Item item = _Item()
+        item.prepare(self, self.begun, function, arguments, context, fibers.hub)
+        self.begun += 1
+        self.takers[item.index] = taker
+        return item
+
+    cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+        self.takers.pop(item.index)(result, error)
         return 0
 
-    def call(self):
-        try:
-            self.outcome = self.map.function(*self.arguments), None
-        except BaseException as error:
-            self.outcome = None, error
 
+cdef class Fibers:
+    """Calls that run as fibers on one graph, and what they wait for. `Expression.value` and its like ask here.
 
-cdef class _Requests:
-    """What the items of the maps on one graph wait for. `Expression.value` and its like ask here."""
+    `batched_map` makes one for its time. `begin`, `stop` and `turn` are for those that have calls come and go, all of
+    them from the thread that made it, while it is in no call and the graph is the current one.
+
+    Raises:
+        RuntimeError: other fibers run on the graph.
+    """
 
     cdef ComputationGraph graph
     cdef object hub                                 # the greenlet that lets the others run
@@ -169,14 +236,28 @@ cdef class _Requests:
     cdef list waiting                               # (item, its expressions)
     cdef object ready                               # (item, None or what it is to raise)
     cdef list open                                  # maps with items that have not begun, the innermost last
+    cdef _Calls calls
+    cdef int64_t n_known                            # nodes after the last pass
+    cdef readonly uint64_t passes
+    cdef readonly uint64_t nodes                    # made for these passes
 
-    def __init__(self, graph):
+    def __init__(self, ComputationGraph graph):
+        if graph.requests is not None:
+            raise RuntimeError("Fibers: others run on this graph")
         self.graph = graph
         self.hub = greenlet.getcurrent()
         self.to_hub = self.hub.switch
         self.waiting = []
         self.ready = deque()
         self.open = []
+        self.calls = _Calls(mixed(graph.g.draw_key, graph.g.draws))
+        self.n_known = graph.g.n_nodes
+        graph.g.draws += 1
+        graph.requests = self
+
+    def leave(self):
+        """Let the graph be as others: values are computed where they are asked for."""
+        self.graph.requests = None
 
     def inside(self):
         """Whether an item is running, and nobody else who uses its graph."""
@@ -192,6 +273,43 @@ cdef class _Requests:
         self.waiting.append((item, wanted))
         self.to_hub()
         return True
+
+    # ---- calls that come and go
+
+    def begin(self, function, arguments, context, taker):
+        """Call a function as a fiber, up to the first value that it asks for.
+
+        Args:
+            function: what to call.
+            arguments: a tuple of what to call it with.
+            context: a `contextvars.Context` that it runs in, its own.
+            taker: is called with what the function has returned and what it has raised, one of them None.
+
+        Returns:
+            What `stop` takes.
+        """
+        cdef _Item item = self.calls.begin(self, function, arguments, context, taker)
+        self.resume(item, None)
+        return item
+
+    def stop(self, _Item item):
+        """End a call with `GreenletExit`, which runs its ``finally`` parts; its taker is not called."""
+        if item.outcome is None and not item.stopped:
+            self.calls.takers.pop(item.index, None)
+            self.stop_item(item)
+
+    def turn(self):
+        """Let all that can go on do so, and then compute what is waited for in one pass."""
+        while self.ready or self.open:
+            if self.ready:
+                item, error = self.ready.popleft()
+                self.resume(item, error)
+            else:
+                self.begin_next(self.open[-1])
+        if self.waiting:
+            self.compute()
+
+    # ---- maps
 
     def run_inside(self, _Map own):
         """The results of a map that the running item has called."""
@@ -213,15 +331,9 @@ cdef class _Requests:
         self.open.append(own)
         try:
             while not own.done():
-                if self.ready:
-                    item, error = self.ready.popleft()
-                    self.resume(item, error)
-                elif self.open:
-                    self.begin(self.open[-1])
-                else:
-                    self.compute()
+                self.turn()
         except BaseException:
-            self.stop(own)
+            self.stop_map(own)
             raise
         finally:
             g.draw_key, g.draws = key, drawn
@@ -229,24 +341,51 @@ cdef class _Requests:
             raise own.failed
         return own.results
 
-    cdef int begin(self, _Map own) except -1:
+    cdef int begin_next(self, _Map own) except -1:
         """Let the next item of a map begin."""
         cdef _Item item
         try:
-            arguments = next(own.arguments)
-        except StopIteration:
-            self.open.remove(own)
-            own.arguments = None
-            return self.finish_if_done(own)
+            item = own.begin(self)
         except Exception as error:
             return self.fail(own, error)
-        item = _Item()
-        item.prepare(own, len(own.results), arguments, self.hub)
-        own.results.append(None)
-        own.running[item.index] = item
         if not own.has_room():
             self.open.remove(own)
+        if item is None:
+            return self.finish_if_done(own)
         return self.resume(item, None)
+
+    cdef int fail(self, _Map own, object error) except -1:
+        """End a map with an error."""
+        self.stop_map(own)
+        own.failed = error
+        return self.finish_if_done(own)
+
+    cdef int finish_if_done(self, _Map own) except -1:
+        if own.waiter is not None and own.done():
+            self.ready.append((own.waiter, own.failed))
+        return 0
+
+    cdef int stop_map(self, _Map own) except -1:
+        """End all items of a map, and the maps that these have called."""
+        own.arguments = None
+        if own in self.open:
+            self.open.remove(own)
+        for item in list(own.running.values()):
+            self.stop_item(item)
+        own.running.clear()
+        return 0
+
+    # ---- items
+
+    cdef int stop_item(self, _Item item) except -1:
+        """End an item, and the map that it has called."""
+        item.stopped = True
+        if item.inner is not None:
+            self.stop_map(item.inner)
+        if item.outcome is None:
+            self.switch_to(item, greenlet.GreenletExit())
+        item.fiber = item.switch = None
+        return 0
 
     cdef int resume(self, _Item item, object error) except -1:
         """Let an item go on until it waits again or ends."""
@@ -254,7 +393,9 @@ cdef class _Requests:
             return 0
         self.switch_to(item, error)
         if item.outcome is not None and not item.stopped:
-            self.end(item)
+            item.fiber = item.switch = None         # they refer to the item
+            result, error = item.outcome
+            return item.owner.take(self, item, result, error)
         return 0
 
     cdef int switch_to(self, _Item item, object error) except -1:
@@ -276,50 +417,6 @@ cdef class _Requests:
             drawing[0] = outer
         return 0
 
-    cdef int end(self, _Item item) except -1:
-        """Note what an item has returned or raised."""
-        cdef _Map own = item.map
-        result, error = item.outcome
-        item.fiber = item.switch = None             # they refer to the item
-        del own.running[item.index]
-        if error is not None:
-            if not isinstance(error, Exception):  # KeyboardInterrupt, SystemExit: for all
-                raise error
-            name_item(error, item)
-            if not own.return_exceptions:
-                return self.fail(own, error)
-            result = error
-        own.results[item.index] = result
-        if own.arguments is not None and own not in self.open:
-            self.open.append(own)
-        return self.finish_if_done(own)
-
-    cdef int fail(self, _Map own, object error) except -1:
-        """End a map with an error."""
-        self.stop(own)
-        own.failed = error
-        return self.finish_if_done(own)
-
-    cdef int finish_if_done(self, _Map own) except -1:
-        if own.waiter is not None and own.done():
-            self.ready.append((own.waiter, own.failed))
-        return 0
-
-    cdef int stop(self, _Map own) except -1:
-        """End all items of a map, and the maps that these have called."""
-        cdef _Item item
-        own.arguments = None
-        if own in self.open:
-            self.open.remove(own)
-        for item in list(own.running.values()):
-            item.stopped = True
-            if item.inner is not None:
-                self.stop(item.inner)
-            if item.outcome is None:
-                self.switch_to(item, greenlet.GreenletExit())
-        own.running.clear()
-        return 0
-
     cdef int compute(self) except -1:
         """One pass for all values that are waited for."""
         cdef list waiting = self.waiting, wanted = []
@@ -331,6 +428,8 @@ cdef class _Requests:
                     wanted += <list>own
                 else:
                     wanted.append(own)
+        self.passes += 1
+        self.nodes += max(self.graph.g.n_nodes - self.n_known, 0)
         try:
             forward(wanted)
         except Exception:      # it is of one of them: the others are computed
@@ -344,6 +443,7 @@ cdef class _Requests:
                     self.ready.append((item, None))
         else:
             self.ready.extend([(item, None) for item, _ in waiting])
+        self.n_known = self.graph.g.n_nodes
         return 0
 
 

@@ -413,7 +413,7 @@ cdef class _ForwardExpression(Expression):
         use = &uses_of(g)[self.index]
         if use.holder == <void*>self:
             use.holder = NULL
-            if g.version != RUNNING:        # else its room is free again when the graph is renewed
+            if g.version != RUNNING:        # else its room is free again when nodes are numbered anew
                 drop_unneeded(g, self.index)
 
 
@@ -508,7 +508,8 @@ cdef bint requested(Graph* g, object wanted) except -1:
 cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
     """Refuse what an item of a batched map must not do to the graph that it shares with others."""
     if graph.requests is not None and graph.requests.inside():
-        raise RuntimeError(f"{what} in an item of batched_map: the other items use the same graph; {instead}")
+        raise RuntimeError(
+            f"{what} in an item of batched_map or a call of a Server: others use the same graph; {instead}")
     return 0
 
 
@@ -1106,6 +1107,7 @@ cdef int compact(ComputationGraph graph) except -1:
     cdef uint32_t i, k = 0, b, n_live = 0, n_args = 0, n_items = 0, n, own
     cdef Node* x
     for i in range(g.n_nodes):
+        drop_unneeded(g, i)                 # whose expression went while the graph ran, in another thread or a handler
         n_live += not state[i] & DROPPED
     g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
     if graph.checkpoints or g.n_nodes < g.compact_at or more_epochs(g) == 0:

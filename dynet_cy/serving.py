@@ -1,0 +1,639 @@
+"""Calls that come from many threads and tasks while others run, batched across the values that they ask for.
+
+A `Server` has one thread that runs calls as fibers on a graph of its own. When all calls under way wait for values, one
+pass computes them together, and whoever has come meanwhile joins the next pass. See docs/serving.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as WaitedTooLong  # the builtin one from Python 3.11 on
+from contextlib import contextmanager
+from typing import Any, Callable, Generic, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from dynet_cy.fibers import Fibers
+from dynet_cy.graph.graph import ComputationGraph
+
+__all__ = ["Server", "ServerCall", "ServerClosed", "ServerFull", "ServerStatistics"]
+
+R = TypeVar("R")
+
+# A graph numbers its nodes anew a limited number of times, 2**28; after so many calls the next ones get a fresh graph.
+CALLS_OF_A_GRAPH = 1 << 16
+LATENCIES = 4096  # calls that percentiles are of
+
+
+class ServerClosed(RuntimeError):
+    """A call came after `Server.close`, or was still under way when the server was closed without waiting for it."""
+
+
+class ServerFull(RuntimeError):
+    """As many calls wait as the server lets wait, and this one was not to wait for room."""
+
+
+class ServerStatistics(NamedTuple):
+    """What a server does and has done; see `Server.statistics`."""
+
+    waiting: int  # calls that have not begun
+    in_flight: int  # calls under way
+    finished: int  # calls that have returned
+    failed: int  # calls that have raised
+    cancelled: int
+    expired: int  # calls whose deadline has passed
+    refused: int  # calls for which there was no room
+    passes: int  # passes over the graph
+    nodes: int  # made for them
+    nodes_per_pass: float
+    p50: float  # seconds from call to result that half of the last 4,096 calls took at most; nan: none has returned
+    p95: float
+    p99: float
+
+
+class ServerCall(Future[R]):
+    """A call that was handed in by `Server.submit`: a `concurrent.futures.Future`.
+
+    `cancel` works while it is under way too: its function is ended by `GreenletExit`, which runs its ``finally`` parts.
+    """
+
+    def __init__(self, engine: _Engine, arguments: tuple[Any, ...], deadline: float | None) -> None:
+        super().__init__()
+        self._engine = engine
+        self._arguments = arguments
+        self._context = contextvars.copy_context()
+        self._came = time.monotonic()
+        self._deadline = None if deadline is None else self._came + deadline
+        self._accepted = False  # it is in the queue, or was
+        self._settled = False  # what becomes of it is decided
+        self._version: _Version | None = None  # where it runs
+        self._item: Any = None
+
+    def cancel(self) -> bool:
+        """End the call; whoever waits for it gets a CancelledError.
+
+        Returns:
+            Whether it was under way; False where it has ended before.
+        """
+        if not self._engine.decide(self, "cancelled"):
+            return self.cancelled()
+        return super().cancel()
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the function has returned.
+
+        Args:
+            timeout: seconds to wait for it; None for as long as it takes.
+
+        Raises:
+            TimeoutError: its deadline has passed, or the timeout.
+            CancelledError: it was cancelled.
+            ServerClosed: the server was closed before it has ended.
+            RuntimeError: this thread is that of a server, which must not wait.
+            Exception: what the function has raised.
+        """
+        try:
+            if not self.done():
+                refuse_to_wait()
+            return super().result(timeout)
+        finally:
+            del self  # which the traceback of what was raised would refer to
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the function has raised; None where it has returned. See `result`."""
+        if not self.done():
+            refuse_to_wait()
+        return super().exception(timeout)
+
+    def _settle(self, what: str, result: Any, error: BaseException | None) -> None:
+        if self._engine.decide(self, what):
+            if error is None:
+                self.set_result(result)
+            else:
+                self.set_exception(error)
+
+    def _take(self, result: Any, error: BaseException | None) -> None:
+        """The function has returned or raised."""
+        if self._version is not None:
+            self._version.calls.discard(self)
+        self._version = self._item = None
+        if isinstance(error, StopIteration):  # which tasks cannot raise
+            stop, error = error, RuntimeError("Server: the function has raised StopIteration")
+            error.__cause__ = stop
+        self._settle("finished" if error is None else "failed", result, error)
+
+
+class _Version:
+    """A function, and the graph that calls of it run on."""
+
+    def __init__(self, function: Callable[..., Any], number: int, autobatching: int | None) -> None:
+        self.function = function
+        self.number = number
+        self.graph = ComputationGraph(autobatching)
+        self.graph.renew(forward_only=True, autobatching=autobatching)
+        self.fibers = Fibers(self.graph)
+        self.calls: set[ServerCall[Any]] = set()
+        self.begun = 0
+
+    def begin(self, call: ServerCall[Any]) -> None:
+        self.begun += 1
+        self.calls.add(call)
+        call._version = self
+        call._context.run(self.graph.__enter__)  # it may be one in which another graph was entered
+        with self.graph:
+            item = self.fibers.begin(self.function, call._arguments, call._context, call._take)
+        if call in self.calls:
+            call._item = item
+
+    def stop(self, call: ServerCall[Any]) -> None:
+        self.calls.discard(call)
+        item, call._version, call._item = call._item, None, None
+        if item is not None:
+            with self.graph:
+                self.fibers.stop(item)
+
+    def turn(self) -> None:
+        """Let all calls go on, and compute what they wait for then."""
+        with self.graph:
+            self.fibers.turn()
+
+    def leave(self, error: BaseException | None) -> None:
+        """End all calls."""
+        for call in list(self.calls):
+            self.stop(call)
+            call._settle("failed", None, error)
+        self.fibers.leave()
+
+
+_here = threading.local()  # engine: that of the server whose thread this is
+
+
+def refuse_to_wait() -> None:
+    """Raise where this is the thread of a server: all its calls would wait, and perhaps for each other."""
+    if getattr(_here, "engine", None) is not None:
+        raise RuntimeError(
+            "Server: a call of a server must not wait for another call: all calls would stand still; "
+            "call the function itself, or batched_map for several"
+        )
+
+
+class _Engine:
+    """The queue of a server and its thread.  `changed` guards all but what only the thread uses."""
+
+    def __init__(
+        self, function: Callable[..., Any], queue: int, width: int, autobatching: int | None, name: str
+    ) -> None:
+        self.function = function
+        self.loads = 0  # how often the function was replaced
+        self.capacity = queue
+        self.width = width
+        self.autobatching = autobatching
+        self.process = os.getpid()
+        self.changed = threading.Condition()
+        self.queue: deque[ServerCall[Any]] = deque()
+        self.arriving: deque[ServerCall[Any]] = deque()  # there is no room for them in the queue yet
+        self.deadlines: list[tuple[float, int, ServerCall[Any]]] = []  # a heap
+        self.dropped: list[ServerCall[Any]] = []  # decided from outside, to be ended here
+        self.offered = 0
+        self.open_calls = 0  # offered and not decided
+        self.pausing = 0
+        self.computing = False
+        self.closed = False
+        self.counts = dict.fromkeys(("finished", "failed", "cancelled", "expired", "refused"), 0)
+        self.latencies: deque[float] = deque(maxlen=LATENCIES)
+        self.versions: list[_Version] = []  # the newest last
+        self.passes = self.nodes = 0  # of versions that are gone
+        self.thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self.thread.start()
+
+    def check_process(self) -> None:
+        """Raise in the child of a fork, before any lock: another thread may have held it."""
+        if os.getpid() != self.process:
+            raise RuntimeError(
+                "Server: made before this process was forked, which leaves its thread behind; make one in each process"
+            )
+
+    # -- from any thread -------------------------------------------------------------------------
+
+    def offer(self, call: ServerCall[Any], wait: bool) -> None:
+        """Put a call in the queue, or behind it where there is no room."""
+        with self.changed:
+            if self.closed:
+                raise ServerClosed("Server: it has been closed")
+            if len(self.queue) < self.capacity and not self.arriving:
+                self.queue.append(call)
+                call._accepted = True
+            elif wait:
+                self.arriving.append(call)
+            else:
+                self.counts["refused"] += 1
+                raise ServerFull(f"Server: {len(self.queue)} calls wait already")
+            self.offered += 1
+            self.open_calls += 1
+            if call._deadline is not None:
+                heapq.heappush(self.deadlines, (call._deadline, self.offered, call))
+            self.changed.notify_all()
+
+    def await_room(self, call: ServerCall[Any]) -> None:
+        with self.changed:
+            while not call._accepted and not call._settled:
+                self.changed.wait()
+
+    def decide(self, call: ServerCall[Any], what: str) -> bool:
+        """Whether nothing was decided about a call before, so that this is what becomes of it."""
+        with self.changed:
+            if call._settled:
+                return False
+            call._settled = True
+            self.counts[what] += 1
+            self.open_calls -= 1
+            if what == "finished":
+                self.latencies.append(time.monotonic() - call._came)
+            elif what in ("cancelled", "expired"):
+                self.dropped.append(call)
+            self.changed.notify_all()
+            return True
+
+    def expire(self, call: ServerCall[Any]) -> None:
+        assert call._deadline is not None
+        call._settle("expired", None, TimeoutError(f"Server: no result within {call._deadline - call._came:g} s"))
+
+    def load(self, function: Callable[..., Any], wait: bool) -> None:
+        with self.changed:
+            if self.closed:
+                raise ServerClosed("Server: it has been closed")
+            self.function = function
+            self.loads += 1
+            number = self.loads
+            while wait and any(version.number < number and version.calls for version in self.versions):
+                self.changed.wait()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        with self.changed:
+            self.pausing += 1
+            try:
+                while self.computing:
+                    self.changed.wait()
+            except BaseException:
+                self.resume()
+                raise
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.resume()
+
+    def resume(self) -> None:
+        self.pausing -= 1
+        self.changed.notify_all()
+
+    def statistics(self) -> ServerStatistics:
+        with self.changed:
+            counts, latencies = dict(self.counts), list(self.latencies)
+            waiting = sum(not call._settled for calls in (self.queue, self.arriving) for call in calls)
+            in_flight = sum(len(version.calls) for version in self.versions)
+            passes = self.passes + sum(version.fibers.passes for version in self.versions)
+            nodes = self.nodes + sum(version.fibers.nodes for version in self.versions)
+        p50, p95, p99 = np.percentile(latencies, [50, 95, 99]).tolist() if latencies else [float("nan")] * 3
+        return ServerStatistics(
+            waiting=waiting,
+            in_flight=in_flight,
+            passes=passes,
+            nodes=nodes,
+            nodes_per_pass=nodes / passes if passes else 0.0,
+            p50=p50,
+            p95=p95,
+            p99=p99,
+            **counts,
+        )
+
+    def close(self, drain: bool, timeout: float | None) -> bool:
+        """Whether the thread has ended within the timeout."""
+        if os.getpid() != self.process:
+            return True
+        with self.changed:
+            self.closed = True
+            left = [] if drain else self.calls()
+            self.changed.notify_all()
+        for call in left:
+            call._settle("cancelled", None, ServerClosed("Server: closed before the call has ended"))
+        if threading.current_thread() is not self.thread:
+            self.thread.join(timeout)
+        return not self.thread.is_alive()
+
+    def calls(self) -> list[ServerCall[Any]]:
+        """All calls that wait or are under way."""
+        return [*self.queue, *self.arriving, *(call for version in self.versions for call in version.calls)]
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        _here.engine = self
+        error: BaseException = ServerClosed("Server: closed before the call has ended")
+        try:
+            while self.step():
+                pass
+        except BaseException as failure:  # a fault of this module: nobody is to wait for ever
+            error = failure
+            raise
+        finally:
+            with self.changed:
+                self.closed, self.computing = True, False
+                left = self.calls()
+                self.changed.notify_all()
+            for version in self.versions:
+                version.leave(error)
+            for call in left:
+                call._settle("failed", None, error)
+
+    def step(self) -> bool:
+        """One pass, with what comes before; False when the server is closed and all is done."""
+        with self.changed:
+            self.computing = False
+            self.changed.notify_all()
+            while not (expired := self.take_expired()) and not self.dropped and not self.can_compute():
+                if self.closed and not self.open_calls:
+                    return False
+                self.changed.wait(self.deadlines[0][0] - time.monotonic() if self.deadlines else None)
+            dropped, self.dropped = self.dropped, []
+            self.computing = not self.pausing
+            begin = self.take_calls() if self.computing else []
+            function, loads, computing = self.function, self.loads, self.computing
+        for call in expired:
+            self.expire(call)
+        for call in dropped:
+            self.end(call)
+        for call in begin:
+            self.begin(call, function, loads)
+        if computing:
+            self.compute()
+        return True
+
+    def can_compute(self) -> bool:
+        return not self.pausing and bool(self.queue or any(version.calls for version in self.versions))
+
+    def take_expired(self) -> list[ServerCall[Any]]:
+        """The calls whose deadline has passed."""
+        now, expired = time.monotonic(), []
+        if len(self.deadlines) > 2 * self.open_calls + 64:  # most have ended in time
+            self.deadlines = [entry for entry in self.deadlines if not entry[2]._settled]
+            heapq.heapify(self.deadlines)
+        while self.deadlines and (self.deadlines[0][0] <= now or self.deadlines[0][2]._settled):
+            call = heapq.heappop(self.deadlines)[2]
+            if not call._settled:
+                expired.append(call)
+        return expired
+
+    def take_calls(self) -> list[ServerCall[Any]]:
+        """The calls that begin now; others take their places in the queue."""
+        room = self.width - sum(len(version.calls) for version in self.versions)
+        taken: list[ServerCall[Any]] = []
+        while self.queue and len(taken) < room:
+            taken.append(self.queue.popleft())
+        while self.arriving and len(self.queue) < self.capacity:
+            call = self.arriving.popleft()
+            call._accepted = True
+            self.queue.append(call)
+        return [call for call in taken if not call._settled]
+
+    def begin(self, call: ServerCall[Any], function: Callable[..., Any], loads: int) -> None:
+        try:
+            if not self.versions or self.versions[-1].number != loads or self.versions[-1].begun >= CALLS_OF_A_GRAPH:
+                version = _Version(function, loads, self.autobatching)
+                with self.changed:
+                    self.versions.append(version)
+            self.versions[-1].begin(call)
+        except Exception as error:  # no memory for a graph or a fiber
+            call._take(None, error)
+
+    def end(self, call: ServerCall[Any]) -> None:
+        """End a call about which was decided from outside."""
+        if call._version is not None:
+            call._version.stop(call)
+            return
+        with self.changed:
+            for calls in (self.queue, self.arriving):
+                if call in calls:
+                    calls.remove(call)
+
+    def compute(self) -> None:
+        gone = []
+        for version in self.versions:
+            try:
+                version.turn()
+            except BaseException as error:  # no memory for what the scheduler notes: the next calls get another graph
+                version.leave(error)
+                gone.append(version)
+            else:
+                if version is not self.versions[-1] and not version.calls:
+                    version.leave(None)
+                    gone.append(version)
+        if gone:
+            with self.changed:
+                for version in gone:
+                    self.versions.remove(version)
+                    self.passes += version.fibers.passes
+                    self.nodes += version.fibers.nodes
+
+
+class Server(Generic[R]):
+    """Calls a function for whoever asks, from any thread or task, and computes together what the calls ask for.
+
+    The function is written as for `batched_map`: for one request, in plain Python, asking for values wherever it likes.
+    One thread runs all calls on a graph that only goes forward; a new call joins at the next pass over the graph, and
+    does not wait for those under way to end (cellular batching).
+
+    Threads call the server as they would call the function; tasks of asyncio ``await server.call_async(...)``. Each
+    call runs in a copy of the context variables of whoever made it.
+
+    The parameters that the function uses may be trained by other threads: update them within `paused`, or serve a copy
+    and `reload`. A function that waits for something else than values (a file, a lock, another server) makes all calls
+    wait: read first, and call then.
+
+    Args:
+        function: what to call.
+        queue: how many calls may wait to begin, 1,024 by default. Where that many wait, further ones wait for room, or
+            are refused (``wait=False``).
+        width: how many calls may be under way at once, 256 by default; fewer need less memory.
+        deadline: seconds within which a call must end that says nothing else; None, the default, for no limit.
+        autobatching: how passes are scheduled; the global setting when None.
+        name: of the thread.
+
+    Raises:
+        TypeError: function cannot be called.
+        ValueError: queue or width is less than 1, or deadline is not positive.
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> def halvings(number):
+        ...     x, steps = dy.scalarInput(number), 0
+        ...     while x.value() > 1:
+        ...         x, steps = x * 0.5, steps + 1
+        ...     return steps
+        >>> with dy.Server(halvings) as server:
+        ...     server(100)
+        7
+
+    After: Gao, Yu, Wu and Li 2018, "Low latency RNN inference with cellular batching" (EuroSys).
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., R],
+        *,
+        queue: int = 1024,
+        width: int = 256,
+        deadline: float | None = None,
+        autobatching: int | None = None,
+        name: str = "dynet_cy.Server",
+    ) -> None:
+        check_function(function, "Server")
+        for what, number in [("queue", queue), ("width", width)]:
+            if number < 1:
+                raise ValueError(f"Server: {what} must be at least 1, not {number}")
+        check_deadline(deadline)
+        if autobatching not in (None, 0, 1, 2):
+            raise ValueError(
+                f"Server: autobatching must be 0 (off), 1 (by agenda) or 2 (by depth), not {autobatching!r}"
+            )
+        self._deadline = deadline
+        self._engine = _Engine(function, queue, width, autobatching, name)
+        self._closing = weakref.finalize(self, self._engine.close, False, 5.0)
+
+    def __call__(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
+        """Call the function with these arguments, and return what it returns.
+
+        Args:
+            arguments: of the function.
+            deadline: seconds within which it must have ended; None for what the server was made with.
+            wait: wait for room where too many calls wait already; False raises ServerFull.
+
+        Raises:
+            TimeoutError: the deadline has passed; the call is ended.
+            ServerFull: too many calls wait already.
+            ServerClosed: the server has been closed.
+            RuntimeError: this is a call of a server already, or the child of a process that has made this one.
+            Exception: what the function has raised.
+        """
+        refuse_to_wait()
+        call = self._offer(arguments, deadline, wait)
+        try:
+            try:
+                return call.result(None if call._deadline is None else max(call._deadline - time.monotonic(), 0.0))
+            except WaitedTooLong:  # the server is in a long pass, or is paused; else the function has raised it
+                if not call.done():
+                    self._engine.expire(call)
+                return call.result()
+        except BaseException:
+            call.cancel()  # an interrupt; nothing where the call has ended
+            raise
+        finally:
+            del call  # which the traceback of what was raised would refer to
+
+    def submit(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> ServerCall[R]:
+        """Hand a call in, and return a `concurrent.futures.Future` for its result.
+
+        It returns when the call is in the queue; for the arguments and what is raised see the call itself.
+        """
+        if wait:
+            refuse_to_wait()
+        call = self._offer(arguments, deadline, wait)
+        try:
+            self._engine.await_room(call)
+        except BaseException:
+            call.cancel()
+            raise
+        return call
+
+    async def call_async(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
+        """The same as a call, for tasks of asyncio: others go on meanwhile. A task that is cancelled ends its call."""
+        call = self._offer(arguments, deadline, wait)
+        return cast(R, await asyncio.wrap_future(call))
+
+    def _offer(self, arguments: tuple[Any, ...], deadline: float | None, wait: bool) -> ServerCall[R]:
+        check_deadline(deadline)
+        self._engine.check_process()
+        call: ServerCall[R] = ServerCall(self._engine, arguments, self._deadline if deadline is None else deadline)
+        self._engine.offer(call, wait)
+        return call
+
+    def reload(self, function: Callable[..., R], *, wait: bool = False) -> None:
+        """Let calls that begin from now on call another function, such as that of a new model.
+
+        Calls under way end with the function that they began with, on a graph of their own; none is dropped.
+
+        Args:
+            function: what to call.
+            wait: return when no call of the old function is left.
+
+        Raises:
+            TypeError: function cannot be called.
+            ServerClosed: the server has been closed.
+        """
+        check_function(function, "Server.reload")
+        self._engine.check_process()
+        if wait:
+            refuse_to_wait()
+        self._engine.load(function, wait)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block during which the server computes nothing, so that parameters can be changed; calls wait meanwhile.
+
+        Each pass then sees all parameters from before the block, or all from after it. A call under way may see both,
+        in different passes: where that matters, serve a copy and `reload`.
+
+        Example:
+            >>> with server.paused():
+            ...     trainer.update()
+        """
+        self._engine.check_process()
+        refuse_to_wait()
+        with self._engine.paused():
+            yield
+
+    def statistics(self) -> ServerStatistics:
+        """What the server does and has done: calls that wait, are under way and have ended, passes, latencies."""
+        self._engine.check_process()
+        return self._engine.statistics()
+
+    def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take no more calls, and end the thread.
+
+        Args:
+            drain: let the calls that wait and are under way end first; False ends them with ServerClosed.
+            timeout: seconds to wait for that; None for as long as it takes.
+
+        Raises:
+            TimeoutError: the thread has not ended within the timeout; it goes on.
+            RuntimeError: this is a call of a server.
+        """
+        refuse_to_wait()
+        if not self._engine.close(drain, timeout):
+            raise TimeoutError(f"Server.close: calls are still under way after {timeout:g} s")
+
+    def __enter__(self) -> Server[R]:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self.close(drain=error is None)
+
+
+def check_function(function: object, where: str) -> None:
+    if not callable(function):
+        raise TypeError(f"{where}: function must be callable, not {type(function).__name__}")
+
+
+def check_deadline(deadline: float | None) -> None:
+    if deadline is not None and not deadline > 0:
+        raise ValueError(f"Server: deadline must be a positive number of seconds, not {deadline!r}")
