@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ def soak():
 @pytest.mark.parametrize("number", range(3))
 def test_every_kind(soak, number):
     for kind, _ in soak.ROUNDS:
-        if kind.__name__ != "fresh" or number == 0:
+        if kind.__name__ not in ("fresh", "processes") or number == 0:
             kind(np.random.default_rng([5, number]))
 
 
@@ -36,6 +38,24 @@ def test_differences_are_found(soak, monkeypatch):
     monkeypatch.setattr(soak.Numpy, "tanh", staticmethod(np.sin))
     with pytest.raises(AssertionError, match="value with autobatch 0"):
         [soak.values_and_gradients(np.random.default_rng(number)) for number in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "name", "wrong", "message"),
+    [
+        ("maps", "dy", "batched_map", lambda f, items, **_: [f(i) for i in reversed(items)], "values of a map"),
+        ("anomalies", "dy", "detect_anomaly", contextlib.nullcontext, "an anomaly was not found"),
+        ("training", "dy", "load_safetensors", lambda *_: None, "trained on from a file"),
+        ("kept_schedules", "kept", "counts", lambda: (2, 0), "scheduled 2 times more"),
+        ("frozen", "soak", "make_trainer", lambda *_: [mock.MagicMock()] * 2, "nothing was trained"),
+        ("out_of_memory", "Numpy", "tanh", staticmethod(np.sin), "value after a lack of memory"),
+        ("fresh", "soak", "repeat", lambda *_: "0", "bits of a fresh process"),
+    ],
+)
+def test_faults_of_other_kinds_are_found(soak, monkeypatch, kind, where, name, wrong, message):
+    monkeypatch.setattr(soak if where == "soak" else getattr(soak, where), name, wrong)
+    with pytest.raises(AssertionError, match=message):
+        [getattr(soak, kind)(np.random.default_rng(number)) for number in range(20)]
 
 
 def test_growing_memory_is_found(soak, monkeypatch, capsys):

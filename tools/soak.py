@@ -4,8 +4,9 @@
 
 A round is one random program of one kind (`ROUNDS`), made from the seed and its number alone, so `--round N` runs one
 again.  Values are compared with NumPy in float64, gradients with differences of it, and both with other schedules,
-other threads, saved and loaded models and fresh processes.  The end status is 0 if nothing differed and memory was
-flat after the first fifth of the time.
+other threads, saved and loaded models, fresh processes and jobs of several processes.  With ``--gpu emulated`` some
+programs run on the emulated driver of tools/gpu as well, with ``--gpu real`` on GPU:0.  The end status is 0 if nothing
+differed and memory was flat after the first fifth of the time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import hashlib
 import os
 import signal
 import subprocess
@@ -27,8 +29,11 @@ from collections import Counter
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.memory import arena
+from dynet_cy.schedule import kept
 
 N, ROWS = 6, 12
+FILE = os.path.abspath(__file__)
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # What memory may grow after the first fifth: allocators keep what was freed.
 MOST_GROWTH = 24 << 20
@@ -83,7 +88,7 @@ class Numpy:
 
 
 class Engine:
-    """The same of dynet_cy."""
+    """The same of dynet_cy, where the parameters of the model are."""
 
     def __init__(self, model):
         self.model = model
@@ -92,10 +97,10 @@ class Engine:
         return self.model.stored[name]
 
     def row(self, i):
-        return self.model.stored["table"][i]
+        return dy.to_device(self.model.stored["table"][i], self.model.device)
 
     def input(self, numbers):
-        return dy.inputVector(numbers)
+        return dy.inputVector(numbers, device=self.model.device)
 
     affine = staticmethod(lambda b, w, x: dy.affine_transform([b, w, x]))
     tanh = staticmethod(dy.tanh)
@@ -119,13 +124,14 @@ class Engine:
         return dy.layer_norm(x, gain, bias)
 
 
-def program(ops, seed):
-    """One scalar: a random program of that seed."""
+def program(ops, seed, numbers=None):
+    """One scalar: a random program of that seed; its inputs are drawn from the seed `numbers` if there is one."""
     rng = np.random.default_rng(seed)
+    inputs = rng if numbers is None else np.random.default_rng(numbers)
     scalars = []
     for _ in range(int(rng.integers(1, 6))):
         pool = [ops.row(int(rng.integers(ROWS))) for _ in range(int(rng.integers(1, 5)))]
-        pool.append(ops.input(rng.uniform(-1, 1, N)))
+        pool.append(ops.input(inputs.uniform(-1, 1, N)))
         for _ in range(int(rng.integers(1, 12))):
             x, y = (pool[int(rng.integers(len(pool)))] for _ in range(2))
             kind, k = int(rng.integers(10)), int(rng.integers(N))
@@ -151,19 +157,20 @@ def program(ops, seed):
 
 
 class Model:
-    """Parameters of programs."""
+    """Parameters of programs, and their table, which may be on another device."""
 
     SHAPES = (("w", (N, N)), ("u", (N, N)), ("b", (N,)), ("gain", (N,)))
 
-    def __init__(self, seed, collection=None):
+    def __init__(self, seed, device="CPU", device_of_table=None):
         rng = np.random.default_rng(seed)
-        self.collection = dy.ParameterCollection() if collection is None else collection
+        self.device = device
+        self.collection = dy.ParameterCollection()
         self.stored = {
-            name: self.collection.add_parameters(shape, init=rng.uniform(-1, 1, shape), name=name)
+            name: self.collection.parameters_from_numpy(rng.uniform(-1, 1, shape), name, device)
             for name, shape in self.SHAPES
         }
         rows = rng.uniform(-1, 1, (ROWS, N))
-        self.stored["table"] = self.collection.lookup_parameters_from_numpy(rows, name="table")
+        self.stored["table"] = self.collection.lookup_parameters_from_numpy(rows, "table", device_of_table or device)
 
     def values(self):
         return {name: p.as_array().astype(np.float64) for name, p in self.stored.items()}
@@ -172,12 +179,11 @@ class Model:
         return {name: p.grad_as_array().astype(np.float64) for name, p in self.stored.items()}
 
     def clear(self):
-        for p in self.stored.values():
-            p.scale_gradient(0)
+        self.collection.zero_gradients()
 
-    def loss(self, seed, **graph):
+    def loss(self, seed, numbers=None, **graph):
         dy.renew_cg(**graph)
-        return program(Engine(self), seed)
+        return program(Engine(self), seed, numbers)
 
 
 def check(ok, what):
@@ -194,6 +200,28 @@ def close(found, expected, what, tolerance=1e-4):
     scale = 1 + np.abs(expected).max(initial=0)
     error = np.abs(found - expected).max(initial=0)
     check(error <= tolerance * scale, f"{what}: {found} and {expected} differ by {error}")
+
+
+def same(found, expected, what):
+    """To the last bit."""
+    for name in expected:
+        check((found[name] == expected[name]).all(), f"{what} of {name}: {found[name]} and {expected[name]}")
+
+
+def slope(values, direction, seed):
+    """The derivative of a program in a direction of its parameters."""
+    step = 1e-5
+    ahead, behind = (program(Numpy({k: v + s * step * direction[k] for k, v in values.items()}), seed) for s in (1, -1))
+    return (ahead - behind) / (2 * step)
+
+
+def check_slope(model, seed, direction, expected, what, loss):
+    """Run backward and compare the gradients of the model with the derivative; they are zero afterwards."""
+    loss.backward()
+    found = model.gradients()
+    model.clear()
+    close(sum((found[k] * direction[k]).sum() for k in found), expected, f"slope {what}", 2e-3)
+    return found
 
 
 # ---- rounds --------------------------------------------------------------------------------------
@@ -224,17 +252,12 @@ def values_and_gradients(rng):
     before = model.values()
     expected = program(Numpy(before), seed)
     direction = {name: rng.standard_normal(v.shape) for name, v in before.items()}
-    step = 1e-5
-    ahead, behind = (program(Numpy({k: v + s * step * direction[k] for k, v in before.items()}), seed) for s in (1, -1))
-    slope = (ahead - behind) / (2 * step)
+    expected_slope = slope(before, direction, seed)
     first = None
     for autobatch in (0, 1, 2, 1):  # the second 1 has a schedule that was kept
         loss = model.loss(seed, autobatching=autobatch, check_validity=bool(rng.integers(2)))
         close(loss.value(), expected, f"value with autobatch {autobatch}")
-        loss.backward(full=bool(rng.integers(2)))
-        found = model.gradients()
-        model.clear()
-        close(sum((found[k] * direction[k]).sum() for k in found), slope, f"slope with autobatch {autobatch}", 2e-3)
+        found = check_slope(model, seed, direction, expected_slope, f"with autobatch {autobatch}", loss)
         first = found if first is None else first
         close(found, first, f"gradient with autobatch {autobatch}", 1e-3)
     loss = model.loss(seed, forward_only=True)
@@ -243,55 +266,175 @@ def values_and_gradients(rng):
     close(loss.value(), expected, "value of nodes computed at once")
 
 
+def kept_schedules(rng):
+    """One structure again and again, with other inputs and parameters: scheduled twice at most."""
+    model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
+    trainer = dy.SimpleSGDTrainer(model.collection, 0.01)
+    for k in range(5):
+        numbers = int(rng.integers(1 << 30))
+        if k == 2:
+            kept.reset()
+        loss = model.loss(seed, numbers, autobatching=1 + k % 2 if k < 2 else 1)
+        close(loss.value(), program(Numpy(model.values()), seed, numbers), f"value of repetition {k}")
+        loss.backward()
+        trainer.update()
+    check(kept.counts()[0] <= 1, f"a structure was scheduled {kept.counts()[0]} times more")
+
+
+def anomalies(rng):
+    """Looking for numbers that are not finite changes none, and finds the operation."""
+    model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
+    found = []
+    autobatch = int(rng.integers(3))
+    for looking in (contextlib.nullcontext(), dy.detect_anomaly()):
+        with looking:
+            loss = model.loss(seed, autobatching=autobatch)
+            value = loss.value()
+            loss.backward()
+        found.append({"value": np.float64(value), **model.gradients()})
+        model.clear()
+    same(found[1], found[0], "with detect_anomaly: bits")
+    with dy.detect_anomaly():
+        loss = model.loss(seed, autobatching=autobatch)
+        row = model.stored["table"][3]
+        backward = bool(rng.integers(2))
+        wrong = dy.sqrt(dy.cmult(row, dy.zeros(N))) if backward else dy.log(row - row)
+        total = loss + dy.sum_elems(wrong)
+        try:
+            total.value()
+            total.backward()
+        except dy.AnomalyError as error:
+            check(("sqrt" if backward else "log") in str(error), f"anomaly: {error}")
+        else:
+            check(False, "an anomaly was not found")
+    check(not any(g.any() for g in model.gradients().values()), "a gradient is left of an anomaly")
+    close(loss.value(), program(Numpy(model.values()), seed), "value after an anomaly")
+
+
+def out_of_memory(rng):
+    """MemoryError wherever the limit is met; what fits in a fresh process fits afterwards."""
+    model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
+    autobatch = int(rng.integers(3))
+    # What other rounds have left is no part of what this one may use.
+    dy.renew_cg()
+    gc.collect()
+    arena.give_back()
+    left = int(rng.integers(1 << 20, 6 << 20))
+    dy.config.set(mem=(arena.used_bytes() + left) / 2**20)
+    try:
+        with contextlib.suppress(MemoryError):
+            loss = model.loss(seed, autobatching=autobatch)
+            x = dy.tanh(
+                model.stored["w"] * dy.concatenate_cols([model.stored["table"][1]] * int(rng.integers(100, 3000)))
+            )
+            for _ in range(int(rng.integers(1, 60))):
+                x = dy.tanh(model.stored["u"] * x)
+            loss = loss + dy.sum_elems(x)
+            if rng.integers(2):
+                loss.value()
+            loss.backward()
+        with contextlib.suppress(MemoryError):
+            big = model.collection.add_parameters(int(rng.integers(1, 2 * left)))
+            check(big.as_array().shape == big.shape(), "a parameter that was made")
+        model.clear()
+        loss = model.loss(seed, autobatching=autobatch)
+        close(loss.value(), program(Numpy(model.values()), seed), "value after a lack of memory")
+        loss.backward()
+        check(any(g.any() for g in model.gradients().values()), "no gradient after a lack of memory")
+    finally:
+        dy.config.set(mem=0)
+
+
 TRAINERS = (
     dy.SimpleSGDTrainer, dy.MomentumSGDTrainer, dy.AdagradTrainer, dy.AdadeltaTrainer, dy.RMSPropTrainer,
-    dy.AdamTrainer, dy.AmsgradTrainer, dy.CyclicalSGDTrainer,
+    dy.AdamTrainer, dy.AmsgradTrainer, dy.CyclicalSGDTrainer, dy.AdamWTrainer,
 )  # fmt: skip
 
 
-def train(model, trainer, seeds, autobatch):
-    for seed in seeds:
+def make_trainer(kind, rng, models):
+    """For each model a trainer of that kind, all with the same random settings."""
+    decay, dense, grouped, average, clip = (bool(rng.integers(2)) for _ in range(5))
+    rates = rng.uniform(0.5, 2, 2)
+    trainers = []
+    for model in models:
+        trainer = kind(model.collection)
+        model.collection.set_weight_decay_lambda(1e-3 if decay else 0)
+        trainer.set_sparse_updates(not dense)
+        trainer.set_clip_threshold(1.0 if clip else 5.0)
+        if grouped:
+            own = model.stored
+            trainer.group([own["b"], own["gain"]], weight_decay=0)
+            trainer.group(own["table"], learning_rate=trainer.learning_rate * rates[0], clip_threshold=0.5)
+        if average:
+            trainer.exponential_moving_average(0.9)
+        trainers.append(trainer)
+    return trainers
+
+
+def train(model, trainer, seeds, autobatch, frozen=()):
+    """A step for each seed, the first half of them with some parameters frozen."""
+    for number, seed in enumerate(seeds):
+        for name in frozen:
+            model.stored[name].set_updated(2 * number >= len(seeds))
         model.loss(int(seed), autobatching=autobatch).backward()
         trainer.update()
 
 
+def poison(model, trainer, rng):
+    """A batch whose gradients are not finite changes nothing."""
+    before = model.values()
+    skipped = trainer._skipped
+    dy.renew_cg()
+    (dy.sum_elems(model.stored["b"] * float(rng.choice([np.nan, np.inf]))) + Engine(model).row(1)[0]).backward()
+    trainer.update(skip_nonfinite=True)
+    check(not np.isfinite(trainer.gradient_norm), f"the norm of a step that was dropped: {trainer.gradient_norm}")
+    check(trainer._skipped == skipped + 1, "a step that is not finite was not counted as dropped")
+    same(model.values(), before, "values after a step that was dropped")
+    check(not any(g.any() for g in model.gradients().values()), "gradients of a step that was dropped")
+
+
 def training(rng):
-    """Two equal models, trained under two schedules; one of them is saved and loaded on the way."""
+    """Three equal models, trained under three schedules; one meets steps that are dropped, one is saved and loaded."""
     start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=6)
-    make = TRAINERS[rng.integers(len(TRAINERS))]
-    one, other = Model(start), Model(start)
-    trainers = [make(one.collection), make(other.collection)]
-    if rng.integers(2):
-        for trainer in trainers:
-            trainer.set_sparse_updates(False)
-    if rng.integers(2):
-        for model in (one, other):
-            model.collection.set_weight_decay_lambda(1e-3)
+    kind = TRAINERS[rng.integers(len(TRAINERS))]
+    settings = int(rng.integers(1 << 30))
+    models = one, other, third = Model(start), Model(start), Model(start + 1)
+    trainers = make_trainer(kind, np.random.default_rng(settings), models)
     train(one, trainers[0], seeds, 0)
-    train(other, trainers[1], seeds[:3], 1)
+    train(other, trainers[1], seeds[:2], 1)
+    poison(other, trainers[1], rng)
+    train(other, trainers[1], seeds[2:3], 1)
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "state.safetensors")
         dy.save_safetensors(file, other.collection, trainers[1])
-        third = Model(start + 1)
-        again = make(third.collection)
-        again.set_sparse_updates(True)
-        dy.load_safetensors(file, third.collection, again)
-    train(third, again, seeds[3:], 2)
+        dy.load_safetensors(file, third.collection, trainers[2])
+    train(other, trainers[1], seeds[3:], 2)
+    train(third, trainers[2], seeds[3:], 2)
+    same(third.values(), other.values(), f"parameters trained on from a file by {kind.__name__}")
     # Steps of Adagrad and others divide by small numbers.
-    close(third.values(), one.values(), f"parameters trained by {make.__name__}", 2e-2)
+    close(other.values(), one.values(), f"parameters trained by {kind.__name__}", 2e-2)
 
 
 def frozen(rng):
-    """A parameter that is not updated keeps its value, and the others move."""
-    model = Model(rng.integers(1 << 30))
-    trainer = dy.AdamTrainer(model.collection)
-    name = sorted(model.stored)[rng.integers(len(model.stored))]
-    model.stored[name].set_updated(False)
+    """Parameters that are not updated keep their values, and have no gradient nor part in the norm."""
+    start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=4)
+    kind = TRAINERS[rng.integers(len(TRAINERS))]
+    settings = int(rng.integers(1 << 30))
+    models = model, _ = Model(start), Model(start)
+    trainers = make_trainer(kind, np.random.default_rng(settings), models)
+    names = rng.choice(sorted(model.stored), size=int(rng.integers(1, 4)), replace=False)
     before = model.values()
-    train(model, trainer, rng.integers(1 << 30, size=3), 1)
+    for name in names:
+        model.stored[name].set_updated(False)
+    train(model, trainers[0], seeds[:2], 1)
     after = model.values()
-    close(after[name], before[name], f"frozen {name}", 0)
-    check(any((after[k] != before[k]).any() for k in after if k != name), "nothing was trained")
+    for name in names:
+        same({name: after[name]}, {name: before[name]}, "frozen")
+        model.stored[name].set_updated(True)
+    check(any((after[k] != before[k]).any() for k in after if k not in names), "nothing was trained")
+    train(model, trainers[0], seeds[2:], 1)
+    train(models[1], trainers[1], seeds, 0, names)
+    close(models[1].values(), model.values(), f"parameters trained by {kind.__name__}, frozen at first", 2e-2)
 
 
 def saving(rng):
@@ -390,8 +533,53 @@ def errors(rng):
     close(model.values(), before, "values after a refused update", 0)
 
 
+def map_of(model, seeds, bound):
+    """The losses of those programs, and where one is above a bound another one too, as a map whose calls wait."""
+
+    def call(seed):
+        loss = program(Engine(model), int(seed))
+        return loss if loss.value() < bound else loss + program(Engine(model), int(seed) + 1)
+
+    return dy.batched_map(call, seeds)
+
+
+def maps(rng):
+    """Programs that ask for values on their way, many as one batch; some of them fail."""
+    model, seeds = Model(rng.integers(1 << 30)), rng.integers(1 << 30, size=int(rng.integers(1, 12)))
+    values = model.values()
+    expected = [program(Numpy(values), int(seed)) for seed in seeds]
+    bound = float(np.median(expected)) + 1e-2
+    if min(abs(value - bound) for value in expected) < 1e-3:
+        return  # rounding would decide
+    second = [program(Numpy(values), int(seed) + 1) if value > bound else 0 for seed, value in zip(seeds, expected)]
+    dy.renew_cg(autobatching=int(rng.integers(3)))
+    losses = map_of(model, seeds, bound)
+    close([loss.value() for loss in losses], np.add(expected, second), "values of a map")
+    dy.esum(losses).backward()
+    found = model.gradients()
+    model.clear()
+    dy.renew_cg()
+    each = [program(Engine(model), int(s)) for s in seeds]
+    each += [program(Engine(model), int(s) + 1) for s, value in zip(seeds, second) if value]
+    dy.esum(each).backward()
+    close(found, model.gradients(), "gradients of a map", 2e-3)
+
+    def fails(number):
+        dy.squared_norm(model.stored["table"][number % ROWS]).value()
+        if number % 3 == 0:
+            raise Stop
+        return dy.squared_norm(model.stored["table"][number % ROWS]).value()
+
+    dy.renew_cg()
+    results = dy.batched_map(fails, range(9), return_exceptions=True, width=int(rng.integers(1, 10)))
+    for k, result in enumerate(results):
+        check(isinstance(result, Stop) == (k % 3 == 0), f"item {k} of a map gave {result}")
+        if k % 3:
+            close(result, (values["table"][k] ** 2).sum(), "item of a map")
+
+
 def threads(rng):
-    """Graphs of several threads at once, over one model."""
+    """Graphs of several threads at once, over one model; each trains a model of its own as well."""
     model = Model(rng.integers(1 << 30))
     seeds = rng.integers(1 << 30, size=(int(rng.integers(2, 5)), 5))
     expected, found, failures = [], [None] * len(seeds), []
@@ -402,6 +590,14 @@ def threads(rng):
             model.loss(int(s)).backward()
     gradients = model.gradients()
     model.clear()
+    kind, settings = TRAINERS[rng.integers(len(TRAINERS))], int(rng.integers(1 << 30))
+    owns = [Model(1) for _ in seeds] + [Model(1) for _ in seeds]
+    trainers = make_trainer(kind, np.random.default_rng(settings), owns)
+
+    def train_own(k, autobatch):
+        for s in seeds[k % len(seeds)]:
+            owns[k].loss(int(s), autobatching=autobatch).backward()
+            trainers[k].update(skip_nonfinite=True)
 
     def work(k):
         try:
@@ -409,8 +605,16 @@ def threads(rng):
                 found[k] = []
                 for s in seeds[k]:
                     loss = model.loss(int(s), autobatching=k % 3)
+                    if s % 2:
+                        (again,) = map_of(model, [s], np.inf)
+                        close(again.value(), loss.value(), "value of a map in a thread")
+                    dy.cg_checkpoint()
+                    program(Engine(model), int(s) + 1).value()
+                    dy.cg_revert()
                     found[k].append(loss.value())
                     loss.backward()
+                with dy.detect_anomaly() if k % 2 else contextlib.nullcontext():
+                    train_own(k, k % 3)
         except BaseException as error:
             failures.append(error)
 
@@ -422,6 +626,9 @@ def threads(rng):
     check(not failures, f"in a thread: {failures}")
     close(found, expected, "values of threads")
     close(model.gradients(), gradients, "gradients of threads", 2e-3)
+    for k in range(len(seeds)):
+        train_own(len(seeds) + k, k % 3)
+        same(owns[k].values(), owns[len(seeds) + k].values(), f"values trained in a thread by {kind.__name__}")
 
 
 def builders(rng):
@@ -512,34 +719,157 @@ def interrupts(rng):
     check(moved != any(g.any() for g in deep.gradients()) or once is None, "an update was half made")
 
 
+class Wide:
+    """Weights that are large enough for products to pack them and to run on several threads."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        self.collection = dy.ParameterCollection()
+        sizes = [int(n) for n in rng.integers(90, 400, 4)]
+        self.size = sizes[0]
+        self.weights = [
+            self.collection.add_parameters((m, n), init=rng.standard_normal((m, n)) / n**0.5)
+            for n, m in zip(sizes, sizes[1:])
+        ]
+
+    def loss(self, numbers):
+        dy.renew_cg()
+        x = dy.inputTensor(numbers, batched=True)
+        for w in self.weights:
+            x = dy.tanh(w * x)
+        return dy.sum_batches(dy.squared_norm(x))
+
+
 def repeat(seed, start):
-    """What a fresh process prints for `fresh`."""
+    """What a fresh process prints for `fresh`: all bits of a program's value and gradients, and of a few updates."""
     model = Model(start)
     loss = model.loss(seed)
     value = loss.value()
     loss.backward()
-    return f"{value!r} {float(sum(np.abs(g).sum() for g in model.gradients().values()))!r}"
+    bits = hashlib.sha256(repr(value).encode())
+    for p in model.stored.values():
+        bits.update(p.grad_as_array().tobytes())
+    rng = np.random.default_rng(seed)
+    wide = Wide(start)
+    trainer = dy.AdamTrainer(wide.collection)
+    for _ in range(3):
+        numbers = rng.standard_normal((wide.size, int(rng.integers(1, 100))))
+        for _ in range(int(rng.integers(1, 4))):  # weights are packed at the second product
+            loss = wide.loss(numbers)
+            bits.update(repr(loss.value()).encode())
+        loss.backward()
+        trainer.update()
+    for w in wide.weights:
+        bits.update(w.as_array().tobytes())
+    return bits.hexdigest()
+
+
+def run_program(*arguments, before=()):
+    """Run this file as a program of its own, under another one if it is named; what it writes to stdout."""
+    done = subprocess.run(
+        [sys.executable, *before, FILE, *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False
+    )
+    check(done.returncode == 0 and "Exception ignored" not in done.stderr, f"a process of its own: {done.stderr}")
+    return done.stdout
 
 
 def fresh(rng):
-    """A fresh process, with all threads that the machine has, gets the same value, and slopes to rounding."""
+    """A fresh process, with all threads that the machine has, gets the same bits."""
     seed, start = (int(x) for x in rng.integers(1 << 30, size=2))
-    done = subprocess.run(
-        [sys.executable, os.path.abspath(__file__), "--repeat", str(seed), str(start)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    check(done.returncode == 0, f"a fresh process: {done.stderr}")
-    theirs, ours = done.stdout.split(), repeat(seed, start).split()
-    check(theirs[0] == ours[0], f"value {theirs[0]} and {ours[0]}")
-    # Weights that were packed here, and are not there, are multiplied in another order.
-    check(abs(float(theirs[1]) - float(ours[1])) <= 1e-6 * float(ours[1]), f"slopes {theirs[1]} and {ours[1]}")
+    theirs, ours = run_program("--repeat", seed, start).strip(), repeat(seed, start)
+    check(theirs == ours, f"bits of a fresh process: {theirs} and {ours}")
+
+
+STEPS = 5
+
+
+def job(seed, folder):
+    """What a rank of `processes` does: train, save on the way, and once more from the file."""
+    rank, size = dy.parallel.rank(), dy.parallel.size()
+    rng = np.random.default_rng(seed)
+    kind, seeds = TRAINERS[rng.integers(len(TRAINERS))], rng.integers(1 << 30, size=(STEPS, 2))
+    model = Model(seed)
+    (trainer,) = make_trainer(kind, rng, [model])
+    trainer = dy.parallel.wrap(trainer, "sum")
+    file = os.path.join(folder, "job.safetensors")
+
+    def steps(numbers):
+        for number in numbers:
+            dy.renew_cg()
+            # Rank r of 2 has every second program, one rank alone all of them.
+            dy.esum([program(Engine(model), int(s)) for s in seeds[number][rank::size]]).backward()
+            trainer.update()
+            if number == 1:
+                dy.renew_cg()
+                dy.sum_elems(model.stored["b"] * (np.nan if rank == 0 else 1.0)).backward()
+                trainer.update(skip_nonfinite=True)
+                check(trainer._skipped == 1, "a step that is not finite on one rank was not dropped on all")
+
+    steps(range(2))
+    dy.parallel.save_checkpoint(file, model.collection, trainer)
+    steps(range(2, STEPS))
+    once = model.values()
+    dy.parallel.load_checkpoint(file, model.collection, trainer)
+    steps(range(2, STEPS))
+    same(model.values(), once, f"rank {rank}: values after going on from a file")
+    np.savez(os.path.join(folder, f"{rank}.npz"), **once)
+
+
+def processes(rng):
+    """Two processes train as one does, and go on from their checkpoint to the last bit."""
+    seed = int(rng.integers(1 << 30))
+    with tempfile.TemporaryDirectory() as folder:
+        run_program("--job", seed, folder, before=("-m", "dynet_cy.launch", "-n", "2"))
+        found = []
+        for rank in range(2):
+            with np.load(os.path.join(folder, f"{rank}.npz")) as file:
+                found.append(dict(file))
+        same(found[1], found[0], "values of rank 1 and of rank 0")
+        job(seed, folder)
+        with np.load(os.path.join(folder, "0.npz")) as file:
+            close(found[0], dict(file), "values of two processes and of one", 2e-2)
+
+
+def gpu(rng):
+    """Programs on a GPU, or with their table elsewhere: values, gradients and training as on the CPU."""
+    places = ("GPU:0", "GPU:0" if rng.integers(2) else "CPU")
+    start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=4)
+    model, here = Model(start, *places), Model(start)
+    before = model.values()
+    direction = {name: rng.standard_normal(v.shape) for name, v in before.items()}
+    seed = int(seeds[0])
+    for autobatch in rng.permutation(3):
+        loss = model.loss(seed, autobatching=int(autobatch))
+        close(loss.value(), program(Numpy(before), seed), f"value on {places}")
+        check_slope(model, seed, direction, slope(before, direction, seed), f"on {places}", loss)
+    kind = TRAINERS[rng.integers(len(TRAINERS))]
+    trainers = make_trainer(kind, rng, [model, here])
+    train(here, trainers[1], seeds, 0)
+    train(model, trainers[0], seeds[:2], 1)
+    poison(model, trainers[0], rng)
+    train(model, trainers[0], seeds[2:], 1)
+    close(model.values(), here.values(), f"parameters trained on {places} by {kind.__name__}", 2e-2)
 
 
 # How often, beside what.
-ROUNDS = (
-    (values_and_gradients, 8), (training, 3), (frozen, 1), (saving, 1), (reverts, 3), (errors, 3), (threads, 2),
-    (builders, 3), (interrupts, 1), (fresh, 0.03),
-)  # fmt: skip
+ROUNDS = [
+    (values_and_gradients, 8), (kept_schedules, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
+    (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (fresh, 0.03),
+    (processes, 0.03),
+]  # fmt: skip
+
+
+def add_gpu(kind):
+    """Let programs run on a GPU too."""
+    if kind == "emulated":
+        sys.path.insert(0, os.path.join(os.path.dirname(FILE), "gpu"))
+        from emulate import environment
+
+        os.environ.update(environment())
+        os.environ.setdefault("EMU_STRICT", "1")
+    if "GPU:0" not in dy.available_devices():
+        raise SystemExit(f"there is no GPU:0; devices: {', '.join(dy.available_devices())}")
+    ROUNDS.append((gpu, 1))
 
 
 def run_round(seed, number):
@@ -578,7 +908,7 @@ def show(fraction, counts, used, begun):
     sys.stderr.flush()
 
 
-def soak(minutes, seed, first=0):
+def soak(minutes, seed, first=0, options=()):
     """Run rounds for that long; the number of failures."""
     begun = time.monotonic()
     end = begun + 60 * minutes
@@ -589,7 +919,8 @@ def soak(minutes, seed, first=0):
             counts[run_round(seed, number)] += 1
         except Exception:
             failures += 1
-            sys.stderr.write(f"\nround {number} failed; run it alone: tools/soak.py --seed {seed} --round {number}\n")
+            again = " ".join(["tools/soak.py", f"--seed {seed} --round {number}", *options])
+            sys.stderr.write(f"\nround {number} failed; run it alone: {again}\n")
             traceback.print_exc()
             if failures >= 10:
                 break
@@ -621,18 +952,25 @@ def main():
     parser.add_argument("--seed", type=int, default=None, help="drawn if it is not given")
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
     parser.add_argument("--round", type=int, default=None, help="run that round only")
+    parser.add_argument("--gpu", choices=["emulated", "real"], help="programs on GPU:0 as well")
     parser.add_argument("--repeat", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     signal.signal(signal.SIGALRM, _stop)
     if args.repeat is not None:
         print(repeat(*args.repeat))
         return 0
+    if args.job is not None:
+        job(int(args.job[0]), args.job[1])
+        return 0
+    if args.gpu:
+        add_gpu(args.gpu)
     seed = int.from_bytes(os.urandom(4), "little") if args.seed is None else args.seed
     dy.config.set(random_seed=seed)
     if args.round is not None:
         print(run_round(seed, args.round))
         return 0
-    return 1 if soak(args.minutes, seed, args.first) else 0
+    return 1 if soak(args.minutes, seed, args.first, [f"--gpu {args.gpu}"] if args.gpu else []) else 0
 
 
 if __name__ == "__main__":
