@@ -29,9 +29,9 @@ def detect_anomaly() -> Iterator[None]:
     computed do not change. The block is slower than without, most of all on GPUs, where each batch is waited for.
 
     An infinity that came in with an input, as in the mask of an attention, is no anomaly; nor is what an operation
-    gives on purpose, as `log_softmax` with a restriction does. When backward raises, gradients of parameters that were
-    zero before are zero again on the CPU; else they may be those of a part of the graph, and `zero_gradients` clears
-    them.
+    gives on purpose, as `log_softmax` with a restriction does. When backward raises, gradients of parameters are what
+    they were before it; where another thread has added to the same ones meanwhile, or they are summed over MPI while
+    backward runs, a part of it may stay, and `zero_gradients` clears them.
 
     The idea is that of PyTorch's ``torch.autograd.detect_anomaly``, which looks for NaN in backward.
 

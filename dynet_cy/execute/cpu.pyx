@@ -403,7 +403,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         check_before(g, target)
     lock_graph(g)
     with nogil:
-        begin_journal(&journal, g.forward_ms >= LONG_FORWARD)
+        begin_journal(&journal, checking or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs.
         journal.mixed = watcher().complete != NULL
         enter_pool()

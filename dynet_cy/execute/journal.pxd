@@ -1,7 +1,8 @@
 """What a backward pass has added to the gradients of parameters, so that it can be taken back, and has yet to add.
 
 A gradient that was zero before the pass becomes zero again.  One that was not must have been copied first, which is
-done only in passes that are expected to be long enough to be interrupted; the others are finished instead.
+done only where values are checked, and in passes that are expected to be long enough to be interrupted; the others
+are finished instead.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

@@ -11,6 +11,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.anomaly cimport check_before, checking
 from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
+from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport Address, GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport there, there_for
@@ -22,17 +23,18 @@ from dynet_cy.gpu.passes cimport (
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
-    lock_graph, nodes_of, open_gradients,
-    order_of, state_of, unlock_graph,
+    lock_graph, nodes_of, open_gradients, order_of, parameter_here, state_of, unlock_graph,
 )
 from dynet_cy.memory.arena cimport arena_at, arena_rewind
+from dynet_cy.memory.mirror cimport mirrors
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.ops.registry cimport Factors, Op, op_at
 
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters."""
+    """Add the gradient of target to the gradients of parameters: all of it, or after an anomaly nothing."""
     cdef Pass s
+    cdef Journal journal
     cdef int error
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
     if watcher().complete != NULL:
@@ -41,17 +43,68 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     if checking:
         check_before(g, target)
     lock_graph(g)
+    begin_journal(&journal, True)
     try:
+        keep_gradients(g, target, &journal)
         begin_pass(&s, g, there_for(g, g.device))
         with nogil:
             error = list_backward_pass(&s, target, full)
         if error:
             raise_pass_failure(&s, "the gradients of the graph")
         run_pass(&s, "the gradients of the graph")
+        note_after(&journal)
+    except BaseException:
+        put_gradients_back(&journal)
+        raise
     finally:
+        end_journal(&journal)
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)     # what comes there next comes after this pass
         unlock_graph(g)
+    return 0
+
+
+# ---- taking a pass back ----------------------------------------------------------------
+
+cdef int keep_gradients(const Graph* g, uint32_t target, Journal* journal) except -1:
+    """While checks are on: keep the gradients of all parameters that backward from target may add to."""
+    cdef const Node* x = nodes_of(g)
+    cdef Param* p
+    cdef uint32_t i
+    for i in range(target + 1 if checking else 0):
+        if x[i].nargs == 0 and x[i].object != NULL:
+            p = <Param*>x[i].object
+            if p.pass_number != journal.number and p.has_gradient:
+                parameter_here(p, True)
+            note_of(journal, p)
+    return 0
+
+
+cdef void note_of(Journal* journal, Param* p) noexcept nogil:
+    pthread_mutex_lock(&p.lock)
+    note_before(journal, p)
+    pthread_mutex_unlock(&p.lock)
+
+
+cdef void note_after(Journal* journal) noexcept nogil:
+    """The pass has added to what was kept: a pass that has begun meanwhile cannot take back what it finds there."""
+    cdef uint32_t i
+    for i in range(journal.n):
+        note_of(journal, journal.before[i].p)
+
+
+cdef int put_gradients_back(Journal* journal) except -1:
+    """Let gradients that were kept be what they were, where no other pass has added to them."""
+    cdef Param* p
+    cdef uint32_t i
+    if not take_back(journal):
+        return 0
+    for i in range(journal.n):
+        p = journal.before[i].p
+        if p.device and p.has_gradient:
+            mirrors().send(p.device, p.grad, p.there_grad, p.size)
+        elif p.device:
+            mirrors().clear(p.device, p.there_grad, p.size)
     return 0
 
 

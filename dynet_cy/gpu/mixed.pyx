@@ -25,7 +25,9 @@ from dynet_cy.gpu.driver cimport (
     Address, Gpu, enter, fetch_bytes, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
 )
 from dynet_cy.gpu.executor cimport run_planned
-from dynet_cy.gpu.gradients cimport add_gradient, add_one, list_batches_backward, remember_moves
+from dynet_cy.gpu.gradients cimport (
+    add_gradient, add_one, keep_gradients, list_batches_backward, note_after, put_gradients_back, remember_moves,
+)
 from dynet_cy.gpu.graphs cimport There, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_pass_failure, run_pass
@@ -236,12 +238,13 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     if watcher().complete != NULL:
         raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
     begin_failure(&failure)
-    begin_journal(&journal, False)
-    journal.mixed = True                        # gradients on devices are not taken back
     if checking:
         check_before(g, target)
     lock_graph(g)
+    begin_journal(&journal, True)
     try:
+        keep_gradients(g, target, &journal)
+        journal.mixed |= not checking           # gradients on devices are not taken back then
         with nogil:
             mark_gradients(g, target, full)
         if not open_gradients(g):
@@ -272,6 +275,10 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             leave_pool()
         if error:
             raise_failure(g, "the gradients of the graph", &failure)
+        note_after(&journal)
+    except BaseException:
+        put_gradients_back(&journal)
+        raise
     finally:
         end_journal(&journal)
         arena_rewind(&g.scratch, scratch_top)

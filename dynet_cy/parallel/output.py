@@ -57,7 +57,7 @@ class Stream:
         self.ended = False
         self.prefix = prefix
         self.log = log
-        self.last = b""  # line with something in it
+        self.last = b""  # line that is not indented: the name of an error, where its message goes on below
         self._rest: list[bytes] = []  # pieces of a line that has not ended
         self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
 
@@ -80,7 +80,7 @@ class Stream:
             if not data and self._rest[0]:
                 lines.append(self._rest[0])
         lines = [line for line in lines if not line.startswith(NOISE)]
-        self.last = next((line for line in reversed(lines) if line.strip()), self.last)
+        self.last = next((line for line in reversed(lines) if line.strip() and not line[:1].isspace()), self.last)
         return self.output.write(b"".join(self.prefix + line + b"\n" for line in lines))
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 import dynet_cy as dy
 
@@ -188,3 +189,50 @@ def collected(device: Device) -> None:
     x = dy.inputVector([1e30] * 40)
     y = w * x  # here
     (dy.sum_elems(y) * 1e30).backward()
+
+
+def check_gradients_stay(device: Device) -> None:
+    """What backward has added before its error is taken back: from gradients of zero and from others, of rows too.
+
+    The error is found after several batches: in the gradient of `bad`, or of a weight whose products are collected.
+    """
+    collection = dy.ParameterCollection()
+    W, V = (collection.add_parameters((3, 3), init=0.5, device=device) for _ in range(2))
+    fresh = collection.add_parameters((3, 3), init=0.5, device=device)
+    bad = collection.add_parameters(3, init=0.0, device=device)
+    table = collection.add_lookup_parameters((6, 3), init=0.25, device=device)
+    own = [W, V, fresh, bad, table]
+
+    def terms(first: int) -> list[dy.Expression]:
+        xs = [table[i] for i in range(first, first + 3)]
+        return [dy.squared_norm(W * dy.tanh(V * x)) for x in xs]
+
+    for before in (False, True):
+        collection.zero_gradients()
+        if before:
+            dy.renew_cg()
+            dy.esum(terms(0)).backward()
+        wanted = [p.grad_as_array() for p in own]
+        assert wanted[0].any() == wanted[4].any() == before
+        for late in (False, True):  # a weight's gradient that overflows only where all of it is multiplied
+            dy.renew_cg()
+            many = dy.esum(terms(2)) + dy.squared_norm(fresh * table[5])
+            if late:
+                for _ in range(2):
+                    many = many + dy.pick(W * dy.inputVector([2e38, 0.0, 0.0], device=device), 0)
+            else:
+                many = many + dy.sum_elems(dy.sqrt(dy.square(bad) + 0.0 * dy.sum_elems(fresh)))
+            with dy.detect_anomaly(), pytest.raises(dy.AnomalyError, match="^backward of"):
+                many.backward()
+            for p, want in zip(own, wanted):
+                np.testing.assert_array_equal(p.grad_as_array(), want)
+    # What follows is right: the rows that were touched are known, and only these.
+    trainer = dy.SimpleSGDTrainer(collection, 1.0)
+    trainer.set_clip_threshold(0)
+    start, gradient = table.as_array(), table.grad_as_array()
+    trainer.update()
+    np.testing.assert_allclose(table.as_array(), start - gradient, rtol=1e-6)
+    dy.renew_cg()
+    dy.esum(terms(2)).backward()
+    assert table.grad_as_array()[2:5].any(axis=1).all()
+    assert not table.grad_as_array()[[0, 1, 5]].any()

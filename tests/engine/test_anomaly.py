@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from anomalies import CASES, check
+from anomalies import CASES, check, check_gradients_stay
 
 import dynet_cy as dy
 from dynet_cy import config
@@ -154,6 +154,10 @@ def test_backward_of_all_expressions() -> None:
         loss.backward()  # nothing lies behind it
         with pytest.raises(dy.AnomalyError, match="backward of sqrt: the gradient of x is not finite: 1 inf of 2"):
             loss.backward(full=True)
+
+
+def test_gradients_stay_as_they_were(strategy: int) -> None:
+    check_gradients_stay("CPU")
 
 
 def test_nodes_from_before_have_no_line() -> None:

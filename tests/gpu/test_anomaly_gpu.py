@@ -12,7 +12,7 @@ import dynet_cy as dy
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engine"))
-from anomalies import CASES, check, within_a_builder
+from anomalies import CASES, check, check_gradients_stay, within_a_builder
 
 
 @pytest.mark.parametrize("batching", [0, 1])
@@ -37,6 +37,15 @@ def test_found_on_several_devices(program, place: str, device: str, on_the_cpu_a
     with dy.detect_anomaly(), pytest.raises(dy.AnomalyError) as caught:
         program(place)
     check(caught.value, program)
+
+
+@pytest.mark.parametrize("batching", [0, 1])
+@pytest.mark.parametrize(("graph", "place"), [("GPU:0", "GPU:0"), ("CPU", "GPU:0"), ("GPU:0", "CPU")])
+def test_gradients_stay_as_they_were(graph: str, place: str, batching: int, device: str, on_the_cpu_again) -> None:
+    set_autobatching(batching)
+    set_default_device(1 if graph == "GPU:0" else 0)
+    dy.renew_cg()
+    check_gradients_stay(place)
 
 
 def test_a_copy_from_another_device(device: str, on_the_cpu_again) -> None:

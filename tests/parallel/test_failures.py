@@ -54,6 +54,44 @@ def test_failing_worker(tmp_path, phase, way) -> None:
         assert "failing.py" in result.err, "where it hangs"
 
 
+CHECKED = """
+import sys
+import dynet_cy as dy
+
+m = dy.ParameterCollection()
+W = m.add_parameters((3, 3), name="W", init=1.0)
+trainer = dy.parallel.wrap(dy.AdamTrainer(m))
+for number in dy.parallel.shard(range(12)):
+    dy.renew_cg()
+    x = dy.inputVector([1.0, 2.0, 0.0 if sys.argv[1] == str(number) else 3.0])
+    dy.squared_norm(W * dy.log(x)).backward()  # here
+    trainer.update()
+if dy.parallel.rank() == 0:
+    print(W.as_array().tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_checks(tmp_path, way: str) -> None:
+    """--dynet-check of each worker: the same numbers as without; and one that finds something ends the job with it."""
+    program = tmp_path / "program.py"
+    program.write_text(CHECKED)
+    arguments = ["--dynet-check"] if way == "option" else []
+    variables = {"DYNET_CY_CHECK": "1"} if way == "variable" else {}
+    plain = jobs.launch(tmp_path, program, "none")
+    checked = jobs.launch(tmp_path, program, "none", *arguments, variables=variables)
+    assert (plain.code, checked.code) == (0, 0), checked.err
+    assert plain.out == checked.out
+    found = jobs.launch(tmp_path, program, "7", *arguments, variables=variables)
+    assert found.code == 1
+    line = CHECKED.splitlines().index("    dy.squared_norm(W * dy.log(x)).backward()  # here") + 1
+    assert f"    made at {program}:{line} in <module>\n" in found.err
+    last = found.err.splitlines()[-1]
+    assert last.startswith(
+        "dynet_cy.launch: rank 1 ended with exit code 1: dynet_cy.execute.anomaly.AnomalyError: log: "
+    )
+
+
 @pytest.mark.slow
 def test_a_worker_that_computes_for_ever(tmp_path) -> None:
     """It has ten times as long as one that does nothing."""
