@@ -50,13 +50,13 @@ extern "C" __global__ void contract_by_threads(size_t n, size_t terms, dy_axes k
                                                const float *__restrict__ x, float *y, int acc) {
     for (EACH(e, n)) {
         size_t base[DY_ARRAYS], at[DY_ARRAYS];
-        float total = 0.f;
+        double total = 0;
         offsets(kept, e, base);
         for (size_t r = 0; r < terms; r++) {
             offsets(reduced, r, at);
             total += x[base[0] + at[0]];
         }
-        store(y + e, acc, a * total);
+        store(y + e, acc, (float)(a * total));
     }
 }
 
@@ -65,14 +65,14 @@ extern "C" __global__ void contract_by_blocks(size_t n, size_t terms, dy_axes ke
     __shared__ float part[32];
     for (ROWS(e, n)) {
         size_t base[DY_ARRAYS], at[DY_ARRAYS];
-        float total = 0.f;
+        double total = 0;
         offsets(kept, e, base);
         for (LANES(r, terms)) {
             offsets(reduced, r, at);
             total += x[base[0] + at[0]];
         }
-        total = block_sum(total, part);
-        if (threadIdx.x == 0) store(y + e, acc, a * total);
+        float sum = block_sum((float)total, part);
+        if (threadIdx.x == 0) store(y + e, acc, a * sum);
     }
 }
 

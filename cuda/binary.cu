@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Elementwise functions of two arguments, with broadcasting: kernels for each row of binary.def. Arrays of the axes are
-// a, b, and y. Backward of an argument goes over the axes that it has, and sums over those that it lacks.
+// a, b, and y. Backward of an argument goes over the axes that it has, and sums over those that it
+// lacks: a thread in double precision, as it may have many terms.
 #include "common.cuh"
 
 #define BACKWARD(side, name, derivative) \
@@ -14,14 +15,14 @@
         const float *dys, float *dxs, int acc) { \
         for (EACH(e, n)) { \
             size_t base[DY_ARRAYS], at[DY_ARRAYS]; \
-            float total = 0.f; \
+            double total = 0; \
             offsets(kept, e, base); \
             for (size_t r = 0; r < terms; r++) { \
                 offsets(reduced, r, at); \
                 size_t k = base[2] + at[2]; \
                 total += dys[k] * slope_##side##_##name(as[base[0] + at[0]], bs[base[1] + at[1]], ys[k]); \
             } \
-            store(dxs + e, acc, total); \
+            store(dxs + e, acc, (float)total); \
         } \
     } \
     extern "C" __global__ void binary_##side##_by_blocks_##name( \
@@ -30,15 +31,15 @@
         __shared__ float part[32]; \
         for (ROWS(e, n)) { \
             size_t base[DY_ARRAYS], at[DY_ARRAYS]; \
-            float total = 0.f; \
+            double total = 0; \
             offsets(kept, e, base); \
             for (LANES(r, terms)) { \
                 offsets(reduced, r, at); \
                 size_t k = base[2] + at[2]; \
                 total += dys[k] * slope_##side##_##name(as[base[0] + at[0]], bs[base[1] + at[1]], ys[k]); \
             } \
-            total = block_sum(total, part); \
-            if (threadIdx.x == 0) store(dxs + e, acc, total); \
+            float sum = block_sum((float)total, part); \
+            if (threadIdx.x == 0) store(dxs + e, acc, sum); \
         } \
     }
 

@@ -34,10 +34,10 @@ static __device__ __forceinline__ float slope_1_huber(float a, float b, float c)
         size_t uses = elements == 1 ? batch : 1; \
         for (EACH(i, elements * n)) { \
             size_t e = i / n, j = i - e * n; \
-            float total = 0.f; \
+            double total = 0; \
             for (size_t b = e; b < e + uses; b++) \
                 total += dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-            store(d + i, acc, total); \
+            store(d + i, acc, (float)total); \
         } \
     }
 
@@ -47,10 +47,10 @@ static __device__ __forceinline__ float slope_1_huber(float a, float b, float c)
                                                    const float *bs, size_t stride_b, float *y) { \
         __shared__ float part[32]; \
         for (ROWS(b, batch)) { \
-            float total = 0.f; \
+            double total = 0; \
             for (LANES(j, n)) total += value_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-            total = block_sum(total, part); \
-            if (threadIdx.x == 0) y[b] = total; \
+            float sum = block_sum((float)total, part); \
+            if (threadIdx.x == 0) y[b] = sum; \
         } \
     } \
     PAIR_BACKWARD(0, name) \
@@ -73,10 +73,10 @@ extern "C" __global__ void pairwise_forward(size_t total, float m, const float *
 extern "C" __global__ void pairwise_backward(size_t total, size_t n, float sign, const float *__restrict__ y,
                                              const float *__restrict__ dy, float *dx, int acc) {
     for (EACH(j, n)) {
-        float sum = 0.f;
+        double sum = 0;
         for (size_t i = j; i < total; i += n)
             if (y[i] > 0.f) sum += sign * dy[i];
-        store(dx + j, acc, sum);
+        store(dx + j, acc, (float)sum);
     }
 }
 
@@ -94,8 +94,8 @@ extern "C" __global__ void poisson_backward(size_t batch, const float *__restric
                                             int acc) {
     size_t elements = stride ? batch : 1, uses = stride ? 1 : batch;
     for (EACH(e, elements)) {
-        float total = 0.f;
-        for (size_t b = e; b < e + uses; b++) total += (float)(dy[b] * (exp((double)l[e]) - (double)items[b]));
-        store(dl + e, acc, total);
+        double total = 0;
+        for (size_t b = e; b < e + uses; b++) total += dy[b] * (exp((double)l[e]) - (double)items[b]);
+        store(dl + e, acc, (float)total);
     }
 }

@@ -28,9 +28,9 @@ extern "C" __global__ void emax_forward(size_t total, size_t n, dy_pointers xs, 
 extern "C" __global__ void emax_backward(size_t total, size_t n, unsigned k, const uint32_t *__restrict__ winner,
                                          const float *__restrict__ dy, float *dx, int acc) {
     for (EACH(j, n)) {
-        float sum = 0.f;
+        double sum = 0;
         for (size_t i = j; i < total; i += n)
             if (winner[i] == k) sum += dy[i];
-        store(dx + j, acc, sum);
+        store(dx + j, acc, (float)sum);
     }
 }

@@ -87,7 +87,7 @@ extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, s
     unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (ROWS(tile, elements * tiles)) {
         size_t e = tile / tiles, k = (tile - e * tiles) * 32 + lane;
-        float total = 0.f;
+        double total = 0;
         if (k < m)
             for (size_t r = warp; r < uses * repeats; r += warps) {
                 size_t b = e * uses + r / repeats, one = r % repeats, i = one % apart + apart * (k + m * (one / apart));
@@ -95,7 +95,7 @@ extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, s
                 float z = x ? (x[b * stride_x + i] - of_line[0]) * of_line[1] : 1.f;
                 total += dy[b * n + i] * z;
             }
-        part[warp][lane] = total;
+        part[warp][lane] = (float)total;
         __syncthreads();
         if (warp == 0 && k < m) {
             for (unsigned w = 1; w < warps; w++) total += part[w][lane];

@@ -35,10 +35,10 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
     size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
     for (EACH(i, elements * n)) {
         size_t e = i / n, j = i - e * n;
-        float total = 0.f;
+        double total = 0;
         for (size_t b = e; b < e + uses; b++)
             total += dy[b] * (expf(x[i] - kept[b]) - (items[b] == j ? 1.f : 0.f));
-        store(dx + i, acc, total);
+        store(dx + i, acc, (float)total);
     }
 }
 
@@ -244,10 +244,10 @@ extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const floa
                                               const float *__restrict__ y, const float *__restrict__ dy, float *dx,
                                               int acc) {
     for (EACH(j, n)) {
-        float sum = 0.f;
+        double sum = 0;
         if (!(isinf(x[j]) && x[j] < 0.f))
             for (size_t i = j; i < total; i += n) sum += dy[i] * expf(x[j] - y[i]);
-        store(dx + j, acc, sum);
+        store(dx + j, acc, (float)sum);
     }
 }
 
@@ -260,11 +260,12 @@ extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, s
     for (ROWS(line, batch * lines)) {
         size_t b = line / lines, v = items[line];
         const float *x = xs + b * bstride + (line - b * lines) * apart;
-        float bar = margin - x[v * step], total = 0.f;
+        float bar = margin - x[v * step];
+        double total = 0;
         for (LANES(j, n))
             if (j != v && bar + x[j * step] > 0.f) total += bar + x[j * step];
-        total = block_sum(total, part);
-        if (threadIdx.x == 0) y[line] = total;
+        float sum = block_sum((float)total, part);
+        if (threadIdx.x == 0) y[line] = sum;
     }
 }
 

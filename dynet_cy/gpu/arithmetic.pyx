@@ -95,10 +95,11 @@ cdef bint side_by_side(const Call* c) noexcept nogil:
 
 
 cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
-    """y = scale times the sum of all arguments."""
+    """y = scale times the sum of all arguments; where these need several kernels, of the sums that those make."""
     cdef Pointers xs
     cdef Axes axes, terms
-    cdef uint32_t i, n = 0
+    cdef uint32_t i, n = 0, sums = 0
+    cdef float* to
     cdef size_t total = total_of(&c.y.dim)
     cdef bint acc = False
     if side_by_side(c):
@@ -113,15 +114,28 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
             xs.p[n] = c.x[i].v
             n += 1
         if n and (n == <uint32_t>POINTERS or i + 1 == c.n):
-            sum_pointers(gpu, total, &xs, n, scale, c.y.v, acc)
+            to = c.work if c.n > <uint32_t>POINTERS else c.y.v
+            sum_pointers(gpu, total, &xs, n, scale, to + sums * total, False)
             n = 0
+            sums += 1
             acc = True
+    if c.n > <uint32_t>POINTERS and sums:
+        no_axes(&axes)
+        no_axes(&terms)
+        add_axis(&axes, total, 1, 0, 0)
+        add_axis(&terms, sums, total, 0, 0)
+        contract(gpu, &axes, &terms, 1, c.work, c.y.v, 0)
     for i in range(c.n):
         if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for all
             axes_in(&c.y, &c.x[i], &axes)
             expand(gpu, &axes, scale, c.x[i].v, c.y.v, acc)
             acc = True
     return gpu.error
+
+
+cdef size_t sums_work(const Call* c, int i) noexcept nogil:
+    cdef uint32_t kernels = (c.n + <uint32_t>POINTERS - 1) // <uint32_t>POINTERS
+    return kernels * total_of(&c.y.dim) if i < 0 and kernels > 1 else 0
 
 
 cdef float spread_sum(const Call* c) noexcept nogil:
@@ -151,12 +165,14 @@ cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"esum", BASE)
 op.forward = esum_forward
 op.backward = esum_backward
+op.work = sums_work
 op.spread = spread_sum
 op.assigns = True
 
 op = gpu_op(b"average", BASE)
 op.forward = average_forward
 op.backward = average_backward
+op.work = sums_work
 op.spread = spread_average
 op.assigns = True
 

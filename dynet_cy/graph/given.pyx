@@ -1,8 +1,8 @@
-"""What backward gave the expressions of parameters.
+"""What backward gave the expressions of parameters, and those that no parameter lies behind.
 
-Backward adds to the gradients of parameters where they are stored, together with what other passes gave them.  So a
-pass of which somebody asks for more runs again, and adds to gradients of its own instead.  Other expressions get the
-same numbers as before.
+Backward adds to the gradients of parameters where they are stored, together with what other passes gave them, and
+leaves out what no parameter needs.  So a pass of which somebody asks for more runs again, over everything, and adds to
+gradients of its own instead.  Other expressions get the same numbers as before.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -11,29 +11,35 @@ from libc.string cimport memcpy
 
 from dynet_cy.graph.graph cimport (
     LIVE, NEEDS_GRAD, SHARED, TRAINABLE, ComputationGraph, Graph, Node, doubles_of, engine_of, full_shape,
-    nodes_of, parameter_here, state_of,
+    gradient_of, nodes_of, parameter_here, state_of,
 )
 from dynet_cy.memory.storage cimport Param, Storage
 
 
 def given(ComputationGraph graph not None, uint32_t index):
-    """The gradient of a parameter's expression, by its number, from the last backward of its graph.
+    """The gradient of an expression, by its number, from the last backward of its graph.
 
     Raises:
         RuntimeError: values of parameters have changed since.
     """
     cdef Param* p
+    cdef const uint8_t[:] states
     if graph.given is None:
         graph.given = run_again(graph)
-    storage, number = graph.given[index]
+    made, states = graph.given
+    if index not in made:
+        return gradient_of(&graph.g, index, states[index])
+    storage, number = made[index]
     p = (<Storage>storage).entries[<uint32_t>number]
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
 
 
-cdef dict run_again(ComputationGraph graph):
-    """Run the last backward again; returns storage and number there of the gradient of each expression of a parameter.
+cdef tuple run_again(ComputationGraph graph):
+    """Run the last backward again, for all expressions, though their states do not tell.
 
-    All expressions have gradients then, but it does not show.
+    Returns:
+        By number of a parameter's expression, storage and number there of its gradient; the states of all expressions
+        that this pass has left.
     """
     cdef Graph* g = &graph.g
     cdef uint32_t i, target = <uint32_t>g.backward_from
@@ -45,7 +51,7 @@ cdef dict run_again(ComputationGraph graph):
     if graph.values_changed():
         raise RuntimeError(
             "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
-            "parameters' expressions before that")
+            "parameters' expressions, and of those that no parameter lies behind, before that")
     made = stand_ins(g, target)
     before = <uint8_t*>malloc(g.n_nodes)
     objects = <void**>malloc(g.n_nodes * sizeof(void*))
@@ -69,6 +75,7 @@ cdef dict run_again(ComputationGraph graph):
         try:
             engine_of(g).backward(g, target, True)
             g.backward_from = <int>target
+            states = (<char*>state_of(g))[:g.n_nodes]
         finally:
             g.aside = 0
             for i in range(target + 1):
@@ -78,7 +85,7 @@ cdef dict run_again(ComputationGraph graph):
     finally:
         free(before)
         free(objects)
-    return made
+    return made, states
 
 
 cdef dict stand_ins(Graph* g, uint32_t target):

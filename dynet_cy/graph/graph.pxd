@@ -144,7 +144,7 @@ cdef class Expression:
 cdef class ComputationGraph:
     cdef Graph g
     cdef dict keep                  # storages of its parameters: number of changes at the last backward, or None
-    cdef dict given                 # by number: what the last backward gave expressions of parameters, once asked for
+    cdef tuple given                # what given.pyx has found out about the last backward, once asked for
     cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
     cdef bint warned                # of growth across updates
     cdef dict leaves                # (id of a parameter, trainable): number of its node
@@ -194,6 +194,7 @@ cdef const Dim* dim_of(Expression x) except NULL
 cdef tuple shape_of(const Dim* d)
 cdef tuple full_shape(const Dim* d)
 cdef object doubles_of(const float* v, tuple shape)
+cdef object gradient_of(Graph* g, uint32_t index, uint8_t state)
 cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef float* place(size_t n) except NULL
 # The value of a computed node, after it was fetched where it is on a device.

@@ -271,34 +271,28 @@ cdef class Expression:
     def gradient(self):
         """The gradient that the last `backward` gave this expression, as an array.
 
-        Only expressions with a parameter behind them have one, unless backward
-        was called with ``full=True``.  It is zero where the loss does not
-        depend on the expression.
+        It is zero where the loss does not depend on the expression.
 
         Of a parameter it is what reached this expression of it: neither what other
         graphs and other backward passes gave the parameter, which `grad_as_array` of
-        the parameter adds up, nor what reached its other expressions.  The first
-        one asked for costs another pass backward over the graph.
+        the parameter adds up, nor what reached its other expressions.
+
+        The first one asked for that backward need not compute (that of a parameter's
+        expression, and, unless backward was called with ``full=True``, of an expression
+        without a parameter behind it) costs another pass backward over the graph.
 
         Raises:
-            RuntimeError: no backward was run, or not over this expression; or it is
-                a parameter, and values of parameters have changed since.
+            RuntimeError: no backward was run, or not over this expression; or the
+                other pass is needed, and values of parameters have changed since.
         """
         cdef Graph* g = self.graph()
-        cdef Node* x = nodes_of(g) + self.index
         if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
         cdef uint8_t state = state_of(g)[self.index]
-        if state & SHARED and state & NEEDS_GRAD:
+        if state & SHARED or not state & NEEDS_GRAD:
             from dynet_cy.graph.given import given              # it needs this module
             return given(<ComputationGraph>owners[g.slot], self.index)
-        if state & LIVE:
-            return doubles_of(floats_here(g, self.index, gradient_at(g, x.val), total_of(&x.dim)),
-                              full_shape(&x.dim))
-        if not state & NEEDS_GRAD:
-            raise RuntimeError(
-                "gradient: no parameter lies behind this expression; use backward(full=True)")
-        return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
+        return gradient_of(g, self.index, state)
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
@@ -594,6 +588,14 @@ cdef tuple full_shape(const Dim* d):
     """The shape with the batch, if any, as its last axis."""
     shape = bridge_shape_of(d)
     return shape + (d.bd,) if d.bd > 1 else shape
+
+
+cdef object gradient_of(Graph* g, uint32_t index, uint8_t state):
+    """New array with the gradient of a node in an arena, whose state is this."""
+    cdef Node* x = nodes_of(g) + index
+    if state & LIVE:
+        return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
+    return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
 
 
 cdef object doubles_of(const float* v, tuple shape):

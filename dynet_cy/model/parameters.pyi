@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
-from typing import IO, Any, overload
+from typing import IO, Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ _Floats: TypeAlias = npt.NDArray[np.float32]
 _Init: TypeAlias = PyInitializer | float | npt.NDArray[Any] | str | None
 _Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 _Shape: TypeAlias = int | tuple[int, ...] | list[int]
+_P = TypeVar("_P", bound="_Stored")
 
 class _Stored(Expression):
     @property
@@ -75,18 +76,18 @@ class _LookupExpression(Expression):
 def lookup(p: LookupParameters, index: int | np.integer[Any] = 0, update: bool = True) -> _LookupExpression: ...
 def lookup_batch(p: LookupParameters, indices: _Indices, update: bool = True) -> _LookupExpression: ...
 @overload
-def parameter(parameter: Parameters | LookupParameters, /) -> Expression: ...
+def parameter(parameter: _P, /) -> _P: ...
 @overload
-def parameter(parameters: list[Parameters], /) -> list[Expression]: ...
+def parameter(parameters: list[_P], /) -> list[_P]: ...
 @overload
-def parameter(parameters: tuple[Parameters, ...] = (), /) -> tuple[Expression, ...]: ...
+def parameter(parameters: tuple[_P, ...] = (), /) -> tuple[_P, ...]: ...
 @overload
 def parameter(
     first: Parameters | LookupParameters,
     second: Parameters | LookupParameters,
     /,
     *parameters: Parameters | LookupParameters,
-) -> tuple[Expression, ...]: ...
+) -> tuple[Parameters | LookupParameters, ...]: ...
 @overload
 def const_parameter(parameter: Parameters | LookupParameters, /) -> Expression: ...
 @overload

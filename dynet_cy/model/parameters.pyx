@@ -638,17 +638,17 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
 
 
 def parameter(*parameters):
-    """The expressions of parameters in the current graph, with gradients.
+    """The parameters themselves: they are expressions, of whatever graph is current.
 
-    Parameters are expressions themselves, so there is no need to call this.
+    There is no need to call this; older programs do.
 
     Returns:
-        An expression, or a tuple of them for several parameters; a list for a list.
+        The parameter, or a tuple of them for several; a list for a list.
     """
     if len(parameters) == 1 and isinstance(parameters[0], (list, tuple)):
-        made = [_as_expression(p, True, "parameter") for p in parameters[0]]
+        made = [_checked(p, "parameter") for p in parameters[0]]
         return made if isinstance(parameters[0], list) else tuple(made)
-    made = tuple([_as_expression(p, True, "parameter") for p in parameters])
+    made = tuple([_checked(p, "parameter") for p in parameters])
     return made[0] if len(made) == 1 else made
 
 
@@ -660,14 +660,20 @@ def const_parameter(*parameters):
     """
     if not parameters:
         raise TypeError("const_parameter: no parameter was given")
-    made = tuple([_as_expression(p, False, "const_parameter") for p in parameters])
+    made = tuple([_constant(_checked(p, "const_parameter")) for p in parameters])
     return made[0] if len(made) == 1 else made
 
 
-cdef _as_expression(p, bint update, str op):
+cdef _constant(_Stored p):
+    p.enter()               # as in DyNet, so that the gradient of the parameter itself is known too: zero
+    return p.expr(False)
+
+
+cdef _Stored _checked(p, str op):
     if not isinstance(p, _Stored):
         raise TypeError(f"{op}: the argument must be Parameters, not {type(p).__name__}")
-    return p.expr(update)
+    (<_Stored>p).check_made()
+    return p
 
 
 # ---- model files -------------------------------------------------------------

@@ -447,12 +447,11 @@ cdef int kmh_ngram_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void kmh_ngram_forward(const Call* c) noexcept nogil:
-    cdef size_t m = c.y.dim.d[0], size = size_of(&c.y.dim), k
+    cdef size_t m = c.y.dim.d[0], columns = axis_of(&c.y.dim, 1), k
     cdef uint32_t b
-    K.fill(total_of(&c.y.dim), 0, c.y.v)
     for b in range(c.y.dim.bd):
-        for k in range(c.attrs[0].u):
-            K.add(size, element(&c.x[0], b) + k * m, element(&c.y, b))
+        for k in range(columns):
+            K.bias_bwd(m, c.attrs[0].u, element(&c.x[0], b) + k * m, element(&c.y, b) + k * m, 0)
 
 
 cdef void kmh_ngram_backward(const Call* c, uint32_t i) noexcept nogil:

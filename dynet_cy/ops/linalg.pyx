@@ -9,7 +9,8 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.graph cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm, product
-from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport LIST, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
+from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -240,12 +241,31 @@ cdef void dot_product_forward(const Call* c) noexcept nogil:
 cdef void dot_product_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t k
+    cdef float* dx
+    cdef int add
+    cdef Terms terms
+    begin_terms(&terms, c, c.work)
     for k in range(c.y.dim.bd):
-        K.axpy(n, c.dy.v[k], element(&c.x[1 - i], k), element(&c.dx, k))
+        dx = next_term(&terms, c, k, &add)
+        if add:
+            K.axpy(n, c.dy.v[k], element(&c.x[1 - i], k), dx)
+        else:
+            K.scale(n, c.dy.v[k], element(&c.x[1 - i], k), dx)
+    end_terms(&terms)
 
 
-cdef Op* DOT_PRODUCT = register(b"dot_product", b"a b", dot_product_dim, dot_product_forward,
-                                dot_product_backward)
+cdef size_t dot_product_work(const Call* c, int i) noexcept nogil:
+    return terms_work(c, i) if i >= 0 else 0
+
+
+cdef Op* new_dot_product(const char* name, DimRule shape) except NULL:
+    cdef Op* op = register(name, b"a b", shape, dot_product_forward, dot_product_backward)
+    op.work = dot_product_work
+    op.assigns = True
+    return op
+
+
+cdef Op* DOT_PRODUCT = new_dot_product(b"dot_product", dot_product_dim)
 
 
 def dot_product(x, y):
@@ -264,8 +284,7 @@ cdef int trace_of_product_dim(const Shapes* s, Dim* y) except -1:
     return dot_product_dim(s, y)
 
 
-cdef Op* TRACE_OF_PRODUCT = register(b"trace_of_product", b"a b", trace_of_product_dim,
-                                     dot_product_forward, dot_product_backward)
+cdef Op* TRACE_OF_PRODUCT = new_dot_product(b"trace_of_product", trace_of_product_dim)
 
 
 def trace_of_product(x, y):

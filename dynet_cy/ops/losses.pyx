@@ -18,14 +18,10 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.ops.indices cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
+from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
 
 from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
-
-
-cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
-    """Whether batch element b adds to dx rather than assigns it."""
-    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
 
 
 cdef int pair_dim(const Shapes* s, Dim* y) except -1:
@@ -53,19 +49,24 @@ cdef inline void summed_backward(const Call* c, uint32_t i, int which) noexcept 
     cdef uint32_t b
     cdef float* y = c.work                      # values of f: no row needs them here
     cdef float* dy = c.work + n
+    cdef float* dx
+    cdef int add
+    cdef Terms terms
+    begin_terms(&terms, c, c.work + 2 * n)
     for b in range(c.y.dim.bd):
         K.fill(n, 0, y)
         K.fill(n, c.dy.v[b], dy)
+        dx = next_term(&terms, c, b, &add)
         if i == 0:
-            K.binary_bwd_a[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, y, dy,
-                                  element(&c.dx, b), adds(c, b))
+            K.binary_bwd_a[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, y, dy, dx, add)
         else:
-            K.binary_bwd_b[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, y, dy,
-                                  element(&c.dx, b), adds(c, b))
+            K.binary_bwd_b[which](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, y, dy, dx, add)
+    end_terms(&terms)
 
 
 cdef size_t pair_work(const Call* c, int i) noexcept nogil:
-    return size_of(&c.x[0].dim) * (1 if i < 0 else 2)
+    cdef size_t n = size_of(&c.x[0].dim)
+    return n if i < 0 else 2 * n + terms_work(c, i)
 
 
 cdef void squared_distance_forward(const Call* c) noexcept nogil:
@@ -167,14 +168,20 @@ cdef void huber_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
     cdef float slope
+    cdef float* dx
+    cdef int add
+    cdef Terms terms
+    begin_terms(&terms, c, c.work + 2 * n)
     for b in range(c.y.dim.bd):
         slope = -c.dy.v[b] if i else c.dy.v[b]
         K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[0], b), 1, element(&c.x[1], b), 1, c.work)
         K.unary_fwd[<int>DY_UNARY_clip](n, c.work, -c.attrs[0].f, c.attrs[0].f, c.work)
-        if adds(c, b):
-            K.axpy(n, slope, c.work, element(&c.dx, b))
+        dx = next_term(&terms, c, b, &add)
+        if add:
+            K.axpy(n, slope, c.work, dx)
         else:
-            K.scale(n, slope, c.work, element(&c.dx, b))
+            K.scale(n, slope, c.work, dx)
+    end_terms(&terms)
 
 
 cdef Op* HUBER_DISTANCE = new_pair_op(b"huber_distance", huber_forward, huber_backward)

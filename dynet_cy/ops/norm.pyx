@@ -11,6 +11,7 @@ from dynet_cy.ops.axes cimport Split
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.norms cimport COUNT, FIRST, NONE, covered, is_usual, lines_of, norm_of
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -146,7 +147,7 @@ cdef inline void line_backward(size_t n, size_t stride, const float* x, const fl
 
 cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
-    cdef size_t line, at, j, k, m, step, to, lines = s.pre * s.post
+    cdef size_t line, at, j, lines = s.pre * s.post
     cdef uint32_t e
     cdef const float* kept = c.kept
     cdef float* x
@@ -154,6 +155,9 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* dx
     cdef Part g
     if size_of(&c.y.dim) == 0:
+        return
+    if i and terms_of_part(c, i, &s):
+        part_backward(c, i, &s)
         return
     for e in range(c.y.dim.bd):
         for line in range(lines):
@@ -167,18 +171,44 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
                     line_backward(s.len, 1, x, g.v, g.n, 1, kept, dy, c.work, dx + at)
                 else:
                     line_backward(s.len, s.pre, x, g.v, g.n, g.step, kept, dy, c.work, dx + at)
-            else:
-                m = size_of(&c.dx.dim)
-                step = 1
-                if m > s.len:
-                    m = s.len
-                    step = s.pre
-                    dx += at
-                for j in range(s.len // m):
-                    for k in range(m):
-                        to = (j * m + k) * s.pre
-                        dx[k * step] += dy[to] * ((x[to] - kept[0]) * kept[1]) if i == 1 else dy[to]
+            else:                               # of the shape of x
+                for j in range(s.len):
+                    dx[at + j * s.pre] += slope_of_part(c, i, e, at + j * s.pre, kept)
             kept += 3
+
+
+cdef inline float slope_of_part(const Call* c, uint32_t i, uint32_t e, size_t at, const float* kept) noexcept nogil:
+    """What the element at `at` of batch element e gives the factor (argument 1) or summand (argument 2) of its own."""
+    cdef float dy = element(&c.dy, e)[at]
+    return dy * ((element(&c.x[0], e)[at] - kept[0]) * kept[1]) if i == 1 else dy
+
+
+cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noexcept nogil:
+    """How many terms each factor or summand of a line has in a batch element; 0 where they are of the shape of x."""
+    cdef size_t m = size_of(&c.x[i].dim)
+    return 0 if m > s.len else s.len // m * s.pre * s.post
+
+
+cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogil:
+    """The gradient of factors or summands that all lines share."""
+    cdef size_t line, at, _j, k, m = size_of(&c.dx.dim), lines = s.pre * s.post
+    cdef uint32_t e, first, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef const float* kept = c.kept
+    cdef float* dx
+    cdef int add
+    cdef Terms terms
+    for first in range(c.dx.dim.bd):
+        dy_terms_begin(&terms, m, terms_of_part(c, i, s) * uses, c.work, element(&c.dx, first), True)
+        for e in range(first, first + uses):
+            for line in range(lines):
+                at = line_at(s, line)
+                for _j in range(s.len // m):
+                    dx = dy_terms_next(&terms, &add)
+                    for k in range(m):
+                        dx[k] = (dx[k] if add else 0) + slope_of_part(c, i, e, at, kept)
+                        at += s.pre
+                kept += 3
+        end_terms(&terms)
 
 
 cdef size_t layer_norm_kept(const Call* c) noexcept nogil:
@@ -187,7 +217,10 @@ cdef size_t layer_norm_kept(const Call* c) noexcept nogil:
 
 
 cdef size_t layer_norm_work(const Call* c, int i) noexcept nogil:
-    return lines_of(&c.y.dim, &c.x[1].dim, c.attrs).len if i == 0 else 0
+    cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+    if i <= 0:
+        return s.len if i == 0 else 0
+    return dy_terms_work(size_of(&c.x[i].dim), terms_of_part(c, i, &s) * c.y.dim.bd)
 
 
 cdef Op* LAYER_NORM = register(b"layer_norm", b"x g b", layer_norm_dim, layer_norm_forward,

@@ -560,7 +560,7 @@ cdef Expression strided(Expression x, list ranges):
             changed += 1
             last = i
     if changed == 0:
-        return x
+        return x if nd == 0 else range_of(x, 0, dim_of(x).d[0], 0)     # with a gradient of its own
     r = ranges[last]
     if changed == 1 and (r.step == 1 or len(r) == 1):
         return range_of(x, r.start if len(r) else 0, r.start + len(r) if len(r) else 0, last)
@@ -644,7 +644,7 @@ def _getitem(Expression e not None, index):
         index = sliced(index)
     if type(index) is slice and nd and (index.step is None or index.step == 1):
         PySlice_GetIndicesEx(index, d.d[0], &start, &stop, &step, &count)
-        return e if count == d.d[0] else range_of(e, start, start + count, 0)
+        return range_of(e, start, start + count, 0)
     keys = list(index) if isinstance(index, tuple) else [index]
     for i, key in enumerate(keys):
         if key is Ellipsis:

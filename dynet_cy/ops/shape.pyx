@@ -448,7 +448,7 @@ cdef void fold_rows_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     cdef const float* x
     cdef float* y
-    cdef float total
+    cdef double total
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
         y = element(&c.y, b)
@@ -456,7 +456,7 @@ cdef void fold_rows_forward(const Call* c) noexcept nogil:
             total = 0
             for k in range(n):
                 total += x[i * n + k]
-            y[i] = total
+            y[i] = <float>total
 
 
 cdef void fold_rows_backward(const Call* c, uint32_t i) noexcept nogil:

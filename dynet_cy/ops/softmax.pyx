@@ -527,7 +527,8 @@ cdef void hinge_forward(const Call* c) noexcept nogil:
     cdef size_t lines = size_of(&c.y.dim), n, step, j, k
     cdef uint32_t b, v
     cdef float* x
-    cdef float bar, total
+    cdef float bar
+    cdef double total
     hinge_steps(c, &n, &step)
     for b in range(c.y.dim.bd):
         for k in range(lines):
@@ -538,11 +539,11 @@ cdef void hinge_forward(const Call* c) noexcept nogil:
             for j in range(n):
                 if j != v and bar + x[j * step] > 0:
                     total += bar + x[j * step]
-            element(&c.y, b)[k] = total
+            element(&c.y, b)[k] = <float>total
 
 
 cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t lines = size_of(&c.y.dim), n, step, j, k
+    cdef size_t lines = size_of(&c.y.dim), n, step, j, k, others
     cdef uint32_t b, v
     cdef float* x
     cdef float* dx
@@ -557,10 +558,12 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
             dy = element(&c.dy, b)[k]
             if element(&c.y, b)[k] == 0:
                 continue
+            others = 0
             for j in range(n):
                 if j != v and bar + x[j * step] > 0:
                     dx[j * step] += dy
-                    dx[v * step] -= dy
+                    others += 1
+            dx[v * step] -= others * dy
 
 
 cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_backward)

@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 #include "tensor.h"
+#include "terms.h"
 
 static const dy_kernels *dy_binary_kernels;
 
@@ -63,6 +64,15 @@ static void dy_runs_at(const dy_runs *r, size_t i, size_t *a, size_t *b) {
     }
 }
 
+/* The same for y, whose axes are so many floats apart. */
+static void dy_runs_at_y(const dy_runs *r, size_t i, const size_t *apart, size_t *y) {
+    *y = 0;
+    for (uint32_t k = 1; k < r->nd; k++) {
+        *y += i % r->size[k] * apart[k];
+        i /= r->size[k];
+    }
+}
+
 static void dy_binary_run(const dy_call *c, int which) {
     dy_runs r;
     dy_runs_init(&r, c);
@@ -74,6 +84,52 @@ static void dy_binary_run(const dy_call *c, int which) {
     }
 }
 
+/* Elements of a gradient that are summed at once, so that their sums stay in the cache. */
+#define DY_RUN_TILE 256
+
+/* The axes k >= 1 of r along which argument `arg` moves, or along which it stands still; and those of y. */
+static void dy_runs_part(const dy_runs *r, uint32_t arg, int moves, dy_runs *part, size_t *y) {
+    size_t at = r->size[0];
+    part->nd = 1;
+    for (uint32_t k = 1; k < r->nd; at *= r->size[k++])
+        if (((arg ? r->b[k] : r->a[k]) != 0) == moves) {
+            part->size[part->nd] = r->size[k];
+            part->a[part->nd] = r->a[k];
+            part->b[part->nd] = r->b[k];
+            y[part->nd++] = at;
+        }
+}
+
+/* The gradient of an argument that stands still along axes of many terms, each element summed for itself. */
+static void dy_binary_sum_backward(const dy_call *c, uint32_t arg, dy_binary_bwd run, const dy_runs *r) {
+    dy_runs kept, summed;
+    size_t y_kept[DY_MAX_ND + 1], y_summed[DY_MAX_ND + 1];
+    float work[3 * DY_RUN_TILE + 2];
+    dy_runs_part(r, arg, 1, &kept, y_kept);
+    dy_runs_part(r, arg, 0, &summed, y_summed);
+    size_t n = r->size[0], sa = r->a[0] != 0, sb = r->b[0] != 0, s = arg ? sb : sa;
+    size_t places = dy_runs_outer(&kept), terms = dy_runs_outer(&summed), step = s ? DY_RUN_TILE : n;
+    for (size_t p = 0; p < places; p++)
+        for (size_t from = 0; from < n; from += step) {
+            size_t a0, b0, y0, length = n - from < step ? n - from : step;
+            dy_terms sum;
+            dy_runs_at(&kept, p, &a0, &b0);
+            dy_runs_at_y(&kept, p, y_kept, &y0);
+            dy_terms_begin(&sum, s ? length : 1, terms, work, c->dx.v + (arg ? b0 : a0) + s * from, c->accumulate);
+            for (size_t i = 0; i < terms; i++) {
+                size_t a, b, y;
+                int add;
+                dy_runs_at(&summed, i, &a, &b);
+                dy_runs_at_y(&summed, i, y_summed, &y);
+                y += y0 + from;
+                float *to = dy_terms_next(&sum, &add);
+                run(length, c->x[0].v + a0 + a + sa * from, (int)sa, c->x[1].v + b0 + b + sb * from, (int)sb, c->y.v + y,
+                    c->dy.v + y, to, add);
+            }
+            dy_terms_end(&sum);
+        }
+}
+
 static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
     dy_runs r;
     dy_runs_init(&r, c);
@@ -81,11 +137,15 @@ static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
     dy_binary_bwd run = arg ? dy_binary_kernels->binary_bwd_b[which]
                             : dy_binary_kernels->binary_bwd_a[which];
     /* Runs that come back to the same place must add there. */
-    int comes_back = 0;
+    size_t terms = 1;
     for (uint32_t k = 1; k < r.nd; k++)
-        comes_back |= (arg ? r.b[k] : r.a[k]) == 0;
+        if ((arg ? r.b[k] : r.a[k]) == 0) terms *= r.size[k];
+    if (terms > DY_TERMS) {
+        dy_binary_sum_backward(c, arg, run, &r);
+        return;
+    }
     int add = c->accumulate;
-    if (!add && comes_back) {
+    if (!add && terms > 1) {
         dy_binary_kernels->fill(dy_total(&c->dx.dim), 0.f, c->dx.v);
         add = 1;
     }

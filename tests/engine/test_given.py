@@ -52,16 +52,15 @@ def test_of_this_expression_only(graph, strategy, model) -> None:
     np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), 7))
 
 
-def test_constants_need_a_full_backward(graph, strategy, model) -> None:
+def test_constants_need_no_full_backward(graph, strategy, model) -> None:
     _, W, _ = model
-    constant = W.expr()
-    y = dy.sum_elems(constant * dy.inputVector([2, 3])) + dy.sum_elems(W)
-    y.backward()
-    with pytest.raises(RuntimeError, match="no parameter lies behind this expression"):
-        constant.gradient()
-    np.testing.assert_array_equal(W.gradient(), np.ones((2, 2)))
-    y.backward(full=True)
-    np.testing.assert_array_equal(constant.gradient(), [[2, 3], [2, 3]])
+    constant, x = W.expr(), dy.inputVector([2, 3])
+    h = constant * x
+    y = dy.sum_elems(h) + dy.sum_elems(W)
+    for full in (False, True):
+        y.backward(full)
+        for e, expected in ((constant, [[2, 3], [2, 3]]), (x, [4, 1]), (h, [1, 1]), (W, np.ones((2, 2)))):
+            np.testing.assert_array_equal(e.gradient(), expected)
     np.testing.assert_array_equal(W.gradient(), np.ones((2, 2)))
     np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), 2))
 
@@ -99,9 +98,9 @@ def test_other_gradients_stand(graph, strategy, model) -> None:
     np.testing.assert_allclose(gradient, own[0], rtol=1e-6)
     for e, expected in zip(everything, before):
         np.testing.assert_array_equal(e.gradient(), expected)
-    for x in xs[6:]:
-        with pytest.raises(RuntimeError, match="no parameter lies behind"):
-            x.gradient()
+    for x, e in zip(xs[6:], hs[6:]):
+        factor = e.gradient() * (1 - e.npvalue() ** 2)
+        np.testing.assert_allclose(x.gradient(), W.npvalue().T @ factor, atol=1e-5)
     np.testing.assert_array_equal(W.grad_as_array(), own[0])
     np.testing.assert_array_equal(E.grad_as_array(), own[1])
 
@@ -110,13 +109,15 @@ def test_after_an_update(graph, strategy, model) -> None:
     """Weights have changed, so what was not asked for before cannot be told any more."""
     pc, W, E = model
     trainer = dy.SimpleSGDTrainer(pc)
-    h = dy.tanh(W * E[0])
+    x = dy.inputVector([1, 2])
+    h = dy.tanh(W * E[0] + x)
     loss = dy.sum_elems(h)
     loss.backward()
     before = h.gradient()
     trainer.update()
-    with pytest.raises(RuntimeError, match="values of parameters have changed since backward"):
-        W.gradient()
+    for e in (W, x):
+        with pytest.raises(RuntimeError, match="values of parameters have changed since backward"):
+            e.gradient()
     np.testing.assert_array_equal(h.gradient(), before)
     loss.backward()
     W.gradient()
@@ -144,3 +145,32 @@ def test_threads_that_train_together(model) -> None:
         thread.join()
     assert sorted(done) == [1, 2, 3, 4]
     np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), 50 * (1 + 2 + 3 + 4)))
+
+
+def test_without_a_parameter_at_all(graph, strategy) -> None:
+    x = dy.inputVector([1, 2])
+    unused = dy.inputVector([3])
+    dy.squared_norm(x).backward()
+    np.testing.assert_array_equal(x.gradient(), [2, 4])
+    np.testing.assert_array_equal(unused.gradient(), [0])
+
+
+def test_a_constant_and_its_parameter(graph, strategy, model) -> None:
+    """The parameter is in the graph too, though nothing is made of it."""
+    _, W, _ = model
+    dy.sum_elems(dy.const_parameter(W)).backward()
+    np.testing.assert_array_equal(W.gradient(), np.zeros((2, 2)))
+
+
+def test_a_slice_of_everything_has_its_own(graph, strategy, model) -> None:
+    _, W, E = model
+    for key in (slice(None), slice(0, 2, 1), (slice(None), slice(None)), Ellipsis, slice(0, 9)):
+        dy.renew_cg()
+        part = W[key]
+        (2 * dy.sum_elems(W) + 3 * dy.sum_elems(part)).backward()
+        np.testing.assert_array_equal(part.gradient(), np.full((2, 2), 3))
+        np.testing.assert_array_equal(W.gradient(), np.full((2, 2), 5))
+    row = E[0]
+    x = dy.strided_select(row, [1], [0], [2])
+    (dy.sum_elems(row) + 3 * dy.sum_elems(x)).backward()
+    np.testing.assert_array_equal(x.gradient(), [3, 3])

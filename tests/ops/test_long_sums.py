@@ -95,3 +95,97 @@ def gradient_of_cumsum() -> np.ndarray:
 def test_gradients(compute) -> None:
     dy.renew_cg()
     np.testing.assert_allclose(compute(), SUM, rtol=1e-5)
+
+
+def parameter(*shape: int, value: float = 0.5) -> dy.Parameters:
+    return dy.ParameterCollection().add_parameters(shape, init=np.full(shape, value))
+
+
+def filled(*shape: int, value: float = 0.25, batched: bool = False) -> dy.Expression:
+    return dy.inputTensor(np.full(shape, value, np.float32), batched=batched)
+
+
+# Arguments that a value of a million elements is made with: along its rows, its columns, between them, in its batch.
+PARTS = {
+    "number": ((1,), lambda value: filled(N, value=value)),
+    "column": ((3,), lambda value: filled(3, N, value=value)),
+    "row": ((1, 3), lambda value: filled(N, 3, value=value)),
+    "between": ((3, 1, 2), lambda value: filled(3, N, 2, value=value)),
+    "batch": ((3,), lambda value: filled(3, N, value=value, batched=True)),
+    "number-batch": ((1,), lambda value: filled(3, N // 3 + 1, value=value, batched=True)),
+    "long-column": ((300,), lambda value: filled(300, N // 100, value=value)),
+}
+# y(p, x) or y(x, p) where p is 0.5, what x is, and the derivative by p there.
+BROADCAST = {
+    "add": (lambda p, x: p + x, 0.25, 1),
+    "add-second": (lambda p, x: x + p, 0.25, 1),
+    "sub": (lambda p, x: p - x, 0.25, 1),
+    "sub-second": (lambda p, x: x - p, 0.25, -1),
+    "mul": (lambda p, x: dy.cmult(p, x), 0.25, 0.25),
+    "mul-second": (lambda p, x: dy.cmult(x, p), 0.25, 0.25),
+    "div": (lambda p, x: dy.cdiv(p, x), 0.25, 4),
+    "div-second": (lambda p, x: dy.cdiv(x, p), 0.25, -1),
+    "min": (lambda p, x: dy.bmin(p, x), 0.75, 1),
+    "max-second": (lambda p, x: dy.bmax(x, p), 0.25, 1),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", BROADCAST)
+def test_gradients_of_what_is_broadcast(name: str, part: str) -> None:
+    make, value, slope = BROADCAST[name]
+    shape, other = PARTS[part]
+    dy.renew_cg()
+    p, x = parameter(*shape), other(value)
+    (dy.sum_batches(dy.sum_elems(make(p, x))) * TERM).backward()
+    terms = int(np.prod(x.dim()[0])) * x.dim()[1] / int(np.prod(shape))
+    np.testing.assert_allclose(p.grad_as_array(), terms * slope * float(TERM), rtol=1e-5)
+
+
+def bias_of_a_norm(p: dy.Parameters) -> dy.Expression:
+    x = dy.inputTensor(np.tile(np.array([[1.0], [2]]), (1, N)))
+    return dy.layer_norm(x, filled(2, value=1), p)
+
+
+def gain_of_a_norm(p: dy.Parameters) -> dy.Expression:
+    x = dy.inputTensor(np.tile(np.array([[1.0], [2]]), (1, N)), batched=True)
+    return dy.cmult(dy.layer_norm(x, p, filled(2)), dy.inputTensor([-1, 1]))
+
+
+# A parameter of 0.5, what is summed over a million batch elements or columns, and the sum of each element.
+GRADIENTS = {
+    "squared_distance": ((3,), lambda p: dy.squared_distance(p, filled(3, N, batched=True)), N * 0.5),
+    "l1_distance": ((3,), lambda p: dy.l1_distance(filled(3, N, batched=True), p), N),
+    "huber_distance": ((3,), lambda p: dy.huber_distance(p, filled(3, N, batched=True)), N * 0.25),
+    "binary_log_loss": ((3,), lambda p: dy.binary_log_loss(p, filled(3, N, batched=True)), N),
+    "dot_product": ((3,), lambda p: dy.dot_product(filled(3, N, batched=True), p), N * 0.25),
+    "trace_of_product": ((3, 1), lambda p: dy.trace_of_product(p, filled(3, 1, N, batched=True)), N * 0.25),
+    "colwise_add": ((3,), lambda p: dy.colwise_add(filled(3, N), p), N),
+    "layer_norm-bias": ((2,), bias_of_a_norm, N),
+    "layer_norm-gain": ((2,), gain_of_a_norm, N),
+    "hinge": ((N,), lambda p: dy.hinge(p, 5)[0] * -1, N - 1),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_shared_arguments(name: str) -> None:
+    shape, make, expected = GRADIENTS[name]
+    dy.renew_cg()
+    p = parameter(*shape)
+    (dy.sum_batches(dy.sum_elems(make(p))) * TERM).backward()
+    of_parts = p.grad_as_array()[5] if name == "hinge" else p.grad_as_array()
+    np.testing.assert_allclose(of_parts, expected * float(TERM), rtol=1e-5)
+
+
+SUMS = {
+    "hinge": (lambda: dy.hinge(dy.inputTensor(LONG), 5, m=TERM), (N - 1) * float(TERM)),
+    "fold_rows": (lambda: dy.fold_rows(dy.inputTensor(LONG), N), SUM),
+    "kmh_ngram": (lambda: dy.kmh_ngram(dy.inputTensor(WIDE), N), SUM),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_other_sums(name: str) -> None:
+    make, expected = SUMS[name]
+    dy.renew_cg()
+    np.testing.assert_allclose(make().npvalue().ravel(), expected, rtol=1e-5)

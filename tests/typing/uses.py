@@ -33,8 +33,8 @@ def parameters(array: npt.NDArray[np.float64]) -> None:
     assert_type(dy.tanh(table[3]), dy.Expression)
     assert_type(dy.tanh(dy.lookup_batch(table, np.arange(3), update=False)), dy.Expression)
     dy.lookup_batch(table, np.arange(3)).set([1, 2, 3])
-    assert_type(dy.parameter(w), dy.Expression)
-    assert_type(dy.parameter(w, table), tuple[dy.Expression, ...])
+    assert_type(dy.parameter(w), dy.Parameters)
+    assert_type(dy.parameter(w, table), tuple[dy.Parameters | dy.LookupParameters, ...])
     w.set_value([[1.0] * 3] * 4)
     model.save("model.txt", append=True)
     model.add_parameters("4")  # type: ignore[arg-type]

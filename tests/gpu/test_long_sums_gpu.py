@@ -1,0 +1,37 @@
+"""Long sums of float32 terms on the device, as those of tests/ops/test_long_sums.py on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import test_long_sums as sums
+
+import dynet_cy as dy
+
+pytestmark = pytest.mark.usefixtures("on_device")
+
+
+@pytest.mark.parametrize("part", ["number", "column", "between", "batch"])
+@pytest.mark.parametrize("name", ["add", "mul-second"])
+def test_gradients_of_what_is_broadcast(name: str, part: str) -> None:
+    sums.test_gradients_of_what_is_broadcast(name, part)
+
+
+@pytest.mark.parametrize("name", ["squared_distance", "binary_log_loss", "layer_norm-bias", "layer_norm-gain", "hinge"])
+def test_gradients_of_shared_arguments(name: str) -> None:
+    sums.test_gradients_of_shared_arguments(name)
+
+
+@pytest.mark.parametrize("name", ["sum_elems", "sum_dim", "sum_batches", "squared_distance", "l2_norm", "softmax"])
+def test_values(name: str) -> None:
+    sums.test_values(name)
+
+
+@pytest.mark.parametrize("function", [dy.esum, dy.average])
+def test_sums_of_lists(function) -> None:
+    """More arguments than one kernel takes, which do not lie side by side."""
+    n, term = 20_000, np.float32(0.1)
+    dy.renew_cg()
+    x = dy.inputVector([term] * 3) * 1
+    expected = float(term) * (n if function is dy.esum else 1)
+    np.testing.assert_allclose(function([x] * n).npvalue(), expected, rtol=1e-5)

@@ -1,0 +1,44 @@
+"""Random programs over the whole surface, line by line in both libraries: see random_programs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from libraries import counts
+from random_programs import MEANT, Comparison
+
+pytestmark = pytest.mark.peer
+
+QUICK, LONG = 60, 5000
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Iterator[Comparison]:
+    comparison = Comparison()
+    yield comparison
+    comparison.close()
+
+
+def compare(comparison: Comparison, programs: range) -> None:
+    for number in programs:
+        program, found = comparison.run(number)
+        assert not found, "\n".join([*map(str, found), "", *program.lines])
+    counts["lines of random programs compared"] = comparison.compared
+
+
+def test_programs(comparison: Comparison) -> None:
+    compare(comparison, range(QUICK))
+
+
+@pytest.mark.slow
+def test_many_programs(comparison: Comparison) -> None:
+    compare(comparison, range(QUICK, LONG))
+    unused = {m.document for m in MEANT} - set(comparison.meant)
+    assert not unused, "no difference any more: mend random_programs.py and docs/differences.md"
+
+
+def test_a_difference_is_found(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all that is compared is meant to differ."""
+    monkeypatch.setattr("random_programs.MEANT", [])
+    assert any(comparison.run(number)[1] for number in range(QUICK))
