@@ -21,7 +21,6 @@ from typing import Any, Union
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from dynet_cy._version import __version__
 from dynet_cy.graph.graph import random_state, set_random_state
@@ -58,6 +57,7 @@ FileName = Union[str, "os.PathLike[str]"]
 Stored = Union[Parameters, LookupParameters]
 
 _KEY = "dynet_cy"
+_BLOCK = 1 << 22  # numbers that are written at once
 _FORMAT = 1
 # Settings of trainers that files of earlier versions do not have.
 _LATER = {"_groups", "_decay_due", "_skipped"}
@@ -183,6 +183,25 @@ def save_safetensors(
     # Training that goes on here begins without packed weights, as from the file: they change rounding.
     collection.storage.changed()
     _write(path, tensors, state)
+
+
+def _blocks(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """A safetensors file, as `safetensors.numpy.save` would make it, piece by piece and without a copy of it all."""
+    header: dict[str, Any] = {"__metadata__": metadata}
+    begin = 0
+    # The format wants large types first; all of these have four bytes.
+    for name, array in sorted(tensors.items()):
+        end = begin + array.nbytes
+        kind = {"float32": "F32", "uint32": "U32"}[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, array in sorted(tensors.items()):
+        data = np.asarray(array, order="C").reshape(-1).data
+        for at in range(0, len(data), _BLOCK):
+            yield data[at : at + _BLOCK].cast("B")
 
 
 def _integer(digits: str) -> int:
@@ -351,12 +370,9 @@ def save_tensors(path: FileName, arrays: dict[str, np.ndarray[Any, Any]], kinds:
 
 
 def _write(path: FileName, tensors: dict[str, np.ndarray[Any, Any]], state: dict[str, Any]) -> None:
-    in_order = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    # Not save_file: it writes to a temporary file of its own name, which is left when the process is killed, and has
-    # other permissions than new files have.
-    data = save(in_order, {_KEY: json.dumps(state)})
     with replacing(path) as file:
-        file.write(data)
+        for block in _blocks(tensors, {_KEY: json.dumps(state)}):  # handlers of signals run in between
+            file.write(block)
 
 
 def load_safetensors(

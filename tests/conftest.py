@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +20,23 @@ from dynet_cy.memory import arena
 # Exceptions that Python would ignore: pytest makes them warnings, which are errors here; in the processes that tests
 # start, sitecustomize.py of this folder ends them with an error.
 _IGNORED = str(Path(__file__).parent / "ignored_exceptions")
-os.environ["PYTHONPATH"] = os.pathsep.join([_IGNORED, *filter(None, [os.environ.get("PYTHONPATH")])])
+_start = subprocess.Popen.__init__
+
+
+def _checking(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which Python finds that file."""
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return {**environment, "PYTHONPATH": os.pathsep.join([_IGNORED, *(p for p in path if p and p != _IGNORED)])}
+
+
+@functools.wraps(_start)
+def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None, **named: Any) -> None:
+    """Start a program with the check, also in an environment of its own."""
+    _start(self, *args, env=None if env is None else _checking(env), **named)
+
+
+os.environ.update(_checking(os.environ))
+subprocess.Popen.__init__ = _start_checking  # type: ignore[method-assign]
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Signals that come while the engine computes: their Python handlers run between pieces of work.
 
-A pass begins with `begin_interrupts`, and calls `interrupted` after each piece, without the GIL.  The clock is read
-after at most 16 pieces, signals are looked for every 50 ms, and only by the thread that runs handlers, so neither
-costs anything that can be measured.  What a handler raises is kept until the pass has ended, and raised then by
-`raise_interrupt`.
+A pass, or other work that may take long, begins with `begin_interrupts`, and calls `interrupted` after each piece,
+without the GIL.  The clock is read after at most 16 pieces, signals are looked for every 50 ms, and only by the thread
+that runs handlers, so neither costs anything that can be measured.  What a handler raises is kept until the pass has
+ended, and raised then by `raise_interrupt`.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -26,6 +26,10 @@ cdef extern from *:
     }
     """
     int64_t coarse_ms "dy_coarse_ms"() noexcept nogil
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    pthread_t pthread_self()
 
 cdef enum:
     MOST_PIECES = 16                # between two looks at the clock
@@ -56,6 +60,8 @@ cdef inline bint interrupted(Interrupts* s, size_t bytes) noexcept nogil:
     return look_at_clock(s)
 
 
+# Whether the calling thread is the one that handlers run in.
+cdef bint runs_handlers() noexcept nogil
 cdef bint look_at_clock(Interrupts* s) noexcept nogil
 # Raise what a handler has raised, if one has.
 cdef int raise_interrupt(Interrupts* s) except -1

@@ -7,10 +7,6 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
 
-cdef extern from "<pthread.h>" nogil:
-    ctypedef unsigned long pthread_t
-    pthread_t pthread_self()
-
 cdef extern from "<fenv.h>" nogil:
     ctypedef struct fenv_t:
         pass
@@ -37,6 +33,10 @@ _find_main_thread()
 os.register_at_fork(after_in_child=_find_main_thread)
 
 
+cdef bint runs_handlers() noexcept nogil:
+    return pthread_self() == main_thread
+
+
 cdef bint look_at_clock(Interrupts* s) noexcept nogil:
     cdef int64_t at = coarse_ms()
     if s.raised != NULL:
@@ -51,7 +51,7 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
     s.seen = at
     if at < s.due:
         return False
-    if pthread_self() == main_thread:
+    if runs_handlers():
         run_handlers(s)
     # Waiting for the GIL is to cost no more than a few percent.
     s.seen = coarse_ms()

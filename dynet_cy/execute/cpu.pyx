@@ -140,7 +140,7 @@ cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strateg
                       Failure* failure) noexcept nogil:
     cdef uint32_t n_batches = 0
     cdef Batch* batch
-    if plan(g, targets, n, strategy, &n_batches):
+    if plan(g, targets, n, strategy, &n_batches, &failure.interrupts):
         failure.needed = g.n_nodes * sizeof(uint32_t)
         return -1
     for _ in range(n_batches):

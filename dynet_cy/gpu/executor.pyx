@@ -8,6 +8,7 @@ for the CPU, and costs no memory there, since nothing is written.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uintptr_t
 from libc.string cimport memset
 
+from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
 from dynet_cy.execute.anomaly cimport Finding, bad_values, checking, raise_anomaly
 from dynet_cy.execute.cpu cimport (
@@ -209,19 +210,33 @@ cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
     return 0
 
 
+# Batches that are sent as one pass.  Between passes handlers of signals run.
+cdef enum:
+    MOST_TOGETHER = 1 << 12
+
+
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""
     cdef There* t = there_for(g, g.device)
     cdef int error
-    cdef uint32_t n_batches = 0, ran = g.n_batches
+    cdef uint32_t n_batches = 0, ran = g.n_batches, end
+    cdef Interrupts s
+    begin_interrupts(&s)
     lock_graph(g)
     try:
         with nogil:
-            error = plan(g, targets, n, strategy, &n_batches)
+            error = plan(g, targets, n, strategy, &n_batches, &s)
+        raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
-        if n_batches:
-            run_planned(g, t, n_batches)
+        end = g.n_batches + n_batches
+        while g.n_batches < end:
+            run_planned(g, t, min(end - g.n_batches, <uint32_t>MOST_TOGETHER))
+            with nogil:
+                interrupted(&s, batches_of(g)[g.n_batches - 1].bytes)
+            if s.raised != NULL:
+                drop_plan(g)
+                raise_interrupt(&s)
     finally:
         unlock_graph(g)
     if profiling > 1:

@@ -10,7 +10,7 @@ device is not, nor is what runs there.
 from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.interrupts cimport interrupted, raise_interrupt
+from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.anomaly cimport bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport add_collected
@@ -73,10 +73,13 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     """Compute the values of the targets and all that they need."""
     cdef int error, device
     cdef uint32_t n_batches = 0, ran = g.n_batches, end, following
+    cdef Interrupts s
+    begin_interrupts(&s)
     lock_graph(g)
     try:
         with nogil:
-            error = plan(g, targets, n, strategy, &n_batches)
+            error = plan(g, targets, n, strategy, &n_batches, &s)
+        raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
         end = g.n_batches + n_batches
@@ -91,6 +94,9 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
                 run_planned(g, there_for(g, device), following - g.n_batches)
             else:
                 run_here(g, following)
+            with nogil:
+                interrupted(&s, batches_of(g)[g.n_batches - 1].bytes)
+            raise_interrupt(&s)
     except BaseException:
         drop_plan(g)
         raise

@@ -13,6 +13,7 @@ from numbers import Real
 import numpy as np
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -25,6 +26,7 @@ from dynet_cy.memory.arena cimport (
 )
 from dynet_cy.memory.bridge cimport array_of, taking_numbers
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
+from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.mirror cimport default_device, mirrors
 from dynet_cy.memory.storage cimport Param, Storage
 from dynet_cy.ops.registry cimport Op, Shapes, op_at
@@ -518,6 +520,7 @@ cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NUL
 cdef float* parameter_here(Param* p, bint gradient) except? NULL:
     """The value or gradient of a parameter, after it was fetched where it lives on a device."""
     cdef float* v = p.grad if gradient else p.value
+    see_whole()
     if p.device and p.size:
         mirrors().fetch(p.device, p.there_grad if gradient else p.there_value, v, p.size)
     return v
@@ -613,8 +616,15 @@ cdef str describe_dim(const Dim* d):
 
 
 cdef list list_of(const float* v, size_t n):
-    cdef size_t i
-    return [v[i] for i in range(n)]
+    cdef size_t i, end, at = 0
+    found = []
+    while at < n:                               # handlers of signals run between blocks
+        end = min(n, at + (1 << 20))
+        found += [v[i] for i in range(at, end)]
+        if end < n:
+            PyErr_CheckSignals()
+        at = end
+    return found
 
 
 # ---- making nodes ------------------------------------------------------------
@@ -1621,6 +1631,7 @@ cdef int lock_graph(Graph* g) except -1:
     """Take the graph for running: no other thread may use it meanwhile."""
     if g.version == RUNNING:
         raise_running()
+    see_whole()
     g.version = RUNNING
     return 0
 

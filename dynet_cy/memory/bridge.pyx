@@ -7,6 +7,7 @@ import numpy as np
 from cpython.buffer cimport (
     PyBUF_F_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
@@ -16,6 +17,10 @@ cdef extern from *:
     """
     int dy_taking_numbers
 
+# Bytes that are copied between two looks for signals.
+cdef enum:
+    AT_ONCE = 1 << 26
+
 _empty = np.empty
 _float32 = np.float32
 
@@ -24,10 +29,17 @@ cdef object array_of(const float* v, tuple shape):
     """New float32 array of that shape, column-major, with a copy of the floats at v."""
     array = _empty(shape, _float32, "F")
     cdef Py_buffer view
+    cdef size_t at = 0, n
     PyObject_GetBuffer(array, &view, PyBUF_F_CONTIGUOUS | PyBUF_WRITABLE)
-    if view.len:
-        memcpy(view.buf, v, view.len)
-    PyBuffer_Release(&view)
+    try:
+        while at < <size_t>view.len:
+            n = min(<size_t>view.len - at, <size_t>AT_ONCE)
+            memcpy(<char*>view.buf + at, <const char*>v + at, n)
+            at += n
+            if n == AT_ONCE:
+                PyErr_CheckSignals()
+    finally:
+        PyBuffer_Release(&view)
     return array
 
 

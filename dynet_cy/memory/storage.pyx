@@ -12,6 +12,7 @@ from dynet_cy.core.tensor cimport Dim, size_of
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_room, out_of_memory,
 )
+from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.mirror cimport mirrors
 
 
@@ -324,6 +325,7 @@ cdef class Storage:
     cdef int zero(self, Plane plane) except -1:
         """Set all numbers of a plane to zero, those of the planes beside it too."""
         cdef uint32_t i
+        see_whole()
         for i in range(self.n_entries):
             if self.entries[i].size:
                 memset(plane.at(self.entries[i].offset), 0, self.entries[i].size * sizeof(float))
@@ -357,6 +359,7 @@ cdef class Storage:
         if self.device:
             raise ValueError("parameters on a device cannot live in memory of the caller's")
         cdef uint32_t i
+        see_whole()
         plane.move(mapping, self, copy)
         for i in range(self.n_entries):
             self.place(self.entries[i])

@@ -22,6 +22,7 @@ from dynet_cy.graph.graph cimport (
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
+from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.mirror cimport default_device
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
@@ -123,7 +124,7 @@ cdef class _Stored(Expression):
         if self.storage is None:
             raise TypeError(
                 f"{type(self).__name__} are made by a ParameterCollection, not by calling the class")
-        return 0
+        return see_whole()
 
     cdef int leaf_in_current(self, bint update) except -1:
         """Let the expression be the node of this parameter in the current graph."""
@@ -326,6 +327,7 @@ cdef int zero_gradient(_Stored x) except -1:
     cdef Param* p = x.p
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t i
+    see_whole()
     with nogil:
         pthread_mutex_lock(&p.lock)
         if p.rows:
@@ -1178,6 +1180,7 @@ def gradient_state(_Stored x not None):
         rows) of a table.
     """
     cdef uint32_t i
+    x.check_made()
     if not x.p.has_gradient:
         return None
     if not x.p.rows:

@@ -34,6 +34,7 @@ typedef struct {
     uint32_t arrivals;          /* barriers that it has come to */
     uint32_t state;
     double since;               /* when it began to wait, in seconds of the monotonic clock */
+    uint32_t left;              /* whether an exception has taken it out of what all ranks do together */
     uint32_t raised;            /* whether its program has ended with an exception, though the process may go on */
     char what[2][DY_WHAT];      /* what for, at barriers with even and odd numbers */
     char file[DY_PAGE - 128];   /* the temporary file that it is writing, for the launcher to remove if it dies */

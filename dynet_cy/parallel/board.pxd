@@ -21,6 +21,7 @@ cdef extern from "board.h" nogil:
     ctypedef struct dy_seat:
         uint32_t arrivals
         uint32_t state
+        uint32_t left
         uint32_t raised
         double since
         char[2][48] what
@@ -50,4 +51,4 @@ cdef class Board:
     cdef list regions                   # [place in the file, bytes, weak reference to the mapping; None: free]
 
     cdef int free_regions(self) except -1
-    cdef int wait(self, const char* what) except -1
+    cdef int wait(self, const char* what, bint holds=*) except -1

@@ -15,7 +15,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, strlen, strncmp
 
-from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.memory.changes cimport keep_raised
+
+from dynet_cy.parallel.exchange import LEFT, ParallelError
 
 
 cdef uint64_t MAGIC = 0x79645F79636E7964
@@ -105,12 +107,17 @@ cdef class Board:
         if self.view.buf != NULL:
             PyBuffer_Release(&self.view)
 
-    cdef int wait(self, const char* what) except -1:
-        """Wait for all processes.  What each of them wrote before, all can read after."""
+    cdef int wait(self, const char* what, bint holds=False) except -1:
+        """Wait for all processes.  What each of them wrote before, all can read after.
+
+        If it `holds`, what a handler of a signal raises is kept for `raise_kept`, and the wait goes on.
+        """
         cdef uint32_t k
         cdef dy_seat* seat = &self.seats[self.rank]
         cdef bint done
         cdef int r, round = 0
+        if seat.left:
+            raise ParallelError(LEFT % "this rank")
         if self.pid != os.getpid():
             raise ParallelError(
                 f"{what.decode()}: this is a child of rank {self.rank}, not the process that the launcher has "
@@ -124,7 +131,17 @@ cdef class Board:
                 done = dy_await(self.b, seat, k, self.spin, NAP, round)
             round += 1
             if not done:
-                PyErr_CheckSignals()
+                try:
+                    PyErr_CheckSignals()
+                except BaseException as error:
+                    if not holds:
+                        self.leave()
+                        raise
+                    keep_raised(error)
+                for r in range(self.size):
+                    if self.seats[r].left:
+                        self.leave()
+                        raise ParallelError(LEFT % f"rank {r}")
                 if self.parent and os.getppid() != self.parent:
                     os._exit(1)
         for r in range(self.size):
@@ -133,6 +150,11 @@ cdef class Board:
                     f"rank {r} is in {self.seats[r].what[k & 1].decode()} while rank {self.rank} is in "
                     f"{what.decode()}; what needs all ranks must be called by all of them, in one order")
         return 0
+
+    def leave(self):
+        """Note that an exception has taken this process out of what all do together, which is an error from now on."""
+        if self.pid == os.getpid():
+            self.seats[self.rank].left = 1
 
     def barrier(self, str what="barrier"):
         """Wait for all processes."""

@@ -82,7 +82,7 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
     cdef int measure(self, Update* u) except -1:
         return self.reduce(u)
 
-    cdef int apply(self, Storage storage, Update* u) except -1:
+    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         cdef _Stored x
         cdef uint32_t r
         if not self.reduced:

@@ -20,9 +20,15 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
 
-__all__ = ["Exchange", "LocalExchange", "ParallelError"]
+__all__ = ["LEFT", "Exchange", "LocalExchange", "ParallelError"]
 
 Floats = NDArray[np.float32]
+
+LEFT = (
+    "%s has left what all ranks do together, by an exception: the ranks may have made different updates, and cannot go "
+    "on together; end the job, and let it go on from its last checkpoint"
+)
+"""The message of what needs all ranks, after one has not done its part; who that is has to be filled in."""
 
 
 class ParallelError(RuntimeError):
@@ -41,6 +47,7 @@ class Exchange(abc.ABC):
         backend: "none", "shared" or "mpi".
         launched: whether `dynet_cy.launch` or MPI has started the process.
         wrapped: how many trainers have been wrapped.
+        broken_off: whether this rank has called `break_off`.
     """
 
     rank: int = 0
@@ -51,6 +58,7 @@ class Exchange(abc.ABC):
     backend: str = "none"
     launched: bool = False
     wrapped: int = 0
+    broken_off: bool = False
 
     @abc.abstractmethod
     def barrier(self, what: str = "barrier") -> None:
@@ -92,6 +100,10 @@ class Exchange(abc.ABC):
         Returns:
             The rows that any rank has, ascending, and their sums over all ranks; equal to the last bit on all.
         """
+
+    def break_off(self) -> None:
+        """This rank has not done its part of what all do together: let everything that needs all ranks be an error."""
+        self.broken_off = True
 
     @abc.abstractmethod
     def abort(self, message: str, code: int = 1) -> None:

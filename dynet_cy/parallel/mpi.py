@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
-from dynet_cy.parallel.exchange import Exchange, Floats, LocalExchange, ParallelError
+from dynet_cy.parallel.exchange import LEFT, Exchange, Floats, LocalExchange, ParallelError
 from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.overlap import overlap_stepper
 from dynet_cy.parallel.shared import SharedExchange, sum_of_rows
@@ -172,8 +172,19 @@ class MPIExchange(Exchange):
 
     def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
         """Wait until all is done; after `asking` seconds asleep between questions, if no sums are under way."""
+        if self.broken_off:
+            raise ParallelError(LEFT % "this rank")
         self.flowing = [request for request in self.flowing if not request.Test()]
-        self.watch.wait(requests, what, TRANSFER if self.flowing else asking)
+        try:
+            self.watch.wait(requests, what, TRANSFER if self.flowing else asking)
+        except BaseException:
+            self.break_off()
+            raise
+
+    def break_off(self) -> None:
+        """See `Exchange`; the other ranks of this host are told."""
+        super().break_off()
+        self.inside.break_off()
 
     def barrier(self, what: str = "barrier") -> None:
         """See `Exchange`."""

@@ -48,6 +48,11 @@ class SharedExchange(Exchange):
         self.size = self.local_size = board.size
         self.mode = mode
 
+    def break_off(self) -> None:
+        """See `Exchange`; the other ranks are told."""
+        super().break_off()
+        self.board.leave()
+
     def barrier(self, what: str = "barrier") -> None:
         """Wait for all ranks."""
         self.board.barrier(what)

@@ -354,7 +354,7 @@ cdef class SharedStepper(Meeting):
         cdef int r
         cdef bint finite = True
         self.reduce(u)
-        self.board.wait(b"update, clipping")
+        self.board.wait(b"update, clipping", True)
         for i in range(self.n):
             for r in range(self.size):
                 u.squares[i] += entries_of(self.notices[r])[i].squares
@@ -376,12 +376,12 @@ cdef class SharedStepper(Meeting):
 
     # ---- updating ----
 
-    cdef int apply(self, Storage storage, Update* u) except -1:
+    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         if not self.reduced:
             self.reduce(u)
         with nogil:
             self.pass_over(u, False)
-        self.board.wait(b"update, values")
+        self.board.wait(b"update, values", True)
         with nogil:
             self.pass_over(u, True)
             storage.changes += 1

@@ -46,6 +46,7 @@ cdef class Meeting(Stepper):
     cdef Notice* own
     cdef Notice** notices               # of all ranks
     cdef uint8_t* any                   # for each entry whether some rank has a gradient
+    cdef bint together             # whether the others count on this rank's part in an update
     cdef bint reduced
     cdef readonly dict sent             # what has been exchanged: see `traffic`
 

@@ -96,6 +96,7 @@ cdef class Meeting(Stepper):
             entry.n_touched = u.entries[i].n_touched
             entry.role = u.roles[i]
             entry.in_place = u.entries[i].in_place
+        self.together = True
         self.swap(u)
         for r in range(self.size):
             active += self.notices[r].active
@@ -179,6 +180,17 @@ cdef class Meeting(Stepper):
                     f"{told[r]} on rank {r}; all ranks must make the same updates")
         if not self.active:
             trainer._groups = restored_groups(trainer._groups, told[leader])
+        return 0
+
+    cdef int end(self, object error) except -1:
+        """Where only this rank was taken out of the update, ranks may differ, and nothing is done together any more.
+
+        Errors that concern the update itself are met by all ranks.
+        """
+        met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
+        if self.together and not met_by_all:
+            self.exchange.break_off()
+        self.together = False
         return 0
 
     def shadow(self, trainer):
@@ -315,10 +327,10 @@ cdef class ExchangeStepper(Meeting):
                 u.squares[i] = squared_norm(u.entries[i])
         return 0
 
-    cdef int apply(self, Storage storage, Update* u) except -1:
+    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         if not self.reduced:
             self.reduce(u)
-        return Stepper.apply(self, storage, u)
+        return Stepper.apply(self, storage, planes, u)
 
 
 def adopt(exchange, trainer):

@@ -11,6 +11,7 @@ are, as long as there is another.  By depth: nodes of equal depth and signature.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.interrupts cimport Interrupts, interrupted
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.graph cimport (
     COLUMNS, EACH, FLATTENED, WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
@@ -96,7 +97,7 @@ cdef inline bint is_narrow(const Work* w, uint32_t count) noexcept nogil:
     return 2 * <uint64_t>count < 3 * (<uint64_t>w.deepest + 1)
 
 
-cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w) noexcept nogil:
+cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w, Interrupts* s) noexcept nogil:
     """Signature and queue of every wanted node."""
     cdef const uint8_t* state = state_of(g)
     cdef uint32_t i
@@ -108,7 +109,7 @@ cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w) noe
         return -1
     for i in range(w.span):
         if (state[lowest + i] & WANTED
-                and signature_of(g, &w.signatures, lowest + i, w.depth[i], &w.sig[i])):
+                and (signature_of(g, &w.signatures, lowest + i, w.depth[i], &w.sig[i]) or interrupted(s, 0))):
             return -1
     for i in range(w.span):
         if state[lowest + i] & WANTED:
@@ -250,28 +251,28 @@ cdef Queue* open_queues(Graph* g, Work* w) noexcept nogil:
 
 
 cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
-                      int strategy) noexcept nogil:
+                      int strategy, Interrupts* s) noexcept nogil:
     """Plan by agenda (1) or by depth (2), or as an equal structure was planned before."""
     cdef size_t top = g.scratch.top
     cdef Work w
-    cdef Structure s
+    cdef Structure structure
     cdef int failed = find_depths(g, lowest, target, &w)
     if not failed:
         if is_narrow(&w, count):
             failed = plan_plain(g, lowest, target, count)
         else:
-            describe_structure(g, lowest, target, count, strategy, &s)
-            if not plan_as_before(g, &s):
-                failed = (find_signatures(g, lowest, count, &w)
-                          or (run_agenda(g, &w, lowest, count) if strategy == 1
-                              else run_depths(g, &w, lowest)))
+            describe_structure(g, lowest, target, count, strategy, &structure)
+            if not plan_as_before(g, &structure):
+                failed = (find_signatures(g, lowest, count, &w, s)
+                          or (run_agenda(g, &w, lowest, count, s) if strategy == 1
+                              else run_depths(g, &w, lowest, s)))
                 if not failed:
-                    keep_plan(g, &s)
+                    keep_plan(g, &structure)
     arena_rewind(&g.scratch, top)
     return failed
 
 
-cdef int run_depths(Graph* g, Work* w, uint32_t lowest) noexcept nogil:
+cdef int run_depths(Graph* g, Work* w, uint32_t lowest, Interrupts* s) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
     cdef uint32_t* levels = <uint32_t*>take(g, (w.deepest + 2) * sizeof(uint32_t))
@@ -305,7 +306,7 @@ cdef int run_depths(Graph* g, Work* w, uint32_t lowest) noexcept nogil:
             queues[sig].left += 1
             push(w, &queues[sig], i)
         for i in range(n_active):
-            if emit(g, w, queues, &queues[active[i]], lowest, &at):
+            if emit(g, w, queues, &queues[active[i]], lowest, &at) or interrupted(s, 0):
                 return -1
     return 0
 
@@ -326,7 +327,7 @@ cdef inline int rank_of(const Queue* q) noexcept nogil:
     return 0 if q.ready == q.left else 1 if q.chained else 2
 
 
-cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept nogil:
+cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrupts* s) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
     cdef uint32_t* waits = <uint32_t*>take(g, w.span * sizeof(uint32_t))
@@ -400,7 +401,8 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count) noexcept
         active[best] = active[n_active]
         q = &queues[sig]
         ran = at
-        if emit(g, w, queues, q, lowest, &at):
+        # Which queue is next was looked for among all.
+        if emit(g, w, queues, q, lowest, &at) or interrupted(s, n_active * sizeof(Queue)):
             return -1
         while ran < at:
             i = order_of(g)[ran] - lowest

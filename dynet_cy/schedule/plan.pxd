@@ -3,13 +3,14 @@
 A plan is written behind the batches that have run: node numbers into
 `graph.order`, and a Batch for each call into `graph.batches`, with `first`,
 `count` and `flat` set.  Nothing runs here.  All functions return 0, or -1 when
-an arena is full.
+an arena is full or a handler of a signal has raised.
 """
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.graph.graph cimport Graph
 
 cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
-              uint32_t* n_batches) noexcept nogil
+              uint32_t* n_batches, Interrupts* s) noexcept nogil
 cdef void drop_plan(Graph* g) noexcept nogil

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
+from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.graph.graph cimport WANTED, Batch, Graph, state_of
 from dynet_cy.memory.arena cimport array_rewind
 from dynet_cy.schedule.batched cimport plan_batched
@@ -10,7 +11,7 @@ from dynet_cy.schedule.wanted cimport mark_wanted
 
 
 cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
-              uint32_t* n_batches) noexcept nogil:
+              uint32_t* n_batches, Interrupts* s) noexcept nogil:
     """Plan the values of the targets, by a strategy: 0 plain, 1 by agenda, 2 by depth."""
     cdef uint32_t lowest, highest, count = 0
     cdef int failed = mark_wanted(g, targets, n, &lowest, &highest, &count)
@@ -18,7 +19,7 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
         if strategy == 0 or count == 1:
             failed = plan_plain(g, lowest, highest, count)
         else:
-            failed = plan_batched(g, lowest, highest, count, strategy)
+            failed = plan_batched(g, lowest, highest, count, strategy, s)
     if failed:
         drop_plan(g)
         return -1

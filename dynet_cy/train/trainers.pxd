@@ -56,9 +56,10 @@ cdef class Stepper:
     cdef int measure(self, Update* u) except -1
     cdef list not_finite(self, list stored, Update* u)
     cdef object count(self, object steps)
-    cdef int apply(self, Storage storage, Update* u) except -1
+    cdef int apply(self, Storage storage, list planes, Update* u) except -1
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1
     cdef int learn(self, object trainer) except -1
+    cdef int end(self, object error) except -1
 
 
 cdef int update_on_device(object device, list stored, const Update* u, list planes, object clipping=*,

@@ -3,6 +3,7 @@ from typing import Any
 
 from typing_extensions import Buffer, TypeAlias
 
+from dynet_cy.memory.changes import Change
 from dynet_cy.model.parameters import LookupParameters, ParameterCollection, Parameters
 
 _Params: TypeAlias = Parameters | LookupParameters | ParameterCollection | Iterable[_Params]
@@ -11,6 +12,9 @@ LEAST_DECAY: float
 UPDATE_EPOCH: str
 
 def note_updates_in(memory: Buffer | None) -> None: ...
+
+class Step(Change): ...
+class Blend(Change): ...
 
 class Stepper:
     @property

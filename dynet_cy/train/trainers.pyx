@@ -11,12 +11,14 @@ import weakref
 
 import numpy as np
 
+cimport cython
 from libc.math cimport isfinite, sqrt
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
+from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport (
     DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
@@ -24,6 +26,7 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic, enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
+from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
 from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
@@ -72,34 +75,198 @@ cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
     return u.roles[i] == MOVES and u.entries[i].in_place and not (u.entries[i].rows and u.sparse)
 
 
-cdef void change(const Update* u, Py_ssize_t i) noexcept nogil:
-    """What an update does to one parameter or table."""
-    cdef const Settings* s = &u.settings[u.group[i]]
-    cdef bint decays = in_one_pass(u, i)
-    if not decays:
-        take_off(u.entries[i], s.decoupled)
-    if u.roles[i] == MOVES:
-        step(u, i, decays)
-    if not decays:
-        take_off(u.entries[i], s.decay)
+# What is done to one parameter or table in an update, in this order.
+cdef enum Phase:
+    DECAYS_BEFORE
+    STEPS
+    DECAYS_AFTER
 
 
-cdef void step(const Update* u, Py_ssize_t i, bint decays) noexcept nogil:
-    """Apply the rule to one parameter, or to the rows of a table; then its gradient is zero."""
-    cdef Param* p = u.entries[i]
-    cdef Settings s = u.settings[u.group[i]]
-    cdef size_t n = size_of(&p.dim), at = 0
-    cdef uint32_t k
-    s.h.step_scale = <float>(1 / p.factor)
-    if p.rows and u.sparse:
-        for k in range(p.n_touched):
-            step_part(p, &s, u, decays, p.touched[k] * n, n)
-    else:
-        while at < p.size:
-            n = min(PART, p.size - at)
-            step_part(p, &s, u, decays, at, n)
-            at += n
-    forget_gradient(p)
+@cython.final
+cdef class Step(Change):
+    """An update of parameters that lie here, piece by piece."""
+
+    cdef Storage storage
+    cdef list planes                # of the state of the rule
+    cdef Update u                   # with lists of its own
+    cdef Py_ssize_t i               # where it is: the entry,
+    cdef int phase
+    cdef size_t at                  # the number in it, or for a table the place in the list of its rows
+    cdef bint locked                # whether the entry is
+    cdef bint stopped               # whether it was let go since the phase began
+    cdef bint counted
+
+    def __cinit__(self, Storage storage, list planes):
+        self.storage = storage
+        self.planes = planes
+
+    def __dealloc__(self):
+        free(self.u.entries)
+
+    cdef int take_over(self, const Update* u) except -1:
+        """Copy what the update is from; the lists in one block."""
+        cdef size_t n = u.n
+        cdef char* block = <char*>malloc(
+            n * (sizeof(Param*) + sizeof(uint32_t) + sizeof(uint8_t)) + u.n_groups * sizeof(Settings) + 1)
+        if block == NULL:
+            raise MemoryError("the list of parameters to update")
+        self.u = u[0]
+        self.u.squares = NULL
+        self.u.entries = <Param**>block
+        self.u.settings = <Settings*>(block + n * sizeof(Param*))
+        self.u.group = <uint32_t*>(self.u.settings + u.n_groups)
+        self.u.roles = <uint8_t*>(self.u.group + n)
+        memcpy(self.u.entries, u.entries, n * sizeof(Param*))
+        memcpy(self.u.settings, u.settings, u.n_groups * sizeof(Settings))
+        memcpy(self.u.group, u.group, n * sizeof(uint32_t))
+        memcpy(self.u.roles, u.roles, n)
+        return 0
+
+    cdef bint go_on(self, Interrupts* s) noexcept nogil:
+        enter_pool()
+        while self.i < self.u.n:
+            if interrupted(s, self.piece()):
+                break
+        if self.i < self.u.n:
+            self.let_go()
+        elif not self.counted:
+            self.counted = True
+            self.storage.changes += 1
+        leave_pool()
+        return self.counted
+
+    cdef size_t piece(self) noexcept nogil:
+        """Do the next piece; how many bytes that were.  The gradient of the entry is locked until its last one."""
+        cdef const Update* u = &self.u
+        cdef Param* p = u.entries[self.i]
+        cdef const Settings* s = &u.settings[u.group[self.i]]
+        cdef size_t n = 0
+        if u.roles[self.i] == FROZEN:
+            self.i += 1
+            return 0
+        if not self.locked:
+            lock_gradient(p)
+            self.locked = True
+        if self.phase == STEPS:
+            if u.roles[self.i] == MOVES:
+                n = self.step(p, s)
+        elif not in_one_pass(u, self.i):
+            n = self.take_off(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
+        if n == 0:                              # that phase is through
+            self.end_phase(p)
+        return n * sizeof(float)
+
+    cdef void end_phase(self, Param* p) noexcept nogil:
+        if self.phase == STEPS and self.u.roles[self.i] == MOVES and not (self.stopped and p.pass_number):
+            forget_gradient(p)
+        if self.phase == STEPS:
+            self.stopped = False
+        self.at = 0
+        self.phase += 1
+        if self.phase > DECAYS_AFTER:
+            unlock_gradient(p)
+            self.locked = False
+            self.phase = DECAYS_BEFORE
+            self.i += 1
+
+    cdef void let_go(self) noexcept nogil:
+        """Let passes of other threads that run already add to the gradient: this or the next update takes it up."""
+        if not self.locked:
+            return
+        if self.phase == STEPS:
+            self.stopped = True
+            self.u.entries[self.i].pass_number = 0      # one that does so leaves its number
+        unlock_gradient(self.u.entries[self.i])
+        self.locked = False
+
+    cdef size_t step(self, Param* p, const Settings* settings) noexcept nogil:
+        """Apply the rule to a part of a parameter, or to some rows of a table; to how many numbers, 0 at the end."""
+        cdef Settings s = settings[0]
+        cdef bint decays = in_one_pass(&self.u, self.i)
+        cdef size_t n, done = 0
+        s.h.step_scale = <float>(1 / p.factor)
+        if not (p.rows and self.u.sparse):
+            n = min(PART, p.size - self.at)
+            if n:
+                step_part(p, &s, &self.u, decays, self.at, n)
+                self.at += n
+            return n
+        n = size_of(&p.dim)
+        while self.at < p.n_touched and done < PART:
+            step_part(p, &s, &self.u, decays, p.touched[self.at] * n, n)
+            self.at += 1
+            done += n
+        return done
+
+    cdef size_t take_off(self, Param* p, double share) noexcept nogil:
+        """Take that share off a part of the value; of how many numbers, 0 at the end."""
+        cdef size_t n = min(PART, p.size - self.at), at = self.at
+        if share == 0 or n == 0:
+            return 0
+        if not p.in_place and at == 0:
+            p.factor *= 1 - share
+            if p.factor >= LEAST_FACTOR:
+                return 0
+        if p.in_place:
+            lower(n, share, p.value + at)
+        else:
+            K.scale(n, <float>p.factor, p.value + at, p.value + at)
+            if at + n == p.size:
+                p.factor = 1
+        self.at += n
+        return n if self.at < p.size else 0
+
+
+@cython.final
+cdef class Blend(Change):
+    """Numbers of parameters in a plane become a target + b source, piece by piece; where a is 0, it is not read."""
+
+    cdef list stored
+    cdef Plane source
+    cdef Plane target
+    cdef float a
+    cdef float b
+    cdef Param** entries
+    cdef Py_ssize_t i
+    cdef size_t at
+
+    def __cinit__(self, list stored, float a, float b, Plane source, Plane target):
+        cdef Py_ssize_t i
+        self.stored = stored
+        self.a, self.b, self.source, self.target = a, b, source, target
+        self.entries = <Param**>malloc((len(stored) + 1) * sizeof(Param*))
+        if self.entries == NULL:
+            raise MemoryError("the list of parameters to average")
+        for i in range(len(stored)):
+            self.entries[i] = (<_Stored>stored[i]).p
+        self.entries[len(stored)] = NULL
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef bint go_on(self, Interrupts* s) noexcept nogil:
+        while self.entries[self.i] != NULL:
+            if interrupted(s, self.piece()):
+                break
+        return self.entries[self.i] == NULL
+
+    cdef size_t piece(self) noexcept nogil:
+        cdef Param* p = self.entries[self.i]
+        cdef size_t n = min(PART, p.size - self.at)
+        cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
+        cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
+        if self.at == 0:
+            settle(p)
+        if self.a == 0:
+            K.scale(n, self.b, of, into)
+        else:
+            K.scale(n, self.a, into, into)
+            K.axpy(n, self.b, of, into)
+        self.at += n
+        if self.at == p.size:
+            self.at = 0
+            self.i += 1
+        return n * sizeof(float)
 
 
 cdef void step_part(Param* p, const Settings* s, const Update* u, bint decays, size_t at,
@@ -205,15 +372,20 @@ cdef class Stepper:
     cdef int measure(self, Update* u) except -1:
         """Find the sum of the squares of each gradient, without the scale."""
         cdef Py_ssize_t i
+        cdef Interrupts s
+        begin_interrupts(&s)
         with nogil:
             enter_pool()
             for i in range(u.n):
-                if u.roles[i] != FROZEN:
-                    lock_gradient(u.entries[i])
-                    u.squares[i] = squared_norm(u.entries[i])
-                    unlock_gradient(u.entries[i])
+                if u.roles[i] == FROZEN:
+                    continue
+                lock_gradient(u.entries[i])
+                u.squares[i] = squared_norm(u.entries[i])
+                unlock_gradient(u.entries[i])
+                if interrupted(&s, u.entries[i].size * sizeof(float)):
+                    break
             leave_pool()
-        return 0
+        return raise_interrupt(&s)
 
     cdef list not_finite(self, list stored, Update* u):
         """Names of the parameters whose gradients are not finite, after `measure`."""
@@ -223,36 +395,22 @@ cdef class Stepper:
         """The number of this update, after those so far."""
         return steps + 1
 
-    cdef int apply(self, Storage storage, Update* u) except -1:
+    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         """Change the parameters, and set the gradients of those that move to zero."""
-        cdef Py_ssize_t i
-        with nogil:
-            enter_pool()
-            for i in range(u.n):
-                if u.roles[i] != FROZEN:
-                    lock_gradient(u.entries[i])
-                    change(u, i)
-                    unlock_gradient(u.entries[i])
-            storage.changes += 1
-            leave_pool()
-        return 0
+        cdef Step change = Step(storage, planes)
+        change.take_over(u)
+        return make_change(change)
 
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
         """Let the numbers of parameters in a plane become a target + b source; where a is 0, it is not read."""
-        cdef _Stored x
-        cdef float* into
-        for x in stored:
-            settle(x.p)
-            into = target.at(x.p.offset)
-            if a == 0:
-                K.scale(x.p.size, b, source.at(x.p.offset), into)
-            else:
-                K.scale(x.p.size, a, into, into)
-                K.axpy(x.p.size, b, source.at(x.p.offset), into)
-        return 0
+        return make_change(Blend(stored, a, b, source, target))
 
     cdef int learn(self, object trainer) except -1:
         """Let the trainer know of all updates that it has asked for: their clips, and whether they were made."""
+        return 0
+
+    cdef int end(self, object error) except -1:
+        """An update is over, perhaps by an error."""
         return 0
 
 
@@ -309,7 +467,7 @@ cdef class DeviceStepper(Stepper):
         self.waits = True
         return 1
 
-    cdef int apply(self, Storage storage, Update* u) except -1:
+    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         clipping, rates = None, []
         trainer = self.trainer()
         if u.measures:
@@ -527,7 +685,7 @@ cdef class SeveralStepper(Stepper):
         return [x.full_name for x in stored
                 if not isfinite(self.device.squared_norm([x]) if x.p.device else squared_norm(x.p))]
 
-    cdef int apply(self, Storage _, Update* u) except -1:
+    cdef int apply(self, Storage _, list planes, Update* u) except -1:
         cdef Update own
         for storage in self.storages:
             self.own(storage, u, &own)
@@ -536,7 +694,7 @@ cdef class SeveralStepper(Stepper):
                     planes = [(<Plane>plane).on((<Storage>storage).device) for plane in self.planes]
                     update_on_device(self.device, self.stored, &own, planes)
                 else:
-                    Stepper.apply(self, storage, &own)
+                    Stepper.apply(self, storage, planes, &own)
             finally:
                 free(own.roles)
         return 0
@@ -971,8 +1129,13 @@ class Trainer:
         begin_arithmetic()
         try:
             self._update(names, skip_nonfinite)
+        except BaseException as error:
+            (<Stepper>self._stepper).end(error)
+            raise
         finally:
             end_arithmetic()
+            raise_kept()
+        (<Stepper>self._stepper).end(None)
 
     def _update(self, names, skip_nonfinite=False):
         """Update the parameters of these names, all if None."""
@@ -1017,7 +1180,7 @@ class Trainer:
                 return
             self._steps = stepper.count(self._steps)
             set_rates(self, &u, stepper.least_decay)
-            stepper.apply(self._collection.storage, &u)
+            stepper.apply(self._collection.storage, self._states[:self._n_states], &u)
             self._count()
             if made_updates != NULL:
                 made_updates[0] = self._steps
@@ -1142,6 +1305,7 @@ class Trainer:
         for x in stored:
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
+        raise_kept()
 
     def swap_params_to_weights(self):
         """Set the parameters to the values that they had before `swap_params_to_moving_average`.
@@ -1161,6 +1325,7 @@ class Trainer:
             value_changed(x.p)
         self._collection.storage.drop_plane(self._states.pop())
         self._swapped = ""
+        raise_kept()
 
     def _check_alone(self, what):
         if not (<Stepper>self._stepper).alone:
@@ -1214,6 +1379,7 @@ class Trainer:
 
     def _restore(self, settings, arrays):
         """Put back what `_settings` and `_state_arrays` have returned."""
+        see_whole()
         n = self._n_planes(settings)
         planes = self.__dict__.get("_states", [])       # they may be memory that is shared with others
         for plane in planes[n:]:
@@ -1233,6 +1399,7 @@ class Trainer:
     def _state_arrays(self):
         """The state of the rule: for each parameter and table of the collection, as many new arrays
         of its shape as the rule has; None for a frozen one that has never been trained."""
+        see_whole()
         return [None if not x.is_updated() and all(is_zero(x, plane) for plane in self._states)
                 else [(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
                 for x in self._collection._below()]

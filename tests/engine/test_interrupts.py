@@ -15,6 +15,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.memory import changes
 
 SIZE = 256
 LEAST, DOUBLINGS = 1000, 6  # layers
@@ -296,6 +297,32 @@ def test_only_the_main_thread_is_stopped():
     assert values == [pytest.approx(chain.loss(2 * LEAST).value(), rel=1e-5)]
 
 
+@pytest.mark.parametrize("autobatch", [1, 2])
+def test_scheduling_stops(autobatch):
+    """What is scheduled has not run, and can be asked for again."""
+    dy.renew_cg(autobatching=autobatch)
+    x = dy.inputVector([0.5, -0.5])
+    kinds = [dy.tanh, dy.logistic, dy.exp, dy.square, dy.sin, dy.cos]
+    for layers in (20_000, 40_000, 80_000, 160_000):
+        total = []
+        for k in range(layers):
+            # Shapes that differ, so that there are many batches to choose from.
+            y = dy.concatenate([x] * (1 + k % 300))
+            total += [f(y) for f in kinds]
+        loss = dy.esum([dy.sum_elems(y) for y in total])
+        with profiling.measure() as profile:
+            with_alarm(loss.value)
+        if not any(row.nodes for row in profile):
+            break
+    else:
+        pytest.fail("the alarm never came while it was scheduled")
+    value = loss.value()
+    dy.renew_cg(autobatching=0)
+    x = dy.inputVector([0.5, -0.5])
+    each = [dy.sum_elems(f(x)).value() for f in kinds]
+    assert value == pytest.approx(sum(each) * sum(1 + k % 300 for k in range(layers)), rel=1e-3)
+
+
 class Twin:
     """Parameters and a trainer: twins take the same steps, to the bit."""
 
@@ -340,6 +367,153 @@ def test_updates_are_whole_or_not_made(trainer, average):
         quiet.trainer.swap_params_to_moving_average()
         twin.trainer.swap_params_to_moving_average()
         assert same(twin.values(), quiet.values())
+
+
+class Large:
+    """Parameters whose update takes long enough to be stopped, of all kinds that an update treats in its own way."""
+
+    def __init__(self, millions, average=False):
+        rng = np.random.RandomState(4)
+        self.model = dy.ParameterCollection()
+        self.model.set_weight_decay(0.01)
+        self.small = self.model.add_parameters(9, init=rng.randn(9))
+        self.large = self.model.parameters_from_numpy(
+            np.resize(rng.randn(1000).astype(np.float32), (1000 * millions, 1000))
+        )
+        self.table = self.model.add_lookup_parameters((50, 30), init=rng.randn(50, 30))
+        self.read = self.model.add_lookup_parameters((40, 30), init=rng.randn(40, 30))
+        self.frozen = self.model.add_parameters(7, init=rng.randn(7))
+        self.frozen.set_updated(False)
+        self.all = [self.small, self.large, self.table, self.read, self.frozen]
+        self.trainer = dy.AdamTrainer(self.model)
+        self.trainer.group(self.small, learning_rate=0.5, weight_decay=0)
+        if average:
+            self.trainer.exponential_moving_average(0.5)
+
+    def backward(self):
+        dy.renew_cg()
+        # The second table is read where it lies, and so has no factor of its own.
+        parts = [self.small, self.large, self.table[3], self.table[7], self.read.expr() * dy.inputVector(np.ones(40))]
+        self.loss = dy.esum([dy.squared_norm(p) for p in parts])
+        self.loss.backward()
+
+    def stopped_in_update(self, update):
+        """Make an update that a signal stops; True if it was stopped midway."""
+        self.backward()
+        try:
+            alarm(0.06)
+            update(self)
+            while True:
+                time.sleep(0.01)
+        except Stop:
+            return changes.waiting() > 0
+
+    def state(self):
+        arrays = [a for own in self.trainer._state_arrays() if own for a in own]
+        return [*(p.as_array() for p in self.all), *(p.grad_as_array() for p in self.all), *arrays]
+
+
+def whole_update(model):
+    model.trainer.update()
+
+
+def stopped_model(average=False, update=whole_update):
+    """A model whose second update was stopped midway, and an equal one whose update was not."""
+    for millions in (12, 24, 48, 96):
+        model = Large(millions, average)
+        model.backward()
+        model.trainer.update()
+        if model.stopped_in_update(update):
+            break
+    else:
+        pytest.fail("the alarm never came inside an update")
+    with dy.ComputationGraph():
+        quiet = Large(millions, average)
+        for step in (whole_update, update):
+            quiet.backward()
+            step(quiet)
+    return model, quiet
+
+
+def save(model, tmp_path):
+    dy.save_safetensors(tmp_path / "m", model.model, model.trainer)
+
+
+def look_from_a_thread(model, _):
+    thread = threading.Thread(target=model.small.as_array)
+    thread.start()
+    thread.join()
+
+
+LOOKS = {
+    "value": lambda model, _: model.small.as_array(),
+    "gradient": lambda model, _: model.large.grad_as_array(),
+    "row": lambda model, _: model.table[3].value(),
+    "expression": lambda model, _: model.small.value(),
+    "old-graph": lambda model, _: model.loss.value(recalculate=True),
+    "state": lambda model, _: model.trainer._state_arrays(),
+    "save": lambda model, _: model.model.save("/dev/null"),
+    "checkpoint": save,
+    "zero": lambda model, _: model.model.zero_gradients(),
+    "thread": look_from_a_thread,
+}
+QUICK = ("value", "old-graph", "thread")
+
+
+@pytest.mark.parametrize("how", [pytest.param(how, marks=[] if how in QUICK else pytest.mark.slow) for how in LOOKS])
+def test_an_update_that_was_stopped_is_finished_by_who_looks(how, tmp_path):
+    model, quiet = stopped_model()
+    LOOKS[how](model, tmp_path)
+    if how == "checkpoint":  # saving multiplies the decay of tables into their numbers
+        save(quiet, tmp_path)
+    assert changes.waiting() == 0
+    assert same(model.state(), quiet.state())
+    assert model.trainer._settings() == quiet.trainer._settings()
+    for own in (model, quiet):
+        own.backward()
+        own.trainer.update()
+    assert same(model.state(), quiet.state())
+
+
+def test_a_moving_average_is_finished_too():
+    model, quiet = stopped_model(average=True)
+    for own in (model, quiet):
+        own.trainer.swap_params_to_moving_average()
+    assert same(model.state(), quiet.state())
+
+
+def test_an_update_of_a_part_that_was_stopped():
+    """Parameters that keep their gradient decay."""
+    model, quiet = stopped_model(update=lambda model: model.trainer.update_subset([0, 1], [1]))
+    assert same(model.state(), quiet.state())
+
+
+def test_an_update_that_is_stopped_again_and_again():
+    model, quiet = stopped_model()
+    while changes.waiting():
+        with contextlib.suppress(Stop):
+            alarm(0.06)
+            model.small.as_array()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    assert same(model.state(), quiet.state())
+
+
+def test_a_handler_in_an_update_sees_the_whole_of_it():
+    """Such as one that saves the model and returns."""
+    seen = []
+    model = Large(24)
+    model.backward()
+    signal.signal(signal.SIGALRM, lambda *_: seen.append((changes.waiting(), model.state())))
+    alarm(0.06)
+    model.trainer.update()
+    while not seen:
+        time.sleep(0.01)
+    assert changes.waiting() == 0
+    quiet = Large(24)
+    quiet.backward()
+    quiet.trainer.update()
+    assert same(seen[0][1], quiet.state())
+    assert same(model.state(), quiet.state())
 
 
 def run_program(text, folder):

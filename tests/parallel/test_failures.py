@@ -268,3 +268,32 @@ def test_killed_again_and_again(tmp_path, phase) -> None:
     for _ in range(int(os.environ.get("DYNET_CY_TEST_KILLS", "3"))):
         assert jobs.launch(tmp_path, "failing.py", phase, "kill").code == 128 + signal.SIGKILL
         assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]
+
+
+def lines_of(result: jobs.Result, rank: int) -> list[list[str]]:
+    """What a rank of interrupted.py has printed."""
+    start = f"[rank {rank}] "
+    return [line[len(start) :].split("|") for line in result.out.splitlines() if line.startswith(start)]
+
+
+def test_an_exception_in_the_middle_of_an_update(tmp_path) -> None:
+    """It is raised when the update is whole on all ranks, which then go on."""
+    result = jobs.launch(tmp_path, "interrupted.py", "values")
+    assert result.code == 0, result.err
+    first, second = lines_of(result, 0), lines_of(result, 1)
+    assert [got for got, _ in first] == ["nothing", "nothing"]
+    assert [got for got, _ in second] == ["Stop: ", "nothing"]
+    assert [values for _, values in first] == [values for _, values in second]
+    assert len({values for _, values in first}) == 2, "both updates were made"
+
+
+@pytest.mark.parametrize("where", ["arrival", "sum"])
+def test_an_exception_that_takes_a_rank_out_of_an_update(tmp_path, where) -> None:
+    """No rank goes on as if nothing had happened."""
+    result = jobs.launch(tmp_path, "interrupted.py", where)
+    first, second = lines_of(result, 0), lines_of(result, 1)
+    left = "has left what all ranks do together, by an exception"
+    assert second[0][0] == "Stop: ", result.err
+    assert f"ParallelError: this rank {left}" in second[1][0]
+    assert all("ParallelError" in got and left in got and "last checkpoint" in got for got, _ in first)
+    assert len({values for _, values in first + second}) == 1, "no rank has made the update"

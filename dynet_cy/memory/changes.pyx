@@ -1,0 +1,118 @@
+"""Changes of parameters that take long: whole for everybody who looks; see changes.pxd."""
+
+import os
+
+from cpython.ref cimport Py_INCREF
+
+from dynet_cy.core.interrupts cimport begin_interrupts, pthread_self, pthread_t, raise_interrupt, runs_handlers
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_trylock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+cdef extern from "<fenv.h>" nogil:
+    int fegetenv(fenv_t* environment)
+    int fesetenv(const fenv_t* environment)
+
+cdef bint unfinished = False
+
+# In their order; those of the thread that handlers run in, the only one that can stop midway.
+cdef list changes = []
+# Held by the thread that makes or finishes changes.
+cdef pthread_mutex_t busy
+cdef pthread_t runner = 0
+cdef Interrupts kept                # what a handler has raised in `make_change`
+pthread_mutex_init(&busy, NULL)
+begin_interrupts(&kept)
+
+
+def _begin_anew():
+    """In a child that was just forked no other thread goes on with a change."""
+    global runner
+    pthread_mutex_init(&busy, NULL)
+    runner = 0
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+cdef class Change:
+    cdef bint go_on(self, Interrupts* s) noexcept nogil:
+        return True
+
+
+cdef int make_change(Change change) except -1:
+    global unfinished
+    cdef Interrupts s
+    cdef bint waits = kept.raised != NULL
+    if not runs_handlers():
+        see_whole()
+        begin_interrupts(&s)
+        with nogil:
+            change.go_on(&s)
+        return 0
+    if not waits:
+        see_whole()
+    fegetenv(&change.arithmetic)
+    changes.append(change)
+    unfinished = True
+    if not waits:
+        run(&kept)
+    return 0
+
+
+cdef int raise_kept() except -1:
+    return raise_interrupt(&kept) if runs_handlers() else 0
+
+
+cdef int keep_raised(object error) except -1:
+    if kept.raised == NULL:
+        Py_INCREF(error)
+        kept.raised = <void*>error
+    return 0
+
+
+def waiting():
+    """How many changes have been stopped and are not finished yet."""
+    return len(changes)
+
+
+cdef int finish_changes() except -1:
+    cdef Interrupts s
+    begin_interrupts(&s)
+    run(&s)
+    return raise_interrupt(&s)
+
+
+cdef int run(Interrupts* s) except -1:
+    """Go on with all changes, until a handler raises.  In a handler that runs between two pieces of one, finish it."""
+    global unfinished, runner
+    cdef bint inside = runner == pthread_self()
+    cdef Change change
+    cdef bint done = True
+    cdef fenv_t own
+    if not inside:
+        if pthread_mutex_trylock(&busy):
+            with nogil:
+                pthread_mutex_lock(&busy)
+        runner = pthread_self()
+    begin_interrupts(s)
+    fegetenv(&own)
+    while done and changes:
+        change = changes[0]
+        with nogil:
+            fesetenv(&change.arithmetic)
+            done = change.go_on(s)
+            fesetenv(&own)
+        if done and changes and changes[0] is change:       # a handler may have finished it
+            changes.pop(0)
+    unfinished = len(changes) > 0
+    if not inside:
+        runner = 0
+        pthread_mutex_unlock(&busy)
+    return 0

@@ -1,0 +1,83 @@
+"""An update that a handler of a signal ends on rank 1, waiting for rank 0; argument WHERE: "values", "arrival", "sum".
+
+Each rank prints what it got, and the sum of the parameters after it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+import dynet_cy as dy
+from dynet_cy.parallel.exchange import Exchange
+from dynet_cy.parallel.runtime import current, use
+from dynet_cy.parallel.shared import SharedExchange
+
+WHERE = sys.argv[1]
+
+
+class Stop(Exception):
+    """What the handler raises."""
+
+
+def stop(number: int, frame: object) -> None:
+    """The handler."""
+    raise Stop
+
+
+class General(SharedExchange):
+    """Gradients are summed as over any exchange."""
+
+    stepper = Exchange.stepper
+
+    def sum_floats(self, floats) -> None:
+        """Rank 0 comes late."""
+        if self.rank == 0 and slow:
+            time.sleep(1)
+        super().sum_floats(floats)
+
+
+class Late(dy.MomentumSGDTrainer):
+    """On rank 0 the others wait for its part of the update."""
+
+    def _hyperparameters(self):
+        if WHERE == "values" and dy.parallel.rank() == 0 and slow:
+            time.sleep(1)
+        return super()._hyperparameters()
+
+
+slow = False
+if WHERE == "sum":
+    exchange = current()
+    assert isinstance(exchange, SharedExchange)
+    use(General(exchange.board))
+rank = dy.parallel.rank()
+m = dy.ParameterCollection()
+W = m.add_parameters((30, 40), init=1.0)
+E = m.add_lookup_parameters((30, 40), init=1.0)
+trainer = dy.parallel.wrap(Late(m))
+signal.signal(signal.SIGALRM, stop)
+
+
+def step() -> None:
+    """One of rank 1 is stopped in the second."""
+    dy.renew_cg()
+    (dy.squared_norm(W) + dy.squared_norm(E[rank])).backward()
+    trainer.update()
+
+
+step()
+slow = True
+if rank == 1:
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+elif WHERE == "arrival":
+    time.sleep(1)
+for _ in range(2):
+    try:
+        step()
+        got = "nothing"
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+    slow = False
+    print(got, float(W.as_array().sum()) + float(E.as_array().sum()), sep="|", flush=True)
