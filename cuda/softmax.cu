@@ -159,7 +159,7 @@ extern "C" __global__ void sparsemax_forward(size_t lines, size_t n, const float
             last = count;
             t = (total - 1.f) / count;
         }
-        for (LANES(k, n)) ys[line * n + k] = fmaxf(x[k] - top - t, 0.f);
+        for (LANES(k, n)) ys[line * n + k] = x[k] - top <= t ? 0.f : x[k] - top - t;  // a NaN stays
     }
 }
 
@@ -173,13 +173,13 @@ extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const floa
             const float *y = ys + line * n, *dy = dys + line * n;
             float mean = 0.f, support = 0.f;
             for (LANES(k, n))
-                if (y[k] > 0.f) {
+                if (!(y[k] <= 0.f)) {
                     mean += dy[k];
                     support += 1.f;
                 }
             mean = block_sum(mean, part);
             mean /= block_sum(support, part);
-            for (LANES(k, n)) store(dx + k, acc || line > first, y[k] > 0.f ? dy[k] - mean : 0.f);
+            for (LANES(k, n)) store(dx + k, acc || line > first, y[k] <= 0.f ? 0.f : dy[k] - mean);
         }
     }
 }
@@ -263,7 +263,7 @@ extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, s
         float bar = margin - x[v * step];
         double total = 0;
         for (LANES(j, n))
-            if (j != v && bar + x[j * step] > 0.f) total += bar + x[j * step];
+            if (j != v && !(bar + x[j * step] <= 0.f)) total += bar + x[j * step];  // a NaN is a loss
         float sum = block_sum((float)total, part);
         if (threadIdx.x == 0) y[line] = sum;
     }
@@ -282,7 +282,7 @@ extern "C" __global__ void hinge_backward(size_t batch, size_t lines, size_t n, 
             size_t line = b * lines + (own - e * lines), v = items[line];
             float bar = margin - x[v * step], slope = dy[line], count = 0.f;
             for (LANES(j, n))
-                if (j != v && bar + x[j * step] > 0.f) {
+                if (j != v && !(bar + x[j * step] <= 0.f)) {
                     dx[j * step] += slope;
                     count += 1.f;
                 }

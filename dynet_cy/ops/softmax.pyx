@@ -1,6 +1,6 @@
 """Softmax and what belongs to it: log-sums, losses over scores of classes."""
 
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, isnan
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
@@ -439,16 +439,19 @@ cdef void sparsemax_forward(const Call* c) noexcept nogil:
         for k in range(cols):
             x = element(&c.x[0], b) + k * n
             y = element(&c.y, b) + k * n
-            memcpy(c.work, x, n * sizeof(float))
-            qsort(c.work, n, sizeof(float), descending)
             total = threshold = 0
             for j in range(n):
+                c.work[j] = x[j]
+                if isnan(x[j]):
+                    threshold = x[j]
+            qsort(c.work, n, sizeof(float), descending)
+            for j in range(n):
                 total += c.work[j]
-                if 1 + (j + 1) * <double>c.work[j] <= total:
+                if isnan(threshold) or 1 + (j + 1) * <double>c.work[j] <= total:
                     break
                 threshold = (total - 1) / (j + 1)
             for j in range(n):
-                y[j] = <float>(x[j] - threshold) if x[j] > threshold else 0
+                y[j] = 0 if x[j] <= threshold else <float>(x[j] - threshold)
 
 
 cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -466,12 +469,12 @@ cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
             support = 0
             mean = 0
             for j in range(n):
-                if y[j] > 0:
+                if not y[j] <= 0:               # a NaN is one
                     support += 1
                     mean += dy[j]
             mean /= support
             for j in range(n):
-                if y[j] > 0:
+                if not y[j] <= 0:
                     dx[j] += dy[j] - mean
 
 
@@ -537,7 +540,7 @@ cdef void hinge_forward(const Call* c) noexcept nogil:
             bar = c.attrs[0].f - x[v * step]
             total = 0
             for j in range(n):
-                if j != v and bar + x[j * step] > 0:
+                if j != v and not bar + x[j * step] <= 0:       # a NaN is a loss
                     total += bar + x[j * step]
             element(&c.y, b)[k] = <float>total
 
@@ -560,7 +563,7 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
                 continue
             others = 0
             for j in range(n):
-                if j != v and bar + x[j * step] > 0:
+                if j != v and not bar + x[j * step] <= 0:
                     dx[j * step] += dy
                     others += 1
             dx[v * step] -= others * dy

@@ -116,3 +116,9 @@ def test_missing_ops_are_an_error(on_device) -> None:
         y.npvalue()
     x = dy.inputVector([1.0, 2.0])
     assert dy.tanh(x * 0).value() == [0, 0]
+
+
+def test_losses_and_weights_of_nan(on_device) -> None:
+    x = dy.inputVector([0.5, np.nan, 1.0])
+    assert np.isnan(dy.hinge(x, 0).value())
+    assert np.isnan(dy.sparsemax(x).npvalue()).all()

@@ -57,6 +57,30 @@ def test_other_elements_of_a_batch(case: Case, odd: float, rng) -> None:
                     np.testing.assert_array_equal(a[..., other], b[..., other])
 
 
+# They look at some numbers only, or at none: a power of 0; the greatest, where a NaN counts as the least; bounds.
+LOSE_NAN = ("pow_const-0", "max_dim-", "min_dim-", "constrained_softmax-")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if independent(c)], ids=lambda c: c.id)
+def test_nan_stays(case: Case, rng) -> None:
+    """A result of NaN alone is not a number that looks right."""
+    samples = case.sample(rng, (3,) * len(case.shapes))
+    for i, x in enumerate(samples):
+        if case.id.startswith(LOSE_NAN):
+            continue
+        changed = [y.copy() for y in samples]
+        changed[i] = np.where(np.arange(3) == 1, math.nan, x)
+        assert np.isnan(run(case, changed)[0][..., 1]).any()
+
+
+def test_losses_and_weights_of_nan(graph) -> None:
+    x = dy.inputVector([0.5, math.nan, 1.0])
+    assert math.isnan(dy.hinge(x, 0).value())
+    assert math.isnan(dy.hinge(x, 1).value())
+    assert dy.hinge(dy.inputVector([0.5, -math.inf, 1.0]), 0).value() == 1.5
+    assert np.isnan(dy.sparsemax(x).npvalue()).all()
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-23, 1e-19, 1.0, 1e19, 1e30])
 def test_weight_norm_of_tiny_and_huge_weights(scale: float, graph) -> None:
     w = np.array([3.0, -4.0, 12.0]) * scale

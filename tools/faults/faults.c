@@ -1,7 +1,8 @@
 /* Lets the n-th allocation fail that the engine asks for; to be loaded with LD_PRELOAD.
  *
  * Counted are malloc, calloc, realloc, posix_memalign, mmap and mremap called from the extension modules of dynet_cy, and
- * memory of Python's objects that is asked for below them, before the interpreter runs other code.
+ * memory of Python's objects that is asked for below them, before the interpreter runs other code.  What greenlet asks
+ * for, to put stacks away, is not counted: it ends the process where there is none.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,31 +22,38 @@ typedef struct {
     uintptr_t from, to;
 } range;
 
-static range modules[MOST_MODULES];
-static int n_modules;
+static range modules[MOST_MODULES], others[MOST_MODULES];
+static int n_modules, n_others;
 static range interpreter;       /* the function that runs bytecode */
 static int counting;            /* the calling thread only, so that numbers can be repeated */
 static _Thread_local int mine, inside;
 static long asked, failing;
 
-static int add_module(struct dl_phdr_info *info, size_t size, void *unused) {
-    (void)size, (void)unused;
-    if (!strstr(info->dlpi_name, "/dynet_cy/"))
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum && n_modules < MOST_MODULES; i++)
+static void add_code(const struct dl_phdr_info *info, range *list, int *n) {
+    for (int i = 0; i < info->dlpi_phnum && *n < MOST_MODULES; i++)
         if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X) {
             uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-            modules[n_modules++] = (range){from, from + info->dlpi_phdr[i].p_memsz};
+            list[(*n)++] = (range){from, from + info->dlpi_phdr[i].p_memsz};
         }
+}
+
+static int add_module(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)size, (void)unused;
+    if (strstr(info->dlpi_name, "/dynet_cy/"))
+        add_code(info, modules, &n_modules);
+    else if (strstr(info->dlpi_name, "/greenlet/"))
+        add_code(info, others, &n_others);
     return 0;
 }
 
-static int in_engine(const void *p) {
-    for (int i = 0; i < n_modules; i++)
-        if ((uintptr_t)p >= modules[i].from && (uintptr_t)p < modules[i].to)
+static int is_in(const void *p, const range *list, int n) {
+    for (int i = 0; i < n; i++)
+        if ((uintptr_t)p >= list[i].from && (uintptr_t)p < list[i].to)
             return 1;
     return 0;
 }
+
+static int in_engine(const void *p) { return is_in(p, modules, n_modules); }
 
 /* Whether this allocation is to fail. */
 static int due(void) { return ++asked == failing; }
@@ -59,7 +67,7 @@ static int due_below(void) {
     inside = 1;
     int n = backtrace(frames, MOST_FRAMES), found = 0;
     for (int i = 1; i < n && !found; i++) {
-        if ((uintptr_t)frames[i] >= interpreter.from && (uintptr_t)frames[i] < interpreter.to)
+        if (is_in(frames[i], &interpreter, 1) || is_in(frames[i], others, n_others))
             break;
         found = in_engine(frames[i]);
     }
@@ -161,7 +169,7 @@ void faults_begin(void) {
     Dl_info info;
     ElfW(Sym) *symbol = NULL;
     void *frames[MOST_FRAMES];
-    n_modules = 0;
+    n_modules = n_others = 0;
     dl_iterate_phdr(add_module, NULL);
     if (eval && dladdr1(eval, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol)
         interpreter = (range){(uintptr_t)eval, (uintptr_t)eval + symbol->st_size};

@@ -13,13 +13,16 @@ not, and dies as the engine does.  Needs a C compiler and glibc.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +30,13 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.execute.anomaly import is_checking
 from dynet_cy.graph.graph import set_seed
+from dynet_cy.graph.origin import is_recording
+from dynet_cy.parallel import runtime
+from dynet_cy.parallel.board import Board, anonymous_memory
+from dynet_cy.parallel.exchange import LocalExchange
+from dynet_cy.parallel.shared import SharedExchange
 
 Numbers = list["np.ndarray"]
 PROGRAMS: dict[str, Callable[[Path], Numbers]] = {}
@@ -154,6 +163,169 @@ def trainers(_: Path) -> Numbers:
             trainer.update()
         found += values_of(model)
     return found
+
+
+@program
+def anomalies(_: Path) -> Numbers:
+    """Lines of nodes, values and gradients that are looked at, and the errors of what is found."""
+    found = [np.array([is_checking(), is_recording()])]
+    model = dy.ParameterCollection()
+    w = model.add_parameters((3, 3), name="w")
+    table = model.add_lookup_parameters((4, 3), name="table")
+    trainer = dy.SimpleSGDTrainer(model)
+    with dy.detect_anomaly():
+        for k in range(2):
+            dy.renew_cg()
+            dy.esum([dy.squared_norm(w * dy.tanh(table[k + i])) for i in range(2)]).backward()
+            trainer.update()
+        for wrong in (dy.log, dy.sqrt):
+            dy.renew_cg()
+            x = dy.cmult(table[1], dy.inputVector([0.0, 0.0, 0.0]))
+            with contextlib.suppress(dy.AnomalyError):
+                dy.sum_elems(w * wrong(x)).backward()
+            found.append(w.grad_as_array())
+        found.append(table.grad_as_array())
+    return [*found, *values_of(model)]
+
+
+@program
+def fibers(_: Path) -> Numbers:
+    """Calls that wait for values, maps within a map, and exceptions of single calls."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters((3, 3))
+    dy.renew_cg()
+
+    def halved(k: int) -> tuple[dy.Expression, int]:
+        x, steps = dy.tanh(w * dy.inputVector([k, 1.0, 2.0])), 0
+        while dy.squared_norm(x).value() > 0.1:
+            x, steps = x * 0.5, steps + 1
+        if k == 4:
+            inner = dy.batched_map(lambda y: dy.dropout(x * y, 0.5).value(), [1.0, 2.0], width=1)
+            x = x + dy.inputVector(inner[1])
+        if k == 2:
+            raise ValueError("of one item")
+        return x, steps
+
+    found = dy.batched_map(halved, range(6), width=4, return_exceptions=True)
+    for result in found:
+        if isinstance(result, MemoryError):
+            raise result
+    results = [result for result in found if isinstance(result, tuple)]
+    loss = dy.esum([dy.squared_norm(x) for x, _ in results])
+    loss.backward()
+    # Where there is no memory for a pass for all, each is computed by itself, and sums are rounded in another way.
+    return [np.array([steps for _, steps in results]), np.round(loss.npvalue(), 4), np.round(w.grad_as_array(), 4)]
+
+
+@program
+def threads(_: Path) -> Numbers:
+    """Graphs of other threads, for which there is memory, beside this one's, and a product on all threads."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters((200, 200))
+    x = np.linspace(-1, 1, 200 * 200).reshape(200, 200)
+    ends = threading.Event()
+    wrong: list[str] = []
+
+    def compute() -> None:
+        desired = None
+        while True:
+            dy.renew_cg()
+            h = dy.inputTensor(x[:, :3])
+            for _ in range(5):
+                h = dy.tanh(w * h)
+            value = h.npvalue()
+            if desired is not None and not np.array_equal(value, desired):
+                wrong.append("another thread's graph")
+            desired = value
+            if ends.is_set():
+                return
+
+    others = [threading.Thread(target=compute) for _ in range(2)]
+    for thread in others:
+        thread.start()
+    try:
+        dy.renew_cg()
+        loss = dy.sum_elems(dy.square(w * dy.inputTensor(x)))
+        loss.backward()
+        return [loss.npvalue(), w.grad_as_array()]
+    finally:
+        ends.set()
+        for thread in others:
+            thread.join()
+        assert not wrong, wrong
+
+
+@program
+def processes(_: Path) -> Numbers:
+    """Two processes that make updates together; this one fails, and what it leaves is no harm to the next job."""
+    memory = anonymous_memory()
+    child = 0
+    try:
+        Board(memory, 2, create=True)
+        child = os.fork()
+        if not child:
+            try:
+                ctypes.CDLL(os.environ["DYNET_CY_FAULTS"]).faults_disarm()
+                train_together(memory, 1)
+            finally:
+                os._exit(0)
+        signal.alarm(20)  # a rank that waits for nothing
+        return train_together(memory, 0)
+    finally:
+        signal.alarm(0)
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.close(memory)
+
+
+def train_together(memory: int, rank: int) -> Numbers:
+    before = runtime.use(SharedExchange(Board(memory, 2, rank)))
+    try:
+        dy.reset_random_seed(3)
+        model = dy.ParameterCollection()
+        table, w = model.add_lookup_parameters((6, 3)), model.add_parameters((3, 3))
+        trainer = dy.parallel.wrap(dy.AdamTrainer(model))
+        for k in dy.parallel.shard(range(6)):
+            dy.renew_cg()
+            dy.squared_norm(w * table[k]).backward()
+            trainer.update(skip_nonfinite=True)
+        return values_of(model)
+    finally:
+        runtime.use(before or LocalExchange())
+
+
+def on_devices(_: Path) -> Numbers:
+    """Training on a GPU, and a graph on it and on the CPU; checked for anomalies and not."""
+    found = []
+    for check in (False, True):
+        with dy.detect_anomaly() if check else contextlib.nullcontext():
+            model = dy.ParameterCollection()
+            table = model.add_lookup_parameters((6, 4), device="GPU:0")
+            w = model.add_parameters((3, 4), device="GPU:0")
+            v = model.add_parameters((3, 3), device="CPU")
+            trainer = dy.AdamTrainer(model)
+            with dy.ComputationGraph():
+                for k in range(2):
+                    dy.renew_cg()
+                    hs = [dy.tanh(w * table[k + i]) for i in range(3)]
+                    losses = [dy.squared_norm(v * dy.to_device(dy.dropout(h, 0.5), "CPU")) for h in hs]
+                    dy.esum(losses).backward()
+                    trainer.update(skip_nonfinite=True)
+            found += values_of(model)
+    return found
+
+
+def has_device() -> bool:
+    try:
+        dy.get_device_info("GPU:0")
+    except RuntimeError:
+        return False
+    return True
+
+
+if has_device():  # or an emulated one: tools/gpu/emulate.py
+    program(on_devices)
 
 
 # ---- the runs --------------------------------------------------------------------
