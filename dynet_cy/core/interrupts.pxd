@@ -6,7 +6,7 @@ costs anything that can be measured.  What a handler raises is kept until the pa
 `raise_interrupt`.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
 cdef extern from *:
@@ -59,3 +59,5 @@ cdef inline bint interrupted(Interrupts* s, size_t bytes) noexcept nogil:
 cdef bint look_at_clock(Interrupts* s) noexcept nogil
 # Raise what a handler has raised, if one has.
 cdef int raise_interrupt(Interrupts* s) except -1
+# How often that was done in this thread.
+cdef uint64_t raised_here() noexcept nogil
