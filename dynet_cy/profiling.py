@@ -182,7 +182,11 @@ class Profile(list["OpProfile"]):
             for row in _profile.line_counts()
         ]
         self.lines = sorted(lines, key=lambda line: -line.seconds)
-        requests = [RequestProfile(*(row.origin or ("", 0, "")), *row[1:]) for row in _profile.request_counts()]
+        requests = []
+        for x in _profile.request_counts():
+            file, line, function = x.origin or ("", 0, "")
+            counted = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
+            requests.append(RequestProfile(file, line, function, *counted, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
         self.schedules, self.reused = _kept.counts()
         return self

@@ -48,8 +48,8 @@ class Decisions(Workload):
         mlp = self.hidden * (self.hidden + self.labels)
         return lstm_multiplications(words, self.hidden, self.hidden) + words * mlp
 
-    def decide(self, scores: Any, tag: int) -> None:
-        self.decided += max(range(self.labels), key=scores.__getitem__) == tag
+    def decide(self, scores: list[float], tag: int) -> None:
+        self.decided += scores.index(max(scores)) == tag
 
     def dynet(self, dy: Any, pc: Any) -> Loss:
         table = pc.add_lookup_parameters((self.vocabulary, self.hidden))
