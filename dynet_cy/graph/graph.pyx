@@ -99,6 +99,7 @@ ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
 cdef enum:
     MAX_GRAPHS = 65536
     MOST_ON_STACK = 8
+    FETCHED_TOGETHER = 1 << 16      # bytes; copying so many from a device takes about as long as asking for them
 
 # The version of a graph while it runs without the GIL: no expression has it.
 cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
@@ -575,11 +576,23 @@ cdef float* parameter_here(Param* p, bint gradient) except? NULL:
 
 
 cdef float* value_here(Graph* g, Node* x) except? NULL:
-    """The value of a computed node."""
+    """The value of a computed node; on a device, small values of one batch are fetched together."""
+    cdef uint32_t number = <uint32_t>(x - nodes_of(g))
+    cdef Batch* batch
+    cdef uint32_t j
     if x.val == NULL:
         return parameter_here(<Param*>x.object, False)
-    return floats_here(g, <uint32_t>(x - nodes_of(g)), x.val,
-                       total_of(&x.dim) if x.batch != NO_BATCH else 0)      # inputs are here
+    if x.batch == NO_BATCH or device_of(g, number) == 0 or state_of(g)[number] & SENT:      # inputs are here
+        return x.val
+    batch = &batches_of(g)[x.batch]
+    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:
+        floats_here(g, number, batch.y, batch.bytes // sizeof(float))
+        for j in range(batch.count):
+            state_of(g)[order_of(g)[batch.first + j]] |= SENT
+    else:
+        floats_here(g, number, x.val, total_of(&x.dim))
+        state_of(g)[number] |= SENT
+    return x.val
 
 
 cdef list compute_all(object expressions, str op, bint recalculate):
@@ -1101,7 +1114,7 @@ cdef int forget(Graph* g) except -1:
         beside.cut(g, 0, False)
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
-            state[i] &= <uint8_t>~COMPUTED
+            state[i] &= <uint8_t>~(COMPUTED | SENT)
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
@@ -1131,7 +1144,7 @@ cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t va
     g.n_order = min(g.n_order, n_order)
     for i in range(g.n_nodes):
         if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
-            state_of(g)[i] &= <uint8_t>~COMPUTED
+            state_of(g)[i] &= <uint8_t>~(COMPUTED | SENT)
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
     array_rewind(&g.order, g.n_order * sizeof(uint32_t))
