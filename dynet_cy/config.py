@@ -12,6 +12,7 @@ option                       variable                      value
 ``--dynet-weight-decay``     ``DYNET_CY_WEIGHT_DECAY``     weight decay of collections; default 0
 ``--dynet-threads``          ``DYNET_CY_THREADS``          threads that work on one large product: see `set`
 ``--dynet-flush-denormals``  ``DYNET_CY_FLUSH_DENORMALS``  1 (default) or 0: see `set`
+``--dynet-batch-requests``   ``DYNET_CY_BATCH_REQUESTS``   1 (default) or 0: see `set`
 ``--dynet-profiling``        ``DYNET_CY_PROFILING``        0 (default), 1 or 2: see `dynet_cy.profiling`
 ``--dynet-check``            ``DYNET_CY_CHECK``            (no value) `detect_anomaly` for the whole program
 ``--dynet-devices``          ``DYNET_CY_DEVICES``          names such as ``CPU,GPU:0``; see below
@@ -52,12 +53,13 @@ from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import parameters as _parameters
 from dynet_cy.parallel import runtime as _parallel
+from dynet_cy.schedule import beside as _beside
 
 __all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
 _FLAGS = ("check", "gpu", "viz")  # options without a value
 _VALUES = (
-    *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "profiling"),
+    *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "batch-requests", "profiling"),
     *("devices", "gpus", "gpu-ids"),
 )
 
@@ -87,6 +89,7 @@ def set(
     threads: int | None = None,
     flush_denormals: bool | None = None,
     check: bool | None = None,
+    batch_requests: bool | None = None,
 ) -> None:
     """Change settings; those that are None stay.
 
@@ -111,6 +114,8 @@ def set(
         flush_denormals: whether numbers below 1.2e-38 (denormal ones), which take a CPU up to a hundred times as long
             as others, count as 0 during forward, backward and updates, as arguments and as results; True by default.
             The setting of the calling thread is as before afterwards.
+        batch_requests: whether a loop that asks for one value after the other has them computed together, where it
+            has asked for all of them before; True by default.  No effect where `autobatch` is 0.
         check: True looks for values and gradients that are not finite, as `detect_anomaly` does in a block; False stops
             that.
 
@@ -145,6 +150,10 @@ def set(
         if flush_denormals not in (0, 1):
             raise ValueError(f"flush_denormals must be 0 or 1, not {flush_denormals!r}")
         _pool.flush_denormals(bool(flush_denormals))
+    if batch_requests is not None:
+        if batch_requests not in (0, 1):
+            raise ValueError(f"batch_requests must be 0 or 1, not {batch_requests!r}")
+        _beside.switch(bool(batch_requests))
     if check is not None and bool(check) != _checks:
         _anomaly.switch(bool(check))
         _checks = bool(check)
@@ -169,7 +178,7 @@ def _use_gpus(numbers: list[int], what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask, threads, flush_denormals, check."""
+    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests."""
     return {
         "mem": _arena.limit() / 2**20,
         "seed": _draws.seed(),
@@ -182,6 +191,7 @@ def get() -> dict[str, Any]:
         "threads": _pool.threads(),
         "flush_denormals": _pool.flushes_denormals(),
         "check": _checks,
+        "batch_requests": _beside.is_on(),
     }
 
 
@@ -255,6 +265,7 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
         "profiling": _number(given, "profiling", int),
         "threads": _number(given, "threads", int),
         "flush_denormals": _number(given, "flush-denormals", int),
+        "batch_requests": _number(given, "batch-requests", int),
         "requested_gpus": _number(given, "gpus", int),
     }
     if gpus:

@@ -10,6 +10,9 @@ when the process ends; with 2 every batch is listed too when it has run.  From a
 Where lines of the program are recorded (``measure(lines=True)``, `record_lines`, `detect_anomaly`, ``--dynet-check``),
 the time of each line is measured too.  A batch of nodes from several lines is divided among them.
 
+The passes that a program asks for, by `value` and its like, are counted by the line that asks, with a hint where values
+could have been asked for together.
+
 On a GPU each call is waited for while calls are measured, so that times are those of the device. What is measured is
 slower for that: nothing waits otherwise.
 """
@@ -27,10 +30,11 @@ from dynet_cy.graph import origin as _origin
 from dynet_cy.ops.registry import describe as _describe
 from dynet_cy.schedule import kept as _kept
 
-__all__ = ["LineProfile", "OpProfile", "Profile", "measure", "profile", "set_level"]
+__all__ = ["LineProfile", "OpProfile", "Profile", "RequestProfile", "measure", "profile", "set_level"]
 
 
 _MOST_LINES = 20  # in the text of a profile
+_OFTEN = 4  # passes of one line in one graph, from which on something is to be gained
 
 
 class OpProfile(NamedTuple):
@@ -75,16 +79,54 @@ class LineProfile(NamedTuple):
     seconds: float
 
 
+class RequestProfile(NamedTuple):
+    """What one line of the program asked for: values that were not computed yet, each time a pass.
+
+    Attributes:
+        file, line, function: where it is; empty and 0 where no line of Python asked
+        passes: how often
+        values: how many values were computed for it at once, summed over passes; more than `passes` where a list was
+            asked for, the items of a batched map waited, or the engine computed values beside the one asked for
+        nodes: how many nodes ran
+        seconds: how long that took, scheduling included
+        waited: passes for a value that had been waiting beside one that was asked for before, and could have run with it
+        graphs: how many graphs, or renewals of them, it was
+        of_map: whether it is of `batched_map`
+    """
+
+    file: str
+    line: int
+    function: str
+    passes: int
+    values: int
+    nodes: int
+    seconds: float
+    waited: int
+    graphs: int
+    of_map: bool
+
+    @property
+    def hint(self) -> str:
+        """What would let its values run together; empty where nothing is known to."""
+        if self.waited * 2 >= self.passes >= _OFTEN:
+            return f"{self.waited:,} could have run with the one before: dy.forward([...]) before the values are taken"
+        if not self.of_map and self.values == self.passes >= _OFTEN * self.graphs:
+            return "one after the other: if this is done for several examples, dy.batched_map runs them together"
+        return ""
+
+
 class Profile(list["OpProfile"]):
     """Operations, the slowest first; as text it is a table.
 
     Attributes:
         lines: lines of the program, the slowest first, where they were recorded; the text has the first 20
+        requests: lines of the program that asked for values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of them, were scheduled in batches
         reused: how many were not, because an equal structure had been: its schedule was kept
     """
 
     lines: list[LineProfile] = []
+    requests: list[RequestProfile] = []
     schedules: int = 0
     reused: int = 0
 
@@ -109,9 +151,26 @@ class Profile(list["OpProfile"]):
             )
         if len(self.lines) > _MOST_LINES:
             lines.append(f"{'':12} and {len(self.lines) - _MOST_LINES:,} lines more")
+        lines += self._requests_text()
         if self.schedules or self.reused:
             lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} kept ones used again")
         return "\n".join(lines)
+
+    def _requests_text(self) -> list[str]:
+        if not self.requests:
+            return []
+        lines = [f"{'ms':>12} {'passes':>7} {'values':>10} {'nodes':>10} {'per pass':>9}  asked for by"]
+        for row in self.requests[:_MOST_LINES]:
+            where = f"{row.file}:{row.line} in {row.function}" if row.file else "no line of the program"
+            lines.append(
+                f"{1e3 * row.seconds:12.3f} {row.passes:7,} {row.values:10,} {row.nodes:10,} "
+                f"{row.nodes / row.passes:9.1f}  {where}"
+            )
+            if row.hint:
+                lines.append(f"{'':53}{row.hint}")
+        if len(self.requests) > _MOST_LINES:
+            lines.append(f"{'':12} and {len(self.requests) - _MOST_LINES:,} lines more")
+        return lines
 
     def _measured(self) -> Profile:
         """This profile with what has been measured so far."""
@@ -123,6 +182,12 @@ class Profile(list["OpProfile"]):
             for row in _profile.line_counts()
         ]
         self.lines = sorted(lines, key=lambda line: -line.seconds)
+        requests = []
+        for x in _profile.request_counts():
+            file, line, function = x.origin or ("", 0, "")
+            counted = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
+            requests.append(RequestProfile(file, line, function, *counted, x.of_map))
+        self.requests = sorted(requests, key=lambda row: -row.seconds)
         self.schedules, self.reused = _kept.counts()
         return self
 

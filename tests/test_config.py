@@ -49,6 +49,7 @@ NOT_SET = {
     "gpu_mask": [],
     "threads": config.get()["threads"],
     "flush_denormals": True,
+    "batch_requests": True,
 }
 
 

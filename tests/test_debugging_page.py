@@ -1,4 +1,4 @@
-"""docs/debugging.md: its programs print what it says that they print."""
+"""Pages of docs/ with programs: these print what it says that they print."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "debugging.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = "\n".join(
+    (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("debugging", "decisions", "performance")
+)
 
 
 def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGES, flags=re.M | re.S)
 
 
 PROGRAMS = {block.split("\n", 1)[0][2:]: block for block in blocks("python")}

@@ -72,3 +72,81 @@ def test_option(tmp_path: Path, level: int) -> None:
     assert "Timing Info:" in done.stderr
     assert "forward tanh" in done.stderr
     assert ("BatchSize:3 tanh {1}" in done.stderr) == (level == 2)
+
+
+def asked(how: str) -> list[profiling.RequestProfile]:
+    """The lines that a program asked in, whose eight examples take three steps each."""
+    collection = dy.ParameterCollection()
+    w = collection.add_parameters((6, 6))
+
+    def item(number: float) -> None:
+        h = dy.inputVector([number] * 6)
+        for _ in range(6):
+            h = dy.tanh(w * h)
+            h.npvalue()
+
+    config.set(batch_requests=how == "learned")
+    try:
+        with dy.ComputationGraph(), profiling.measure() as profile:
+            for _ in range(60 if how == "learned" else 2):
+                dy.renew_cg()
+                states = [dy.inputVector([float(k)] * 6) for k in range(8)]
+                if how == "mapped":
+                    dy.batched_map(item, range(8))
+                elif how == "sentences":
+                    list(map(item, range(8)))
+                else:
+                    for _ in range(3):
+                        states = [dy.tanh(w * h) for h in states]
+                        if how == "together":
+                            dy.forward(states)
+                        for h in states:
+                            h.npvalue()
+    finally:
+        config.set(batch_requests=True)
+    assert all(row.hint in str(profile) for row in profile.requests)
+    assert "asked for by" in str(profile)
+    return profile.requests
+
+
+def test_requests_that_could_have_been_one() -> None:
+    (row,) = asked("step")
+    assert row.file == __file__
+    assert row.function == "asked"
+    assert (row.passes, row.values, row.nodes, row.graphs) == (48, 48, 96, 2)
+    assert row.waited == 2 * 3 * 7
+    assert "42 could have run with the one before: dy.forward" in row.hint
+    (row,) = asked("together")
+    assert (row.passes, row.values, row.nodes, row.waited, row.hint) == (6, 48, 96, 0, "")
+
+
+def test_requests_that_a_map_would_join() -> None:
+    (row,) = asked("sentences")
+    assert row.function == "item"
+    assert (row.passes, row.waited) == (96, 0)
+    assert "dy.batched_map" in row.hint
+    (row,) = asked("mapped")
+    assert (row.passes, row.values, row.of_map, row.hint) == (12, 96, True, "")
+
+
+def test_requests_that_are_computed_beside_others() -> None:
+    (row,) = asked("learned")
+    assert row.values == 60 * 24
+    assert row.passes < 300
+    assert row.hint == ""
+
+
+def test_requests_of_several_lines_are_sorted() -> None:
+    w = dy.ParameterCollection().add_parameters((300, 300))
+    with dy.ComputationGraph(), profiling.measure() as profile:
+        dy.scalarInput(1).value()
+        (dy.scalarInput(1) + 1).value()
+        h = dy.inputVector([1.0] * 300)
+        for _ in range(20):
+            h = w * h
+        h.npvalue()
+        loss = dy.sum_elems(h)
+        loss.backward()
+    assert [row.nodes for row in profile.requests][0] == 20
+    assert sorted(row.nodes for row in profile.requests) == [1, 1, 20]
+    assert [row.seconds for row in profile.requests] == sorted((r.seconds for r in profile.requests), reverse=True)

@@ -18,6 +18,8 @@ NAMES = [
     "seq2seq",
     "mnist_cnn",
     "latency",
+    "decisions",
+    "decisions_small",
 ]
 
 

@@ -6,7 +6,7 @@ that runs handlers, so neither costs anything that can be measured.  What a hand
 ended, and raised then by `raise_interrupt`.
 """
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 
 cdef extern from *:
@@ -65,3 +65,5 @@ cdef bint runs_handlers() noexcept nogil
 cdef bint look_at_clock(Interrupts* s) noexcept nogil
 # Raise what a handler has raised, if one has.
 cdef int raise_interrupt(Interrupts* s) except -1
+# How often that was done in this thread.
+cdef uint64_t raised_here() noexcept nogil

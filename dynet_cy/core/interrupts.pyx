@@ -21,6 +21,7 @@ cdef enum:
 
 # The thread that runs handlers.
 cdef pthread_t main_thread = 0
+cdef uint64_t n_raised = 0
 
 
 def _find_main_thread():
@@ -73,9 +74,15 @@ cdef void run_handlers(Interrupts* s) noexcept with gil:
 
 
 cdef int raise_interrupt(Interrupts* s) except -1:
+    global n_raised
     if s.raised == NULL:
         return 0
+    n_raised += 1
     error = <object>s.raised
     Py_DECREF(error)
     s.raised = NULL
     raise error
+
+
+cdef uint64_t raised_here() noexcept nogil:
+    return n_raised if pthread_self() == main_thread else 0

@@ -30,6 +30,7 @@ from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors, Op, op_at
+from dynet_cy.schedule.beside cimport drop_beside
 from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
@@ -743,7 +744,12 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
     c.first = 0
 
 
+cdef void closed(Graph* g) noexcept nogil:
+    drop_kept(g)
+    drop_beside(g)
+
+
 cdef Engine* hooks = engine(ENGINE_CPU)
 hooks.forward = forward
 hooks.backward = backward
-hooks.closed = drop_kept
+hooks.closed = closed

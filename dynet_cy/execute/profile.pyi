@@ -17,7 +17,18 @@ class LineCounts(NamedTuple):
     calls: int
     seconds: float
 
+class RequestCounts(NamedTuple):
+    origin: Origin | None
+    passes: int
+    values: int
+    nodes: int
+    seconds: float
+    waited: int
+    graphs: int
+    of_map: bool
+
 def counts() -> list[Counts]: ...
+def request_counts() -> list[RequestCounts]: ...
 def line_counts() -> list[LineCounts]: ...
 def reset() -> None: ...
 def set_level(level: int) -> None: ...

@@ -6,10 +6,11 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from dynet_cy.graph.graph cimport LIVE, nodes_of, order_of, origin_of, state_of
-from dynet_cy.graph.origin cimport origin_at
+from dynet_cy.graph.graph cimport LIVE, RequestWatch, nodes_of, order_of, origin_of, request_watch, state_of
+from dynet_cy.graph.origin cimport current_line, origin_at, release_code
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
+from dynet_cy.schedule.beside cimport was_waiting
 
 
 cdef extern from "<time.h>" nogil:
@@ -75,6 +76,28 @@ class LineCounts(NamedTuple):
     nodes: int
     calls: int
     seconds: float
+
+
+class RequestCounts(NamedTuple):
+    """What a line of the program asked for."""
+
+    origin: object
+    passes: int
+    values: int
+    nodes: int
+    seconds: float
+    waited: int
+    graphs: int
+    of_map: bool
+
+
+cdef class _Requests:
+    """The passes that one line asked for."""
+
+    cdef uint64_t passes, values, nodes, nanoseconds, waited, graphs, renewal
+    cdef bint of_map
+
+cdef dict requests = {}             # by the number of the line; read and changed with the GIL
 
 
 cdef uint64_t now() noexcept nogil:
@@ -156,6 +179,38 @@ cdef Line* line_for(uint64_t key) noexcept nogil:
     return found
 
 
+cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept:
+    cdef uint64_t taken = now() - begun
+    cdef uint32_t line = current_line()
+    cdef _Requests x = requests.get(line)
+    if x is None:
+        x = _Requests()
+        requests[line] = x
+    x.passes += 1
+    x.values += targets
+    x.nodes += nodes
+    x.nanoseconds += taken
+    x.waited += targets == 1 and not of_map and was_waiting(g)
+    x.graphs += x.renewal != g.renewal
+    x.renewal = g.renewal
+    x.of_map = x.of_map or of_map
+
+
+cdef RequestWatch* request = request_watch()
+request.begin = now
+request.end = note_pass
+
+
+def request_counts():
+    """What has been counted of passes that were asked for, as a list of RequestCounts."""
+    found = []
+    for line, counted in list(requests.items()):
+        x = <_Requests>counted
+        found.append(RequestCounts(
+            origin_at(<uint32_t>line), x.passes, x.values, x.nodes, x.nanoseconds / 1e9, x.waited, x.graphs, x.of_map))
+    return found
+
+
 def line_counts():
     """What has been counted by line, as a list of LineCounts."""
     cdef size_t i, room
@@ -199,6 +254,7 @@ def reset():
     global n_lines
     if entries != NULL:
         memset(entries, 0, 2 * PLACES * sizeof(Entry))
+    requests.clear()
     pthread_mutex_lock(&lines_lock)
     if room_for_lines:
         memset(lines, 0, room_for_lines * sizeof(Line))
@@ -214,6 +270,8 @@ def set_level(int level):
         if entries == NULL:
             raise MemoryError("the table of the profile")
     profiling = max(level, 0)
+    request.on = profiling > 0
+    release_code()
 
 
 def level():

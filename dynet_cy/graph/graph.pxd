@@ -103,6 +103,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t mixed
         void* there
         void* plans
+        void* beside
+        uint32_t early
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -242,6 +244,30 @@ cdef enum:
 
 cdef Engine* engine(int kind) noexcept
 cdef Engine* engine_of(const Graph* g) noexcept
+
+# Which values are computed beside the one that is asked for: filled by schedule/beside, which says how.
+cdef struct Beside:
+    # The targets of a pass for one value that is not computed; it is the first of them.
+    uint32_t (*ask)(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil
+    # A value that is computed was asked for, where g.early is not 0.
+    void (*asked)(Graph* g, uint32_t node) noexcept nogil
+    # A pass for several values has failed, and the first one will be computed alone.
+    void (*failed)(Graph* g) noexcept nogil
+    # Nodes from this number on, or their values, are gone; what is learned goes too if that is said.
+    void (*cut)(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil
+    # Nodes have new numbers, or 0xFFFFFFFF.
+    void (*renumber)(Graph* g, const uint32_t* numbers) noexcept nogil
+
+cdef Beside* beside_hooks() noexcept
+
+# Who counts passes: filled by execute/profile.
+cdef struct RequestWatch:
+    bint on
+    uint64_t (*begin)() noexcept nogil
+    # A pass ran for so many values, perhaps of the items of a batched map, and computed so many nodes.
+    void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
+
+cdef RequestWatch* request_watch() noexcept
 
 # 1 + the number of the device of that name, 0 for "": what Extra has.
 cdef int asked_device(object name, str where) except -1

@@ -18,6 +18,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.interrupts cimport raised_here
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim, size_of, total_of
 from dynet_cy.graph.origin cimport current_line, origin_at, recording
 from dynet_cy.memory.arena cimport (
@@ -100,6 +101,7 @@ ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
 cdef enum:
     MAX_GRAPHS = 65536
     MOST_ON_STACK = 8
+    FETCHED_TOGETHER = 1 << 16      # bytes; copying so many from a device takes about as long as asking for them
 
 # The version of a graph while it runs without the GIL: no expression has it.
 cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
@@ -139,6 +141,18 @@ class StaleExpressionError(RuntimeError):
 
 cdef Engine* engine(int kind) noexcept:
     return &engines[kind]
+
+
+cdef Beside beside
+cdef RequestWatch watch
+
+
+cdef Beside* beside_hooks() noexcept:
+    return &beside
+
+
+cdef RequestWatch* request_watch() noexcept:
+    return &watch
 
 
 cdef Engine* engine_of(const Graph* g) noexcept:
@@ -258,7 +272,8 @@ cdef class Expression:
             raise RuntimeError(
                 "backward: the graph was renewed with forward_only=True, which drops what that needs")
         graph.warn_of_growth()
-        compute(self, False)
+        if not state_of(g)[self.index] & COMPUTED:
+            run_pass(g, &self.index, 1)
         x = nodes_of(g) + self.index
         if size_of(&x.dim) != 1:
             raise ValueError(
@@ -478,10 +493,42 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
     if not state_of(g)[x.index] & COMPUTED:
         if requested(g, x):
             return x.graph()
-        engine_of(g).forward(g, &x.index, 1, g.strategy)
+        compute_beside(g, x.index)
         if g.forward_only and g.n_nodes >= g.compact_at:
             compact(<ComputationGraph>owners[g.slot])
+    elif g.early:
+        beside.asked(g, x.index)
     return g
+
+
+cdef int compute_beside(Graph* g, uint32_t index) except -1:
+    """Compute a value that is asked for, and those beside it that are likely to be asked for next."""
+    cdef const uint32_t* targets = &index
+    cdef uint64_t raised
+    cdef uint32_t n = 1
+    if g.strategy and not g.immediate and beside.ask != NULL:
+        n = beside.ask(g, &index, &targets)
+    if n == 1:
+        return run_pass(g, targets, n)
+    raised = raised_here()
+    try:
+        return run_pass(g, targets, n)
+    except (MemoryError, ValueError):       # perhaps for a value that nobody has asked for
+        beside.failed(g)
+        if raised_here() != raised:         # it is of the handler of a signal
+            raise
+    return run_pass(g, &index, 1)
+
+
+cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
+    cdef uint64_t begun
+    cdef uint32_t ran = g.n_order
+    if not watch.on:
+        return engine_of(g).forward(g, targets, n, g.strategy)
+    begun = watch.begin()
+    engine_of(g).forward(g, targets, n, g.strategy)
+    watch.end(g, n, g.n_order - ran, (<ComputationGraph>owners[g.slot]).requests is not None, begun)
+    return 0
 
 
 cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept:
@@ -527,11 +574,23 @@ cdef float* parameter_here(Param* p, bint gradient) except? NULL:
 
 
 cdef float* value_here(Graph* g, Node* x) except? NULL:
-    """The value of a computed node."""
+    """The value of a computed node; on a device, small values of one batch are fetched together."""
+    cdef uint32_t number = <uint32_t>(x - nodes_of(g))
+    cdef Batch* batch
+    cdef uint32_t j
     if x.val == NULL:
         return parameter_here(<Param*>x.object, False)
-    return floats_here(g, <uint32_t>(x - nodes_of(g)), x.val,
-                       total_of(&x.dim) if x.batch != NO_BATCH else 0)      # inputs are here
+    if x.batch == NO_BATCH or device_of(g, number) == 0 or state_of(g)[number] & SENT:      # inputs are here
+        return x.val
+    batch = &batches_of(g)[x.batch]
+    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:
+        floats_here(g, number, batch.y, batch.bytes // sizeof(float))
+        for j in range(batch.count):
+            state_of(g)[order_of(g)[batch.first + j]] |= SENT
+    else:
+        floats_here(g, number, x.val, total_of(&x.dim))
+        state_of(g)[number] |= SENT
+    return x.val
 
 
 cdef list compute_all(object expressions, str op, bint recalculate):
@@ -559,7 +618,10 @@ cdef list compute_all(object expressions, str op, bint recalculate):
         if any_uncomputed(g, targets, n):
             if requested(g, xs):
                 return xs
-            engine_of(g).forward(g, targets, n, g.strategy)
+            run_pass(g, targets, n)
+        if g.early:
+            for i in range(n):
+                beside.asked(g, targets[i])
     finally:
         free(targets)
     if g.forward_only and g.n_nodes >= g.compact_at:
@@ -1061,9 +1123,11 @@ cdef int forget(Graph* g) except -1:
     if g.forward_only:
         raise RuntimeError("recalculate: the graph was renewed with forward_only=True, which drops what that needs")
     lock_graph(g)
+    if g.beside != NULL:
+        beside.cut(g, 0, False)
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
-            state[i] &= <uint8_t>~COMPUTED
+            state[i] &= <uint8_t>~(COMPUTED | SENT)
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
@@ -1093,7 +1157,7 @@ cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t va
     g.n_order = min(g.n_order, n_order)
     for i in range(g.n_nodes):
         if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
-            state_of(g)[i] &= <uint8_t>~COMPUTED
+            state_of(g)[i] &= <uint8_t>~(COMPUTED | SENT)
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
     array_rewind(&g.order, g.n_order * sizeof(uint32_t))
@@ -1147,6 +1211,7 @@ cdef int compact(ComputationGraph graph) except -1:
     k = 0
     for i in range(g.n_nodes):
         if state[i] & DROPPED:
+            numbers[i] = <uint32_t>-1
             continue
         x = &nodes[k]
         x[0] = nodes[i]
@@ -1172,6 +1237,8 @@ cdef int compact(ComputationGraph graph) except -1:
             (<Expression>uses[k].holder).version = g.version
         numbers[i] = k
         k += 1
+    if g.beside != NULL:
+        beside.renumber(g, numbers)
     g.n_nodes = k
     take_back(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
     graph.leaves = {key: numbers[index] for key, index in graph.leaves.items()}
@@ -1335,6 +1402,8 @@ cdef class ComputationGraph:
             g.strategy = default_strategy
         else:
             g.strategy = checked_strategy(autobatching)
+        if g.beside != NULL:
+            beside.cut(g, 0, False)
         renewals += 1
         g.renewal = renewals << REVERT_BITS
         g.version = g.renewal
@@ -1409,6 +1478,8 @@ cdef class ComputationGraph:
         while self.reverts and self.reverts[-1][1] >= n_nodes:
             self.reverts.pop()
         self.reverts.append((epoch, n_nodes))
+        if g.beside != NULL:
+            beside.cut(g, n_nodes, False)
         next_epoch(g)
         if g.forward_only:
             for i in range(g.n_nodes - <uint32_t>n_nodes):
@@ -1750,8 +1821,19 @@ def set_seed(seed):
         if graphs[slot] != NULL:
             graphs[slot].n_renewals = 0
             graphs[slot].draws = 0
+            forget_requests(graphs[slot])
             graphs[slot].stream = <uint64_t>graphs[slot].stream_number << 32
             streams = max(streams, graphs[slot].stream_number + 1)
+
+
+cdef void forget_requests(Graph* g) noexcept:
+    """Let a graph not know any more what was asked for one by one.
+
+    What it knows decides which nodes run together, and so in which order sums are rounded: who goes on from a state
+    that was saved, here or in another process, is to have the same bits.
+    """
+    if g.beside != NULL and g.version != RUNNING:
+        beside.cut(g, 0, True)
 
 
 def random_state():
@@ -1760,6 +1842,7 @@ def random_state():
     renewals = list(awaited)
     for slot in range(n_slots):
         if graphs[slot] != NULL:
+            forget_requests(graphs[slot])
             renewals.append((graphs[slot].stream_number, graphs[slot].n_renewals))
     return {"seed": draws.seed(), "host": draws.host_position(), "streams": streams,
             "renewals": sorted(renewals)}

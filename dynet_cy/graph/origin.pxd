@@ -14,3 +14,6 @@ cdef uint32_t current_line() noexcept
 
 # The Origin of a number, None for 0.
 cdef object origin_at(uint32_t number)
+
+# Let no code of the program be kept alive by what was found, unless lines are recorded.
+cdef void release_code() noexcept

@@ -121,6 +121,17 @@ cdef object origin_at(uint32_t number):
     return places[number]
 
 
+cdef void release_code() noexcept:
+    cdef int i
+    cdef PyObject* code
+    if recording:
+        return
+    for i in range(KNOWN):
+        code = known[i].code
+        known[i].code = NULL
+        Py_XDECREF(code)
+
+
 def origin(number):
     """The Origin that a number stands for; None for 0, which stands for none."""
     return places[number]
@@ -139,16 +150,10 @@ def is_recording():
 def switch(on):
     """Switch recording on, or off again: it goes on until it has been switched off as often as on."""
     global recording
-    cdef int i
-    cdef PyObject* code
     if not on and recording == 0:
         raise RuntimeError("recording of lines was switched off more often than on")
     recording += 1 if on else -1
-    if recording == 0:
-        for i in range(KNOWN):                      # keep no code of the program alive
-            code = known[i].code
-            known[i].code = NULL
-            Py_XDECREF(code)
+    release_code()
 
 
 @contextmanager

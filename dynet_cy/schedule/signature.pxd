@@ -10,7 +10,7 @@ They wait in one queue, so that sentences of different lengths stay in step.
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.graph cimport Graph, Node
 
 
 cdef struct Signatures:
@@ -33,3 +33,7 @@ cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil
 cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
                       uint32_t* out) noexcept nogil
 cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil
+
+# What nodes have in common that wait in one queue, as words, and how many these are at most.
+cdef size_t most_words(const Node* x) noexcept nogil
+cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil

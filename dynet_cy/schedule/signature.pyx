@@ -208,7 +208,7 @@ cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
                       uint32_t* out) noexcept nogil:
     """Number of the signature of a node; nodes are asked for in the order of making."""
     cdef const Node* x = &nodes_of(g)[node]
-    cdef size_t most = (HEAD_WORDS + SHAPE_WORDS * (<size_t>x.nargs + 1)) * sizeof(uint32_t)
+    cdef size_t most = most_words(x) * sizeof(uint32_t)
     cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most)
     cdef Key described
     cdef Key* key
@@ -231,6 +231,18 @@ cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
             return -1
         key.kin = find(g, s, w, write_kin(g, node, w), &is_new)
     return 0
+
+
+cdef size_t most_words(const Node* x) noexcept nogil:
+    return HEAD_WORDS + SHAPE_WORDS * (<size_t>x.nargs + 1)
+
+
+cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil:
+    cdef Key key
+    cdef uint32_t n = write_key(g, node, w, &key)
+    if op_at(nodes_of(g)[node].op).ragged and key.form != FLATTENED:
+        n = write_kin(g, node, w)
+    return n
 
 
 cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil:

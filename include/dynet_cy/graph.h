@@ -112,6 +112,8 @@ typedef struct {
     void *there;                /* what the backend of devices keeps for it */
     uint64_t shortages;         /* that the process has had when its memory was given back last */
     void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
+    void *beside;               /* what is known of values that are asked for one by one; NULL: none was yet */
+    uint32_t early;             /* values that were computed beside others, and not asked for yet */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

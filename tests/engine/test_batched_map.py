@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import cProfile
 import gc
+import io
 import os
+import pdb
+import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +24,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_seed
 from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.memory import arena
 
 pytestmark = pytest.mark.skipif(
     "libasan" in os.environ.get("LD_PRELOAD", ""),
@@ -84,12 +94,28 @@ def test_values_and_gradients_are_those_of_a_loop(autobatching: int, width: int 
         np.testing.assert_allclose(p.grad_as_array(), gradient, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("ask", ["value", "npvalue", "scalar_value", "vec_value", "tensor_value", "forward", "values"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        *["value", "npvalue", "scalar_value", "vec_value", "tensor_value", "forward"],
+        *["values", "npvalues", "float", "array", "sample", "forward of a list", "forward_scalar"],
+    ],
+)
 def test_every_request_lets_the_others_go_on(ask: str) -> None:
+    ways = {
+        "values": lambda x: dy.values([x, x + 1]),
+        "npvalues": lambda x: dy.npvalues([x, x + 1]),
+        "float": float,
+        "array": np.asarray,
+        "sample": lambda x: dy.concatenate([x, x]).tensor_value().categorical_sample_log_prob(),
+        "forward of a list": lambda x: dy.forward([x]),
+        "forward_scalar": lambda x: dy.cg().forward_scalar(len(dy.cg()) - 1),
+    }
+
     def item(number: int) -> None:
         x = dy.scalarInput(number) * 2
-        if ask == "values":
-            dy.values([x, x + 1])
+        if ask in ways:
+            ways[ask](x)
         else:
             getattr(x, ask)()
         seen.append(len(dy.cg()))
@@ -213,6 +239,38 @@ def test_an_interrupt_ends_all() -> None:
     assert dy.batched_map(halvings, [4]) == [2]
 
 
+def test_ctrl_c_during_a_pass_ends_all() -> None:
+    """The handler runs in the middle of the pass for all of them; what they have open is closed."""
+    w = dy.ParameterCollection().add_parameters((600, 600))
+    ended = []
+
+    def item(number: int) -> float:
+        h = dy.inputTensor(np.ones((600, 300)))
+        for _ in range(40):
+            h = w * h
+        try:
+            return h.npvalue()[0, 0]
+        finally:
+            ended.append(number)
+
+    def handler(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    dy.renew_cg()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            dy.batched_map(item, range(3), return_exceptions=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert sorted(ended) == [0, 1, 2]
+    assert dy.batched_map(halvings, [4]) == [2]
+    dy.renew_cg()
+    assert dy.batched_map(halvings, [8]) == [3]
+
+
 def draws_of(number: int) -> list[float]:
     found = []
     for _ in range(number):
@@ -264,6 +322,72 @@ def test_forward_only_drops_what_ended() -> None:
     dy.renew_cg(forward_only=True)
     assert dy.batched_map(item, range(300), width=10) == [float(i % 3) for i in range(300)]
     assert len(dy.cg()) < 6000
+
+
+def test_thousands_of_items_need_no_more_memory_than_a_few() -> None:
+    w = dy.ParameterCollection().parameters_from_numpy(np.eye(64))
+
+    def item(number: int) -> float:
+        h = dy.inputVector([number % 7] * 64)
+        for _ in range(6):
+            h = w * h
+            h.npvalue()
+        return h.npvalue()[0]
+
+    sizes = []
+    with dy.ComputationGraph() as graph:
+        for count in (300, 6000):
+            graph.renew(forward_only=True)
+            found = dy.batched_map(item, iter(range(count)), width=30)
+            assert found == [i % 7 for i in range(count)]
+            sizes.append((len(graph), arena.used_bytes()))
+    assert sizes[1][0] < 10000  # of 90,000 that were made
+    assert sizes[1][1] < sizes[0][1] + (1 << 20)
+
+
+def test_thousands_at_once() -> None:
+    dy.renew_cg(autobatching=1)
+    assert dy.batched_map(halvings, [8.0] * 4000) == [3] * 4000
+    assert dy.cg().n_batches() == 3
+
+
+def test_data_parallel_training(tmp_path: Path) -> None:
+    """Two processes with half of the items each come to the parameters of one with all of them in a loop."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        """
+import sys
+import numpy as np
+import dynet_cy as dy
+
+model = dy.ParameterCollection()
+w = model.parameters_from_numpy(np.random.default_rng(1).uniform(-1, 1, (4, 4)))
+trainer = dy.parallel.wrap(dy.SimpleSGDTrainer(model, 0.1), reduction="sum")
+rank, size = dy.parallel.rank(), dy.parallel.size()
+
+def loss_of(k):
+    h = dy.inputVector([k, 1, 2, 3])
+    for _ in range(5):
+        h = dy.tanh(w * h) + (0.5 if dy.sum_elems(h).value() > 0 else -0.5)
+    return dy.squared_norm(h)
+
+for _ in range(4):
+    dy.renew_cg()
+    items = range(rank, 6, size)
+    loss = dy.esum(list(map(loss_of, items)) if sys.argv[1] == "loop" else dy.batched_map(loss_of, items))
+    loss.backward()
+    trainer.update()
+np.save(f"{sys.argv[1]}{rank}.npy", w.as_array())
+""",
+        encoding="utf-8",
+    )
+    python = [sys.executable]
+    subprocess.run([*python, str(program), "loop"], cwd=tmp_path, check=True, timeout=60)
+    launched = [*python, "-m", "dynet_cy.launch", "-n", "2", str(program), "map"]
+    subprocess.run(launched, cwd=tmp_path, check=True, timeout=60)
+    ranks = [np.load(tmp_path / f"map{k}.npy") for k in range(2)]
+    np.testing.assert_array_equal(*ranks)
+    np.testing.assert_allclose(ranks[0], np.load(tmp_path / "loop0.npy"), rtol=1e-4, atol=1e-5)
 
 
 def test_threads_with_a_graph_each() -> None:
@@ -346,6 +470,94 @@ def test_profilers_see_the_function() -> None:
     profile.runcall(dy.batched_map, halvings, [4, 8, 16])
     calls = {code.co_name: entry.callcount for entry in profile.getstats() if hasattr(code := entry.code, "co_name")}
     assert calls["halvings"] == 3
+
+
+def test_a_trace_function_sees_the_function() -> None:
+    """As debuggers, coverage and the like use it: every line of every item, and every return."""
+    events: list[str] = []
+
+    def trace(frame, event: str, argument: object):
+        if frame.f_code is halvings.__code__:
+            events.append(event)
+            return trace
+        return None
+
+    dy.renew_cg()
+    found = []
+    before = sys.gettrace()
+    for run in (lambda: list(map(halvings, [4, 8, 16])), lambda: dy.batched_map(halvings, [4, 8, 16])):
+        events.clear()
+        sys.settrace(trace)
+        try:
+            assert run() == [2, 3, 4]
+            assert sys.gettrace() is trace
+        finally:
+            sys.settrace(before)
+        found.append(sorted(events))
+    assert found[0] == found[1]
+    assert found[0].count("call") == 3
+
+
+def test_a_debugger_stops_in_an_item() -> None:
+    def item(number: int) -> int:
+        (dy.scalarInput(number) + 1).value()
+        if number == 2:
+            debugger.set_trace()
+        (dy.scalarInput(number) + 1).value()
+        return number * 10
+
+    told = io.StringIO()
+    debugger = pdb.Pdb(stdin=io.StringIO("p number\nw\nn\np number\nc\n"), stdout=told, nosigint=True, readrc=False)
+    dy.renew_cg()
+    before = sys.gettrace()
+    try:
+        assert dy.batched_map(item, [1, 2, 3]) == [10, 20, 30]
+    finally:
+        sys.settrace(before)
+    text = told.getvalue()
+    assert re.findall(r"^\(Pdb\) (\d+)$", text, flags=re.M) == ["2", "2"]
+    assert "return number * 10" in text
+
+
+def test_tracebacks_show_the_lines_of_the_item_alone() -> None:
+    def helper(number: int) -> float:
+        return 1 / (dy.scalarInput(number) * 2).value()
+
+    dy.renew_cg()
+    with pytest.raises(ZeroDivisionError) as caught:
+        dy.batched_map(lambda k: helper(k), [1, 0, 2])
+    names = [frame.name for frame in traceback.extract_tb(caught.tb)]
+    assert names[-1] == "helper"
+    assert names.count("helper") == 1
+    assert "<lambda>" in names
+
+
+def test_another_task_waits_while_a_map_runs() -> None:
+    """A map blocks its thread, as any call does; in a thread of its own it does not."""
+    order: list[str] = []
+
+    async def other() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0.001)
+        order.append("other")
+
+    def work() -> list[int]:
+        with dy.ComputationGraph():
+            found = dy.batched_map(lambda k: time.sleep(0.05) or halvings(k), [4, 8])
+        order.append("map")
+        return found
+
+    async def main() -> None:
+        beside = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        assert work() == [2, 3]
+        await beside
+        beside = asyncio.create_task(other())
+        assert await asyncio.to_thread(work) == [2, 3]
+        await beside
+
+    asyncio.run(main())
+    assert order == ["map", "other", "other", "map"]
 
 
 def test_nothing_is_left_of_the_items() -> None:

@@ -1,0 +1,12 @@
+from typing import NamedTuple
+
+from dynet_cy.graph.graph import ComputationGraph
+
+class Counts(NamedTuple):
+    ran: int
+    early: int
+    unused: int
+
+def switch(on: bool) -> None: ...
+def is_on() -> bool: ...
+def counts(graph: ComputationGraph) -> Counts: ...

@@ -1,0 +1,568 @@
+"""Values beside the one that is asked for: which of them are computed in the same pass.
+
+A loop that asks for one value after the other costs a pass for each, although they could run together.  When a value
+is asked for, the nodes that wait beside it are found: made since the value before was asked for (a window at the end
+of the graph), of the same signature, not computed, and neither needing each other nor it nor needed by it.  They are
+its group.
+
+Nothing is computed on suspicion.  At first a group is only watched: how many of its nodes are asked for later?  This
+is counted by kind of node (its op, its parameters, and the ops of its arguments), and where at least 19 of 20 were
+asked for, the rest of a group is computed together with the one that is asked for.  The nodes that ran so and were
+not asked for yet, or never, are at most a twentieth of those that ran for values that were asked for, at any time:
+what a program pays that does not need them is bounded by count.  A kind that is not asked for is looked at only now
+and then.
+
+Where there is too little memory, or a value beside is not finite, the one that was asked for is computed alone.
+
+After: branch prediction by saturating counters (Smith 1981, "A study of branch prediction strategies"), with a budget.
+"""
+
+from typing import NamedTuple
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memset
+
+from dynet_cy.core.tensor cimport same_shape
+from dynet_cy.graph.graph cimport (
+    COMPUTED, DROPPED, SHARED, WANTED, Beside, ComputationGraph, Graph, Node, args_of, beside_hooks, nodes_of, state_of,
+    uses_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.signature cimport most_words, write_queue
+from dynet_cy.schedule.wanted cimport mark_wanted
+
+
+cdef enum:
+    GROUPS = 4                      # several kinds may be asked for in turns
+    KINDS = 32
+    MOST_BESIDE = 1024              # nodes of a group
+    ENOUGH = 8                      # nodes asked for until a kind is trusted
+    SHARE = 20                      # at most one node of so many may be of no use
+    MANY = 512                      # older counts weigh less than that
+    PAUSE = 15                      # requests between two looks at a kind that is not trusted
+
+cdef enum:                          # what has become of a node of a group
+    WAITS
+    EARLY                           # it was computed beside another one
+    DONE                            # asked for, or out of sight
+
+# How often nodes of a kind were asked for after another one of their group, and how often not.
+cdef struct Kind:
+    uint64_t key
+    uint32_t asked
+    uint32_t left
+    uint32_t pause
+
+cdef struct Group:
+    uint64_t key                    # of its kind
+    uint32_t* nodes                 # rising
+    uint8_t* states
+    uint32_t n
+    uint32_t room
+    uint32_t at                     # where the next one that is asked for probably is
+    uint32_t pending                # that wait or were early
+    uint32_t early
+    uint64_t owed                   # nodes that ran for those
+
+cdef struct Watch:
+    Group[GROUPS] groups
+    Kind[KINDS] kinds
+    uint32_t n_kinds
+    uint32_t oldest_kind            # the one that is forgotten next
+    uint32_t* targets
+    uint32_t first                  # the window: nodes from this one
+    uint32_t end                    # to that one were made before the last look at it
+    uint32_t n_order                # of the graph, when a value was asked for last
+    uint32_t oldest                 # the group that is given up next
+    bint waiting                    # the last one that was asked for was in a group
+    uint64_t ran                    # nodes that have run
+    uint64_t unused                 # of these for values that were not asked for
+    uint64_t early                  # of these for values that were not asked for when they ran
+    uint64_t looks                  # nodes that may be looked at: not many more than were made or run
+
+cdef bint on = True
+
+
+cdef inline Watch* watch_of(const Graph* g) noexcept nogil:
+    return <Watch*>g.beside
+
+
+cdef inline uint64_t mixed(uint64_t h, uint64_t w) noexcept nogil:
+    h = (h ^ w) * 0xD6E8FEB86659FD93u
+    return h ^ h >> 32
+
+
+cdef uint64_t key_of(const Graph* g, const Node* x) noexcept nogil:
+    """What kind of node it is: the same from graph to graph."""
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef uint64_t h = mixed(x.nargs, x.op)
+    cdef uint32_t i
+    for i in range(min(x.nargs, <uint32_t>4)):
+        a = nodes_of(g) + args[i]
+        h = mixed(h, (<uint64_t>1 << 32) + (<Param*>a.object).id if state_of(g)[args[i]] & SHARED else a.op)
+    return h
+
+
+cdef inline Kind* kind_of(Watch* s, uint64_t key) noexcept nogil:
+    cdef Kind* kind
+    cdef uint32_t i
+    for i in range(s.n_kinds):
+        if s.kinds[i].key == key:
+            return &s.kinds[i]
+    kind = &s.kinds[s.n_kinds if s.n_kinds < KINDS else s.oldest_kind]
+    if s.n_kinds < KINDS:
+        s.n_kinds += 1
+    else:
+        s.oldest_kind = (s.oldest_kind + 1) % KINDS
+    memset(kind, 0, sizeof(Kind))
+    kind.key = key
+    return kind
+
+
+cdef inline bint is_trusted(const Kind* kind) noexcept nogil:
+    return kind.asked >= ENOUGH and kind.left * (SHARE - 1) <= kind.asked
+
+
+cdef void count(Watch* s, uint64_t key, uint32_t asked, uint32_t left) noexcept nogil:
+    cdef Kind* kind = kind_of(s, key)
+    kind.asked += asked
+    kind.left += left
+    if kind.asked + kind.left > MANY:
+        kind.asked //= 2
+        kind.left //= 2
+    if left and not is_trusted(kind):
+        kind.pause = PAUSE
+
+
+# ---- groups --------------------------------------------------------------------
+
+cdef inline bint can_wait(const Graph* g, uint32_t node) noexcept nogil:
+    """Whether a node is not computed, and can be asked for as far as is known."""
+    if state_of(g)[node] & (COMPUTED | DROPPED):
+        return False
+    return not g.forward_only or uses_of(g)[node].holder != NULL
+
+
+cdef void leave(Graph* g, Watch* s, Group* group, uint32_t k, bint asked) noexcept nogil:
+    """Note that node k of a group was asked for, or is out of sight."""
+    cdef uint64_t share
+    if group.states[k] == EARLY:
+        share = group.owed // group.early
+        group.owed -= share
+        group.early -= 1
+        g.early -= 1
+        if asked:
+            s.unused -= share
+    group.states[k] = DONE
+    group.pending -= 1
+
+
+cdef void give_up(Graph* g, Watch* s, Group* group) noexcept nogil:
+    """Let a group go; those that were not asked for count as such, but for those that others needed."""
+    cdef uint32_t k, left = 0
+    for k in range(group.n):
+        if group.states[k] != DONE:
+            left += group.states[k] == EARLY or not state_of(g)[group.nodes[k]] & COMPUTED
+            leave(g, s, group, k, False)
+    if left:
+        count(s, group.key, 0, left)
+    group.n = group.pending = 0
+
+
+cdef uint32_t find(Group* group, uint32_t node) noexcept nogil:
+    """Where a node stands in a group; the number of its nodes if it does not."""
+    cdef uint32_t low = 0, high = group.n, middle
+    if group.at < group.n and group.nodes[group.at] == node:
+        return group.at
+    while low < high:
+        middle = (low + high) // 2
+        if group.nodes[middle] < node:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < group.n and group.nodes[low] == node else group.n
+
+
+cdef Group* take(Graph* g, Watch* s, uint32_t node) noexcept nogil:
+    """The group in which a node waits that is asked for now; NULL if there is none."""
+    cdef Group* group
+    cdef uint32_t k
+    cdef int b
+    for b in range(GROUPS):
+        group = &s.groups[b]
+        if group.pending == 0 or node < group.nodes[0] or node > group.nodes[group.n - 1]:
+            continue
+        k = find(group, node)
+        if k < group.n:
+            group.at = k + 1
+            if group.states[k] != DONE:
+                leave(g, s, group, k, True)
+                count(s, group.key, 1, 0)
+            return group
+    return NULL
+
+
+cdef Group* empty_group(Graph* g, Watch* s, uint64_t key, uint32_t room) noexcept nogil:
+    """A group to fill: the one before of this kind, one that is done, or the oldest; NULL without memory."""
+    cdef Group* group = NULL
+    cdef int b
+    cdef uint32_t* nodes
+    cdef uint8_t* states
+    for b in range(GROUPS):
+        if s.groups[b].n and s.groups[b].key == key:
+            group = &s.groups[b]
+    for b in range(GROUPS):
+        if group == NULL and s.groups[b].pending == 0:
+            group = &s.groups[b]
+    if group == NULL:
+        group = &s.groups[s.oldest]
+        s.oldest = (s.oldest + 1) % GROUPS
+    give_up(g, s, group)
+    if room > group.room:
+        nodes = <uint32_t*>realloc(group.nodes, room * sizeof(uint32_t))
+        if nodes == NULL:
+            return NULL
+        group.nodes = nodes
+        states = <uint8_t*>realloc(group.states, room)
+        if states == NULL:
+            return NULL
+        group.states = states
+        group.room = room
+    group.key = key
+    return group
+
+
+# ---- who stands beside a node ----------------------------------------------------
+
+cdef struct Marked:
+    uint32_t lowest
+    uint32_t highest
+    uint32_t count
+
+
+cdef int mark(Graph* g, const uint32_t* targets, uint32_t n, Marked* m) noexcept nogil:
+    """Mark what targets need, where nothing is marked."""
+    cdef size_t top = g.order.top
+    cdef int failed = mark_wanted(g, targets, n, &m.lowest, &m.highest, &m.count)
+    array_rewind(&g.order, top)
+    return failed
+
+
+cdef void unmark(Graph* g, const Marked* m) noexcept nogil:
+    cdef uint32_t i
+    for i in range(m.lowest, m.highest + 1):
+        state_of(g)[i] &= <uint8_t>~WANTED
+
+
+cdef inline bint looks_alike(const Graph* g, const Node* x, const Node* y) noexcept nogil:
+    """Whether signatures may be equal: what is quick to see."""
+    return (x.op == y.op and x.nargs == y.nargs and x.dim.nd == y.dim.nd
+            and (op_at(x.op).ragged or (same_shape(&x.dim, &y.dim) and x.dim.bd == y.dim.bd)))
+
+
+cdef uint32_t find_alike(Graph* g, uint32_t node, uint32_t first, uint32_t* found) noexcept nogil:
+    """The nodes from `first` on that have the signature of a node, and are not marked."""
+    cdef const Node* x = nodes_of(g) + node
+    cdef size_t top = g.scratch.top
+    cdef size_t most = most_words(x) * sizeof(uint32_t)
+    cdef uint32_t* own = <uint32_t*>arena_alloc(&g.scratch, most)
+    cdef uint32_t* other = <uint32_t*>arena_alloc(&g.scratch, most)
+    cdef uint32_t i, n_words, n = 0
+    if own != NULL and other != NULL:
+        n_words = write_queue(g, node, own)
+        for i in range(first, g.n_nodes):
+            if n == MOST_BESIDE:
+                break
+            if (looks_alike(g, x, nodes_of(g) + i) and not state_of(g)[i] & WANTED and can_wait(g, i)
+                    and write_queue(g, i, other) == n_words
+                    and memcmp(own, other, n_words * sizeof(uint32_t)) == 0):
+                found[n] = i
+                n += 1
+    arena_rewind(&g.scratch, top)
+    return n
+
+
+cdef uint32_t keep_beside(Graph* g, uint32_t node, const Marked* m, uint32_t* found, uint32_t n) noexcept nogil:
+    """Of nodes that are marked and rise, those that need neither a certain node nor each other."""
+    cdef size_t top = g.scratch.top
+    cdef uint32_t low = min(node, found[0])
+    cdef uint8_t* behind = <uint8_t*>arena_alloc(&g.scratch, m.highest - low + 1)
+    cdef const Node* x
+    cdef const uint32_t* args
+    cdef uint32_t i, k, next = 0, kept = 0
+    cdef bint needs
+    if behind == NULL:
+        return 0
+    for i in range(low, m.highest + 1):
+        needs = False
+        if state_of(g)[i] & WANTED:
+            x = nodes_of(g) + i
+            args = args_of(g, x)
+            for k in range(x.nargs):
+                needs = needs or (args[k] >= low and behind[args[k] - low])
+        if next < n and found[next] == i:
+            if not needs:
+                found[kept] = i
+                kept += 1
+            needs = True
+            next += 1
+        behind[i - low] = needs or i == node
+    arena_rewind(&g.scratch, top)
+    return kept
+
+
+cdef Group* gather(Graph* g, Watch* s, uint32_t node) noexcept nogil:
+    """The group of nodes beside one that is asked for; NULL if it stands alone."""
+    cdef const Node* x = nodes_of(g) + node
+    cdef size_t top = g.scratch.top
+    cdef uint32_t* found
+    cdef uint32_t i, n = 0
+    cdef Kind* kind
+    cdef Group* group = NULL
+    cdef Marked m
+    if node >= s.end:
+        s.first = min(s.end, g.n_nodes)
+    elif node < s.first:
+        return NULL
+    s.looks += g.n_nodes - min(s.end, g.n_nodes)
+    s.end = g.n_nodes
+    if g.n_nodes - s.first > s.looks:
+        return NULL
+    s.looks -= g.n_nodes - s.first
+    i = s.first
+    while i < g.n_nodes and (i == node or not looks_alike(g, x, nodes_of(g) + i) or not can_wait(g, i)):
+        i += 1
+    if i == g.n_nodes:
+        return NULL
+    kind = kind_of(s, key_of(g, x))
+    if kind.pause:
+        kind.pause -= 1
+        return NULL
+    found = <uint32_t*>arena_alloc(&g.scratch, (min(g.n_nodes - i, <uint32_t>MOST_BESIDE) + 1) * sizeof(uint32_t))
+    if found == NULL:
+        return NULL
+    found[0] = node
+    if mark(g, found, 1, &m) == 0:
+        n = find_alike(g, node, i, found + 1)
+    unmark(g, &m)
+    if n:
+        if mark(g, found, 1 + n, &m) == 0:
+            n = keep_beside(g, node, &m, found + 1, n)
+        else:
+            n = 0
+        unmark(g, &m)
+    if n:
+        group = empty_group(g, s, kind.key, n)
+    if group != NULL:
+        for i in range(n):
+            group.nodes[i] = found[1 + i]
+            group.states[i] = WAITS
+        group.n = group.pending = n
+        group.at = group.early = 0
+        group.owed = 0
+    arena_rewind(&g.scratch, top)
+    return group
+
+
+# ---- what is computed ------------------------------------------------------------
+
+cdef uint32_t affordable(Graph* g, const Watch* s, const uint32_t* targets, uint32_t n,
+                         uint32_t* extra) noexcept nogil:
+    """How many targets beside the first one the budget has room for, and how many nodes they need beside it."""
+    cdef uint64_t used = s.ran - s.unused
+    cdef uint64_t budget = used // SHARE - s.unused if used // SHARE > s.unused else 0
+    cdef uint32_t own
+    cdef int failed
+    cdef Marked m
+    failed = mark(g, targets, 1, &m)
+    unmark(g, &m)
+    own = m.count
+    while n and budget and not failed:
+        failed = mark(g, targets, 1 + n, &m)
+        unmark(g, &m)
+        extra[0] = m.count - own
+        if extra[0] <= budget and not failed:
+            return n
+        n = min(n - 1, <uint32_t>(n * budget // max(extra[0], <uint32_t>1)))
+    extra[0] = 0
+    return 0
+
+
+cdef uint32_t choose(Graph* g, Watch* s, Group* group, uint32_t node) noexcept nogil:
+    """Write the targets of a pass: a node, and those of its group that are to be computed with it."""
+    cdef uint32_t* targets = <uint32_t*>realloc(s.targets, (group.n + 1) * sizeof(uint32_t))
+    cdef uint32_t k, j, extra = 0, n = 0
+    if targets == NULL:
+        return 1
+    s.targets = targets
+    targets[0] = node
+    for j in range(group.n):
+        k = (group.at + j) % group.n                # those after the last one first
+        if group.states[k] == WAITS and can_wait(g, group.nodes[k]):
+            n += 1
+            targets[n] = group.nodes[k]
+    n = affordable(g, s, targets, n, &extra)
+    for k in range(n):
+        j = find(group, targets[1 + k])
+        group.states[j] = EARLY
+    group.early += n
+    group.owed += extra
+    g.early += n
+    s.unused += extra
+    s.early += extra
+    return 1 + n
+
+
+cdef uint32_t note_ran(Graph* g, Watch* s) noexcept nogil:
+    """Count the nodes that have run since this was called last; fewer where some were forgotten since."""
+    cdef uint32_t n = g.n_order - s.n_order if g.n_order >= s.n_order else 0
+    s.ran += n
+    s.n_order = g.n_order
+    return n
+
+
+cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil:
+    cdef Watch* s = watch_of(g)
+    cdef Group* group
+    cdef uint32_t n
+    targets[0] = target
+    if s == NULL:
+        s = <Watch*>calloc(1, sizeof(Watch))
+        g.beside = s
+        if s == NULL:
+            return 1
+    s.looks += 4 * <uint64_t>note_ran(g, s)
+    group = take(g, s, target[0])
+    s.waiting = group != NULL
+    if group == NULL:
+        group = gather(g, s, target[0])
+    if group == NULL or group.pending == 0 or not on or not is_trusted(kind_of(s, group.key)):
+        return 1
+    n = choose(g, s, group, target[0])
+    if n > 1:
+        targets[0] = s.targets
+    return n
+
+
+cdef void asked(Graph* g, uint32_t node) noexcept nogil:
+    take(g, watch_of(g), node)
+
+
+cdef void failed(Graph* g) noexcept nogil:
+    cdef Watch* s = watch_of(g)
+    cdef Group* group
+    cdef uint32_t k
+    cdef int b
+    for b in range(GROUPS):
+        group = &s.groups[b]
+        for k in range(group.n):
+            if group.states[k] == EARLY and not state_of(g)[group.nodes[k]] & COMPUTED:
+                leave(g, s, group, k, False)
+
+
+cdef void cut(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil:
+    cdef Watch* s = watch_of(g)
+    cdef Group* group
+    cdef int b
+    for b in range(GROUPS):
+        group = &s.groups[b]
+        if group.n and group.nodes[group.n - 1] >= n_nodes:
+            give_up(g, s, group)
+    s.end = min(s.end, n_nodes)
+    s.first = min(s.first, n_nodes)
+    note_ran(g, s)
+    if n_nodes == 0:
+        s.n_order = 0
+    if forget:
+        s.first = s.end = g.n_nodes
+        s.n_order = g.n_order
+        s.ran = s.unused = s.early = s.looks = 0
+        s.oldest = s.n_kinds = s.oldest_kind = 0
+
+
+cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
+    cdef Watch* s = watch_of(g)
+    cdef Group* group
+    cdef uint32_t i, k, n
+    cdef int b
+    for b in range(GROUPS):
+        group = &s.groups[b]
+        n = 0
+        for k in range(group.n):
+            if numbers[group.nodes[k]] == <uint32_t>-1:
+                if group.states[k] != DONE:         # nobody can ask for it any more
+                    leave(g, s, group, k, False)
+                    count(s, group.key, 0, 1)
+                continue
+            group.nodes[n] = numbers[group.nodes[k]]
+            group.states[n] = group.states[k]
+            n += 1
+        group.n = n
+        group.at = 0
+    note_ran(g, s)
+    s.n_order = 0                                   # a graph that has new numbers begins anew with what has run
+    s.first = s.end = 0
+    for i in range(g.n_nodes):
+        s.end += numbers[i] != <uint32_t>-1
+
+
+cdef bint was_waiting(const Graph* g) noexcept nogil:
+    return g.beside != NULL and watch_of(g).waiting
+
+
+cdef void drop_beside(Graph* g) noexcept nogil:
+    cdef Watch* s = watch_of(g)
+    cdef int b
+    if s == NULL:
+        return
+    for b in range(GROUPS):
+        free(s.groups[b].nodes)
+        free(s.groups[b].states)
+    free(s.targets)
+    free(s)
+    g.beside = NULL
+
+
+cdef Beside* hooks = beside_hooks()
+hooks.ask = ask
+hooks.asked = asked
+hooks.failed = failed
+hooks.cut = cut
+hooks.renumber = renumber
+
+
+# ---- setting and counts ------------------------------------------------------------
+
+def switch(is_to_be):
+    """Switch on or off that values beside the one that is asked for are computed with it."""
+    global on
+    on = is_to_be
+
+
+def is_on():
+    """Whether values beside the one that is asked for are computed with it."""
+    return on
+
+
+class Counts(NamedTuple):
+    """Nodes of a graph since it was made, or since a state of random streams was taken or set.
+
+    Attributes:
+        ran: nodes that ran until a value was asked for last.
+        early: of these, for values beside the one that was asked for.
+        unused: of these, for values that were never asked for, or not yet.
+    """
+
+    ran: int
+    early: int
+    unused: int
+
+
+def counts(ComputationGraph graph not None):
+    """What has run in a graph for values that were not asked for, as Counts."""
+    cdef Watch* s = watch_of(&graph.g)
+    return Counts(0, 0, 0) if s == NULL else Counts(s.ran, s.early, s.unused)
