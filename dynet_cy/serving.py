@@ -208,6 +208,7 @@ class _Engine:
         self.pausing = 0
         self.computing = False
         self.closed = False
+        self.asked = False  # something has come from outside since the thread has looked
         self.counts = dict.fromkeys(("finished", "failed", "cancelled", "expired", "refused"), 0)
         self.latencies: deque[float] = deque(maxlen=LATENCIES)
         self.versions: list[_Version] = []  # the newest last
@@ -241,7 +242,12 @@ class _Engine:
             self.open_calls += 1
             if call._deadline is not None:
                 heapq.heappush(self.deadlines, (call._deadline, self.offered, call))
-            self.changed.notify_all()
+            self.look()
+
+    def look(self) -> None:
+        """Let the thread, and whoever waits for something, see what has changed."""
+        self.asked = True
+        self.changed.notify_all()
 
     def await_room(self, call: ServerCall[Any]) -> None:
         with self.changed:
@@ -260,6 +266,7 @@ class _Engine:
                 self.latencies.append(time.monotonic() - call._came)
             elif what in ("cancelled", "expired"):
                 self.dropped.append(call)
+                self.asked = True
             self.changed.notify_all()
             return True
 
@@ -274,6 +281,7 @@ class _Engine:
             self.function = function
             self.loads += 1
             number = self.loads
+            self.asked = True  # the version that is there may be without calls
             while wait and any(version.number < number and version.calls for version in self.versions):
                 self.changed.wait()
 
@@ -281,6 +289,7 @@ class _Engine:
     def paused(self) -> Iterator[None]:
         with self.changed:
             self.pausing += 1
+            self.asked = True
             try:
                 while self.computing:
                     self.changed.wait()
@@ -295,7 +304,7 @@ class _Engine:
 
     def resume(self) -> None:
         self.pausing -= 1
-        self.changed.notify_all()
+        self.look()
 
     def statistics(self) -> ServerStatistics:
         with self.changed:
@@ -324,7 +333,7 @@ class _Engine:
         with self.changed:
             self.closed = True
             left = [] if drain else self.calls()
-            self.changed.notify_all()
+            self.look()
         for call in left:
             call._settle("cancelled", None, ServerClosed("Server: closed before the call has ended"))
         if threading.current_thread() is not self.thread:
@@ -342,7 +351,8 @@ class _Engine:
         error: BaseException = ServerClosed("Server: closed before the call has ended")
         try:
             while self.step():
-                pass
+                while self.may_go_on():
+                    self.compute()
         except BaseException as failure:  # a fault of this module: nobody is to wait for ever
             error = failure
             raise
@@ -359,7 +369,7 @@ class _Engine:
     def step(self) -> bool:
         """One pass, with what comes before; False when the server is closed and all is done."""
         with self.changed:
-            self.computing = False
+            self.computing = self.asked = False
             self.changed.notify_all()
             while not (expired := self.take_expired()) and not self.dropped and not self.can_compute():
                 if self.closed and not self.open_calls:
@@ -381,6 +391,17 @@ class _Engine:
 
     def can_compute(self) -> bool:
         return not self.pausing and bool(self.queue or any(version.calls for version in self.versions))
+
+    def may_go_on(self) -> bool:
+        """Whether there is nothing but another pass to be made.  Without the lock, as most passes are short."""
+        return (
+            self.computing
+            and not self.asked
+            and not self.queue
+            and len(self.versions) == 1
+            and bool(self.versions[0].calls)
+            and not (self.deadlines and self.deadlines[0][0] <= time.monotonic())
+        )
 
     def take_expired(self) -> list[ServerCall[Any]]:
         """The calls whose deadline has passed."""
