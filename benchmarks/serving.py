@@ -246,8 +246,15 @@ class Service:
                 time.sleep(0.1)
 
     def load(self, texts: list[str], clients: int, rate: float, seconds: float) -> dict:
+        before = self.cpu_seconds()
         found = asyncio.run(client.load("127.0.0.1", self.port, texts, clients, rate, seconds))
-        return {"mode": self.mode, "clients": clients, "arrivals": rate, **found}
+        cpu = (self.cpu_seconds() - before) / max(found["statuses"].get(200, 0), 1)
+        return {"mode": self.mode, "clients": clients, "arrivals": rate, "cpu": cpu, **found}
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the process has taken."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         self.process.terminate()
@@ -301,7 +308,7 @@ def row(found: dict) -> str:
     times = " | ".join(f"{1e3 * found[p]:.1f}" for p in ("p50", "p95", "p99"))
     other = {status: n for status, n in found["statuses"].items() if status != 200}
     note = f" {other}" if other else ""
-    return f"| {TITLES[found['mode']]} | {found['clients']} | {arrivals} | {found['rate']:.1f} | {times} |{note}"
+    return f"| {TITLES[found['mode']]} | {found['clients']} | {arrivals} | {found['rate']:.1f} | {times} | {1e3 * found['cpu']:.1f} |{note}"
 
 
 def main() -> None:
@@ -321,7 +328,9 @@ def main() -> None:
     if args.serve:
         serve(args.serve, args.hidden, args.port)
         return
-    print("| service | clients | arrivals | answers/s | p50 ms | p95 ms | p99 ms |\n|---|---|---|---|---|---|---|")
+    print(
+        "| service | clients | arrivals | answers/s | p50 ms | p95 ms | p99 ms | CPU ms/answer |\n|---|---|---|---|---|---|---|---|"
+    )
     found = measure(args)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

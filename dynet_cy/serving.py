@@ -135,12 +135,12 @@ class ServerCall(Future[R]):
 class _Version:
     """A function, and the graph that calls of it run on."""
 
-    def __init__(self, function: Callable[..., Any], number: int, autobatching: int | None) -> None:
+    def __init__(self, function: Callable[..., Any], number: int, autobatching: int | None, longest: float) -> None:
         self.function = function
         self.number = number
         self.graph = ComputationGraph(autobatching)
         self.graph.renew(forward_only=True, autobatching=autobatching)
-        self.fibers = Fibers(self.graph)
+        self.fibers = Fibers(self.graph, longest)
         self.calls: set[ServerCall[Any]] = set()
         self.begun = 0
 
@@ -166,6 +166,11 @@ class _Version:
         with self.graph:
             self.fibers.turn()
 
+    def finish(self) -> None:
+        """Compute what a pass that was cut has left."""
+        with self.graph:
+            self.fibers.finish()
+
     def leave(self, error: BaseException | None) -> None:
         """End all calls."""
         for call in list(self.calls):
@@ -190,12 +195,13 @@ class _Engine:
     """The queue of a server and its thread.  `changed` guards all but what only the thread uses."""
 
     def __init__(
-        self, function: Callable[..., Any], queue: int, width: int, autobatching: int | None, name: str
+        self, function: Callable[..., Any], queue: int, width: int, longest: float, autobatching: int | None, name: str
     ) -> None:
         self.function = function
         self.loads = 0  # how often the function was replaced
         self.capacity = queue
         self.width = width
+        self.longest = longest
         self.autobatching = autobatching
         self.process = os.getpid()
         self.changed = threading.Condition()
@@ -368,7 +374,11 @@ class _Engine:
 
     def step(self) -> bool:
         """One pass, with what comes before; False when the server is closed and all is done."""
+        while self.must_finish():
+            self.compute(_Version.finish)
         with self.changed:
+            if self.must_finish():
+                return True
             self.computing = self.asked = False
             self.changed.notify_all()
             while not (expired := self.take_expired()) and not self.dropped and not self.can_compute():
@@ -430,7 +440,7 @@ class _Engine:
     def begin(self, call: ServerCall[Any], function: Callable[..., Any], loads: int) -> None:
         try:
             if not self.versions or self.versions[-1].number != loads or self.versions[-1].begun >= CALLS_OF_A_GRAPH:
-                version = _Version(function, loads, self.autobatching)
+                version = _Version(function, loads, self.autobatching, self.longest)
                 with self.changed:
                     self.versions.append(version)
             self.versions[-1].begin(call)
@@ -447,11 +457,15 @@ class _Engine:
                 if call in calls:
                     calls.remove(call)
 
-    def compute(self) -> None:
+    def must_finish(self) -> bool:
+        """Whether values are to be whole before parameters change."""
+        return bool(self.pausing) and any(version.fibers.cut for version in self.versions)
+
+    def compute(self, go_on: Callable[[_Version], None] = _Version.turn) -> None:
         gone = []
         for version in self.versions:
             try:
-                version.turn()
+                go_on(version)
             except BaseException as error:  # no memory for what the scheduler notes: the next calls get another graph
                 version.leave(error)
                 gone.append(version)
@@ -486,13 +500,15 @@ class Server(Generic[R]):
         queue: how many calls may wait to begin, 1,024 by default. Where that many wait, further ones wait for room, or
             are refused (``wait=False``).
         width: how many calls may be under way at once, 256 by default; fewer need less memory.
+        longest_pass: seconds, 0.005 by default, after which a pass over the graph ends early, between two operations,
+            so that others can join; the next one computes the rest.
         deadline: seconds within which a call must end that says nothing else; None, the default, for no limit.
         autobatching: how passes are scheduled; the global setting when None.
         name: of the thread.
 
     Raises:
         TypeError: function cannot be called.
-        ValueError: queue or width is less than 1, or deadline is not positive.
+        ValueError: queue or width is less than 1, or longest_pass or deadline is not positive.
 
     Example:
         >>> import dynet_cy as dy
@@ -514,6 +530,7 @@ class Server(Generic[R]):
         *,
         queue: int = 1024,
         width: int = 256,
+        longest_pass: float = 0.005,
         deadline: float | None = None,
         autobatching: int | None = None,
         name: str = "dynet_cy.Server",
@@ -523,12 +540,14 @@ class Server(Generic[R]):
             if number < 1:
                 raise ValueError(f"Server: {what} must be at least 1, not {number}")
         check_deadline(deadline)
+        if not longest_pass > 0:
+            raise ValueError(f"Server: longest_pass must be a positive number of seconds, not {longest_pass!r}")
         if autobatching not in (None, 0, 1, 2):
             raise ValueError(
                 f"Server: autobatching must be 0 (off), 1 (by agenda) or 2 (by depth), not {autobatching!r}"
             )
         self._deadline = deadline
-        self._engine = _Engine(function, queue, width, autobatching, name)
+        self._engine = _Engine(function, queue, width, longest_pass, autobatching, name)
         self._closing = weakref.finalize(self, self._engine.close, False, 5.0)
 
     def __call__(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
@@ -611,8 +630,8 @@ class Server(Generic[R]):
     def paused(self) -> Iterator[None]:
         """A block during which the server computes nothing, so that parameters can be changed; calls wait meanwhile.
 
-        Each pass then sees all parameters from before the block, or all from after it. A call under way may see both,
-        in different passes: where that matters, serve a copy and `reload`.
+        What is computed for a value then sees all parameters from before the block, or all from after it. A call that
+        asks for several values may see both: where that matters, serve a copy and `reload`.
 
         Example:
             >>> with server.paused():
