@@ -305,10 +305,10 @@ def measure(args: argparse.Namespace) -> list[dict]:
 
 def row(found: dict) -> str:
     arrivals = f"{found['arrivals']:g}/s" if found["arrivals"] else "full"
-    times = " | ".join(f"{1e3 * found[p]:.1f}" for p in ("p50", "p95", "p99"))
+    times = " | ".join(f"{1e3 * found[p]:.1f}" for p in ("p50", "p95", "p99", "cpu"))
     other = {status: n for status, n in found["statuses"].items() if status != 200}
     note = f" {other}" if other else ""
-    return f"| {TITLES[found['mode']]} | {found['clients']} | {arrivals} | {found['rate']:.1f} | {times} | {1e3 * found['cpu']:.1f} |{note}"
+    return f"| {TITLES[found['mode']]} | {found['clients']} | {arrivals} | {found['rate']:.1f} | {times} |{note}"
 
 
 def main() -> None:
@@ -328,9 +328,8 @@ def main() -> None:
     if args.serve:
         serve(args.serve, args.hidden, args.port)
         return
-    print(
-        "| service | clients | arrivals | answers/s | p50 ms | p95 ms | p99 ms | CPU ms/answer |\n|---|---|---|---|---|---|---|---|"
-    )
+    columns = ["service", "clients", "arrivals", "answers/s", "p50 ms", "p95 ms", "p99 ms", "CPU ms/answer"]
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     found = measure(args)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -15,6 +15,7 @@ import argparse
 import sys
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,8 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
         for step in range(len(players), args.steps + len(players), len(players)):
             exploration = max(args.exploration, 1 - step / (args.explore * args.steps))
             dy.renew_cg(forward_only=True)
-            for seen, ended in batched_map(dy, lambda player: player.step(network, exploration), players):
+            own = partial(Player.step, network=network, exploration=exploration)
+            for seen, ended in batched_map(dy, own, players):
                 memory.add(*seen)
                 if ended is not None:
                     recent.append(ended)

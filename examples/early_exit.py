@@ -8,8 +8,8 @@ leaves there and no further layer is computed for it, neither in training nor in
 Teerapittayanon, McDanel, Kung 2016).  So the graph of an image depends on values computed from its first part:
 the program asks for them midway, and goes on with the same graph.  What is computed stays computed.
 
-The network is written for one image.  `batched_map` runs it for all images of a minibatch, side by side: whoever asks for
-a value waits until all do, and then all their layers are run as one.
+The network is written for one image.  `batched_map` runs it for all images of a minibatch, side by side: whoever asks
+for a value waits until all do, and then all their layers are run as one.
 """
 
 from __future__ import annotations

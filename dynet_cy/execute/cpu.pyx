@@ -106,7 +106,6 @@ cdef void end_passes_at(uint64_t nanoseconds) noexcept:
     pass_end = nanoseconds
 
 
-
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""
     cdef Failure failure
