@@ -100,7 +100,7 @@ def make_update(library: str, form: str, workload: Workload, threads: int = 1, d
         torch.set_num_threads(threads)
         torch.backends.cudnn.allow_tf32 = False  # float32 as elsewhere, or losses would differ
         return torch_update(torch, form, workload, device)
-    autobatch = int(form in ("autobatch", "fused"))
+    autobatch = int(form in ("autobatch", "fused", "map"))
     if library == "dynet":
         import dynet_config
 

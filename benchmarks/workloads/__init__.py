@@ -18,6 +18,9 @@ NAMES = [
     "seq2seq",
     "mnist_cnn",
     "latency",
+    "dynamic_parser",
+    "early_exit",
+    "beam_search",
 ]
 
 
