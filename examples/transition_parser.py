@@ -103,7 +103,7 @@ SIZES = {
     "mlp_dim": 128,
     "dropout": 0.33,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
-    "explore": 0.5,  # how often it takes, while it learns, the action that it likes best, though another may be right
+    "explore": 0.1,  # how often it takes, while it learns, the action that it likes best, though another may be right
 }
 
 

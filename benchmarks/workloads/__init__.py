@@ -20,6 +20,7 @@ NAMES = [
     "latency",
     "dynamic_parser",
     "early_exit",
+    "scheduled_sampling",
     "beam_search",
 ]
 

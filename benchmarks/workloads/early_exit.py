@@ -71,7 +71,7 @@ class EarlyExit(Workload):
                 scores = leave(state).log_softmax(1)
                 total = total + nll(scores, own, reduction="sum")
                 on = scores.detach().max(1).values.exp() <= THRESHOLD + 0.05 * (i + 1)
-                if not on.any():
+                if not on.cpu().any():
                     break
                 state, own = state[on], own[on]
             return total
