@@ -16,7 +16,9 @@ import greenlet
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from dynet_cy.graph.graph cimport ComputationGraph, Graph
+from dynet_cy.execute.cpu cimport end_passes_at
+from dynet_cy.execute.profile cimport now
+from dynet_cy.graph.graph cimport COMPUTED, ComputationGraph, Expression, Graph, state_of
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 
 from dynet_cy.graph.graph import cg, forward
@@ -225,6 +227,12 @@ cdef class Fibers:
     `batched_map` makes one for its time. `begin`, `stop` and `turn` are for those that have calls come and go, all of
     them from the thread that made it, while it is in no call and the graph is the current one.
 
+    Args:
+        graph: what they run on.
+        longest_pass: seconds after which a pass ends early, between two batches, so that calls whose values are there
+            go on, and others begin; the next pass computes the rest, together with what is asked for then. 0, the
+            default, for whole passes; so are those on a device.
+
     Raises:
         RuntimeError: other fibers run on the graph.
     """
@@ -240,13 +248,16 @@ cdef class Fibers:
     cdef int64_t n_known                            # nodes after the last pass
     cdef readonly uint64_t passes
     cdef readonly uint64_t nodes                    # made for these passes
+    cdef readonly bint cut                          # the last pass has not computed all that was waited for
+    cdef uint64_t longest                           # nanoseconds
 
-    def __init__(self, ComputationGraph graph):
+    def __init__(self, ComputationGraph graph, double longest_pass=0):
         if graph.requests is not None:
             raise RuntimeError("Fibers: others run on this graph")
         self.graph = graph
         self.hub = greenlet.getcurrent()
         self.to_hub = self.hub.switch
+        self.longest = <uint64_t>(longest_pass * 1e9)
         self.waiting = []
         self.ready = deque()
         self.open = []
@@ -307,7 +318,12 @@ cdef class Fibers:
             else:
                 self.begin_next(self.open[-1])
         if self.waiting:
-            self.compute()
+            self.compute(self.longest)
+
+    def finish(self):
+        """Compute all that a pass that was cut has left."""
+        if self.cut:
+            self.compute(0)
 
     # ---- maps
 
@@ -417,8 +433,8 @@ cdef class Fibers:
             drawing[0] = outer
         return 0
 
-    cdef int compute(self) except -1:
-        """One pass for all values that are waited for."""
+    cdef int compute(self, uint64_t longest) except -1:
+        """One pass for all values that are waited for; nanoseconds that it may take, or 0."""
         cdef list waiting = self.waiting, wanted = []
         cdef _Item item
         self.waiting = []
@@ -430,9 +446,13 @@ cdef class Fibers:
                     wanted.append(own)
         self.passes += 1
         self.nodes += max(self.graph.g.n_nodes - self.n_known, 0)
+        self.cut = False
+        if longest:
+            end_passes_at(now() + longest)
         try:
             forward(wanted)
         except Exception:      # it is of one of them: the others are computed
+            end_passes_at(0)
             for item, own in waiting:
                 try:
                     if not item.stopped:
@@ -442,9 +462,24 @@ cdef class Fibers:
                 else:
                     self.ready.append((item, None))
         else:
-            self.ready.extend([(item, None) for item, _ in waiting])
+            for item, own in waiting:
+                if longest and not item.stopped and not self.computed(own):
+                    self.waiting.append((item, own))
+                    self.cut = True
+                else:
+                    self.ready.append((item, None))
+        finally:
+            end_passes_at(0)
         self.n_known = self.graph.g.n_nodes
         return 0
+
+    cdef bint computed(self, object own):
+        """Whether what an item waits for is there."""
+        cdef Expression x
+        for x in own if type(own) is list else (own,):
+            if not state_of(&self.graph.g)[x.index] & COMPUTED:
+                return False
+        return True
 
 
 cdef int name_item(object error, _Item item) except -1:

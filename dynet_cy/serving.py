@@ -135,12 +135,12 @@ class ServerCall(Future[R]):
 class _Version:
     """A function, and the graph that calls of it run on."""
 
-    def __init__(self, function: Callable[..., Any], number: int, autobatching: int | None) -> None:
+    def __init__(self, function: Callable[..., Any], number: int, autobatching: int | None, longest: float) -> None:
         self.function = function
         self.number = number
         self.graph = ComputationGraph(autobatching)
         self.graph.renew(forward_only=True, autobatching=autobatching)
-        self.fibers = Fibers(self.graph)
+        self.fibers = Fibers(self.graph, longest)
         self.calls: set[ServerCall[Any]] = set()
         self.begun = 0
 
@@ -166,6 +166,11 @@ class _Version:
         with self.graph:
             self.fibers.turn()
 
+    def finish(self) -> None:
+        """Compute what a pass that was cut has left."""
+        with self.graph:
+            self.fibers.finish()
+
     def leave(self, error: BaseException | None) -> None:
         """End all calls."""
         for call in list(self.calls):
@@ -190,12 +195,13 @@ class _Engine:
     """The queue of a server and its thread.  `changed` guards all but what only the thread uses."""
 
     def __init__(
-        self, function: Callable[..., Any], queue: int, width: int, autobatching: int | None, name: str
+        self, function: Callable[..., Any], queue: int, width: int, longest: float, autobatching: int | None, name: str
     ) -> None:
         self.function = function
         self.loads = 0  # how often the function was replaced
         self.capacity = queue
         self.width = width
+        self.longest = longest
         self.autobatching = autobatching
         self.process = os.getpid()
         self.changed = threading.Condition()
@@ -208,6 +214,7 @@ class _Engine:
         self.pausing = 0
         self.computing = False
         self.closed = False
+        self.asked = False  # something has come from outside since the thread has looked
         self.counts = dict.fromkeys(("finished", "failed", "cancelled", "expired", "refused"), 0)
         self.latencies: deque[float] = deque(maxlen=LATENCIES)
         self.versions: list[_Version] = []  # the newest last
@@ -241,7 +248,12 @@ class _Engine:
             self.open_calls += 1
             if call._deadline is not None:
                 heapq.heappush(self.deadlines, (call._deadline, self.offered, call))
-            self.changed.notify_all()
+            self.look()
+
+    def look(self) -> None:
+        """Let the thread, and whoever waits for something, see what has changed."""
+        self.asked = True
+        self.changed.notify_all()
 
     def await_room(self, call: ServerCall[Any]) -> None:
         with self.changed:
@@ -260,6 +272,7 @@ class _Engine:
                 self.latencies.append(time.monotonic() - call._came)
             elif what in ("cancelled", "expired"):
                 self.dropped.append(call)
+                self.asked = True
             self.changed.notify_all()
             return True
 
@@ -274,6 +287,7 @@ class _Engine:
             self.function = function
             self.loads += 1
             number = self.loads
+            self.asked = True  # the version that is there may be without calls
             while wait and any(version.number < number and version.calls for version in self.versions):
                 self.changed.wait()
 
@@ -281,6 +295,7 @@ class _Engine:
     def paused(self) -> Iterator[None]:
         with self.changed:
             self.pausing += 1
+            self.asked = True
             try:
                 while self.computing:
                     self.changed.wait()
@@ -295,7 +310,7 @@ class _Engine:
 
     def resume(self) -> None:
         self.pausing -= 1
-        self.changed.notify_all()
+        self.look()
 
     def statistics(self) -> ServerStatistics:
         with self.changed:
@@ -324,7 +339,7 @@ class _Engine:
         with self.changed:
             self.closed = True
             left = [] if drain else self.calls()
-            self.changed.notify_all()
+            self.look()
         for call in left:
             call._settle("cancelled", None, ServerClosed("Server: closed before the call has ended"))
         if threading.current_thread() is not self.thread:
@@ -342,7 +357,8 @@ class _Engine:
         error: BaseException = ServerClosed("Server: closed before the call has ended")
         try:
             while self.step():
-                pass
+                while self.may_go_on():
+                    self.compute()
         except BaseException as failure:  # a fault of this module: nobody is to wait for ever
             error = failure
             raise
@@ -358,8 +374,12 @@ class _Engine:
 
     def step(self) -> bool:
         """One pass, with what comes before; False when the server is closed and all is done."""
+        while self.must_finish():
+            self.compute(_Version.finish)
         with self.changed:
-            self.computing = False
+            if self.must_finish():
+                return True
+            self.computing = self.asked = False
             self.changed.notify_all()
             while not (expired := self.take_expired()) and not self.dropped and not self.can_compute():
                 if self.closed and not self.open_calls:
@@ -381,6 +401,17 @@ class _Engine:
 
     def can_compute(self) -> bool:
         return not self.pausing and bool(self.queue or any(version.calls for version in self.versions))
+
+    def may_go_on(self) -> bool:
+        """Whether there is nothing but another pass to be made.  Without the lock, as most passes are short."""
+        return (
+            self.computing
+            and not self.asked
+            and not self.queue
+            and len(self.versions) == 1
+            and bool(self.versions[0].calls)
+            and not (self.deadlines and self.deadlines[0][0] <= time.monotonic())
+        )
 
     def take_expired(self) -> list[ServerCall[Any]]:
         """The calls whose deadline has passed."""
@@ -409,7 +440,7 @@ class _Engine:
     def begin(self, call: ServerCall[Any], function: Callable[..., Any], loads: int) -> None:
         try:
             if not self.versions or self.versions[-1].number != loads or self.versions[-1].begun >= CALLS_OF_A_GRAPH:
-                version = _Version(function, loads, self.autobatching)
+                version = _Version(function, loads, self.autobatching, self.longest)
                 with self.changed:
                     self.versions.append(version)
             self.versions[-1].begin(call)
@@ -426,11 +457,15 @@ class _Engine:
                 if call in calls:
                     calls.remove(call)
 
-    def compute(self) -> None:
+    def must_finish(self) -> bool:
+        """Whether values are to be whole before parameters change."""
+        return bool(self.pausing) and any(version.fibers.cut for version in self.versions)
+
+    def compute(self, go_on: Callable[[_Version], None] = _Version.turn) -> None:
         gone = []
         for version in self.versions:
             try:
-                version.turn()
+                go_on(version)
             except BaseException as error:  # no memory for what the scheduler notes: the next calls get another graph
                 version.leave(error)
                 gone.append(version)
@@ -465,13 +500,15 @@ class Server(Generic[R]):
         queue: how many calls may wait to begin, 1,024 by default. Where that many wait, further ones wait for room, or
             are refused (``wait=False``).
         width: how many calls may be under way at once, 256 by default; fewer need less memory.
+        longest_pass: seconds, 0.005 by default, after which a pass over the graph ends early, between two operations,
+            so that others can join; the next one computes the rest.
         deadline: seconds within which a call must end that says nothing else; None, the default, for no limit.
         autobatching: how passes are scheduled; the global setting when None.
         name: of the thread.
 
     Raises:
         TypeError: function cannot be called.
-        ValueError: queue or width is less than 1, or deadline is not positive.
+        ValueError: queue or width is less than 1, or longest_pass or deadline is not positive.
 
     Example:
         >>> import dynet_cy as dy
@@ -493,6 +530,7 @@ class Server(Generic[R]):
         *,
         queue: int = 1024,
         width: int = 256,
+        longest_pass: float = 0.005,
         deadline: float | None = None,
         autobatching: int | None = None,
         name: str = "dynet_cy.Server",
@@ -502,12 +540,14 @@ class Server(Generic[R]):
             if number < 1:
                 raise ValueError(f"Server: {what} must be at least 1, not {number}")
         check_deadline(deadline)
+        if not longest_pass > 0:
+            raise ValueError(f"Server: longest_pass must be a positive number of seconds, not {longest_pass!r}")
         if autobatching not in (None, 0, 1, 2):
             raise ValueError(
                 f"Server: autobatching must be 0 (off), 1 (by agenda) or 2 (by depth), not {autobatching!r}"
             )
         self._deadline = deadline
-        self._engine = _Engine(function, queue, width, autobatching, name)
+        self._engine = _Engine(function, queue, width, longest_pass, autobatching, name)
         self._closing = weakref.finalize(self, self._engine.close, False, 5.0)
 
     def __call__(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
@@ -590,8 +630,8 @@ class Server(Generic[R]):
     def paused(self) -> Iterator[None]:
         """A block during which the server computes nothing, so that parameters can be changed; calls wait meanwhile.
 
-        Each pass then sees all parameters from before the block, or all from after it. A call under way may see both,
-        in different passes: where that matters, serve a copy and `reload`.
+        What is computed for a value then sees all parameters from before the block, or all from after it. A call that
+        asks for several values may see both: where that matters, serve a copy and `reload`.
 
         Example:
             >>> with server.paused():

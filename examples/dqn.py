@@ -5,7 +5,8 @@
 
 A network gives for each action the return to expect after it.  It plays, with some actions at random, and learns
 from minibatches of what it remembers.  What it should have expected comes from a second network, a copy that
-follows slowly.  As all examples of a minibatch have the same graph, they are one tensor here.
+follows slowly.  As all examples of a minibatch have the same graph, they are one tensor here.  Several environments are
+played side by side: a step is written for one of them, and the engine computes the values for all together.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import argparse
 import sys
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from environments import make_environment, mean_return
-from helpers import add_engine_options, import_engine, load_spec, save_model
+from helpers import add_engine_options, batched_map, import_engine, load_spec, save_model
 from tqdm import tqdm
 
 
@@ -45,9 +47,13 @@ class Network:
         """Return the values of the actions as numbers (actions, n), for observations (n, observation)."""
         return self(batch_of(observations)).npvalue().reshape(-1, len(observations))
 
+    def action(self, observation: np.ndarray) -> int:
+        """Return the action with the highest value."""
+        return int(self(dy.inputVector(observation)).npvalue().argmax())
+
     def best_action(self, observation: np.ndarray) -> int:
         dy.renew_cg()
-        return int(self(dy.inputVector(observation)).npvalue().argmax())
+        return self.action(observation)
 
     def follow(self, other: Network, rate: float = 1.0) -> None:
         """Move the weights towards those of another network; a rate of 1 takes them over."""
@@ -58,6 +64,30 @@ class Network:
 def batch_of(observations: np.ndarray) -> dy.Expression:
     """Return observations (n, observation) as a batch of n vectors."""
     return dy.inputTensor(observations.T, batched=True)
+
+
+class Player:
+    """Plays in an environment, one episode after the other."""
+
+    def __init__(self, environment, seed: int) -> None:
+        self.environment = environment
+        self.rng = np.random.default_rng(seed)
+        self.observation, _ = environment.reset(seed=seed)
+        self.total = 0.0  # what this episode has brought
+
+    def step(self, network: Network, exploration: float) -> tuple[tuple, float | None]:
+        """Take the best action, or one at random; return what to remember, and the return of an episode that ended."""
+        if self.rng.random() < exploration:
+            action = int(self.rng.integers(network.spec["actions"]))
+        else:
+            action = network.action(self.observation)
+        after, reward, terminated, truncated, _ = self.environment.step(action)
+        seen = (self.observation, action, float(reward), after, terminated)
+        self.observation, self.total, ended = after, self.total + float(reward), None
+        if terminated or truncated:
+            ended, self.total = self.total, 0.0
+            self.observation, _ = self.environment.reset()
+        return seen, ended
 
 
 class Memory:
@@ -92,47 +122,45 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
     return dy.mean_batches(dy.huber_distance(found, dy.inputTensor(expected[None], batched=True), c=1.0))
 
 
-def train(network: Network, target: Network, environment, trial, args: argparse.Namespace) -> None:
-    """Learn by playing in `environment`; save after each trial, in the other one, that is the best so far."""
+def train(network: Network, target: Network, environments: list, trial, args: argparse.Namespace) -> None:
+    """Learn by playing in `environments`; save after each trial, in another one, that is the best so far."""
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
     rng = np.random.default_rng(args.seed)
+    players = [Player(environment, args.seed + i) for i, environment in enumerate(environments)]
     memory = Memory(args.memory, network.spec["observation"])
     recent: deque[float] = deque(maxlen=100)
-    episodes, total, start = 0, 0.0, time.perf_counter()
-    best = -np.inf
-    observation, _ = environment.reset(seed=args.seed)
-    for step in tqdm(range(1, args.steps + 1), unit="step", leave=False, disable=None):
-        exploration = max(args.exploration, 1 - step / (args.explore * args.steps))
-        if rng.random() < exploration:
-            action = int(rng.integers(network.spec["actions"]))
-        else:
-            action = network.best_action(observation)
-        after, reward, terminated, truncated, _ = environment.step(action)
-        memory.add(observation, action, float(reward), after, terminated)
-        total += float(reward)
-        observation = after
-        if terminated or truncated:
-            recent.append(total)
-            episodes, total = episodes + 1, 0.0
-            observation, _ = environment.reset()
-        if step >= args.warm_up and step % args.every == 0:
-            trainer.learning_rate = args.learning_rate * (1 - step / (args.steps + 1))
-            error = loss(network, target, memory, memory.sample(args.batch, rng), args.discount)
-            error.forward()
-            error.backward()
-            trainer.update()
-            target.follow(network, args.follow)
-        if recent and (step % args.report == 0 or step == args.steps):
-            seconds = time.perf_counter() - start
-            found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
-            tqdm.write(
-                f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {np.mean(recent):.1f}, "
-                f"of the best actions {found:.1f}, {seconds:.1f} s"
-            )
-            sys.stdout.flush()
-            if found > best:
-                best = found
-                save_model(args.model, network.spec, network.pc)
+    episodes, learnt, shown, best, start = 0, 0, 0, -np.inf, time.perf_counter()
+    with tqdm(total=args.steps, unit="step", leave=False, disable=None) as bar:
+        for step in range(len(players), args.steps + len(players), len(players)):
+            exploration = max(args.exploration, 1 - step / (args.explore * args.steps))
+            dy.renew_cg(forward_only=True)
+            own = partial(Player.step, network=network, exploration=exploration)
+            for seen, ended in batched_map(dy, own, players):
+                memory.add(*seen)
+                if ended is not None:
+                    recent.append(ended)
+                    episodes += 1
+            for _ in range(max(step - args.warm_up, 0) // args.every - learnt):
+                learnt += 1
+                trainer.learning_rate = args.learning_rate * max(1 - step / (args.steps + 1), 0)
+                error = loss(network, target, memory, memory.sample(args.batch, rng), args.discount)
+                error.forward()
+                error.backward()
+                trainer.update()
+                target.follow(network, args.follow)
+            bar.update(len(players))
+            if recent and (step // args.report > shown or step >= args.steps):
+                shown = step // args.report
+                seconds = time.perf_counter() - start
+                found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
+                tqdm.write(
+                    f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {np.mean(recent):.1f}, "
+                    f"of the best actions {found:.1f}, {seconds:.1f} s"
+                )
+                sys.stdout.flush()
+                if found > best:
+                    best = found
+                    save_model(args.model, network.spec, network.pc)
 
 
 def main() -> None:
@@ -142,7 +170,8 @@ def main() -> None:
     )
     parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
     parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/dqn"))
-    parser.add_argument("--steps", type=int, default=40000, help="of the environment; the learning rate falls to 0")
+    parser.add_argument("--environments", type=int, default=4, help="played side by side")
+    parser.add_argument("--steps", type=int, default=40000, help="of all environments; the learning rate falls to 0")
     parser.add_argument("--warm-up", type=int, default=1000, help="steps before learning starts")
     parser.add_argument("--every", type=int, default=2, help="steps from one minibatch to the next")
     parser.add_argument("--follow", type=float, default=0.02, help="how much the copy follows after each minibatch")
@@ -157,17 +186,17 @@ def main() -> None:
     add_engine_options(parser)
     args = parser.parse_args()
     try:
-        environment = make_environment(args.env)
-        dy = import_engine(args, autobatch=False)
-        observation = environment.observation_space.shape[0]
-        spec = {"observation": observation, "actions": int(environment.action_space.n), "hidden": args.hidden}
+        environments = [make_environment(args.env) for _ in range(args.environments)]
+        dy = import_engine(args, autobatch=True)
+        observation = environments[0].observation_space.shape[0]
+        spec = {"observation": observation, "actions": int(environments[0].action_space.n), "hidden": args.hidden}
         network, target = Network(spec), Network(spec)
         target.follow(network)
-        train(network, target, environment, make_environment(args.env), args)
+        train(network, target, environments, make_environment(args.env), args)
         spec, weights = load_spec(args.model)
         network = Network(spec)
         network.pc.populate(weights)
-        found = mean_return(environment, network.best_action, episodes=20, seed=10**6)
+        found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
         print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
     except (OSError, ValueError) as error:
         sys.exit(f"dqn.py: {error}")

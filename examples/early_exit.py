@@ -8,8 +8,8 @@ leaves there and no further layer is computed for it, neither in training nor in
 Teerapittayanon, McDanel, Kung 2016).  So the graph of an image depends on values computed from its first part:
 the program asks for them midway, and goes on with the same graph.  What is computed stays computed.
 
-The images of a minibatch go from layer to layer together.  That is no more than a loop over those still under way:
-the engine runs all their layers as one.
+The network is written for one image.  `batched_map` runs it for all images of a minibatch, side by side: whoever asks
+for a value waits until all do, and then all their layers are run as one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from digits import Digits, add_digits_options, minibatches, read_digits
-from helpers import add_engine_options, import_engine, load_spec, save_model
+from helpers import add_engine_options, batched_map, import_engine, load_spec, save_model
 from tqdm import tqdm
 
 
@@ -53,21 +53,21 @@ class Network:
         self.b = pc.add_parameters(spec["hidden"], init=0)
         self.layers = [Layer(pc, spec["hidden"]) for _ in range(spec["layers"])]
 
-    def run(self, images: np.ndarray, threshold: float) -> list[list[dy.Expression]]:
-        """Return for each image the log probabilities of the digits at all exits it has passed, the last one taken."""
-        dy.renew_cg()
-        states = [dy.rectify(dy.affine_transform([self.b, self.W, dy.inputVector(image.ravel())])) for image in images]
-        exits: list[list[dy.Expression]] = [[] for _ in images]
-        under_way = range(len(images))
+    def run_one(self, image: np.ndarray, threshold: float) -> list[dy.Expression]:
+        """Return the log probabilities of the digits at all exits that the image has passed, the last one taken."""
+        state = dy.rectify(dy.affine_transform([self.b, self.W, dy.inputVector(image.ravel())]))
+        exits: list[dy.Expression] = []
         for layer in self.layers:
-            for i in under_way:
-                states[i] = layer(states[i])
-                exits[i].append(layer.leave(states[i]))
-            dy.forward([exits[i][-1] for i in under_way])
-            under_way = [i for i in under_way if np.exp(exits[i][-1].npvalue().max()) <= threshold]
-            if not under_way:
+            state = layer(state)
+            exits.append(layer.leave(state))
+            if np.exp(exits[-1].npvalue().max()) > threshold:
                 break
         return exits
+
+    def run(self, images: np.ndarray, threshold: float) -> list[list[dy.Expression]]:
+        """Run many images side by side, in one graph."""
+        dy.renew_cg()
+        return batched_map(dy, lambda image: self.run_one(image, threshold), images)
 
 
 def measure(network: Network, data: Digits, threshold: float, size: int) -> tuple[float, np.ndarray]:

@@ -6,13 +6,14 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +40,11 @@ def import_engine(args: argparse.Namespace, autobatch: bool) -> ModuleType:
 
         dynet_cy.config.set(autobatch=int(autobatch), random_seed=args.seed)
     return dy
+
+
+def batched_map(dy: ModuleType, function: Callable[..., Result], *iterables: Iterable) -> list[Result]:
+    """Call a function for each item; dynet_cy computes the values together that the calls ask for, DyNet one by one."""
+    return dy.batched_map(function, *iterables) if hasattr(dy, "batched_map") else list(map(function, *iterables))
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

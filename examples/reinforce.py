@@ -6,7 +6,7 @@
 A small network gives the probabilities of the actions; the action is drawn from them.  The graph that played an
 episode is also the one that learns from it: it grows with every step, values are asked for midway, and at the end
 the log probabilities of the actions taken are weighed by the returns that followed, less what was expected.
-Some episodes are played side by side, and the engine runs their networks as one.
+Some episodes are played side by side, each as long as it lasts, and the engine runs their networks as one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from environments import make_environment, mean_return
-from helpers import add_engine_options, import_engine, load_spec, save_model
+from helpers import add_engine_options, batched_map, import_engine, load_spec, save_model
 from tqdm import tqdm
 
 
@@ -51,26 +52,12 @@ class Network:
         return int(self.policy(observation).npvalue().argmax())
 
 
-class Episode:
-    """An episode under way."""
+class Episode(NamedTuple):
+    """What was played."""
 
-    def __init__(self, environment, seed: int) -> None:
-        self.environment = environment
-        self.observation, _ = environment.reset(seed=seed)
-        self.log_probabilities: list[dy.Expression] = []  # of the actions taken
-        self.values: list[dy.Expression] = []
-        self.rewards: list[float] = []
-        self.over = False
-
-    def step(self, scores: dy.Expression, value: dy.Expression, rng: np.random.Generator) -> None:
-        """Draw an action and take it."""
-        probabilities = np.exp(scores.npvalue().astype(np.float64))
-        action = int(rng.choice(len(probabilities), p=probabilities / probabilities.sum()))
-        self.observation, reward, terminated, truncated, _ = self.environment.step(action)
-        self.log_probabilities.append(dy.pick(scores, action))
-        self.values.append(value)
-        self.rewards.append(float(reward))
-        self.over = terminated or truncated
+    log_probabilities: list[dy.Expression]  # of the actions taken
+    values: list[dy.Expression]
+    rewards: list[float]
 
     def returns(self, discount: float) -> list[float]:
         """Return for each step the discounted sum of the rewards from it on."""
@@ -80,17 +67,28 @@ class Episode:
         return found[::-1]
 
 
-def play(network: Network, environments: list, seed: int, rng: np.random.Generator) -> list[Episode]:
-    """Play an episode in each environment, in step, in one graph."""
+def play_one(network: Network, environment, seed: int) -> Episode:
+    """Play an episode: draw an action from the probabilities that the network gives, and take it, until it is over."""
+    rng = np.random.default_rng(seed)
+    episode, over = Episode([], [], []), False
+    observation, _ = environment.reset(seed=seed)
+    while not over:
+        scores = network.policy(observation)
+        episode.values.append(network.value(observation))
+        probabilities = np.exp(scores.npvalue().astype(np.float64))
+        action = int(rng.choice(len(probabilities), p=probabilities / probabilities.sum()))
+        observation, reward, terminated, truncated, _ = environment.step(action)
+        episode.log_probabilities.append(dy.pick(scores, action))
+        episode.rewards.append(float(reward))
+        over = terminated or truncated
+    return episode
+
+
+def play(network: Network, environments: list, seed: int) -> list[Episode]:
+    """Play an episode in each environment, side by side, in one graph."""
     dy.renew_cg()
-    episodes = [Episode(environment, seed + i) for i, environment in enumerate(environments)]
-    while under_way := [episode for episode in episodes if not episode.over]:
-        scores = [network.policy(episode.observation) for episode in under_way]
-        values = [network.value(episode.observation) for episode in under_way]
-        dy.forward(scores)
-        for episode, s, v in zip(under_way, scores, values):
-            episode.step(s, v, rng)
-    return episodes
+    seeds = range(seed, seed + len(environments))
+    return batched_map(dy, lambda environment, own: play_one(network, environment, own), environments, seeds)
 
 
 def loss(episodes: list[Episode], discount: float) -> dy.Expression:
@@ -110,12 +108,11 @@ def loss(episodes: list[Episode], discount: float) -> dy.Expression:
 
 def train(network: Network, environments: list, args: argparse.Namespace) -> None:
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
-    rng = np.random.default_rng(args.seed)
     recent: deque[float] = deque(maxlen=100)
     steps, start, shown = 0, time.perf_counter(), 0
     with tqdm(total=args.episodes, unit="episode", leave=False, disable=None) as bar:
         for played in range(0, args.episodes, len(environments)):
-            episodes = play(network, environments[: args.episodes - played], args.seed + played, rng)
+            episodes = play(network, environments[: args.episodes - played], args.seed + played)
             error = loss(episodes, args.discount)
             error.forward()
             error.backward()

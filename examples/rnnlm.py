@@ -22,8 +22,9 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
+import beam
 from conllu import default_treebanks, read_conllu
-from helpers import add_engine_options, batches, import_engine, load_spec, save_model
+from helpers import add_engine_options, batched_map, batches, import_engine, load_spec, save_model
 from tqdm import tqdm
 
 END, UNKNOWN = 0, 1  # the ids of the end of a sentence (also its beginning), and of all rare words
@@ -118,20 +119,34 @@ class LanguageModel:
             losses.append(loss)
         return dy.sum_batches(dy.esum(losses))
 
-    def sample(self, rng: random.Random, longest: int = 60) -> list[str]:
+    def write(self, tokens: list[int]) -> str:
+        separator = " " if self.spec["unit"] == "word" else ""
+        return separator.join(self.spec["vocabulary"][token - 2] for token in tokens if token > UNKNOWN)
+
+    def sample(self, seed: float, longest: int = 60) -> str:
         """Draw a sentence: each token is drawn from the distribution that the network gives, and is its next input."""
-        dy.renew_cg(forward_only=True)
-        tokens: list[str] = []
-        state, token = self.start(training=False), END
-        while len(tokens) < longest:
-            state = state.add_input(self.vectors[token])
+        rng, state, tokens = random.Random(seed), self.start(training=False), [END]
+        for _ in range(longest):
+            state = state.add_input(self.vectors[tokens[-1]])
             probabilities = dy.softmax(self.scores(state.output())).vec_value()
             probabilities[UNKNOWN] = 0
-            token = rng.choices(range(len(probabilities)), probabilities)[0]
-            if token == END:
+            tokens.append(rng.choices(range(len(probabilities)), probabilities)[0])
+            if tokens[-1] == END:
                 break
-            tokens.append(self.spec["vocabulary"][token - 2])
-        return tokens
+        return self.write(tokens)
+
+    def best(self, beginning: list[str], width: int, longest: int = 60) -> str:
+        """Return the most probable sentence with this beginning that a beam search finds, without unknown words."""
+        forced, known = self.encode(beginning)[:-1], [END, *range(UNKNOWN + 1, len(self.ids) + 2)]
+
+        def step(state: dy.RNNState, token: int) -> tuple[dy.RNNState, dy.Expression]:
+            state = state.add_input(self.vectors[token])
+            return state, dy.log_softmax(self.scores(state.output()))
+
+        def allowed(tokens: list[int]) -> list[int]:
+            return [forced[len(tokens)]] if len(tokens) < len(forced) else known
+
+        return self.write(beam.search(dy, self.start(training=False), step, END, width, longest, allowed).tokens)
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -215,6 +230,9 @@ def parse() -> argparse.Namespace:
     add("--dropout", type=float, default=0.3)
     add("--learning-rate", type=float, default=0.002)
     add("--samples", type=int, default=3, help="sentences to draw from the model at the end")
+    add(
+        "--beam", type=int, default=4, help="width of the beam search that goes on from the beginnings of dev sentences"
+    )
     add_engine_options(parser)
     return parser.parse_args()
 
@@ -238,9 +256,13 @@ def main() -> None:
         spec, weights = load_spec(args.model)
         model = LanguageModel(spec)
         model.pc.populate(weights)
+        dy.renew_cg(forward_only=True)
         rng = random.Random(args.seed)
-        for _ in range(args.samples):
-            print("sample:", (" " if args.unit == "word" else "").join(model.sample(rng)))
+        for sample in batched_map(dy, model.sample, [rng.random() for _ in range(args.samples)]):
+            print("sample:", sample)
+        beginnings = [sentence[:2] for sentence in dev[: args.samples]]
+        for sentence in batched_map(dy, lambda beginning: model.best(beginning, args.beam), beginnings):
+            print("best:", sentence)
     except (OSError, ValueError) as error:
         sys.exit(f"rnnlm.py: {error}")
     except KeyboardInterrupt:

@@ -2,13 +2,16 @@
 
     python seq2seq.py                                          # English: "V;PST think" -> "thought"
     python seq2seq.py --train finnish-train-high --dev finnish-dev     # files of SIGMORPHON 2017
+    python seq2seq.py --sampling 0.5                           # learn from its own letters too
     echo "swim V;PST" | python seq2seq.py inflect              # use the model: a word and its tags a line
+    echo "swim V;PST" | python seq2seq.py inflect --words FILE # only words of the file may come out
 
 A BiLSTM reads the tags and the letters of the dictionary form.  An LSTM writes the inflected form; before each
 letter it looks back at all that was read, weighed by a small MLP (Bahdanau, Cho, Bengio 2015).
 
 Decoding asks for values midway and goes on building the same graph.  The states of the LSTM never change,
-so a beam search just goes on from one state with several letters.
+so a beam search (`beam.py`) just goes on from one state with several letters.  All is written for one word and one
+hypothesis; `batched_map` runs many side by side.
 """
 
 from __future__ import annotations
@@ -18,23 +21,16 @@ import random
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from helpers import add_engine_options, batches, import_engine, load_spec, save_model
+import beam
+from helpers import add_engine_options, batched_map, batches, import_engine, load_spec, save_model
 from inflections import Pair, make_pair, read_lemminflect, read_tsv
 from tqdm import tqdm
 
 END, UNKNOWN = 0, 1  # the ids of the end of a word (also its beginning), and of unknown letters and tags
-
-
-class Hypothesis(NamedTuple):
-    """The beginning of an output, as decoding goes."""
-
-    letters: list[int]  # ids; after END nothing follows
-    score: float  # log probability
-    state: dy.RNNState  # of the decoder, before it is given the last letter
 
 
 class Encoded(NamedTuple):
@@ -53,6 +49,8 @@ class Inflector:
         self.outputs = {letter: i for i, letter in enumerate(spec["outputs"], start=2)}
         dim, hidden, attention = spec["dim"], spec["hidden"], spec["attention"]
         self.training = False  # whether to drop out
+        self.sampling = 0.0  # how often the decoder is given its own letter in training
+        self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
         self.input_vectors = pc.add_lookup_parameters((len(self.inputs) + 2, dim))
@@ -95,13 +93,25 @@ class Inflector:
 
     def loss(self, pairs: list[Pair]) -> dy.Expression:
         """Return the loss of a minibatch, summed over the letters."""
-        losses = []
-        for source, target in pairs:
-            letters = [self.outputs[letter] for letter in target]
-            encoded, state = self.encode(source)
-            inputs = [self.drop(self.output_vectors[letter]) for letter in [END, *letters]]
-            for output, letter in zip(state.transduce(inputs), [*letters, END]):
-                losses.append(dy.pickneglogsoftmax(self.scores(encoded, output), letter))
+        return dy.esum(batched_map(dy, self.loss_of_one, pairs, [self.rng.random() for _ in pairs]))
+
+    def loss_of_one(self, pair: Pair, seed: float) -> dy.Expression:
+        """Return the loss of a pair.
+
+        The decoder is given the letters of the right form.  At the rate of `sampling` it is given the letter that it
+        finds best instead, which it must be asked for, so that it learns to go on after its own errors (scheduled
+        sampling: Bengio, Vinyals, Jaitly, Shazeer 2015).
+        """
+        source, target = pair
+        rng, right = random.Random(seed), [*(self.outputs[letter] for letter in target), END]
+        encoded, state = self.encode(source)
+        losses, given = [], END
+        for letter in right:
+            state = state.add_input(self.drop(self.output_vectors[given]))
+            scores = self.scores(encoded, state.output())
+            losses.append(dy.pickneglogsoftmax(scores, letter))
+            own = self.sampling and rng.random() < self.sampling
+            given = int(scores.npvalue().argmax()) if own else letter
         return dy.esum(losses)
 
     # -- decoding --------------------------------------------------------------------------------
@@ -109,53 +119,43 @@ class Inflector:
     def write(self, letters: list[int]) -> str:
         return "".join(self.spec["outputs"][letter - 2] for letter in letters if letter > UNKNOWN)
 
-    def step(self, encoded: Encoded, hypothesis: Hypothesis) -> tuple[dy.RNNState, dy.Expression]:
+    def step(self, encoded: Encoded, state: dy.RNNState, last: int) -> tuple[dy.RNNState, dy.Expression]:
         """Give the decoder the last letter; return its next state and the log probabilities of the next letter."""
-        last = hypothesis.letters[-1] if hypothesis.letters else END
-        state = hypothesis.state.add_input(self.output_vectors[last])
+        state = state.add_input(self.output_vectors[last])
         return state, dy.log_softmax(self.scores(encoded, state.output()))
 
-    def greedy(self, sources: list[list[str]]) -> list[str]:
-        """Take the best letter at each step.  All words go on in step, so that they can be batched."""
-        dy.renew_cg(forward_only=True)
-        encoded, states = zip(*map(self.encode, sources))
-        found = [Hypothesis([], 0.0, state) for state in states]
-        running = list(range(len(sources)))
-        for _ in range(max(map(longest, sources))):
-            steps = [self.step(encoded[i], found[i]) for i in running]
-            dy.forward([scores for _, scores in steps])  # all at once
-            for i, (state, scores) in zip(running, steps):
-                values = scores.npvalue()
-                letter = int(values.argmax())
-                found[i] = Hypothesis([*found[i].letters, letter], found[i].score + values[letter], state)
-            running = [i for i in running if found[i].letters[-1] != END]
-            if not running:
-                break
-        return [self.write(hypothesis.letters) for hypothesis in found]
-
-    def beam(self, source: list[str], width: int) -> str:
-        """Keep the `width` most probable beginnings at each step; return the most probable whole word."""
-        dy.renew_cg(forward_only=True)
+    def greedy_one(self, source: list[str]) -> str:
+        """Take the best letter at each step."""
         encoded, state = self.encode(source)
-        beginnings = [Hypothesis([], 0.0, state)]
-        ended: list[Hypothesis] = []
+        letters = [END]
         for _ in range(longest(source)):
-            steps = [self.step(encoded, hypothesis) for hypothesis in beginnings]
-            dy.forward([scores for _, scores in steps])
-            candidates = []
-            for hypothesis, (state, scores) in zip(beginnings, steps):
-                values = scores.npvalue()
-                for letter in np.argsort(-values)[:width].tolist():
-                    letters = [*hypothesis.letters, letter]
-                    candidates.append(Hypothesis(letters, hypothesis.score + float(values[letter]), state))
-            candidates.sort(key=lambda candidate: -candidate.score)
-            ended += [candidate for candidate in candidates[:width] if candidate.letters[-1] == END]
-            beginnings = [candidate for candidate in candidates[:width] if candidate.letters[-1] != END]
-            best = max((hypothesis.score for hypothesis in ended), default=float("-inf"))
-            beginnings = [candidate for candidate in beginnings if candidate.score > best]  # scores only fall
-            if not beginnings:
+            state, scores = self.step(encoded, state, letters[-1])
+            letters.append(int(scores.npvalue().argmax()))
+            if letters[-1] == END:
                 break
-        return self.write(max(ended or beginnings, key=lambda hypothesis: hypothesis.score).letters)
+        return self.write(letters)
+
+    def beam_one(self, source: list[str], width: int, allowed: beam.Allowed) -> str:
+        """Keep the `width` most probable beginnings at each step; return the most probable whole word."""
+        encoded, state = self.encode(source)
+        step = partial(self.step, encoded)
+        return self.write(beam.search(dy, state, step, END, width, longest(source), allowed).tokens)
+
+    def inflect(self, sources: list[list[str]], width: int = 1, words: list[str] | None = None) -> list[str]:
+        """Return an output for each source, by a beam search, or greedily where the width is 1.
+
+        Where there is a list of words, one of these (constrained decoding).
+        """
+        dy.renew_cg(forward_only=True)
+        if width == 1 and words is None:
+            return batched_map(dy, self.greedy_one, sources)
+        allowed: beam.Allowed = lambda letters: None  # noqa: E731
+        if words is not None:
+            allowed = beam.OneOf(([self.outputs[x] for x in word] for word in words if self.can_write(word)), END)
+        return batched_map(dy, lambda source: self.beam_one(source, width, allowed), sources)
+
+    def can_write(self, word: str) -> bool:
+        return all(letter in self.outputs for letter in word)
 
 
 def longest(source: list[str]) -> int:
@@ -171,7 +171,7 @@ def new_inflector(pairs: list[Pair], args: argparse.Namespace) -> Inflector:
         "inputs": sorted({symbol for source, _ in pairs for symbol in source}),
         "outputs": sorted({letter for _, target in pairs for letter in target}),
     }
-    spec.update({name: getattr(args, name) for name in ("dim", "hidden", "attention", "dropout")})
+    spec.update({name: getattr(args, name) for name in ("dim", "hidden", "attention", "dropout", "seed")})
     return Inflector(spec)
 
 
@@ -179,8 +179,7 @@ def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
     """Return the share of the words that come out right, to the last letter; width 1 decodes greedily."""
     right = 0
     for batch in batches(pairs, 64):
-        sources = [source for source, _ in batch]
-        found = inflector.greedy(sources) if width == 1 else [inflector.beam(source, width) for source in sources]
+        found = inflector.inflect([source for source, _ in batch], width)
         right += sum(guess == "".join(target) for guess, (_, target) in zip(found, batch))
     return right / len(pairs)
 
@@ -199,6 +198,7 @@ def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: arg
             for batch in batches(training, args.batch):
                 trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(training)))
                 done += len(batch)
+                inflector.sampling = args.sampling * done / (args.epochs * len(training))
                 dy.renew_cg()
                 count = sum(len(target) + 1 for _, target in batch)
                 loss = inflector.loss(batch) / count
@@ -249,17 +249,20 @@ def train_command(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     right = accuracy(inflector, dev, args.beam)
     print(f"best model, beam of {args.beam}: dev accuracy {right:.2%} in {time.perf_counter() - start:.1f} s")
-    for (source, target), guess in zip(dev[:5], inflector.greedy([source for source, _ in dev[:5]])):
+    for (source, target), guess in zip(dev[:5], inflector.inflect([source for source, _ in dev[:5]])):
         print(f"{' '.join(source)} -> {guess}" + ("" if guess == "".join(target) else f" (not {''.join(target)})"))
 
 
 def inflect_command(args: argparse.Namespace) -> None:
     inflector = load(args.model)
+    words = args.words.read_text(encoding="utf-8").split() if args.words else None
+    if words is not None and not any(map(inflector.can_write, words)):
+        raise ValueError(f"{args.words}: no word of letters that the model knows")
     for line in sys.stdin:
         lemma, _, tags = line.strip().rpartition(" ")
         if not lemma:
             raise ValueError(f"expected a word and its tags, as in: swim V;PST, not {line.strip()!r}")
-        print(inflector.beam(make_pair(lemma, "", tags)[0], args.beam), flush=True)
+        print(*inflector.inflect([make_pair(lemma, "", tags)[0]], args.beam, words), flush=True)
 
 
 def parse(argv: Iterable[str]) -> argparse.Namespace:
@@ -279,7 +282,9 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     add("--attention", type=int, default=64, help="hidden units of the attention's MLP")
     add("--dropout", type=float, default=0.2)
     add("--learning-rate", type=float, default=0.002)
+    add("--sampling", type=float, default=0.0, help="how often the decoder is given its own letter, at the end")
     add("--beam", type=int, default=5, help="width of the beam search")
+    add("--words", type=Path, metavar="FILE", help="inflect: only words of this file may come out")
     add("--no-autobatch", dest="autobatch", action="store_false", help="run node by node")
     add_engine_options(parser)
     return parser.parse_args(argv)

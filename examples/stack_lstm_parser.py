@@ -10,17 +10,20 @@ composed anew from both, so that the stack holds trees (Dyer, Ballesteros, Ling,
 Dependency Parsing with Stack Long Short-Term Memory, ACL 2015; here without vectors trained elsewhere).
 
 What is computed depends on each action of each sentence: no two sentences of a minibatch have the same graph.  The
-engine still runs together what is alike.
+engine still runs together what is alike.  As in `transition_parser.py`, the parser learns from its own errors too
+(Ballesteros, Goldberg, Dyer, Smith: Training with Exploration Improves a Greedy Stack LSTM Parser, EMNLP 2016).
 """
 
 from __future__ import annotations
 
+import random
 from types import ModuleType
 
-import arc_standard
+import arc_hybrid
 import trees
-from arc_standard import Action, Configuration
+from arc_hybrid import Action, Configuration, Oracle
 from conllu import Tree
+from helpers import batched_map
 
 
 class Parser:
@@ -28,9 +31,10 @@ class Parser:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.actions = arc_standard.actions(spec["relations"])
+        self.actions = arc_hybrid.actions(spec["relations"])
         self.ids = {action: i for i, action in enumerate(self.actions)}
         self.training = False  # whether to drop out
+        self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
         self.inputs = trees.Inputs(dy, pc, spec)
@@ -54,19 +58,20 @@ class Parser:
 
     def loss(self, batch: list[Tree]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch: each word takes two actions."""
-        losses = []
-        for tree in batch:
-            state = State(self, tree.words, tree.tags)
-            for action in arc_standard.oracle(tree):
-                losses.append(dy.pickneglogsoftmax(state.scores(), self.ids[action]))
-                state.take(action)
+        losses = batched_map(dy, self.loss_of_one, batch, [self.rng.random() for _ in batch])
         return dy.esum(losses) / sum(len(tree) for tree in batch)
+
+    def loss_of_one(self, tree: Tree, seed: float) -> dy.Expression:
+        state = State(self, tree.words, tree.tags)
+        return arc_hybrid.loss(dy, state, Oracle(tree, self.ids), self.spec["explore"], random.Random(seed))
 
     def parse(self, words: list[list[str]], tags: list[list[str]]) -> trees.Parses:
         """Return the heads and the relations of sentences."""
         dy.renew_cg()
-        states = [State(self, *sentence) for sentence in zip(words, tags)]
-        return arc_standard.parse_together(dy, states, self.actions)
+        return batched_map(dy, self.parse_one, words, tags)
+
+    def parse_one(self, words: list[str], tags: list[str]) -> tuple[list[int], list[str]]:
+        return arc_hybrid.parse(State(self, words, tags), self.actions)
 
 
 class State:
@@ -97,17 +102,24 @@ class State:
 
     def take(self, action: Action) -> None:
         net, number = self.parser, self.parser.ids[action]
-        if action == arc_standard.SHIFT:
-            self.push(self.words[self.configuration.next - 1])
+        next_word = self.configuration.next - 1
+        if action == arc_hybrid.SHIFT:
+            self.push(self.words[next_word])
             self.buffer = self.buffer.prev()
+        elif action[0] == "left":
+            self.words[next_word] = self.compose(self.words[next_word], self.pop(), number)
+            self.buffer = self.buffer.prev().add_input(self.words[next_word])
         else:
-            top, below = self.pop(), self.pop()
-            head, child = (top, below) if action[0] == "left" else (below, top)
-            arc = net.arc_vectors[number]
-            terms = [net.compose_bias, net.head, head, net.child, child, net.arc, arc]
-            self.push(dy.tanh(dy.affine_transform(terms)))
+            child, head = self.pop(), self.pop()
+            self.push(self.compose(head, child, number))
         self.history = self.history.add_input(net.action_vectors[number])
         self.configuration.apply(action)
+
+    def compose(self, head: dy.Expression, child: dy.Expression, arc: int) -> dy.Expression:
+        """Return the vector of a word that has got a child."""
+        net = self.parser
+        terms = [net.compose_bias, net.head, head, net.child, child, net.arc, net.arc_vectors[arc]]
+        return dy.tanh(dy.affine_transform(terms))
 
     def push(self, tree: dy.Expression) -> None:
         self.trees.append(tree)
@@ -126,6 +138,7 @@ SIZES = {
     "hidden": 100,  # of the three LSTMs
     "dropout": 0.2,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+    "explore": 0.5,  # how often it takes, while it learns, the action that it likes best, though another may be right
 }
 
 
@@ -137,4 +150,4 @@ def build(engine: ModuleType, spec: dict) -> Parser:
 
 if __name__ == "__main__":
     about = "Train a stack-LSTM dependency parser, or parse with one."
-    trees.main("stack_lstm_parser", about, build, SIZES, arc_standard.is_projective)
+    trees.main("stack_lstm_parser", about, build, SIZES)

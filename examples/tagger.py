@@ -20,7 +20,7 @@ from types import ModuleType
 import helpers
 import learning
 from conllu import COLUMNS, Sentence, default_treebanks, read_conllu
-from helpers import batches
+from helpers import batched_map, batches
 from learning import UNKNOWN, Vocabulary, count
 
 
@@ -98,10 +98,14 @@ class Tagger:
         """Return the best tag of each word."""
         dy.renew_cg(forward_only=True)
         spellings: dict[str, dy.Expression] = {}
-        scores = [self.scores(words, spellings) for words in sentences]
-        if any(scores):
-            dy.forward([s for sentence in scores for s in sentence])  # all at once, so that it can be batched
-        return [[self.spec["tags"][s.npvalue().argmax()] for s in sentence] for sentence in scores]
+        return batched_map(dy, lambda words: self.tag_one(words, spellings), sentences)
+
+    def tag_one(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[str]:
+        """Return the best tag of each word of a sentence, in the current graph."""
+        scores = self.scores(words, spellings)
+        if scores:
+            dy.forward(scores)  # all at once, so that it can be batched
+        return [self.spec["tags"][s.npvalue().argmax()] for s in scores]
 
 
 # -- training ------------------------------------------------------------------------------------

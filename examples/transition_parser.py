@@ -4,20 +4,25 @@
     python transition_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     python transition_parser.py parse text.conllu              # print a treebank with the trees found
 
-The actions are those of `arc_standard.py`.  The choice is made from the BiLSTM's states of four words: the three on top
+The actions are those of `arc_hybrid.py`.  The choice is made from the BiLSTM's states of four words: the three on top
 of the stack and the next one to be read (Kiperwasser and Goldberg, Simple and Accurate Dependency Parsing Using
-Bidirectional LSTM Feature Representations, TACL 2016).  It learns from the actions that make the right tree, so that
-sentences whose arcs cross are left out of training.
+Bidirectional LSTM Feature Representations, TACL 2016).
+
+While it learns, the parser now and then takes the action that it likes best, though it may be wrong, and learns what is
+best from there on.  So each sentence goes its own way, which depends on values.  It is written as for one sentence all
+the same: `batched_map` lets the sentences of a minibatch run side by side, and computes their scores together.
 """
 
 from __future__ import annotations
 
+import random
 from types import ModuleType
 
-import arc_standard
+import arc_hybrid
 import trees
-from arc_standard import Action, Configuration
+from arc_hybrid import Action, Configuration, Oracle
 from conllu import Tree
+from helpers import batched_map
 
 
 class Parser:
@@ -25,9 +30,10 @@ class Parser:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.actions = arc_standard.actions(spec["relations"])
+        self.actions = arc_hybrid.actions(spec["relations"])
         self.ids = {action: i for i, action in enumerate(self.actions)}
         self.training = False  # whether to drop out
+        self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
         self.inputs = trees.Inputs(dy, pc, spec)
@@ -48,20 +54,21 @@ class Parser:
         """Return the mean loss over all words of a minibatch: each word takes two actions."""
         if self.training:
             self.reader.set_dropout(self.spec["dropout"])
-        losses = []
-        for tree in batch:
-            state = self.start(tree.words, tree.tags)
-            for action in arc_standard.oracle(tree):
-                losses.append(dy.pickneglogsoftmax(state.scores(), self.ids[action]))
-                state.take(action)
+        losses = batched_map(dy, self.loss_of_one, batch, [self.rng.random() for _ in batch])
         return dy.esum(losses) / sum(len(tree) for tree in batch)
+
+    def loss_of_one(self, tree: Tree, seed: float) -> dy.Expression:
+        state = self.start(tree.words, tree.tags)
+        return arc_hybrid.loss(dy, state, Oracle(tree, self.ids), self.spec["explore"], random.Random(seed))
 
     def parse(self, words: list[list[str]], tags: list[list[str]]) -> trees.Parses:
         """Return the heads and the relations of sentences."""
         dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
-        states = [self.start(*sentence) for sentence in zip(words, tags)]
-        return arc_standard.parse_together(dy, states, self.actions)
+        return batched_map(dy, self.parse_one, words, tags)
+
+    def parse_one(self, words: list[str], tags: list[str]) -> tuple[list[int], list[str]]:
+        return arc_hybrid.parse(self.start(words, tags), self.actions)
 
 
 class State:
@@ -96,6 +103,7 @@ SIZES = {
     "mlp_dim": 128,
     "dropout": 0.33,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+    "explore": 0.1,  # how often it takes, while it learns, the action that it likes best, though another may be right
 }
 
 
@@ -107,4 +115,4 @@ def build(engine: ModuleType, spec: dict) -> Parser:
 
 if __name__ == "__main__":
     about = "Train a transition-based dependency parser, or parse with one."
-    trees.main("transition_parser", about, build, SIZES, arc_standard.is_projective)
+    trees.main("transition_parser", about, build, SIZES)

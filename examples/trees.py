@@ -80,18 +80,17 @@ def main(
     description: str,
     build: Callable[[ModuleType, dict], Any],
     sizes: dict[str, float],
-    usable: Callable[[Tree], bool] = lambda tree: True,
 ) -> None:
     """Train or parse, as the command line says.
 
     `build(engine, spec)` makes a network with the methods `loss`, for `learning.train`, and `parse`.  `sizes` are what
-    its spec holds beside the vocabularies; each is an option too.  `usable` chooses the trees that it can learn from.
+    its spec holds beside the vocabularies; each is an option too.
     """
     args = _command_line(program, description, sizes)
 
     def run() -> None:
         if args.command == "train":
-            _train(args, build, list(sizes), usable)
+            _train(args, build, list(sizes))
         else:
             engine = helpers.import_engine(args, args.autobatch)
             parser = learning.load(lambda spec: build(engine, spec), args.model)
@@ -100,17 +99,12 @@ def main(
     learning.guarded(f"{program}.py", run)
 
 
-def _train(
-    args: argparse.Namespace, build: Callable[[ModuleType, dict], Any], sizes: list[str], usable: Callable[[Tree], bool]
-) -> None:
-    everything = read_trees(args.train or default_treebanks()[0], args.tags)[: args.limit]
+def _train(args: argparse.Namespace, build: Callable[[ModuleType, dict], Any], sizes: list[str]) -> None:
+    training = read_trees(args.train or default_treebanks()[0], args.tags)[: args.limit]
     if args.dev:
         dev = read_trees(args.dev, args.tags)[: args.limit]
     else:
-        everything, dev = learning.hold_out(everything, args.train)
-    training = [tree for tree in everything if usable(tree)]
-    if not training:
-        raise ValueError(f"{args.train}: no sentence that can be learnt from")
+        training, dev = learning.hold_out(training, args.train)
     engine = helpers.import_engine(args, args.autobatch)
     spec = {
         "words": count((word.lower() for tree in training for word in tree.words), least=2),
@@ -121,8 +115,8 @@ def _train(
         **{size: getattr(args, size) for size in sizes},
     }
     print(
-        f"{len(training)} training and {len(dev)} dev sentences ({len(everything) - len(training)} more cannot be "
-        f"learnt from), {len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
+        f"{len(training)} training and {len(dev)} dev sentences, {len(spec['words'])} words, "
+        f"{len(spec['tags'])} tags and {len(spec['relations'])} relations"
     )
     parser = build(engine, spec)
     learning.train(engine, parser, training, len, lambda: attachment(parser.parse, dev), args)

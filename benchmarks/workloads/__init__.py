@@ -20,6 +20,10 @@ NAMES = [
     "latency",
     "decisions",
     "decisions_small",
+    "dynamic_parser",
+    "early_exit",
+    "scheduled_sampling",
+    "beam_search",
 ]
 
 

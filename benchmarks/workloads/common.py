@@ -38,9 +38,9 @@ class Workload:
     Forms for DyNet and dynet_cy: "plain" and "autobatch" run the same code, for
     one example at a time, without and with automatic batching; "minibatch",
     where it is natural, is batched by hand; "fused", for dynet_cy alone, is
-    "autobatch" with ops that DyNet does not have.  Forms for PyTorch: "eager", for
-    one example at a time, and "batched", in the customary batched or padded
-    form.
+    "autobatch" with ops that DyNet does not have; "map" is "autobatch" through
+    `batched_map`.  Forms for PyTorch: "eager", for one example at a time, and
+    "batched", in the customary batched or padded form.
     """
 
     title: str
@@ -111,6 +111,11 @@ class Workload:
 
     def sentences(self, count: int, mean: float, longest: int, vocabulary: int) -> list[list[int]]:
         return [self.words(n, vocabulary) for n in self.lengths(count, mean, longest)]
+
+
+def each(dy: Any, form: str) -> Callable[..., list[Any]]:
+    """How a program calls a function for each item: one after the other, or as items of `batched_map`."""
+    return dy.batched_map if form == "map" else lambda function, *items: list(map(function, *items))
 
 
 # -- parameters ----------------------------------------------------------------------------------

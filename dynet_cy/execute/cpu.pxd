@@ -1,6 +1,6 @@
 """What executors of other devices share with that of the CPU."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.core.interrupts cimport Interrupts
@@ -23,6 +23,11 @@ cdef struct Failure:
     bint half                       # a part of the gradients could not be taken back
     Finding finding                 # of numbers that are not finite
     Interrupts interrupts
+
+
+# Let passes of this thread end at that time, as `now` of execute/profile has it, when a batch has run: what is left is
+# not computed.  0 for whole passes.  A pass on a device is always whole.
+cdef void end_passes_at(uint64_t nanoseconds) noexcept
 
 
 cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i, uint32_t arg) noexcept nogil:

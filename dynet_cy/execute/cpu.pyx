@@ -95,6 +95,18 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
 
 # ---- forward -----------------------------------------------------------------
 
+cdef extern from *:
+    """
+    static _Thread_local uint64_t dy_pass_end = 0;
+    """
+    uint64_t pass_end "dy_pass_end"
+
+
+cdef void end_passes_at(uint64_t nanoseconds) noexcept:
+    global pass_end
+    pass_end = nanoseconds
+
+
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""
     cdef Failure failure
@@ -139,16 +151,20 @@ cdef int list_batches(Graph* g, uint32_t first) except -1:
 
 cdef int plan_and_run(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
                       Failure* failure) noexcept nogil:
-    cdef uint32_t n_batches = 0
+    cdef uint32_t n_batches = 0, i
+    cdef uint64_t end = pass_end
     cdef Batch* batch
     if plan(g, targets, n, strategy, &n_batches, &failure.interrupts):
         failure.needed = g.n_nodes * sizeof(uint32_t)
         return -1
-    for _ in range(n_batches):
+    for i in range(n_batches):
         batch = &batches_of(g)[g.n_batches]
         if run_batch(g, batch, failure) or interrupted(&failure.interrupts, batch.bytes):
             drop_plan(g)
             return -1
+        if end and i + 1 < n_batches and now() >= end:
+            drop_plan(g)
+            return 0
     return 0
 
 

@@ -101,8 +101,9 @@ def test_futures(server: dy.Server) -> None:
     assert not calls[0].cancel()
 
 
+@pytest.mark.parametrize("longest_pass", [1e-9, 0.005])
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
-def test_values_are_those_of_a_loop(autobatching: int) -> None:
+def test_values_are_those_of_a_loop(autobatching: int, longest_pass: float) -> None:
     rng = np.random.default_rng(1)
     model = dy.ParameterCollection()
     w = model.parameters_from_numpy(rng.uniform(-1, 1, (6, 6)))
@@ -117,7 +118,10 @@ def test_values_are_those_of_a_loop(autobatching: int) -> None:
     items = [(k % 5, 1 + 7 * k % 12) for k in range(100)]
     dy.renew_cg()
     expected = [walk(*item) for item in items]
-    with dy.Server(walk, autobatching=autobatching) as server, ThreadPoolExecutor(9) as threads:
+    with (
+        dy.Server(walk, autobatching=autobatching, longest_pass=longest_pass) as server,
+        ThreadPoolExecutor(9) as threads,
+    ):
         for found, wanted in zip(threads.map(lambda item: server(*item), items), expected):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
@@ -140,6 +144,32 @@ def test_a_call_joins_those_under_way(endless: Endless) -> None:
         assert server.statistics().in_flight == 1
         endless.over.set()
         assert call.result(30) == "last"
+
+
+def test_a_call_joins_in_the_middle_of_a_pass() -> None:
+    """A pass that takes long ends early; one that has come meanwhile ends before it."""
+    w = dy.ParameterCollection().parameters_from_numpy(np.eye(100))
+    order = []
+
+    def chain(length: int) -> float:
+        x = dy.ones((100,))
+        for _ in range(length):
+            x = w * x
+        found = float(x.npvalue()[0])
+        order.append(length)
+        return found
+
+    with dy.Server(chain, longest_pass=1e-9) as server:
+        with server.paused():
+            long, short = server.submit(3000), server.submit(3)
+        assert (long.result(30), short.result(30)) == (1, 1)
+        assert order == [3, 3000]
+        assert server.statistics().passes > 1000
+        long = server.submit(20_000)
+        until(lambda: server.statistics().in_flight == 1)
+        assert server(5) == 1
+        assert not long.done()
+        assert long.result(60) == 1
 
 
 def test_width_bounds_how_many_run(endless: Endless) -> None:
@@ -557,8 +587,9 @@ def test_a_model_that_is_replaced_is_freed(server: dy.Server) -> None:
     until(lambda: gone() is None)
 
 
-def test_training_beside_it_tears_no_parameter() -> None:
-    """Every pass sees all parameters from before an update or all from after it."""
+@pytest.mark.parametrize("longest_pass", [1e-9, 0.005])
+def test_training_beside_it_tears_no_parameter(longest_pass: float) -> None:
+    """What is computed for a value sees all parameters from before an update or all from after it."""
     model = dy.ParameterCollection()
     parameters = [model.parameters_from_numpy(np.zeros((200, 200))) for _ in range(30)]
     trainer = dy.SimpleSGDTrainer(model, learning_rate=1.0)
@@ -569,7 +600,7 @@ def test_training_beside_it_tears_no_parameter() -> None:
         seen = dy.concatenate(sums).npvalue()
         return float(seen.max() - seen.min())
 
-    with dy.Server(spread) as server, ThreadPoolExecutor(4) as threads:
+    with dy.Server(spread, longest_pass=longest_pass) as server, ThreadPoolExecutor(4) as threads:
         over = threading.Event()
 
         def calls() -> list[float]:
@@ -751,6 +782,9 @@ def test_wrong_arguments(server: dy.Server) -> None:
     for name in ("queue", "width"):
         with pytest.raises(ValueError, match=f"Server: {name} must be at least 1, not 0"):
             dy.Server(halvings, **{name: 0})
+    for seconds in (0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="Server: longest_pass must be a positive number of seconds"):
+            dy.Server(halvings, longest_pass=seconds)
     with pytest.raises(ValueError, match="Server: autobatching must be 0"):
         dy.Server(halvings, autobatching=3)
     for deadline in (0, -1.0, math.nan):

@@ -1,0 +1,385 @@
+"""A generative parser, a recurrent neural network grammar: it writes a sentence and its tree at once, step by step.
+
+    python rnng.py                                             # on trees made up from a small grammar
+    python rnng.py --train train.txt --dev dev.txt             # bracketed trees, a tree a line
+    echo "the dog barks" | python rnng.py parse                # print the most probable tree of a sentence
+
+A tree such as `(S (NP the dog) (VP barks))` is written by actions: open a constituent, write a word, close the
+constituent that was opened last.  The next action is chosen from the state of an LSTM over a stack of what is open,
+written and closed; what is closed becomes one vector, composed of its parts (Dyer, Kuncoro, Ballesteros and Smith,
+Recurrent Neural Network Grammars, NAACL 2016; with the stack alone, as in Kuncoro and others, EACL 2017).
+
+The parser goes over the words of a sentence with a beam of beginnings of trees that have written the same words
+(Stern, Fried and Klein, Effective Inference for Generative Neural Parsing, EMNLP 2017).  All is written for one
+beginning of one sentence; `batched_map` runs those of all sentences side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import helpers
+import learning
+import numpy as np
+from helpers import batched_map, batches
+from learning import Vocabulary, count
+
+WRITE, CLOSE = 0, 1  # the actions, before those that open
+MOST_OPEN, IN_A_ROW = 40, 6  # constituents open at once, and opened without a word between
+
+
+class Tree(NamedTuple):
+    """A constituent: its parts are words and constituents."""
+
+    label: str
+    parts: tuple[str | Tree, ...]
+
+    def words(self) -> list[str]:
+        return [word for part in self.parts for word in (part.words() if isinstance(part, Tree) else [part])]
+
+    def spans(self, start: int = 0) -> Iterator[tuple[str, int, int]]:
+        """Go through all constituents: their label, first word and the word behind them."""
+        at = start
+        for part in self.parts:
+            if isinstance(part, Tree):
+                yield from part.spans(at)
+            at += len(part.words()) if isinstance(part, Tree) else 1
+        yield self.label, start, at
+
+    def __str__(self) -> str:
+        return f"({self.label} {' '.join(map(str, self.parts))})"
+
+
+class Entry(NamedTuple):
+    """Something on the stack: the state of the LSTM that has read it, and its vector."""
+
+    state: dy.RNNState
+    vector: dy.Expression
+    part: str | Tree | None  # what was written or closed; None: it is open
+    label: str = ""
+
+
+class State(NamedTuple):
+    """The beginning of a tree.  An action makes another one, so that several can go on from one."""
+
+    stack: tuple[Entry, ...]
+    opened: int = 0  # how many constituents are open
+    in_a_row: int = 0  # how many were opened since the last word
+
+    def finished(self) -> bool:
+        return not self.opened and len(self.stack) > 1
+
+    def tree(self) -> Tree:
+        return self.stack[1].part
+
+    def possible(self, labels: int) -> list[int]:
+        """Return the actions that can come next, in whatever sentence."""
+        if len(self.stack) > 1 and not self.opened:
+            return []
+        actions = [] if self.opened >= MOST_OPEN or self.in_a_row >= IN_A_ROW else list(range(2, 2 + labels))
+        if self.opened:
+            actions.append(WRITE)
+            if self.stack[-1].part is not None:
+                actions.append(CLOSE)
+        return sorted(actions)
+
+
+class Grammar:
+    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+
+    def __init__(self, spec: dict) -> None:
+        self.spec = spec
+        self.words, self.labels = Vocabulary(spec["words"]), spec["labels"]
+        self.training = False  # whether to drop out
+
+        self.pc = pc = dy.ParameterCollection()
+        dim, hidden = spec["word_dim"], spec["hidden"]
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), dim))
+        self.label_vectors = pc.add_lookup_parameters((len(self.labels), dim))
+        self.bottom = pc.add_parameters(dim)
+        self.stack = dy.LSTMBuilder(1, dim, hidden, pc)
+        self.forward = dy.LSTMBuilder(1, dim, dim, pc)  # over the parts of a constituent
+        self.backward = dy.LSTMBuilder(1, dim, dim, pc)
+        self.compose, self.compose_bias = pc.add_parameters((dim, 2 * dim)), pc.add_parameters(dim, init=0)
+        self.choose = pc.add_parameters((2 + len(self.labels), hidden))
+        self.choose_bias = pc.add_parameters(2 + len(self.labels), init=0)
+        self.word, self.word_bias = (
+            pc.add_parameters((len(self.words), hidden)),
+            pc.add_parameters(len(self.words), init=0),
+        )
+
+    def start(self) -> State:
+        return State((Entry(self.stack.initial_state().add_input(self.bottom), self.bottom, ""),))
+
+    def seen(self, state: State) -> dy.Expression:
+        output = state.stack[-1].state.output()
+        return dy.dropout(output, self.spec["dropout"]) if self.training else output
+
+    def action_scores(self, state: State, seen: dy.Expression) -> dy.Expression:
+        """Return the log probabilities of the actions; those that cannot come have none."""
+        scores = dy.affine_transform([self.choose_bias, self.choose, seen])
+        return dy.log_softmax(scores, restrict=state.possible(len(self.labels)))
+
+    def word_scores(self, seen: dy.Expression) -> dy.Expression:
+        """Return the scores of the words that may be written."""
+        return dy.affine_transform([self.word_bias, self.word, seen])
+
+    def take(self, state: State, action: int, word: str = "") -> State:
+        """Return the beginning that an action makes."""
+        if action == CLOSE:
+            return self.close(state)
+        if action == WRITE:
+            vector, entry, opened, row = self.word_vectors[self.words.id(word)], (word, ""), state.opened, 0
+        else:
+            label = self.labels[action - 2]
+            vector, entry = self.label_vectors[action - 2], (None, label)
+            opened, row = state.opened + 1, state.in_a_row + 1
+        return State((*state.stack, Entry(state.stack[-1].state.add_input(vector), vector, *entry)), opened, row)
+
+    def close(self, state: State) -> State:
+        """Make one entry of all since the last constituent that is open."""
+        start = max(i for i, entry in enumerate(state.stack) if entry.part is None)
+        opened, parts = state.stack[start], state.stack[start + 1 :]
+        tree = Tree(opened.label, tuple(entry.part for entry in parts))
+        vectors = [opened.vector, *(entry.vector for entry in parts)]
+        ends = [
+            self.forward.initial_state().transduce(vectors)[-1],
+            self.backward.initial_state().transduce([vectors[0], *vectors[:0:-1]])[-1],
+        ]
+        vector = dy.tanh(dy.affine_transform([self.compose_bias, self.compose, dy.concatenate(ends)]))
+        below = state.stack[start - 1].state.add_input(vector)
+        return State((*state.stack[:start], Entry(below, vector, tree)), state.opened - 1, state.in_a_row)
+
+    def loss(self, batch: list[Tree]) -> dy.Expression:
+        """Return the mean loss over all words of a minibatch: minus the log probabilities of trees with their words."""
+        return dy.esum([self.loss_of_one(tree) for tree in batch]) / sum(len(tree.words()) for tree in batch)
+
+    def loss_of_one(self, tree: Tree) -> dy.Expression:
+        state, losses = self.start(), []
+        for action, word in actions_of(tree, self.labels):
+            seen = self.seen(state)
+            losses.append(-dy.pick(self.action_scores(state, seen), action))
+            if action == WRITE:
+                losses.append(dy.pickneglogsoftmax(self.word_scores(seen), self.words.id(word)))
+            state = self.take(state, action, word)
+        return dy.esum(losses)
+
+    # -- decoding --------------------------------------------------------------------------------
+
+    def parse_one(self, words: list[str], width: int) -> tuple[Tree, float]:
+        """Return the most probable tree that a beam search finds, and its log probability with the words."""
+        beam = [(0.0, self.start())]
+        for i, word in enumerate([*words, None]):
+            fringe, done = beam, []
+            while fringe and len(done) < width:
+                ends = [end for own in batched_map(dy, self.expand, fringe, [word] * len(fringe)) for end in own]
+                ends.sort(key=lambda end: -end[0])
+                fringe = []
+                for score, state, action in ends[: 2 * width]:
+                    after = (score, self.take(state, action, word or ""))
+                    closed = after[1].finished()
+                    if action == WRITE or (closed and word is None):
+                        done.append(after)
+                    elif not closed:  # else words are left
+                        fringe.append(after)
+            if not done:
+                raise ValueError(f"no tree was found: the beam of {width} is too narrow at word {i + 1}")
+            beam = sorted(done, key=lambda end: -end[0])[:width]
+        return beam[0][1].tree(), beam[0][0]
+
+    def expand(self, end: tuple[float, State], word: str | None) -> list[tuple[float, State, int]]:
+        """Return what can come next in the beginning of a tree, where `word` is the next one; None: it is to end."""
+        score, state = end
+        seen = self.seen(state)
+        actions, words = self.action_scores(state, seen), dy.log_softmax(self.word_scores(seen))
+        dy.forward([actions, words])
+        values, own = actions.npvalue(), words.npvalue()[self.words.id(word or "")]
+        found = []
+        for action in state.possible(len(self.labels)):
+            if word is not None or action == CLOSE:
+                found.append((score + values[action] + (own if action == WRITE else 0.0), state, action))
+        return found
+
+    def parse(self, sentences: list[list[str]], width: int) -> list[Tree]:
+        dy.renew_cg(forward_only=True)
+        return [tree for tree, _ in batched_map(dy, lambda words: self.parse_one(words, width), sentences)]
+
+    def sample(self, seed: float, longest: int = 30) -> Tree | None:
+        """Draw a tree with its words; None if it becomes too long."""
+        rng, state, names = np.random.default_rng(int(seed * 2**32)), self.start(), ["?", *self.words.ids]
+        written = 0
+        while not state.finished():
+            seen = self.seen(state)
+            action, word = draw(rng, self.action_scores(state, seen)), ""
+            if action == WRITE:
+                written += 1
+                word = names[draw(rng, dy.log_softmax(self.word_scores(seen)))]
+            if written > longest:
+                return None
+            state = self.take(state, action, word)
+        return state.tree()
+
+
+def draw(rng: np.random.Generator, scores: dy.Expression) -> int:
+    p = np.exp(scores.npvalue().astype(np.float64))
+    return int(rng.choice(len(p), p=p / p.sum()))
+
+
+def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
+    """Go through the actions that write a tree, with the words."""
+    yield 2 + labels.index(tree.label), ""
+    for part in tree.parts:
+        if isinstance(part, Tree):
+            yield from actions_of(part, labels)
+        else:
+            yield WRITE, part
+    yield CLOSE, ""
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def read_trees(path: Path) -> list[Tree]:
+    """Read bracketed trees, a tree a line; words without a constituent of their own stay so."""
+    trees = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.strip():
+            try:
+                trees.append(read_tree(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+    if not trees:
+        raise ValueError(f"{path}: no trees")
+    return trees
+
+
+def read_tree(line: str) -> Tree:
+    opened: list[tuple[str, list]] = [("", [])]
+    tokens = iter(line.replace("(", " ( ").replace(")", " ) ").split())
+    for token in tokens:
+        if token == "(":
+            opened.append((next(tokens, ")"), []))
+            if opened[-1][0] in "()":
+                raise ValueError("expected a label after '('")
+        elif token == ")":
+            label, parts = opened.pop()
+            if not opened or not parts:
+                raise ValueError("a ')' without its '('" if not opened else f"the constituent {label} is empty")
+            opened[-1][1].append(Tree(label, tuple(parts)))
+        else:
+            opened[-1][1].append(token)
+    if len(opened) > 1 or len(opened[0][1]) != 1 or not isinstance(opened[0][1][0], Tree):
+        raise ValueError("expected one whole tree, such as (S (NP the dog) (VP barks))")
+    return opened[0][1][0]
+
+
+def made_up_trees(size: int, seed: int) -> list[Tree]:
+    """Make up sentences in which `of` goes with the noun before it, and `with` with the verb."""
+    rng = random.Random(seed)
+
+    def noun_phrase(depth: int) -> Tree:
+        if rng.random() < 0.2:
+            return Tree("NP", (rng.choice(["Anna", "Bob"]),))
+        simple = Tree("NP", (rng.choice(["the", "a"]), rng.choice(["dog", "cat", "tree", "book", "house"])))
+        if depth < 3 and rng.random() < 0.4:
+            return Tree("NP", (simple, Tree("PP", ("of", noun_phrase(depth + 1)))))
+        return simple
+
+    def verb_phrase() -> Tree:
+        parts: tuple = (rng.choice(["sees", "paints", "finds"]), noun_phrase(0))
+        if rng.random() < 0.5:
+            parts = (*parts, Tree("PP", ("with", noun_phrase(1))))
+        return Tree("VP", parts if rng.random() < 0.8 else (rng.choice(["barks", "sleeps"]),))
+
+    return [Tree("S", (noun_phrase(0), verb_phrase())) for _ in range(size)]
+
+
+def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
+    """Return the F1 of labelled constituents, as a number and in words."""
+    right = found = wanted = 0
+    for batch in batches(trees, 64):
+        for tree, guess in zip(batch, grammar.parse([tree.words() for tree in batch], width)):
+            gold, own = list(tree.spans()), list(guess.spans())
+            right += sum((Counter(gold) & Counter(own)).values())
+            wanted, found = wanted + len(gold), found + len(own)
+    score = 2 * right / (wanted + found)
+    return score, f"dev F1 {score:.2%}"
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
+def train_command(args: argparse.Namespace) -> None:
+    training = read_trees(args.train) if args.train else made_up_trees(1000, args.seed)
+    if args.dev:
+        dev = read_trees(args.dev)
+    else:
+        training, dev = learning.hold_out(training, args.train)
+    training, dev = training[: args.limit], dev[: args.limit]
+    engine = import_engine(args)
+    spec = {
+        "words": count((word for tree in training for word in tree.words()), least=args.least),
+        "labels": sorted({label for tree in training for label, _, _ in tree.spans()}),
+        **{size: getattr(args, size) for size in ("word_dim", "hidden", "dropout")},
+    }
+    print(
+        f"{len(training)} training and {len(dev)} dev trees, {len(spec['words'])} words, {len(spec['labels'])} labels"
+    )
+    grammar = Grammar(spec)
+    size = lambda tree: len(tree.words())  # noqa: E731
+    learning.train(engine, grammar, training, size, lambda: f1(grammar, dev, args.beam), args)
+    best = learning.load(Grammar, args.model)
+    dy.renew_cg(forward_only=True)
+    rng = random.Random(args.seed)
+    for tree in batched_map(dy, best.sample, [rng.random() for _ in range(args.samples)]):
+        print("sample:", tree or "(too long)")
+
+
+def parse_command(args: argparse.Namespace) -> None:
+    import_engine(args)
+    grammar = learning.load(Grammar, args.model)
+    for batch in batches(filter(None, map(str.split, sys.stdin)), 64):
+        for tree in grammar.parse(batch, args.beam):
+            print(tree, flush=True)
+
+
+def import_engine(args: argparse.Namespace) -> ModuleType:
+    global dy
+    dy = helpers.import_engine(args, args.autobatch)
+    return dy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train a recurrent neural network grammar, or parse with one.")
+    commands = parser.add_subparsers(required=True)
+    for_all = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
+    command = commands.add_parser("train", help="train a grammar (done if no command is named)", **for_all)
+    command.set_defaults(run=train_command)
+    add = command.add_argument
+    add("--train", type=Path, metavar="FILE", help="bracketed trees, a tree a line; else trees are made up")
+    add("--dev", type=Path, metavar="FILE", help="else every tenth tree of the training file")
+    add("--limit", type=int, metavar="N", help="take the first N trees of each only")
+    add("--least", type=int, default=1, help="words seen less often are unknown")
+    add("--word-dim", type=int, default=48)
+    add("--hidden", type=int, default=96, help="of the LSTM over the stack")
+    add("--dropout", type=float, default=0.2)
+    add("--samples", type=int, default=3, help="trees to draw at the end")
+    learning.add_training(command, epochs=5, batch=16, rate=0.004)
+    parse = commands.add_parser("parse", help="parse text, a sentence a line, words apart", **for_all)
+    parse.set_defaults(run=parse_command)
+    for each in (command, parse):
+        each.add_argument("--beam", type=int, default=10, help="beginnings of trees kept at each word")
+        learning.add_common(each, "rnng")
+    args = parser.parse_args(learning.train_first(sys.argv[1:]))
+    learning.guarded("rnng.py", lambda: args.run(args))
+
+
+if __name__ == "__main__":
+    main()
