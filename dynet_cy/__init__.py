@@ -62,6 +62,12 @@ from dynet_cy.model import (
 from dynet_cy.ops import api as _api
 from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.saving import load, load_generator, save
+from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
+from dynet_cy.textfile import ModelFileError
+
+# isort: split
+# derived: packages, by tools/derive.py
 from dynet_cy.rnn import (
     BiRNNBuilder,
     ChildSumTreeLSTMBuilder,
@@ -78,9 +84,6 @@ from dynet_cy.rnn import (
     TreeState,
     VanillaLSTMBuilder,
 )
-from dynet_cy.saving import load, load_generator, save
-from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
-from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -93,6 +96,8 @@ from dynet_cy.train import (
     SimpleSGDTrainer,
     Trainer,
 )
+
+# end of packages
 
 # DyNet's other name.
 Model = ParameterCollection
@@ -163,28 +168,27 @@ __all__ = [
     "save_safetensors",
     # ops
     "DimensionError",
-    # recurrent networks
-    "BiRNNBuilder",
-    "CompactVanillaLSTMBuilder",
-    "CoupledLSTMBuilder",
-    "FastLSTMBuilder",
-    "GRUBuilder",
-    "LSTMBuilder",
-    "RNNState",
-    "SimpleRNNBuilder",
-    "SparseLSTMBuilder",
-    "StackedRNNState",
-    "ChildSumTreeLSTMBuilder",
-    "NaryTreeLSTMBuilder",
-    "TreeState",
-    "VanillaLSTMBuilder",
     # softmax layers
     "ClassFactoredSoftmaxBuilder",
     "SoftmaxBuilder",
     "StandardSoftmaxBuilder",
     # several processes
     "parallel",
-    # trainers
+    # derived: names of builders and trainers, by tools/derive.py
+    "BiRNNBuilder",
+    "ChildSumTreeLSTMBuilder",
+    "CompactVanillaLSTMBuilder",
+    "CoupledLSTMBuilder",
+    "FastLSTMBuilder",
+    "GRUBuilder",
+    "LSTMBuilder",
+    "NaryTreeLSTMBuilder",
+    "RNNState",
+    "SimpleRNNBuilder",
+    "SparseLSTMBuilder",
+    "StackedRNNState",
+    "TreeState",
+    "VanillaLSTMBuilder",
     "AdadeltaTrainer",
     "AdagradTrainer",
     "AdamTrainer",
@@ -195,5 +199,6 @@ __all__ = [
     "RMSPropTrainer",
     "SimpleSGDTrainer",
     "Trainer",
+    # end of names
 ]
 __all__ += _api.__all__
