@@ -30,17 +30,22 @@ def library(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-ARGUMENTS: dict[str, list[dict[str, float]]] = {
-    "SimpleSGDTrainer": [{}, {"learning_rate": 0.5}],
-    "CyclicalSGDTrainer": [{}, {"learning_rate_min": 0.02, "learning_rate_max": 0.3, "step_size": 3, "gamma": 0.9}],
-    "MomentumSGDTrainer": [{}, {"learning_rate": 0.1, "mom": 0.5}],
-    "AdagradTrainer": [{}, {"learning_rate": 0.3, "eps": 0.2}],
-    "AdadeltaTrainer": [{}, {"eps": 0.3, "rho": 0.6}],
-    "RMSPropTrainer": [{}, {"learning_rate": 0.1, "eps": 0.3, "rho": 0.5}],
-    "AdamTrainer": [{}, {"alpha": 0.1, "beta_1": 0.7, "beta_2": 0.8, "eps": 0.3}],
-    "AmsgradTrainer": [{}, {"alpha": 0.1, "beta_1": 0.7, "beta_2": 0.6, "eps": 0.3}],
-}
-CASES = [(name, arguments) for name, several in ARGUMENTS.items() for arguments in several]
+CASES = [(name, arguments) for name, others in reference.OTHERS.items() for arguments in ({}, others)]
+# Trainers whose updates are compared in other files.
+ELSEWHERE = {"AdamWTrainer": "test_groups.py"}
+
+
+def test_every_trainer_is_compared() -> None:
+    import dynet_cy
+
+    names = {n for n in dynet_cy.__all__ if n.endswith("Trainer") and n != "Trainer"}
+    assert names == reference.RULES.keys() | ELSEWHERE.keys()
+
+
+def test_constants_that_no_rule_has(library: str) -> None:
+    if library == "dynet_cy":
+        with pytest.raises(TypeError, match="Wrong: rules have no constant 'beta', only b1, b2 and eps"):
+            type("Wrong", (dy.AdamTrainer,), {"_constants": {"b1": "_beta_1", "beta": "_beta_2"}})
 
 
 class Pair:
@@ -137,7 +142,7 @@ def test_weight_decay(name: str, arguments: dict[str, float], sparse: bool) -> N
 
 
 @pytest.mark.parametrize("rate", [None, 0.02])
-@pytest.mark.parametrize("name", [n for n in ARGUMENTS if n != "CyclicalSGDTrainer"])
+@pytest.mark.parametrize("name", [n for n in reference.RULES if n != "CyclicalSGDTrainer"])
 def test_restart(name: str, rate: float | None) -> None:
     pair = Pair(name, {})
     run(pair)
