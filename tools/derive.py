@@ -483,7 +483,7 @@ def package() -> Iterator[tuple[Path, str]]:
     surface = json.loads((ROOT / "tests" / "peer" / "surface.json").read_text(encoding="utf-8"))["dynet"]["classes"]
     yield with_regions(
         ROOT / "docs" / "surface.md",
-        trainers=in_words("Trainers", [name for name in own if name != "Trainer"], surface),
+        trainers=in_words("Trainers", own, surface),
         builders=in_words("Recurrent networks", public, surface),
     )
 
