@@ -8,7 +8,7 @@
 #define NONE SIZE_MAX
 
 // A range along the middle one of three axes: items[b] is where it begins.
-struct Range {
+struct AxisRange {
     size_t pre, len, column;  // elements before the axis, of the range, and of x in one step of the axis behind
     const uint32_t *items;
 
@@ -123,13 +123,13 @@ static __device__ __forceinline__ void put_back(size_t batch, size_t n, Way way,
 
 extern "C" __global__ void range_forward(size_t batch, size_t n, size_t pre, size_t len, size_t column,
                                          const uint32_t *items, float *x, size_t bstride, float *const *list, float *y) {
-    select(batch, n, Range{pre, len, column, items}, x, bstride, list, y);
+    select(batch, n, AxisRange{pre, len, column, items}, x, bstride, list, y);
 }
 
 extern "C" __global__ void range_backward(size_t batch, size_t n, size_t pre, size_t len, size_t column,
                                           const uint32_t *items, const float *dy, float *dx, size_t bstride,
                                           float *const *list) {
-    put_back(batch, n, Range{pre, len, column, items}, dy, dx, bstride, list);
+    put_back(batch, n, AxisRange{pre, len, column, items}, dy, dx, bstride, list);
 }
 
 extern "C" __global__ void listed_forward(size_t batch, size_t n, size_t pre, size_t count, size_t column,

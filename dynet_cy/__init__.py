@@ -64,6 +64,13 @@ from dynet_cy.model import (
 from dynet_cy.ops import api as _api
 from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.saving import load, load_generator, save
+from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
+from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
+from dynet_cy.textfile import ModelFileError
+
+# isort: split
+# derived: packages, by tools/derive.py
 from dynet_cy.rnn import (
     BiRNNBuilder,
     ChildSumTreeLSTMBuilder,
@@ -80,10 +87,6 @@ from dynet_cy.rnn import (
     TreeState,
     VanillaLSTMBuilder,
 )
-from dynet_cy.saving import load, load_generator, save
-from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
-from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
-from dynet_cy.textfile import ModelFileError
 from dynet_cy.train import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -96,6 +99,8 @@ from dynet_cy.train import (
     SimpleSGDTrainer,
     Trainer,
 )
+
+# end of packages
 
 # DyNet's other name.
 Model = ParameterCollection
@@ -168,21 +173,6 @@ __all__ = [
     "save_safetensors",
     # ops
     "DimensionError",
-    # recurrent networks
-    "BiRNNBuilder",
-    "CompactVanillaLSTMBuilder",
-    "CoupledLSTMBuilder",
-    "FastLSTMBuilder",
-    "GRUBuilder",
-    "LSTMBuilder",
-    "RNNState",
-    "SimpleRNNBuilder",
-    "SparseLSTMBuilder",
-    "StackedRNNState",
-    "ChildSumTreeLSTMBuilder",
-    "NaryTreeLSTMBuilder",
-    "TreeState",
-    "VanillaLSTMBuilder",
     # softmax layers
     "ClassFactoredSoftmaxBuilder",
     "SoftmaxBuilder",
@@ -195,7 +185,21 @@ __all__ = [
     "ServerStatistics",
     # several processes
     "parallel",
-    # trainers
+    # derived: names of builders and trainers, by tools/derive.py
+    "BiRNNBuilder",
+    "ChildSumTreeLSTMBuilder",
+    "CompactVanillaLSTMBuilder",
+    "CoupledLSTMBuilder",
+    "FastLSTMBuilder",
+    "GRUBuilder",
+    "LSTMBuilder",
+    "NaryTreeLSTMBuilder",
+    "RNNState",
+    "SimpleRNNBuilder",
+    "SparseLSTMBuilder",
+    "StackedRNNState",
+    "TreeState",
+    "VanillaLSTMBuilder",
     "AdadeltaTrainer",
     "AdagradTrainer",
     "AdamTrainer",
@@ -206,5 +210,6 @@ __all__ = [
     "RMSPropTrainer",
     "SimpleSGDTrainer",
     "Trainer",
+    # end of names
 ]
 __all__ += _api.__all__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,18 @@ def test_types_of_arguments(derive: dict[str, Any], text: str, want: str) -> Non
 def test_arguments_that_need_a_type(derive: dict[str, Any], text: str) -> None:
     with pytest.raises(derive["Mistake"], match="here: argument"):
         derive["argument"](text, "here")
+
+
+def test_structs_shared_with_gpus_stand_once() -> None:
+    """In a header for both sides, with their size."""
+    for header in sorted((ROOT / "include" / "dynet_cy").glob("gpu_*.h")):
+        text = header.read_text(encoding="utf-8")
+        structs = set(re.findall(r"^} (dy_\w+);", text, re.MULTILINE))
+        sized = set(re.findall(r"^DY_SIZE\((dy_\w+), \d+\);", text, re.MULTILINE))
+        parts = set(re.findall(r"^    (dy_\w+) \w+\[", text, re.MULTILINE))  # what they are made of
+        assert structs == sized | parts, header.name
+    kernels = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "cuda").glob("*.cu*"))
+    launchers = [p for p in (ROOT / "dynet_cy" / "gpu").iterdir() if p.suffix in (".pyx", ".pxd")]
+    host = "".join(path.read_text(encoding="utf-8") for path in launchers)
+    twice = set(re.findall(r"^struct (\w+) {", kernels, re.MULTILINE)) & set(re.findall(r"cdef struct (\w+):", host))
+    assert not twice

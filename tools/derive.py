@@ -279,10 +279,10 @@ def argument(text: str, where: str) -> str:
     return f"{name}: {kind}" + (f" = {default}" if default else "")
 
 
-def signatures(text: str, indent: str, where: str, default: str) -> Iterator[Function]:
-    """The functions that begin at an indentation."""
+def signatures(text: str, indent: str, where: str, default: str, hidden: str = "_") -> Iterator[Function]:
+    """The functions that begin at an indentation, but those whose names begin as what is hidden."""
     for match in re.finditer(rf"^{indent}def (\w+)\(", text, re.MULTILINE):
-        if match[1].startswith("_"):
+        if re.match(hidden, match[1]):
             continue
         end = closing(text, match.end() - 1)
         tail = re.match(r"\)(?:\s*->\s*([^:]+))?:", text[end:])
@@ -398,6 +398,104 @@ def differences(found: Sequence[Family]) -> tuple[Path, str]:
     return path, line.sub(f"| {names} | not there |", text)
 
 
+# ---- trainers and builders ---------------------------------------------------------------------
+
+TRAINERS = ROOT / "dynet_cy" / "train" / "trainers.pyx"
+BUILDERS = ROOT / "dynet_cy" / "rnn"
+
+
+def trainers() -> list[tuple[str, str, str]]:
+    """Name, base and body of each class that is derived from Trainer."""
+    text = TRAINERS.read_text(encoding="utf-8")
+    found: list[tuple[str, str, str]] = []
+    for name, base, body in re.findall(r"^class (\w+)\((\w+)\):\n((?:(?:    .*)?\n)*)", text, re.MULTILINE):
+        if base == "Trainer" or base in [known for known, _, _ in found]:
+            found.append((name, base, body))
+    return found
+
+
+def stubs_of_trainers() -> Iterator[str]:
+    """Their constructors and properties: an argument is a number unless it is annotated, m is the collection."""
+    for name, base, body in trainers():
+        yield ""
+        members = list(re.finditer(r"^    (?:@(.+)\n    )?def (?!_(?!_init__\())(\w+)\(", body, re.MULTILINE))
+        yield f"class {name}({base}):" + ("" if members else " ...")
+        for member in members:
+            end = closing(body, member.end() - 1)
+            words = split(" ".join(body[member.end() : end].split()))
+            if member[1]:
+                yield f"    @{member[1]}"
+            returns = "float" if member[1] == "property" else "None"
+            yield definition(Function(member[2], [number(w) for w in words], returns), "    ")
+    yield ""
+
+
+def number(text: str) -> str:
+    if text == "self" or ":" in text:
+        return text
+    name, equals, default = text.partition("=")
+    return f"{name}: {'ParameterCollection' if name == 'm' else 'float'}" + (f" = {default}" if equals else "")
+
+
+def builders() -> dict[str, list[str]]:
+    """What each module of `dynet_cy/rnn` offers: its `__all__`."""
+    found = {}
+    for path in sorted(BUILDERS.glob("*.py")):
+        match = re.search(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        if match and path.stem != "__init__":
+            found[path.stem] = sorted(ast.literal_eval(match[1]))
+    return found
+
+
+def imported(module: str, names: Sequence[str]) -> Iterator[str]:
+    """The statement, as ruff would have it: classes in the order of their names, whatever the case."""
+    names = sorted(names, key=lambda n: (n.startswith("_"), n.lower()))
+    line = f"from {module} import {', '.join(names)}"
+    yield from [line] if len(line) <= WIDTH else [f"from {module} import (", *(f"    {n}," for n in names), ")"]
+
+
+def quoted(names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        yield f'    "{name}",'
+
+
+def package() -> Iterator[tuple[Path, str]]:
+    """The names of trainers and builders in `__init__.py` of their packages and of dynet_cy."""
+    own = ["Trainer", *(name for name, _, _ in trainers())]
+    more = [*own, "ParameterGroup"]
+    built = builders()
+    public = sorted([*(n for names in built.values() for n in names), "RNNState"])
+    root = ROOT / "dynet_cy"
+    yield with_regions(root / "train" / "trainers.pyi", trainers=stubs_of_trainers())
+    yield with_regions(
+        root / "train" / "__init__.py",
+        imports=iter([*imported("dynet_cy.train.trainers", more), ""]),
+        names=quoted(sorted(more, key=str.lower)),
+    )
+    modules = {**built, "builder": ["_RNNBuilder"], "state": ["RNNState"]}
+    lines = [line for m, names in sorted(modules.items()) for line in imported(f"dynet_cy.rnn.{m}", names)]
+    yield with_regions(root / "rnn" / "__init__.py", imports=iter([*lines, ""]), names=quoted(public))
+    yield with_regions(
+        root / "__init__.py",
+        packages=iter([*imported("dynet_cy.rnn", public), *imported("dynet_cy.train", own), ""]),
+        names=quoted([*public, *sorted(own)]),
+    )
+    surface = json.loads((ROOT / "tests" / "peer" / "surface.json").read_text(encoding="utf-8"))["dynet"]["classes"]
+    yield with_regions(
+        ROOT / "docs" / "surface.md",
+        trainers=in_words("Trainers", own, surface),
+        builders=in_words("Recurrent networks", public, surface),
+    )
+
+
+def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> Iterator[str]:
+    """A sentence of names: those of DyNet, and the others."""
+    both = [", ".join(f"`{n}`" for n in names if (n in surface) == known) for known in (True, False)]
+    yield ""
+    yield from wrapped(f"**{title}**: {both[0]}" + (f"; beyond DyNet {both[1]}" if both[1] else "") + ".", "")
+    yield ""
+
+
 # ---- what is written where ---------------------------------------------------------------------
 
 
@@ -444,7 +542,7 @@ def main(check: bool) -> list[str]:
         What was not in step.
     """
     changed = []
-    for step in (from_rows, from_functions):
+    for step in (from_rows, from_functions, package):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

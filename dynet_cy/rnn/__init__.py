@@ -1,5 +1,6 @@
 """Recurrent networks."""
 
+# derived: imports, by tools/derive.py
 from dynet_cy.rnn.birnn import BiRNNBuilder
 from dynet_cy.rnn.builder import _RNNBuilder
 from dynet_cy.rnn.gru import GRUBuilder
@@ -16,7 +17,10 @@ from dynet_cy.rnn.stacked import StackedRNNState
 from dynet_cy.rnn.state import RNNState
 from dynet_cy.rnn.tree import ChildSumTreeLSTMBuilder, NaryTreeLSTMBuilder, TreeState
 
+# end of imports
+
 __all__ = [
+    # derived: names, by tools/derive.py
     "BiRNNBuilder",
     "ChildSumTreeLSTMBuilder",
     "CompactVanillaLSTMBuilder",
@@ -31,5 +35,6 @@ __all__ = [
     "StackedRNNState",
     "TreeState",
     "VanillaLSTMBuilder",
+    # end of names
     "_RNNBuilder",
 ]

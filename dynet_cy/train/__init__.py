@@ -1,5 +1,6 @@
 """Trainers."""
 
+# derived: imports, by tools/derive.py
 from dynet_cy.train.trainers import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -14,7 +15,10 @@ from dynet_cy.train.trainers import (
     Trainer,
 )
 
+# end of imports
+
 __all__ = [
+    # derived: names, by tools/derive.py
     "AdadeltaTrainer",
     "AdagradTrainer",
     "AdamTrainer",
@@ -26,4 +30,5 @@ __all__ = [
     "RMSPropTrainer",
     "SimpleSGDTrainer",
     "Trainer",
+    # end of names
 ]

@@ -20,10 +20,8 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.kernels.kernels cimport (
-    DY_OPTIM_adadelta, DY_OPTIM_adagrad, DY_OPTIM_adam, DY_OPTIM_amsgrad,
-    DY_OPTIM_momentum, DY_OPTIM_rmsprop, DY_OPTIM_sgd, K,
-)
+from dynet_cy.kernels cimport kernels
+from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic, enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
@@ -35,6 +33,16 @@ from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 
+
+cdef extern from *:
+    """
+    static const int dy_states_of_rules[] = {
+    #define OPTIM(name, states, rule) states,
+    #include "dynet_cy/optim.def"
+    #undef OPTIM
+    };
+    """
+    const int* states_of_rules "dy_states_of_rules"
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
@@ -858,7 +866,7 @@ cdef int set_rates(object trainer, Update* u, double least) except -1:
     cdef double rate
     cdef Settings* s
     cdef uint32_t k
-    hyper = trainer._hyperparameters()
+    constants = trainer._hyperparameters()
     for k in range(u.n_groups):
         group = trainer._groups[k - 1] if k else None
         decay = group.weight_decay if k else None
@@ -866,9 +874,9 @@ cdef int set_rates(object trainer, Update* u, double least) except -1:
         s = &u.settings[k]
         rate = trainer._rate(group.learning_rate if k else None, 0)
         s.h.lr = <float>(rate * correction)
-        s.h.b1 = hyper.get("b1", 0.0)
-        s.h.b2 = hyper.get("b2", 0.0)
-        s.h.eps = hyper.get("eps", 0.0)
+        s.h.b1 = constants.get("b1", 0.0)
+        s.h.b2 = constants.get("b2", 0.0)
+        s.h.eps = constants.get("eps", 0.0)
         s.decoupled = due_now(group if k else trainer, rate * decoupled, least)
         s.decay = shared if decay is None else 0
     return 0
@@ -932,8 +940,8 @@ class Trainer:
         learning_rate: see each class.
     """
 
-    _rule = None
-    _n_states = 0
+    _rule = None                # number of a row of optim.def
+    _constants = {}             # of the rule: in which of the trainer's attributes each of b1, b2 and eps stands
     _stepper = Stepper()
     # What is not in a pickle or checkpoint of an earlier version.
     _groups = ()
@@ -941,6 +949,12 @@ class Trainer:
     _decay_due = 0.0
     _skipped = 0
     _norm = None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        unknown = sorted(cls._constants.keys() - {"b1", "b2", "eps"})
+        if unknown:
+            raise TypeError(f"{cls.__name__}: rules have no constant {unknown[0]!r}, only b1, b2 and eps")
 
     def __init__(self, m, learning_rate):
         if self._rule is None:
@@ -1412,8 +1426,13 @@ class Trainer:
         self._restore(settings, arrays)
 
     def _hyperparameters(self):
-        """Constants of the rule for this update."""
-        return {}
+        """Constants of the rule for this update; those that it has not are 0."""
+        return {constant: getattr(self, attribute) for constant, attribute in self._constants.items()}
+
+    @property
+    def _n_states(self):
+        """How many planes of state the rule has."""
+        return states_of_rules[<int>self._rule]
 
     def update_epoch(self, r):
         """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead."""
@@ -1452,7 +1471,7 @@ class SimpleSGDTrainer(Trainer):
         learning_rate: step size.
     """
 
-    _rule = DY_OPTIM_sgd
+    _rule = kernels.DY_OPTIM_sgd
 
     def __init__(self, m, learning_rate=0.1):
         super().__init__(m, learning_rate)
@@ -1469,7 +1488,7 @@ class CyclicalSGDTrainer(Trainer):
         gamma: factor per update on the height of the cycle.
     """
 
-    _rule = DY_OPTIM_sgd
+    _rule = kernels.DY_OPTIM_sgd
 
     def __init__(self, m, learning_rate_min=0.01, learning_rate_max=0.1, step_size=2000,
                  gamma=1.0):
@@ -1513,15 +1532,12 @@ class MomentumSGDTrainer(Trainer):
         mom: momentum.
     """
 
-    _rule = DY_OPTIM_momentum
-    _n_states = 1
+    _rule = kernels.DY_OPTIM_momentum
+    _constants = {"b1": "_mom"}
 
     def __init__(self, m, learning_rate=0.01, mom=0.9):
         super().__init__(m, learning_rate)
         self._mom = number(mom, "mom")
-
-    def _hyperparameters(self):
-        return {"b1": self._mom}
 
 
 class AdagradTrainer(Trainer):
@@ -1533,15 +1549,12 @@ class AdagradTrainer(Trainer):
         eps: keeps the divisor from zero.
     """
 
-    _rule = DY_OPTIM_adagrad
-    _n_states = 1
+    _rule = kernels.DY_OPTIM_adagrad
+    _constants = {"eps": "_eps"}
 
     def __init__(self, m, learning_rate=0.1, eps=1e-20):
         super().__init__(m, learning_rate)
         self._eps = number(eps, "eps")
-
-    def _hyperparameters(self):
-        return {"eps": self._eps}
 
 
 class AdadeltaTrainer(Trainer):
@@ -1553,16 +1566,13 @@ class AdadeltaTrainer(Trainer):
         rho: decay of the means of squares.
     """
 
-    _rule = DY_OPTIM_adadelta
-    _n_states = 2
+    _rule = kernels.DY_OPTIM_adadelta
+    _constants = {"eps": "_eps", "b1": "_rho"}
 
     def __init__(self, m, eps=1e-6, rho=0.95):
         super().__init__(m, 1.0)
         self._eps = number(eps, "eps")
         self._rho = number(rho, "rho")
-
-    def _hyperparameters(self):
-        return {"eps": self._eps, "b1": self._rho}
 
 
 class RMSPropTrainer(Trainer):
@@ -1576,16 +1586,13 @@ class RMSPropTrainer(Trainer):
         rho: decay of the mean of squares.
     """
 
-    _rule = DY_OPTIM_rmsprop
-    _n_states = 1
+    _rule = kernels.DY_OPTIM_rmsprop
+    _constants = {"eps": "_eps", "b1": "_rho"}
 
     def __init__(self, m, learning_rate=0.001, eps=1e-8, rho=0.9):
         super().__init__(m, learning_rate)
         self._eps = number(eps, "eps")
         self._rho = number(rho, "rho")
-
-    def _hyperparameters(self):
-        return {"eps": self._eps, "b1": self._rho}
 
 
 class AdamTrainer(Trainer):
@@ -1602,8 +1609,8 @@ class AdamTrainer(Trainer):
         eps: keeps the divisor from zero.
     """
 
-    _rule = DY_OPTIM_adam
-    _n_states = 2
+    _rule = kernels.DY_OPTIM_adam
+    _constants = {"b1": "_beta_1", "b2": "_beta_2", "eps": "_eps"}
 
     def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8):
         super().__init__(m, alpha)
@@ -1613,9 +1620,6 @@ class AdamTrainer(Trainer):
 
     def _correction(self, steps):
         return sqrt(1 - self._beta_2 ** steps) / (1 - self._beta_1 ** steps)
-
-    def _hyperparameters(self):
-        return {"b1": self._beta_1, "b2": self._beta_2, "eps": self._eps}
 
 
 class AdamWTrainer(AdamTrainer):
@@ -1646,7 +1650,7 @@ class AdamWTrainer(AdamTrainer):
         >>> trainer = dy.AdamWTrainer(m, 1e-3, weight_decay=0.05, exclude=[*biases, table])
     """
 
-    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude=()):
+    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude: _Params = ()):
         super().__init__(m, alpha, beta_1, beta_2, eps)
         self.weight_decay = weight_decay
         excluded = stored_in(exclude, "AdamWTrainer: exclude")
@@ -1674,5 +1678,4 @@ class AmsgradTrainer(AdamTrainer):
         eps: keeps the divisor from zero.
     """
 
-    _rule = DY_OPTIM_amsgrad
-    _n_states = 3
+    _rule = kernels.DY_OPTIM_amsgrad

@@ -242,7 +242,7 @@ def test_trees(kind: str, batch: int) -> None:
 
 
 def test_every_builder_is_here() -> None:
-    """A new one has to be tested above."""
+    """One that has no row in rnn_reference.py has to be tested above."""
     from dynet_cy import rnn
 
     others = {"SparseLSTMBuilder", "BiRNNBuilder", "NaryTreeLSTMBuilder", "ChildSumTreeLSTMBuilder", "LSTMBuilder"}

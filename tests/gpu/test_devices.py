@@ -375,7 +375,7 @@ def assert_alike(found, desired) -> None:
 def test_trainers(devices, name: str) -> None:
     desired = trained(name, ALONE)
     assert_alike(trained(name, ("CPU", "GPU:0", "CPU")), desired)
-    if name == "momentum":
+    if name == "MomentumSGD":
         for places in SPREAD:
             if set(places) <= set(devices):
                 assert_alike(trained(name, places), desired)
@@ -416,8 +416,8 @@ def dense_groups(network, trainer) -> None:
 @pytest.mark.parametrize("change", [clip, decay, dense, frozen, average, groups, dense_groups])
 @pytest.mark.parametrize("places", [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "CPU")], ids="-".join)
 def test_settings_of_trainers(devices, places, change) -> None:
-    desired = trained("adam", ALONE, change)
-    found = trained("adam", places, change)
+    desired = trained("Adam", ALONE, change)
+    found = trained("Adam", places, change)
     assert_alike(found, desired)
     if change is average:
         for swap in ("swap_params_to_moving_average", "swap_params_to_weights"):
@@ -471,7 +471,7 @@ def test_gradients_that_are_not_finite(devices) -> None:
 def test_saving(devices, how: str, tmp_path) -> None:
     """What is saved goes on as what was not; a file is for models that are spread in other ways, too."""
     places = ("CPU", "GPU:0", "GPU:1" if "GPU:1" in devices else "GPU:0")
-    network, trainer, _ = trained("adam", places)
+    network, trainer, _ = trained("Adam", places)
     dy.renew_cg()
     batch_loss(network).backward()  # gradients that wait are part of it
     if how == "pickle":
@@ -479,7 +479,7 @@ def test_saving(devices, how: str, tmp_path) -> None:
     elif how == "copy":
         again, other = copy.deepcopy((network, trainer))
     else:
-        again, other, _ = trained("adam", ALONE if how == "text" else places, n=1)
+        again, other, _ = trained("Adam", ALONE if how == "text" else places, n=1)
         if how == "text":
             network.model.save(tmp_path / "model")
             again.model.populate(tmp_path / "model")
@@ -502,7 +502,7 @@ def test_saving(devices, how: str, tmp_path) -> None:
 
 def test_restart_and_subsets(devices) -> None:
     def run(places):
-        network, trainer, losses = trained("momentum", places)
+        network, trainer, losses = trained("MomentumSGD", places)
         dy.renew_cg()
         batch_loss(network).backward()
         trainer.update_subset([0, 3], [])

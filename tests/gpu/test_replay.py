@@ -147,7 +147,7 @@ class Words:
         return [p.as_array() for p in self.parameters()]
 
 
-def updates(trainer: str = "sgd", strategy: int = 1, sizes=(3,) * 6, dropout: float = 0.0, between=None) -> list:
+def updates(trainer: str = "SimpleSGD", strategy: int = 1, sizes=(3,) * 6, dropout: float = 0.0, between=None) -> list:
     """Values, gradients and parameters of updates, one for each number of words."""
     set_autobatching(strategy)
     network = Words(dropout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,16 +15,19 @@ from dynet_cy.gpu.driver import counts, synchronize
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
 
+# Arguments other than the defaults.
+ARGUMENTS: dict[str, dict[str, float]] = {
+    "CyclicalSGD": {"learning_rate_max": 0.2, "step_size": 3},
+    "MomentumSGD": {"learning_rate": 0.05},
+    "RMSProp": {"learning_rate": 0.01},
+    "Adam": {"alpha": 0.01},
+    "Amsgrad": {"alpha": 0.01},
+    "AdamW": {"alpha": 0.01, "weight_decay": 2},
+}
 TRAINERS = {
-    "sgd": lambda m: dy.SimpleSGDTrainer(m, 0.1),
-    "cyclical": lambda m: dy.CyclicalSGDTrainer(m, 0.01, 0.2, 3),
-    "momentum": lambda m: dy.MomentumSGDTrainer(m, 0.05),
-    "adagrad": lambda m: dy.AdagradTrainer(m, 0.1),
-    "adadelta": lambda m: dy.AdadeltaTrainer(m),
-    "rmsprop": lambda m: dy.RMSPropTrainer(m, 0.01),
-    "adam": lambda m: dy.AdamTrainer(m, 0.01),
-    "amsgrad": lambda m: dy.AmsgradTrainer(m, 0.01),
-    "adamw": lambda m: dy.AdamWTrainer(m, 0.01, weight_decay=2),
+    name[: -len("Trainer")]: partial(getattr(dy, name), **ARGUMENTS.get(name[: -len("Trainer")], {}))
+    for name in dy.__all__
+    if name.endswith("Trainer") and name != "Trainer"
 }
 
 
@@ -146,7 +150,7 @@ SETTINGS = [clip, never_clip, decay, dense, dense_decay, frozen, average, groups
 
 
 @pytest.mark.parametrize("change", SETTINGS)
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["SimpleSGD", "Adam"])
 def test_settings(on, name: str, change) -> None:
     desired = trained(TRAINERS[name], 1, change)
     on(1)
@@ -172,7 +176,7 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
             if k < 3:
                 trainer.group([classifier.table, classifier.b], **settings[k])
 
-        return trained(TRAINERS["sgd"], 1, change)[0].state()
+        return trained(TRAINERS["SimpleSGD"], 1, change)[0].state()
 
     desired = [run(k) for k in range(4)]
     on(1)
@@ -184,7 +188,7 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
 
 def test_frozen_and_trained_again(on) -> None:
     def run() -> list[np.ndarray]:
-        classifier, trainer, _ = trained(TRAINERS["momentum"], 1, frozen)
+        classifier, trainer, _ = trained(TRAINERS["MomentumSGD"], 1, frozen)
         assert [state is None for state in trainer._state_arrays()] == [True, False, False, True]
         for p in (classifier.W, classifier.table):
             assert not p.grad_as_array().any()
@@ -212,7 +216,7 @@ def test_frozen_and_trained_again(on) -> None:
 
 def test_update_subset_and_restart(on) -> None:
     def run():
-        classifier, trainer, losses = trained(TRAINERS["momentum"])
+        classifier, trainer, losses = trained(TRAINERS["MomentumSGD"])
         dy.renew_cg()
         classifier.loss(examples(1)[0]).backward()
         trainer.update_subset([0], [])
@@ -245,7 +249,7 @@ LOOKS = {
 def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
     """Nothing is changed from then on, whatever looks next says so and names the parameter; gradients are there."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["adam"], change=decay)
+    classifier, trainer, _ = trained(TRAINERS["Adam"], change=decay)
     trainer.exponential_moving_average(0.5)
     dy.renew_cg()
     classifier.loss(examples(1)[0]).backward()
@@ -385,7 +389,7 @@ def mixed_updates(make_trainer, change=None, with_norms: bool = False):
 
 
 @pytest.mark.parametrize("change", [None, clip, never_clip, decay, dense, groups, average])
-@pytest.mark.parametrize("name", ["cyclical", "adam", "adamw"])
+@pytest.mark.parametrize("name", ["CyclicalSGD", "Adam", "AdamW"])
 def test_dropped_updates(on, name: str, change, capsys) -> None:
     """They change nothing but the count; the updates after them are made, with the learning rates of their numbers."""
     found = []
@@ -404,17 +408,17 @@ def test_dropped_updates(on, name: str, change, capsys) -> None:
 
 
 def test_norms(on) -> None:
-    desired = mixed_updates(TRAINERS["adam"], clip, True)[2]
+    desired = mixed_updates(TRAINERS["Adam"], clip, True)[2]
     assert np.isfinite(desired).sum() == 8
     on(1)
-    np.testing.assert_allclose(mixed_updates(TRAINERS["adam"], clip, True)[2], desired, rtol=1e-4)
-    _, trainer, norms = mixed_updates(TRAINERS["adam"], clip)
+    np.testing.assert_allclose(mixed_updates(TRAINERS["Adam"], clip, True)[2], desired, rtol=1e-4)
+    _, trainer, norms = mixed_updates(TRAINERS["Adam"], clip)
     assert trainer.gradient_norm == pytest.approx(desired[-1], rel=1e-4)
 
 
 def test_dropping_does_not_wait(on) -> None:
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["adam"])
+    classifier, trainer, _ = trained(TRAINERS["Adam"])
     trainer.update(skip_nonfinite=True)
     before = counts(0)
     for factor in (1, np.nan, 1, np.inf):
@@ -456,7 +460,7 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
 def test_zero_gradients(on) -> None:
     """Also of what an update on the device has left out, of which there is no note yet."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["adam"])
+    classifier, trainer, _ = trained(TRAINERS["Adam"])
     before = classifier.state()
     for zero in (trainer.zero_gradients, classifier.model.zero_gradients):
         dy.renew_cg()
@@ -529,7 +533,7 @@ def test_status(on, capsys) -> None:
     found = []
     for device in (0, 1):
         on(device)
-        _, trainer, _ = trained(TRAINERS["sgd"], 1, clip)
+        _, trainer, _ = trained(TRAINERS["SimpleSGD"], 1, clip)
         trainer.status()
         trainer.status()
         found.append(capsys.readouterr().err)
@@ -538,7 +542,7 @@ def test_status(on, capsys) -> None:
 
 def test_repeats_to_the_last_bit(on) -> None:
     on(1)
-    first, second = trained(TRAINERS["adam"]), trained(TRAINERS["adam"])
+    first, second = trained(TRAINERS["Adam"]), trained(TRAINERS["Adam"])
     assert first[2] == second[2]
     for a, b in zip(first[0].state(), second[0].state()):
         np.testing.assert_array_equal(a, b)
@@ -557,7 +561,7 @@ def test_same_start(on) -> None:
 def test_files(on, tmp_path) -> None:
     """Models go from one device to the other through files."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["adam"])
+    classifier, trainer, _ = trained(TRAINERS["Adam"])
     classifier.model.save(str(tmp_path / "model.txt"))
     dy.save(str(tmp_path / "listed"), [classifier.W, classifier.table])
     on(0)
@@ -588,12 +592,12 @@ def test_training_goes_on(on, tmp_path, how: str) -> None:
             classifier.loss(x).backward()
             trainer.update()
 
-    classifier, trainer, _ = trained(TRAINERS["adam"])
+    classifier, trainer, _ = trained(TRAINERS["Adam"])
     if how == "pickle":
         again, other = pickle.loads(pickle.dumps((classifier, trainer)))
     else:
         dy.save_safetensors(tmp_path / "state.safetensors", classifier.model, trainer)
-        again, other, _ = trained(TRAINERS["adam"], updates=1)
+        again, other, _ = trained(TRAINERS["Adam"], updates=1)
         dy.load_safetensors(tmp_path / "state.safetensors", again.model, other)
     assert again.model.storage.device == 1
     steps(classifier, trainer, 3)
@@ -632,7 +636,7 @@ def test_values_of_parameters(on) -> None:
 def test_steps_do_not_wait(on, change) -> None:
     """A step of training waits for nothing."""
     on(1)
-    classifier, trainer, _ = trained(TRAINERS["adam"], 1, change)
+    classifier, trainer, _ = trained(TRAINERS["Adam"], 1, change)
     before = counts(0)
     for x in examples(3):
         dy.renew_cg()

@@ -17,7 +17,7 @@ import dynet_cy as dy
 from dynet_cy.graph.graph import random_state
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
-TRAINERS = ["SimpleSGD", "CyclicalSGD", "MomentumSGD", "Adagrad", "Adadelta", "RMSProp", "Adam", "Amsgrad"]
+TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 
 
 class Model:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy import rnn
 
 Copier = Callable[[Any], Any]
-BUILDERS = ["SimpleRNN", "GRU", "VanillaLSTM", "CompactVanillaLSTM", "CoupledLSTM", "FastLSTM"]
-TRAINERS = ["SimpleSGD", "CyclicalSGD", "MomentumSGD", "Adagrad", "Adadelta", "RMSProp", "Adam", "Amsgrad"]
+# Those that take layers, sizes and a collection.
+BUILDERS = [n[: -len("Builder")] for n in rnn.__all__ if issubclass(getattr(rnn, n), rnn._RNNBuilder) and n[0] != "_"]
+TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 
 
 @pytest.fixture(params=["deepcopy", *range(2, pickle.HIGHEST_PROTOCOL + 1)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from rnn_reference import HIDDEN, INPUT, KINDS, arrays, batched, make, random_inputs, random_state, run, value_of
@@ -154,3 +156,10 @@ def test_weight_noise():
     np.testing.assert_array_equal(outputs(1)[0], exact)
     with pytest.raises(ValueError, match=r"CompactVanillaLSTMBuilder\.set_weightnoise: argument std: .* got -1"):
         builder.set_weightnoise(-1.0)
+
+
+def test_the_page_has_every_builder():
+    """With its parameters, and as many nodes for an input as there are in both tables."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "rnn.md").read_text(encoding="utf-8")
+    for name in {name for name, *_ in KINDS.values()}:
+        assert page.count(f"| `{name}` |") >= 2, name

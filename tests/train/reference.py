@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,11 +14,39 @@ Rule = Callable[[State, np.ndarray, int, float], np.ndarray]
 
 RESCALE_BELOW = 0.25
 
+# name of the trainer: rule, names of its state, name and default of the argument that is the learning rate
+RULES: dict[str, tuple[Callable[..., Rule], tuple[str, ...], tuple[str, float]]] = {}
+# name of the trainer: other arguments than the defaults
+OTHERS: dict[str, dict[str, float]] = {}
+Make = TypeVar("Make", bound=Callable[..., Rule])
 
+
+def trainer(name: str, states: tuple[str, ...], rate: tuple[str, float], **others: float) -> Callable[[Make], Make]:
+    """Enter what makes a rule, from the trainer's arguments but the learning rate, in the tables above."""
+
+    def enter(make: Make) -> Make:
+        RULES[name] = make, states, rate
+        OTHERS[name] = others
+        return make
+
+    return enter
+
+
+@trainer("SimpleSGDTrainer", (), ("learning_rate", 0.1), learning_rate=0.5)
+@trainer(
+    "CyclicalSGDTrainer",
+    (),
+    ("learning_rate_min", 0.01),
+    learning_rate_min=0.02,
+    learning_rate_max=0.3,
+    step_size=3,
+    gamma=0.9,
+)
 def sgd() -> Rule:
     return lambda state, g, t, lr: -lr * g
 
 
+@trainer("MomentumSGDTrainer", ("h",), ("learning_rate", 0.01), learning_rate=0.1, mom=0.5)
 def momentum(mom: float = 0.9) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
         state["h"][...] = mom * state["h"] - lr * g
@@ -27,6 +55,7 @@ def momentum(mom: float = 0.9) -> Rule:
     return rule
 
 
+@trainer("AdagradTrainer", ("h",), ("learning_rate", 0.1), learning_rate=0.3, eps=0.2)
 def adagrad(eps: float = 1e-20) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
         state["h"] += g * g
@@ -35,6 +64,7 @@ def adagrad(eps: float = 1e-20) -> Rule:
     return rule
 
 
+@trainer("AdadeltaTrainer", ("h", "d"), ("", 1.0), eps=0.3, rho=0.6)
 def adadelta(eps: float = 1e-6, rho: float = 0.95) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
         state["h"][...] = rho * state["h"] + (1 - rho) * g * g
@@ -45,6 +75,7 @@ def adadelta(eps: float = 1e-6, rho: float = 0.95) -> Rule:
     return rule
 
 
+@trainer("RMSPropTrainer", ("h",), ("learning_rate", 0.001), learning_rate=0.1, eps=0.3, rho=0.5)
 def rmsprop(eps: float = 1e-8, rho: float = 0.9) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
         state["h"][...] = rho * state["h"] + (1 - rho) * g * g
@@ -53,6 +84,7 @@ def rmsprop(eps: float = 1e-8, rho: float = 0.9) -> Rule:
     return rule
 
 
+@trainer("AdamTrainer", ("m", "v"), ("alpha", 0.001), alpha=0.1, beta_1=0.7, beta_2=0.8, eps=0.3)
 def adam(beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8, amsgrad: bool = False) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
         state["m"][...] = beta_1 * state["m"] + (1 - beta_1) * g
@@ -67,24 +99,16 @@ def adam(beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8, amsgrad:
     return rule
 
 
+@trainer("AmsgradTrainer", ("m", "v", "max"), ("alpha", 0.001), alpha=0.1, beta_1=0.7, beta_2=0.6, eps=0.3)
+def amsgrad(**arguments: float) -> Rule:
+    return adam(amsgrad=True, **arguments)
+
+
 def cyclical_rate(it: int, low: float, high: float, step_size: float, gamma: float) -> float:
     """The learning rate that an update of number `it` (from 0) leaves behind."""
     cycle = math.floor(1 + it / (2 * step_size))
     x = abs(it / step_size - 2 * cycle + 1)
     return low + (high - low) * max(0.0, 1 - x) * gamma**it
-
-
-# name of the trainer: rule, names of its state, name and default of the argument that is the learning rate
-RULES: dict[str, tuple[Callable[..., Rule], tuple[str, ...], tuple[str, float]]] = {
-    "SimpleSGDTrainer": (sgd, (), ("learning_rate", 0.1)),
-    "CyclicalSGDTrainer": (sgd, (), ("learning_rate_min", 0.01)),
-    "MomentumSGDTrainer": (momentum, ("h",), ("learning_rate", 0.01)),
-    "AdagradTrainer": (adagrad, ("h",), ("learning_rate", 0.1)),
-    "AdadeltaTrainer": (adadelta, ("h", "d"), ("", 1.0)),
-    "RMSPropTrainer": (rmsprop, ("h",), ("learning_rate", 0.001)),
-    "AdamTrainer": (adam, ("m", "v"), ("alpha", 0.001)),
-    "AmsgradTrainer": (lambda **k: adam(amsgrad=True, **k), ("m", "v", "max"), ("alpha", 0.001)),
-}
 
 
 class ReferenceTrainer:

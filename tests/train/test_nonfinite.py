@@ -10,17 +10,7 @@ import pytest
 
 import dynet_cy as dy
 
-TRAINERS = [
-    dy.SimpleSGDTrainer,
-    dy.CyclicalSGDTrainer,
-    dy.MomentumSGDTrainer,
-    dy.AdagradTrainer,
-    dy.AdadeltaTrainer,
-    dy.RMSPropTrainer,
-    dy.AdamTrainer,
-    dy.AdamWTrainer,
-    dy.AmsgradTrainer,
-]
+TRAINERS = [getattr(dy, n) for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 
 
 class Model:

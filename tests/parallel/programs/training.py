@@ -16,16 +16,7 @@ from dynet_cy.parallel.exchange import Exchange
 from dynet_cy.parallel.runtime import current, use
 from dynet_cy.parallel.shared import SharedExchange
 
-TRAINERS = [
-    dy.SimpleSGDTrainer,
-    dy.CyclicalSGDTrainer,
-    dy.MomentumSGDTrainer,
-    dy.AdagradTrainer,
-    dy.AdadeltaTrainer,
-    dy.RMSPropTrainer,
-    dy.AdamTrainer,
-    dy.AmsgradTrainer,
-]
+TRAINERS = [getattr(dy, n) for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 EXAMPLES = 24
 BATCH = 4
 
