@@ -68,6 +68,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": r".*\.svg",
     "image_scrapers": ("matplotlib",),
     "matplotlib_animations": False,
+    "capture_repr": (),
 }
 
 # ---- the reference: a page for each group of surface.md --------------------------------------------------------------

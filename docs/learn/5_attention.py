@@ -157,7 +157,7 @@ print(f"{right / len(tests):.0%} of {len(tests)} new dates are right")
 # that was read. The darker a field is, the more that word counted.
 
 shown = [["7", "May", "1999"], ["on", "Sunday", ",", "July", "21", ",", "1969"]]
-figure, both = plt.subplots(1, 2, figsize=(9, 4), dpi=80, layout="constrained")
+figure, both = plt.subplots(1, 2, figsize=(7, 3.5), dpi=80, layout="constrained")
 dy.renew_cg()
 for words, axes in zip(shown, both):
     written, looked_at = date_of(words)
