@@ -16,7 +16,7 @@ import pytest
 
 LEARN = Path(__file__).resolve().parent.parent / "docs" / "learn"
 TUTORIALS = sorted(LEARN.glob("[0-9]_*.py"))
-IMPORTED = {"dynet_cy", "numpy", "matplotlib"}  # beside the standard library
+IMPORTED = {"dynet_cy", "numpy", "safetensors", "matplotlib"}  # beside the standard library
 
 
 def modules(program: str) -> set[str]:

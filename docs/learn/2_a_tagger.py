@@ -166,4 +166,4 @@ model.save("tagger.txt")
 
 # %%
 # Another program makes the same collection and calls ``model.populate("tagger.txt")``.
-# The last tutorial makes a file that others can use.
+# :doc:`The last tutorial <9_shipping_a_model>` makes a file that others can use.

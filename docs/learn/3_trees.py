@@ -196,5 +196,5 @@ axes.margins(0.1)
 
 # %%
 # What to keep: **a network over trees is a recursive function, and a loss at every node
-# is one more line.** Decisions are the next step: trees
-# that the network itself builds.
+# is one more line.** The next step is
+# :doc:`decisions <4_decisions_and_value>`: trees that the network itself builds.
