@@ -73,10 +73,10 @@ dy.reset_random_seed(1)
 model = dy.ParameterCollection()
 words = ["very", "not", "but", *sum(WORDS.values(), [])]
 ids = {word: i for i, word in enumerate(words)}
-vectors = model.add_lookup_parameters((len(words), 16))
+vectors = model.add_lookup_parameters((len(words), 16), name="words")
 builder = dy.NaryTreeLSTMBuilder(2, 16, 32, model)
-W = model.add_parameters((5, 32))
-b = model.add_parameters(5, init=0)
+W = model.add_parameters((5, 32), name="W")
+b = model.add_parameters(5, init=0, name="b")
 
 
 def visit(tree, found):

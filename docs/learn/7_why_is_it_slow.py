@@ -22,10 +22,10 @@ from dynet_cy import profiling
 random.seed(1)
 dy.reset_random_seed(1)
 model = dy.ParameterCollection()
-table = model.add_lookup_parameters((50, 128))
-W = model.add_parameters((128, 256))
-gate = model.add_parameters((128, 256))
-readout = model.add_parameters((2, 128))
+table = model.add_lookup_parameters((50, 128), name="words")
+W = model.add_parameters((128, 256), name="W")
+gate = model.add_parameters((128, 256), name="gate")
+readout = model.add_parameters((2, 128), name="readout")
 trainer = dy.AdamTrainer(model)
 
 
@@ -228,16 +228,19 @@ print(f"{len(words)} words, {len(dy.cg())} nodes")
 # %%
 # What to keep is a list, in the order in which to go through it:
 #
-# ============================== ===================================================
-# The profile says               Then
-# ============================== ===================================================
-# more nodes than there should   Move what does not depend on the example out of its
-# be                             function.
-# about one node per call        Does something ask early? Do weights differ where
-#                                they need not? :doc:`Performance </performance>`
-#                                says what runs together.
-# few nodes, much time           The products are large: that is what they cost. Use
-#                                threads, or several processes.
-# a total far below the clock    It is Python: `transduce`, `dy.affine_transform`,
-#                                `dy.lookup_batch`, or a profiler for Python.
-# ============================== ===================================================
+# .. list-table::
+#    :header-rows: 1
+#
+#    * - The profile says
+#      - Then
+#    * - more nodes than there should be
+#      - Move what does not depend on the example out of its function.
+#    * - about one node per call
+#      - Does something ask early? Do weights differ where they need not?
+#        :doc:`Performance </performance>` says what runs together.
+#    * - few nodes, much time
+#      - The products are large, and that is what they cost. Use threads, or
+#        :doc:`several processes <8_several_processes>`.
+#    * - a total far below the clock
+#      - It is Python: `transduce`, `dy.affine_transform`, `dy.lookup_batch`, or a
+#        profiler for Python.

@@ -177,13 +177,16 @@ print(*map("/".join, tagger("a small cat finds every green dog")[0]))
 # %%
 # Which to take:
 #
-# ================================= ================================================
-# A model that loads in one line,   ``dy.save``, ``dy.load``
-# or that DyNet reads
-# Large models, other programs      ``dy.save_safetensors`` and a spec in JSON
-# Going on with a training          ``dy.save_safetensors(file, model, trainer)``
-# Copies within your own programs   ``pickle``; never for files from others
-# ================================= ================================================
+# .. list-table::
+#
+#    * - A model that loads in one line, or that DyNet reads
+#      - ``dy.save``, ``dy.load``
+#    * - Large models, other programs
+#      - ``dy.save_safetensors``, and a spec in JSON
+#    * - Going on with a training
+#      - ``dy.save_safetensors(file, model, trainer)``
+#    * - Copies within your own programs
+#      - ``pickle``; never for files of others
 #
 # What to keep: **a model is a spec and numbers, and what you ship is a function.** The
 # class ``Tagger`` above is a shape that fits most models. Put your own network into it.
