@@ -148,21 +148,26 @@ for row in sorted(profile, key=lambda row: -row.nodes):
 # %%
 # All words of all trees go first, as one call; then all phrases whose parts are known,
 # level by level. The number of calls follows the *deepest* tree, not the number of
-# trees, which is why more trees in a batch cost so little. In a drawing of three trees
-# nodes of one colour ran together:
+# trees, which is why more trees in a batch cost so little. Here are two small ones,
+# "not very dull" and "very good", without their losses. Nodes of one colour ran
+# together:
 
+small = [
+    (2, (2, "not"), (0, (2, "very"), (1, "dull"))),
+    (4, (2, "very"), (3, "good")),
+]
 dy.renew_cg()
-loss = loss_of([train[0], train[1], train[3]])
-loss.value()
-dy.draw(loss).save("trees.svg")
+outputs = [visit(tree, []).output() for tree in small]
+dy.forward(outputs)
+dy.draw(*outputs).save("trees.svg")
 
 # %%
 # .. container:: graph
 #
 #    .. image:: trees.svg
 #
-# Last, look at what the network says of each phrase of a new review. The tree is built
-# by hand; its marks are not looked at, so they may be None.
+# What does the network say of each phrase of a new review? We build a tree without
+# marks, and draw it with those that the network finds.
 
 from itertools import count
 
