@@ -14,8 +14,8 @@ you will meet are not in your training data.
 # line, columns between tabs, a blank line after each sentence. So a reader is short. We
 # use a Turkish treebank for one reason only: it is the one that pip can install
 # (``pip install turkish-treebanks``). For your own language download a treebank from
-# `universaldependencies.org <https://universaldependencies.org/>`_, and put the name of
-# its file into the last line of this block.
+# `universaldependencies.org <https://universaldependencies.org/>`_, and write
+# ``sentences = read("your-file.conllu")`` below.
 
 import random
 from collections import Counter
