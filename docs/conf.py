@@ -4,11 +4,16 @@ Pages are the Markdown files of this folder. The reference is made from docstrin
 tutorials of learn/ are programs that run while the site is built, and whose output becomes a part of the page.
 """
 
+from __future__ import annotations
+
 import inspect
 import re
 from pathlib import Path
 
+from docutils.nodes import Element
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import dynet_cy
 
@@ -63,6 +68,7 @@ sphinx_gallery_conf = {
     "copyfile_regex": r".*\.svg",
     "image_scrapers": ("matplotlib",),
     "matplotlib_animations": False,
+    "capture_repr": (),
 }
 
 # ---- the reference: a page for each group of surface.md --------------------------------------------------------------
@@ -164,6 +170,15 @@ def read_source(app: Sphinx, name: str, text: list[str]) -> None:
             text[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
 
 
+def link_short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: Element) -> Element | None:
+    """Lead `dy.tanh`, as programs write it, to dynet_cy.tanh."""
+    target = node.get("reftarget", "")
+    if node.get("refdomain") != "py" or not target.startswith("dy."):
+        return None
+    full = f"dynet_cy.{target[3:]}"
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, text)
+
+
 def mark_blocks(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Formulas and code of docstrings stand as they are: what is indented after a blank line is a literal block."""
     marked: list[str] = []
@@ -187,3 +202,4 @@ def mark_blocks(app: Sphinx, what: str, name: str, obj: object, options: object,
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", mark_blocks, priority=400)  # before napoleon's
     app.connect("source-read", read_source)
+    app.connect("missing-reference", link_short_name)

@@ -2,8 +2,9 @@
 1. A graph for each example
 ===========================
 
-Most libraries want all examples of a batch to have one shape. Sentences, trees and games do not. Here you write the
-network for **one** example, in plain Python, and the library works out what it can compute together.
+Most libraries want all examples of a batch to have one shape. Sentences, trees and
+games do not. Here you write the network for **one** example, in plain Python, and the
+library works out what it can compute together.
 """
 
 # %%
@@ -14,8 +15,9 @@ import random
 
 import dynet_cy as dy
 
+dy.reset_random_seed(1)  # so that you see the numbers that stand here
 model = dy.ParameterCollection()
-leaf = model.add_lookup_parameters((2, 16), name="leaf")  # a table: two rows of 16 numbers
+leaf = model.add_lookup_parameters((2, 16), name="leaf")  # two rows of 16 numbers
 combine = {op: model.add_parameters((16, 32), name=op) for op in ("and", "or")}
 readout = model.add_parameters((2, 16), name="readout")
 
@@ -58,7 +60,9 @@ trees = [
 ]
 
 dy.renew_cg()
-losses = [dy.pickneglogsoftmax(readout * network(tree), answer) for tree, answer in trees]
+losses = [
+    dy.pickneglogsoftmax(readout * network(tree), answer) for tree, answer in trees
+]
 loss = dy.esum(losses)
 print(f"{loss.value():.3f}")
 
@@ -97,7 +101,10 @@ trainer = dy.AdamTrainer(model, alpha=0.01)
 for step in range(501):
     dy.renew_cg()
     batch = [example(4) for _ in range(32)]
-    losses = [dy.pickneglogsoftmax(readout * network(tree), int(value)) for tree, value in batch]
+    losses = [
+        dy.pickneglogsoftmax(readout * network(tree), int(answer))
+        for tree, answer in batch
+    ]
     loss = dy.average(losses)
     if step % 100 == 0:
         print(f"step {step}: loss {loss.value():.4f}")

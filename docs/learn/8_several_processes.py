@@ -1,0 +1,158 @@
+"""
+8. Two processes, then two machines
+===================================
+
+A graph for each example uses one core well, and most machines have more. The simplest
+way to use them is also the one that goes on to many machines: run the same program
+several times, give each run a part of the data, and let them agree on every update.
+"""
+
+# %%
+# A program that trains alone needs three more lines; they are numbered below. It learns
+# to say whether there are more opening brackets than closing ones in a string. Here it
+# is a text that we write to a file, because the launcher starts files. You would have
+# the file.
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROGRAM = """
+import random
+
+import dynet_cy as dy
+
+random.seed(1)
+
+
+def example():
+    text = [random.choice("()") for _ in range(random.randint(5, 25))]
+    return text, int(text.count("(") > text.count(")"))
+
+
+train = [example() for _ in range(1600)]
+test = [example() for _ in range(300)]
+
+dy.reset_random_seed(1)
+model = dy.ParameterCollection()
+table = model.add_lookup_parameters((2, 8))
+reader = dy.LSTMBuilder(1, 8, 24, model)
+W = model.add_parameters((2, 24))
+trainer = dy.parallel.wrap(dy.AdamTrainer(model, alpha=0.01))  # 1
+
+
+def scores(text):
+    letters = [table["()".index(letter)] for letter in text]
+    return W * reader.initial_state().transduce(letters)[-1]
+
+
+def right(examples):
+    dy.renew_cg(forward_only=True)
+    found = [scores(text) for text, _ in examples]
+    dy.forward(found)
+    return sum(s.npvalue().argmax() == label for s, (_, label) in zip(found, examples))
+
+
+batches = [train[i : i + 16] for i in range(0, len(train), 16)]
+for epoch in range(4):
+    updates = 0
+    for batch in dy.parallel.shard(batches):  # 2
+        dy.renew_cg()
+        losses = [dy.pickneglogsoftmax(scores(text), label) for text, label in batch]
+        dy.average(losses).backward()
+        trainer.update()
+        updates += 1
+    if dy.parallel.rank() == 0:  # 3
+        share = right(test) / len(test)
+        print(f"epoch {epoch}: {updates} updates, {share:.1%} right", flush=True)
+"""
+
+folder = tempfile.TemporaryDirectory()
+Path(folder.name, "train.py").write_text(PROGRAM, encoding="utf-8")
+
+
+def run(*arguments):
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder.name, capture_output=True, text=True)
+    print("$ python", *arguments)
+    print(done.stdout + done.stderr)
+
+
+# %%
+# By itself it trains as if the three lines were not there:
+
+run("train.py")
+
+# %%
+# And now with two processes.
+
+run("-m", "dynet_cy.launch", "-n", "2", "train.py")
+
+# %%
+# Let us go through the three lines.
+#
+# 1. `dy.parallel.wrap` puts the parameters of all processes on the same values, and
+#    lets them update together. Each process builds graphs for its own batches; before
+#    an update all gradients are averaged, and every process makes the same update. So
+#    all of them have the same model, to the last bit, at any time.
+# 2. `dy.parallel.shard` gives each process its share of the data. With two processes
+#    each has 50 of the 100 batches. An update now sees 32 examples, 16 of each process,
+#    and there are half as many updates. A larger batch may want a larger learning rate.
+# 3. All processes run the whole program, so all of them would print. `dy.parallel.rank`
+#    is 0 in one of them, and that one speaks, and saves the model.
+#
+# All processes must mean the same data when they share them. Here ``random.seed(1)``
+# sees to that. If they do not, an error says so.
+#
+# Is it faster? On two free cores two processes train a tagger with batches of 64
+# sentences 1.85 times as fast as one, by :doc:`our measurements </project/results>`.
+# That takes updates with much more work in them than in the exchange after it, and this
+# small program has not. Start as many processes as there are free cores, and look at
+# :doc:`what to expect </scaling>` of many.
+#
+# When something goes wrong
+# -------------------------
+#
+# The more processes there are, the more often one of them fails. The others must not
+# wait for it for ever. So let us break one:
+
+UPDATE = "        trainer.update()\n"
+BROKEN = """\
+        if dy.parallel.rank() == 1 and updates == 20:
+            raise SystemExit("out of luck")
+"""
+broken = PROGRAM.replace(UPDATE, UPDATE + BROKEN)
+Path(folder.name, "broken.py").write_text(broken, encoding="utf-8")
+
+run("-m", "dynet_cy.launch", "-n", "2", "broken.py")
+folder.cleanup()
+
+# %%
+# The job ends within seconds, says which process it was and why, and leaves nothing
+# behind. The same happens when one is killed, or hangs. With ``--max-restarts 3`` the
+# launcher starts the job again instead. Then the program should go on from a checkpoint
+# and not from the beginning; that takes two more calls, which
+# :doc:`/parallel` shows.
+#
+# Two machines
+# ------------
+#
+# Nothing in the program says where its processes are. On several machines MPI starts
+# them, as it does for most programs on clusters; ``pip install 'dynet_cy[mpi]'`` brings
+# what is needed on our side. Write the names of the machines into a file ``hosts``, and
+# start the same program::
+#
+#     python -m dynet_cy.launch --backend mpi -n 16 \
+#         --mpi 'mpiexec --hostfile hosts' train.py
+#
+# Under Slurm, which knows the machines already::
+#
+#     python -m dynet_cy.launch --backend mpi --mpi 'srun --mpi=pmix' train.py
+#
+# Processes of one machine share memory; only sums of gradients go over the network. The
+# machines need the same Python environment and the same data, usually on a file system
+# that all of them see. :doc:`/mpi` has the details.
+#
+# What to keep: **wrap the trainer, shard the data, let rank 0 speak.** With these three
+# lines a program is ready for one core, for one machine and for many.
