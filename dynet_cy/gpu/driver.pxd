@@ -176,3 +176,5 @@ cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context cur
 cdef int leave(Gpu* gpu) noexcept nogil         # unlock; the error since enter(), which is for this thread to raise
 cdef int fetch_bytes(Gpu* gpu, void* here, Address there, size_t n) noexcept nogil     # there when wait() has returned
 cdef int wait(Gpu* gpu) noexcept nogil
+# Wait for what the device has been asked for, without the lock: handlers of signals run, and what they raise passes on.
+cdef int wait_for(Gpu* gpu) except -1

@@ -17,6 +17,8 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 
+from dynet_cy.core.interrupts cimport LARGE, Interrupts, begin_interrupts, interrupted, raise_interrupt
+
 
 cdef extern from *:
     """
@@ -45,6 +47,12 @@ cdef enum:
     WORKSPACE = 4 << 20
     WORKSPACE_FROM_HOPPER = 32 << 20
 
+# Whether a stream has something to do: what asks for it, and what that answers then.
+ctypedef int (*StreamQuery)(void* stream) noexcept nogil
+cdef const char* QUERY = b"cuStreamQuery"
+cdef enum:
+    NOT_READY = 600
+
 # Errors that leave the context useless: faults of kernels, and of the device.
 cdef int[11] FATAL = [214, 700, 702, 710, 714, 715, 716, 717, 718, 719, FORKED]
 
@@ -52,6 +60,7 @@ cdef Gpu* gpus[MOST_GPUS]
 cdef bint forked = False
 cdef object opening = threading.Lock()      # of one device at a time
 cdef void* libcuda = NULL
+cdef StreamQuery stream_query = NULL
 cdef void* libcublas = NULL
 
 
@@ -121,6 +130,7 @@ cdef int open_driver() except -1:
         import pycuda.driver
     except ImportError as e:
         raise GpuUnavailable(f"PyCUDA is needed for GPUs: pip install 'dynet_cy[cuda]' ({e})") from None
+    find_functions(lib, &QUERY, 1, <void**>&stream_query, "the driver of NVIDIA")
     find_functions(lib, driver_names, DRIVER_COUNT, <void**>&driver_table, "the driver of NVIDIA")
     try:
         pycuda.driver.init()
@@ -343,6 +353,19 @@ cdef int wait(Gpu* gpu) noexcept nogil:
     """Wait for all that the device has been asked for."""
     gpu.counts.waits += 1
     return failed(gpu, gpu.driver.cuStreamSynchronize(gpu.stream), -1)
+
+
+cdef int wait_for(Gpu* gpu) except -1:
+    cdef Interrupts s
+    cdef bint busy = True
+    begin_interrupts(&s)
+    with nogil:
+        while busy:
+            busy = enter(gpu) == 0 and stream_query(gpu.stream) == NOT_READY
+            leave(gpu)
+            if busy and interrupted(&s, LARGE):
+                break
+    return raise_interrupt(&s)
 
 
 def counts(int number):

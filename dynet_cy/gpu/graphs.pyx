@@ -7,7 +7,7 @@ the device.
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
-from dynet_cy.gpu.driver cimport Address, DeviceArena, enter, fetch_bytes, gpu_at, leave, raise_error, wait
+from dynet_cy.gpu.driver cimport Address, DeviceArena, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for
 from dynet_cy.gpu.memory cimport close_arena, open_arena
 from dynet_cy.gpu.replay cimport drop_replays
 from dynet_cy.memory.arena cimport Segment, arena_close, arena_open, array_close, array_open, segment_of
@@ -83,6 +83,7 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     cdef There* t = there_for(g, device)
     cdef Gpu* gpu = t.gpu
     cdef int error
+    wait_for(gpu)                               # nothing comes here afterwards if a handler raises
     with nogil:
         if not enter(gpu):
             fetch_bytes(gpu, v, <Address><uintptr_t>there(g, t, v), n * sizeof(float))

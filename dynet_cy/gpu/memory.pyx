@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.gpu.driver cimport (
     FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fetch_bytes, fill, gpu_at, leave, raise_error,
-    wait,
+    wait, wait_for,
 )
 from dynet_cy.memory.mirror cimport mirrors, waited
 
@@ -286,6 +286,7 @@ cdef void mirror_close(void* arena) noexcept:
 cdef int mirror_fetch(int device, const float* there, float* here, size_t n) except -1:
     cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
+    wait_for(gpu)
     with nogil:
         if not enter(gpu):
             fetch_bytes(gpu, here, <Address><uintptr_t>there, n * sizeof(float))

@@ -22,7 +22,7 @@ from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journ
 from dynet_cy.execute.profile cimport profiling
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport (
-    Address, Gpu, enter, fetch_bytes, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
+    Address, Gpu, enter, fetch_bytes, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
 )
 from dynet_cy.gpu.executor cimport run_planned
 from dynet_cy.gpu.gradients cimport (
@@ -167,6 +167,8 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
     cdef Node* a
     cdef uint32_t j
     cdef int error = 0
+    if gpu != NULL:
+        wait_for(gpu)
     with nogil:
         if gpu != NULL:
             enter(gpu)

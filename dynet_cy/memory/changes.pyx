@@ -62,7 +62,7 @@ cdef int make_change(Change change) except -1:
     changes.append(change)
     unfinished = True
     if not waits:
-        run(&kept)
+        run(&kept, True)
     return 0
 
 
@@ -85,12 +85,15 @@ def waiting():
 cdef int finish_changes() except -1:
     cdef Interrupts s
     begin_interrupts(&s)
-    run(&s)
+    run(&s, False)
     return raise_interrupt(&s)
 
 
-cdef int run(Interrupts* s) except -1:
-    """Go on with all changes, until a handler raises.  In a handler that runs between two pieces of one, finish it."""
+cdef int run(Interrupts* s, bint asked) except -1:
+    """Go on with all changes, until a handler raises.  In a handler that runs between two pieces of one, finish it.
+
+    With `asked`, this thread has just asked for them, and computes as it should.
+    """
     global unfinished, runner
     cdef bint inside = runner == pthread_self()
     cdef Change change
@@ -102,12 +105,15 @@ cdef int run(Interrupts* s) except -1:
                 pthread_mutex_lock(&busy)
         runner = pthread_self()
     begin_interrupts(s)
-    fegetenv(&own)
+    if not asked:
+        fegetenv(&own)
     while done and changes:
         change = changes[0]
-        with nogil:
+        if not asked:
             fesetenv(&change.arithmetic)
+        with nogil:
             done = change.go_on(s)
+        if not asked:
             fesetenv(&own)
         if done and changes and changes[0] is change:       # a handler may have finished it
             changes.pop(0)

@@ -248,11 +248,11 @@ cdef class Storage:
         p.there_value = self.values.base_there() + p.offset if self.device else NULL
         p.there_grad = self.grads.base_there() + p.offset if self.device else NULL
 
-    def check_room(self, str what, size_t size):
-        """Raise MemoryError if a new entry of so many numbers does not fit: into the limit, or, with the array in which
-        its values are drawn, into the memory of the machine."""
+    def check_room(self, str what, size_t size, bint drawn=True):
+        """Raise MemoryError if new entries of so many numbers do not fit: into the limit, or, with the array in which
+        their values are to be `drawn`, into the memory of the machine."""
         cdef size_t n = size * sizeof(float)
-        check_room(what, n * len(self.planes), 2 * n)
+        check_room(what, n * len(self.planes), 2 * n if drawn else n)
 
     def place_on(self, int device):
         """Let all planes live on a device from now on.

@@ -1132,6 +1132,7 @@ def _restored_collection(cls, state):
 def _restored_members(entries):
     """The members of a root collection from their pickle."""
     members = _Members()
+    members.storage.check_room("the parameters of a pickle", sum([value.size for _, _, value, *_ in entries]), False)
     for entry in entries:
         _add_restored(members, *entry)
     return members

@@ -1194,7 +1194,7 @@ class Trainer:
                 return
             self._steps = stepper.count(self._steps)
             set_rates(self, &u, stepper.least_decay)
-            stepper.apply(self._collection.storage, self._states[:self._n_states], &u)
+            stepper.apply(self._collection.storage, self._states, &u)
             self._count()
             if made_updates != NULL:
                 made_updates[0] = self._steps

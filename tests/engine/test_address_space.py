@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -204,6 +205,20 @@ def test_sizes_are_checked_before_numbers_are_drawn(memory_left, monkeypatch) ->
         collection.add_parameters((2**32 - 1, 1024), init=never)
     assert collection.parameter_count() == 0
     assert collection.add_parameters(3, init=1.0).as_array().tolist() == [1, 1, 1]
+
+
+def test_sizes_of_a_pickle_are_checked_before_the_first_is_added(memory_left) -> None:
+    collection = dy.ParameterCollection()
+    for _ in range(4):
+        collection.add_parameters((2**18,), init=1.0)
+    pickled = pickle.dumps(collection)
+    memory_left(7 * MIB)
+    used = arena.used_bytes()
+    with pytest.raises(MemoryError, match=r"the parameters of a pickle: 8,388,608 bytes needed, 7,340,032 left"):
+        pickle.loads(pickled)
+    assert arena.used_bytes() == used
+    arena.set_limit(0)
+    assert pickle.loads(pickled).parameter_count() == 2**20
 
 
 def test_parameters_stay_where_they_are() -> None:
