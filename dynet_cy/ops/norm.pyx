@@ -147,7 +147,7 @@ cdef inline void line_backward(size_t n, size_t stride, const float* x, const fl
 
 cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
-    cdef size_t line, at, j, lines = s.pre * s.post
+    cdef size_t line, at, lines = s.pre * s.post
     cdef uint32_t e
     cdef const float* kept = c.kept
     cdef float* x
@@ -171,16 +171,31 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
                     line_backward(s.len, 1, x, g.v, g.n, 1, kept, dy, c.work, dx + at)
                 else:
                     line_backward(s.len, s.pre, x, g.v, g.n, g.step, kept, dy, c.work, dx + at)
-            else:                               # of the shape of x
-                for j in range(s.len):
-                    dx[at + j * s.pre] += slope_of_part(c, i, e, at + j * s.pre, kept)
+            elif s.pre == 1:                    # of the shape of x
+                part_of_line(i, s.len, 1, x, kept, dy, True, 1, dx + at)
+            else:
+                part_of_line(i, s.len, s.pre, x, kept, dy, True, s.pre, dx + at)
             kept += 3
 
 
-cdef inline float slope_of_part(const Call* c, uint32_t i, uint32_t e, size_t at, const float* kept) noexcept nogil:
-    """What the element at `at` of batch element e gives the factor (argument 1) or summand (argument 2) of its own."""
-    cdef float dy = element(&c.dy, e)[at]
-    return dy * ((element(&c.x[0], e)[at] - kept[0]) * kept[1]) if i == 1 else dy
+cdef inline void part_of_line(uint32_t i, size_t n, size_t stride, const float* x, const float* kept, const float* dy,
+                              bint add, size_t step, float* dx) noexcept nogil:
+    """What n elements of a line give the factors (argument 1) or summands (argument 2) of theirs, `step` apart."""
+    cdef float middle = kept[0], factor = kept[1]
+    cdef size_t k
+    if i == 1:
+        if add:
+            for k in range(n):
+                dx[k * step] += dy[k * stride] * ((x[k * stride] - middle) * factor)
+        else:
+            for k in range(n):
+                dx[k * step] = dy[k * stride] * ((x[k * stride] - middle) * factor)
+    elif add:
+        for k in range(n):
+            dx[k * step] += dy[k * stride]
+    else:
+        for k in range(n):
+            dx[k * step] = dy[k * stride]
 
 
 cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noexcept nogil:
@@ -191,9 +206,11 @@ cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noex
 
 cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogil:
     """The gradient of factors or summands that all lines share."""
-    cdef size_t line, at, _j, k, m = size_of(&c.dx.dim), lines = s.pre * s.post
+    cdef size_t line, at, j, m = size_of(&c.dx.dim), lines = s.pre * s.post
     cdef uint32_t e, first, uses = c.y.dim.bd // c.dx.dim.bd
     cdef const float* kept = c.kept
+    cdef float* x
+    cdef float* dy
     cdef float* dx
     cdef int add
     cdef Terms terms
@@ -201,12 +218,15 @@ cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogi
         dy_terms_begin(&terms, m, terms_of_part(c, i, s) * uses, c.work, element(&c.dx, first), True)
         for e in range(first, first + uses):
             for line in range(lines):
-                at = line_at(s, line)
-                for _j in range(s.len // m):
+                for j in range(s.len // m):
+                    at = line_at(s, line) + j * m * s.pre
+                    x = element(&c.x[0], e) + at
+                    dy = element(&c.dy, e) + at
                     dx = dy_terms_next(&terms, &add)
-                    for k in range(m):
-                        dx[k] = (dx[k] if add else 0) + slope_of_part(c, i, e, at, kept)
-                        at += s.pre
+                    if s.pre == 1:
+                        part_of_line(i, m, 1, x, kept, dy, add, 1, dx)
+                    else:
+                        part_of_line(i, m, s.pre, x, kept, dy, add, 1, dx)
                 kept += 3
         end_terms(&terms)
 

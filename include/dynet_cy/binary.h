@@ -58,9 +58,10 @@ static size_t dy_runs_outer(const dy_runs *r) {
 static void dy_runs_at(const dy_runs *r, size_t i, size_t *a, size_t *b) {
     *a = *b = 0;
     for (uint32_t k = 1; k < r->nd; k++) {
-        *a += i % r->size[k] * r->a[k];
-        *b += i % r->size[k] * r->b[k];
-        i /= r->size[k];
+        size_t rest = k + 1 < r->nd ? i / r->size[k] : 0; /* a division takes as long as a short run */
+        *a += (i - rest * r->size[k]) * r->a[k];
+        *b += (i - rest * r->size[k]) * r->b[k];
+        i = rest;
     }
 }
 
@@ -68,8 +69,9 @@ static void dy_runs_at(const dy_runs *r, size_t i, size_t *a, size_t *b) {
 static void dy_runs_at_y(const dy_runs *r, size_t i, const size_t *apart, size_t *y) {
     *y = 0;
     for (uint32_t k = 1; k < r->nd; k++) {
-        *y += i % r->size[k] * apart[k];
-        i /= r->size[k];
+        size_t rest = k + 1 < r->nd ? i / r->size[k] : 0;
+        *y += (i - rest * r->size[k]) * apart[k];
+        i = rest;
     }
 }
 
@@ -85,7 +87,7 @@ static void dy_binary_run(const dy_call *c, int which) {
 }
 
 /* Elements of a gradient that are summed at once, so that their sums stay in the cache. */
-#define DY_RUN_TILE 256
+#define DY_RUN_TILE 1024
 
 /* The axes k >= 1 of r along which argument `arg` moves, or along which it stands still; and those of y. */
 static void dy_runs_part(const dy_runs *r, uint32_t arg, int moves, dy_runs *part, size_t *y) {

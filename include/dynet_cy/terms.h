@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients to which many batch elements add. Rounding errors grow with the number of terms of a running sum: so 64 terms
+ * Gradients to which many batch elements add. Rounding errors grow with the number of terms of a running sum: so 128 terms
  * at a time are added up in single precision, and their sums in double precision. */
 #ifndef DYNET_CY_TERMS_H
 #define DYNET_CY_TERMS_H
 
 #include <stddef.h>
 
-#define DY_TERMS 64
+#define DY_TERMS 128
 
 typedef struct {
     size_t n, count;  /* elements; terms so far */

@@ -10,18 +10,23 @@ import dynet_cy as dy
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
+# A million terms take an emulated device many seconds.
 
+
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["number", "column", "between", "batch"])
 @pytest.mark.parametrize("name", ["add", "mul-second"])
 def test_gradients_of_what_is_broadcast(name: str, part: str) -> None:
     sums.test_gradients_of_what_is_broadcast(name, part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["squared_distance", "binary_log_loss", "layer_norm-bias", "layer_norm-gain", "hinge"])
 def test_gradients_of_shared_arguments(name: str) -> None:
     sums.test_gradients_of_shared_arguments(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sum_elems", "sum_dim", "sum_batches", "squared_distance", "l2_norm", "softmax"])
 def test_values(name: str) -> None:
     sums.test_values(name)
@@ -30,7 +35,7 @@ def test_values(name: str) -> None:
 @pytest.mark.parametrize("function", [dy.esum, dy.average])
 def test_sums_of_lists(function) -> None:
     """More arguments than one kernel takes, which do not lie side by side."""
-    n, term = 20_000, np.float32(0.1)
+    n, term = 10_000, np.float32(0.1)
     dy.renew_cg()
     x = dy.inputVector([term] * 3) * 1
     expected = float(term) * (n if function is dy.esum else 1)

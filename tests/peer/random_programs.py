@@ -564,7 +564,7 @@ def losses(p):
     a, b = pair(p).split(", ")
     return p.one(
         [
-            f"dy.binary_log_loss(dy.logistic({a}), dy.logistic({b}))",
+            f"dy.binary_log_loss(dy.logistic({a}), dy.nobackprop(dy.logistic({b})))",
             f"dy.huber_distance({a}, {b})",
             f"dy.huber_distance({a}, {b}, c=0.4)",
             f"dy.pairwise_rank_loss({a}, {b})",
@@ -1186,11 +1186,16 @@ def of_fifth_axis(d: Difference) -> bool:
     return any(re.search(r"concatenate\(.*(, |d=)4\)", line) for line in d.lines)
 
 
+def of_average(d: Difference) -> bool:
+    return any("dy.average(" in line for line in d.lines)
+
+
 def refuses(document: str, line: str, says: str = "") -> Meant:
     """DyNet refuses, when the node is made or later."""
     return Meant(document, "DyNet refuses( late)?", line, says)
 
 
+LAYER_NORM = "`layer_norm` of a matrix with a gain and bias of one column"
 PLAIN_GRADIENT = "`gradient()` of what no parameter lies behind"
 LATE_GRADIENT = "`gradient()` of a parameter's expression after an update"
 BATCHES_IN = (
@@ -1223,18 +1228,21 @@ MEANT: list[Meant] = [
     refuses("`pow`", r"dy\.pow", "Bad input|scalar"),
     refuses(
         "three axes and more",
-        r"pick|\[|max_dim|min_dim|softmax|logsumexp|select|layer_norm|transpose",
-        "or more dim|or fewer|Dimensions passed to transpose",
+        r"pick|\[|max_dim|min_dim|cumsum|softmax|logsumexp|select|layer_norm|transpose",
+        "or more dim|or fewer|Dimensions passed to transpose|up to tensors",
     ),
     refuses("`sparsemax`", "sparsemax"),
     refuses("`softsign`", "softsign"),
-    refuses("fewer axes", "conv2d|maxpooling2d|circ_co", "Bad input dim"),
+    Meant("`average`", "numbers", "grad", also=of_average),
+    refuses("fewer axes", "conv2d|maxpooling2d|circ_co|colwise_add", "Bad input dim"),
+    Meant(LAYER_NORM, "refused here|DyNet refuses( late)?", r"dy\.layer_norm"),
+    refuses("fewer axes", "add_input|transduce|lstm_gates", "to be a vector"),
     refuses("indices", r"\[-", "negative value"),
     Meant("`concatenate` along the fifth axis", "numbers", r"\w+\.(np|vec_)?value\(\)|L", also=of_fifth_axis),
     Meant("unchecked arguments", "refused here|DyNet refuses late", r" \* ", ours="batch sizes"),
     Meant("unchecked arguments", "refused here", "set_s|set_h|initial_state|constrained_softmax|inverse"),
     Meant("indices", "DyNet refuses late", "", ours="IndexError"),
-    Meant("`pow`", "shape or type", r"dy\.pow", shapes=r"\(1,\)x[2-9]"),
+    Meant("`pow`", "shape or type", r"dy\.pow", shapes=r"x[2-9]"),
     Meant("gradient of a deviation or a norm of 0", "numbers", r"grad", "nan"),
 ]
 
