@@ -232,14 +232,18 @@ cdef class _Requests:
     cdef int begin(self, _Map own) except -1:
         """Let the next item of a map begin."""
         cdef _Item item
+        failed = arguments = None
+        # What follows is not done within `except`: Cython crashes at a return there if its traceback had no memory.
         try:
-            arguments = next(own.arguments)
-        except StopIteration:
+            arguments = next(own.arguments, None)
+        except Exception as error:
+            failed = error
+        if failed is not None:
+            return self.fail(own, failed)
+        if arguments is None:
             self.open.remove(own)
             own.arguments = None
             return self.finish_if_done(own)
-        except Exception as error:
-            return self.fail(own, error)
         item = _Item()
         item.prepare(own, len(own.results), arguments, self.hub)
         own.results.append(None)
