@@ -360,10 +360,14 @@ cdef class Fibers:
     cdef int begin_next(self, _Map own) except -1:
         """Let the next item of a map begin."""
         cdef _Item item
+        failed = item = None
+        # What follows is not done within `except`: Cython crashes at a return there if its traceback had no memory.
         try:
             item = own.begin(self)
         except Exception as error:
-            return self.fail(own, error)
+            failed = error
+        if failed is not None:
+            return self.fail(own, failed)
         if not own.has_room():
             self.open.remove(own)
         if item is None:

@@ -7,16 +7,15 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
-#include <execinfo.h>
 #include <link.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unwind.h>
 
 #define MOST_MODULES 512
-#define MOST_FRAMES 24
 
 typedef struct {
     uintptr_t from, to;
@@ -60,17 +59,21 @@ static int due(void) { return ++asked == failing; }
 
 static int due_here(const void *caller) { return counting && mine && !inside && in_engine(caller) && due(); }
 
+/* One frame after the other, the innermost first; below greenlet's own there may be stacks that have been put away. */
+static _Unwind_Reason_Code look_at(struct _Unwind_Context *frame, void *found) {
+    const void *p = (const void *)_Unwind_GetIP(frame);
+    if (in_engine(p))
+        *(int *)found = 1;
+    int ends = in_engine(p) || is_in(p, &interpreter, 1) || is_in(p, others, n_others);
+    return ends ? _URC_NORMAL_STOP : _URC_NO_REASON;
+}
+
 static int due_below(void) {
-    void *frames[MOST_FRAMES];
+    int found = 0;
     if (!counting || !mine || inside)
         return 0;
     inside = 1;
-    int n = backtrace(frames, MOST_FRAMES), found = 0;
-    for (int i = 1; i < n && !found; i++) {
-        if (is_in(frames[i], &interpreter, 1) || is_in(frames[i], others, n_others))
-            break;
-        found = in_engine(frames[i]);
-    }
+    _Unwind_Backtrace(look_at, &found);
     inside = 0;
     return found && due();
 }
@@ -168,12 +171,12 @@ void faults_begin(void) {
     void *eval = dlsym(RTLD_DEFAULT, "_PyEval_EvalFrameDefault");
     Dl_info info;
     ElfW(Sym) *symbol = NULL;
-    void *frames[MOST_FRAMES];
+    int found = 0;
     n_modules = n_others = 0;
     dl_iterate_phdr(add_module, NULL);
     if (eval && dladdr1(eval, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol)
         interpreter = (range){(uintptr_t)eval, (uintptr_t)eval + symbol->st_size};
-    backtrace(frames, MOST_FRAMES);             /* the first one allocates */
+    _Unwind_Backtrace(look_at, &found);         /* the first one allocates */
     for (int domain = 1; domain < 3; domain++) { /* PYMEM_DOMAIN_MEM, PYMEM_DOMAIN_OBJ */
         get(domain, &below[domain]);
         allocator a = {&below[domain], python_malloc, python_calloc, python_realloc, python_free};
