@@ -89,7 +89,7 @@ class RequestProfile(NamedTuple):
             asked for, the items of a batched map waited, or the engine computed values beside the one asked for
         nodes: how many nodes ran
         seconds: how long that took, scheduling included
-        waited: passes for a value that had been waiting beside one that was asked for before, and could have run with it
+        waited: passes for a value that waited beside one that was asked for before, and could have run with it
         graphs: how many graphs, or renewals of them, it was
         of_map: whether it is of `batched_map`
     """

@@ -10,7 +10,7 @@ from dynet_cy.graph.graph cimport LIVE, RequestWatch, nodes_of, order_of, origin
 from dynet_cy.graph.origin cimport current_line, origin_at, release_code
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
-from dynet_cy.schedule.beside cimport was_waiting
+from dynet_cy.schedule.beside cimport was_waiting, watch_requests
 
 
 cdef extern from "<time.h>" nogil:
@@ -271,6 +271,7 @@ def set_level(int level):
             raise MemoryError("the table of the profile")
     profiling = max(level, 0)
     request.on = profiling > 0
+    watch_requests(profiling > 0)
     release_code()
 
 

@@ -77,6 +77,7 @@ cdef struct Watch:
     uint32_t end                    # to that one were made before the last look at it
     uint32_t n_order                # of the graph, when a value was asked for last
     uint32_t oldest                 # the group that is given up next
+    uint32_t pending                # of all groups
     bint waiting                    # the last one that was asked for was in a group
     uint64_t ran                    # nodes that have run
     uint64_t unused                 # of these for values that were not asked for
@@ -84,6 +85,7 @@ cdef struct Watch:
     uint64_t looks                  # nodes that may be looked at: not many more than were made or run
 
 cdef bint on = True
+cdef bint watched = False           # groups are found even where it is off
 
 
 cdef inline Watch* watch_of(const Graph* g) noexcept nogil:
@@ -159,6 +161,7 @@ cdef void leave(Graph* g, Watch* s, Group* group, uint32_t k, bint asked) noexce
             s.unused -= share
     group.states[k] = DONE
     group.pending -= 1
+    s.pending -= 1
 
 
 cdef void give_up(Graph* g, Watch* s, Group* group) noexcept nogil:
@@ -170,7 +173,7 @@ cdef void give_up(Graph* g, Watch* s, Group* group) noexcept nogil:
             leave(g, s, group, k, False)
     if left:
         count(s, group.key, 0, left)
-    group.n = group.pending = 0
+    group.n = 0
 
 
 cdef uint32_t find(Group* group, uint32_t node) noexcept nogil:
@@ -192,6 +195,8 @@ cdef Group* take(Graph* g, Watch* s, uint32_t node) noexcept nogil:
     cdef Group* group
     cdef uint32_t k
     cdef int b
+    if s.pending == 0:
+        return NULL
     for b in range(GROUPS):
         group = &s.groups[b]
         if group.pending == 0 or node < group.nodes[0] or node > group.nodes[group.n - 1]:
@@ -260,8 +265,13 @@ cdef void unmark(Graph* g, const Marked* m) noexcept nogil:
 
 cdef inline bint looks_alike(const Graph* g, const Node* x, const Node* y) noexcept nogil:
     """Whether signatures may be equal: what is quick to see."""
-    return (x.op == y.op and x.nargs == y.nargs and x.dim.nd == y.dim.nd
-            and (op_at(x.op).ragged or (same_shape(&x.dim, &y.dim) and x.dim.bd == y.dim.bd)))
+    cdef uint32_t i
+    if x.op != y.op or x.nargs != y.nargs or x.dim.nd != y.dim.nd:
+        return False
+    for i in range(min(x.nargs, <uint32_t>2)):      # parameters come first
+        if state_of(g)[args_of(g, x)[i]] & SHARED and args_of(g, x)[i] != args_of(g, y)[i]:
+            return False
+    return op_at(x.op).ragged or (same_shape(&x.dim, &y.dim) and x.dim.bd == y.dim.bd)
 
 
 cdef uint32_t find_alike(Graph* g, uint32_t node, uint32_t first, uint32_t* found) noexcept nogil:
@@ -324,6 +334,10 @@ cdef Group* gather(Graph* g, Watch* s, uint32_t node) noexcept nogil:
     cdef Kind* kind
     cdef Group* group = NULL
     cdef Marked m
+    if node == s.end and node + 1 == g.n_nodes:     # nothing else was made
+        s.first = node
+        s.end = g.n_nodes
+        return NULL
     if node >= s.end:
         s.first = min(s.end, g.n_nodes)
     elif node < s.first:
@@ -362,6 +376,7 @@ cdef Group* gather(Graph* g, Watch* s, uint32_t node) noexcept nogil:
             group.nodes[i] = found[1 + i]
             group.states[i] = WAITS
         group.n = group.pending = n
+        s.pending += n
         group.at = group.early = 0
         group.owed = 0
     arena_rewind(&g.scratch, top)
@@ -527,6 +542,15 @@ cdef void drop_beside(Graph* g) noexcept nogil:
     g.beside = NULL
 
 
+cdef void watch_requests(bint is_to_be) noexcept:
+    global watched
+    watched = is_to_be
+    if on or watched:
+        hooks.ask = ask
+    else:
+        hooks.ask = NULL
+
+
 cdef Beside* hooks = beside_hooks()
 hooks.ask = ask
 hooks.asked = asked
@@ -541,6 +565,7 @@ def switch(is_to_be):
     """Switch on or off that values beside the one that is asked for are computed with it."""
     global on
     on = is_to_be
+    watch_requests(watched)
 
 
 def is_on():

@@ -20,7 +20,7 @@ enum {
     DY_TRAINABLE = 16,          /* a leaf whose gradient goes to long-lived storage */
     DY_SHARED = 32,             /* a leaf that every batch element may share: a parameter */
     DY_DROPPED = 64,            /* graphs that only go forward: nobody can ask for it any more */
-    DY_SENT = 128               /* a leaf whose numbers are on the device too */
+    DY_SENT = 128               /* a leaf whose numbers are on the device too, or a value of the device that is here too */
 };
 
 #define DY_NO_BATCH UINT32_MAX
