@@ -5,8 +5,8 @@ from typing import NamedTuple
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.graph cimport (
-    COMPUTED, DROPPED, SHARED, ComputationGraph, Expression, Graph, NO_BATCH, Node, args_of, items_of, nodes_of, shape_of,
-    origin_of, state_of, wrap,
+    COMPUTED, DROPPED, NO_BATCH, SHARED, ComputationGraph, Expression, Graph, Node, args_of, items_of, nodes_of,
+    origin_of, shape_of, state_of, wrap,
 )
 from dynet_cy.graph.origin cimport origin_at
 from dynet_cy.memory.storage cimport Param
