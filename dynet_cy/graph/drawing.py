@@ -58,7 +58,7 @@ class Drawing:
 
 
 def draw(
-    *expressions: Expression,
+    *expressions: Expression | Iterable[Expression],
     names: Mapping[Expression, str] | None = None,
     graph: ComputationGraph | None = None,
     parameters: bool = False,
@@ -77,7 +77,8 @@ def draw(
         dy.draw(y).save("graph.svg")   # in a notebook `dy.draw(y)` is enough
 
     Args:
-        expressions: what to draw, with all that they are made of; the whole graph if there is none
+        expressions: what to draw, with all that they are made of, one by one or as lists; the whole graph if there is
+            none
         names: names to show for expressions, as ``{expression: "name"}``
         graph: the graph, where no expressions are given; the current one of this thread if None
         parameters: draw parameters as nodes too; when False, the nodes that use them name them
@@ -88,17 +89,24 @@ def draw(
 
     Raises:
         StaleExpressionError: an expression is of a renewed graph
+        TypeError: what is to be drawn are no expressions
         ValueError: there are more than 2,000 nodes to draw, or expressions of several graphs
         FileNotFoundError: graphviz is True, and there is no ``dot``
     """
+    tops: list[Expression] = []
+    for given in expressions:
+        tops += [given] if isinstance(given, Expression) or not isinstance(given, Iterable) else given
+    for e in tops:
+        if not isinstance(e, Expression):
+            raise TypeError(f"draw: expressions must be Expressions, not {type(e).__name__}")
     if not expressions:
         found = nodes(cg() if graph is None else graph)
     else:
         try:
-            found = nodes_around(expressions)
+            found = nodes_around(tops)
         except ValueError as error:
             raise ValueError(f"draw: {error}") from None
-    wanted = _cone(found, [number(e) for e in expressions]) if expressions else set(range(len(found)))
+    wanted = _cone(found, [number(e) for e in tops]) if expressions else set(range(len(found)))
     if not parameters:
         wanted = {n for n in wanted if not _is_parameter(found[n])}
     if len(wanted) > _MOST_NODES:

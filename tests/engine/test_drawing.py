@@ -60,6 +60,16 @@ def test_nodes_that_ran_together_have_one_colour(losses, graphviz: bool) -> None
     assert {found[n][1] for c in calls.values() if len(c) == 1 for n in c} <= {"#ffffff"}
 
 
+def test_lists(losses) -> None:
+    assert dy.draw(losses).svg == dy.draw(*losses).svg == dy.draw(losses[0], losses[1:]).svg
+    with pytest.raises(TypeError, match="draw: expressions must be Expressions, not int"):
+        dy.draw([1])
+    with pytest.raises(TypeError, match="draw: expressions must be Expressions, not int"):
+        dy.draw(1)
+    with pytest.raises(ValueError, match="draw: there is no expression"):
+        dy.draw([])
+
+
 def test_labels(losses) -> None:
     graph = nodes(dy.cg())
     found = boxes(dy.draw(losses[0], names={losses[0]: "<&>"}))
