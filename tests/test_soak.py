@@ -70,6 +70,6 @@ def test_command():
     done = subprocess.run(
         [sys.executable, str(FILE), "--minutes", "0.03", "--seed", "7"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 7:" in done.stdout
     assert "100.0 %" in done.stderr

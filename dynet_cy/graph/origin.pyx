@@ -96,7 +96,9 @@ cdef void learn(Known* k, PyObject* code, int at) noexcept:
         if file.startswith(_PACKAGE):
             number = INSIDE
         else:
-            number = number_of(Origin(file, line_of(code, at), (<object>code).co_name))
+            # Not Origin(...), which is a function in Python: a handler of a signal would run in it, and what it raises
+            # would be lost here.
+            number = number_of(tuple.__new__(Origin, (file, line_of(code, at), (<object>code).co_name)))
     except Exception:                               # out of memory, say: the line stays unknown
         number = 0
     Py_INCREF(<object>code)
