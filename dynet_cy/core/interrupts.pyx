@@ -14,8 +14,9 @@ cdef extern from "<fenv.h>" nogil:
     int fegetenv(fenv_t* environment)
     int fesetenv(const fenv_t* environment)
 
+cdef int64_t pause = 50             # milliseconds between two looks for signals
+
 cdef enum:
-    PAUSE = 50                      # milliseconds between two looks for signals
     LONG_PAUSE = 250                # where taking the GIL is slow, since other threads want it
     SLOW = 3
 
@@ -34,6 +35,13 @@ _find_main_thread()
 os.register_at_fork(after_in_child=_find_main_thread)
 
 
+def set_pause(milliseconds):
+    """Set how long it takes from one look for signals to the next; returns what it was. For tests, which are short."""
+    global pause
+    before, pause = pause, milliseconds
+    return before
+
+
 cdef bint runs_handlers() noexcept nogil:
     return pthread_self() == main_thread
 
@@ -43,7 +51,7 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
     if s.raised != NULL:
         return True
     if s.due == 0:
-        s.due = at + PAUSE
+        s.due = at + pause
     elif at != s.seen:                          # pieces are long: look after each
         s.stride = 1
     elif s.stride < MOST_PIECES:
@@ -56,7 +64,7 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
         run_handlers(s)
     # Waiting for the GIL is to cost no more than a few percent.
     s.seen = coarse_ms()
-    s.due = s.seen + (LONG_PAUSE if s.seen - at > SLOW else PAUSE)
+    s.due = s.seen + (LONG_PAUSE if s.seen - at > SLOW else pause)
     return s.raised != NULL
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.core.interrupts import set_pause
 from dynet_cy.memory import changes
 
 SIZE = 256
@@ -397,11 +399,11 @@ class Large:
         self.loss = dy.esum([dy.squared_norm(p) for p in parts])
         self.loss.backward()
 
-    def stopped_in_update(self, update):
-        """Make an update that a signal stops; True if it was stopped midway."""
+    def stopped_in_update(self, update, seconds):
+        """Make an update, and send a signal after so long; True if it was stopped midway."""
         self.backward()
         try:
-            alarm(0.06)
+            alarm(seconds)
             update(self)
             while True:
                 time.sleep(0.01)
@@ -419,14 +421,19 @@ def whole_update(model):
 
 def stopped_model(average=False, update=whole_update):
     """A model whose second update was stopped midway, and an equal one whose update was not."""
-    for millions in (12, 24, 48, 96):
-        model = Large(millions, average)
-        model.backward()
-        model.trainer.update()
-        if model.stopped_in_update(update):
-            break
-    else:
-        pytest.fail("the alarm never came inside an update")
+    # How long the norm of the gradients takes, which is not stopped, and the rest, depends on the machine.
+    before = set_pause(1)
+    try:
+        for millions, seconds in itertools.product((12, 24, 48), (0.004, 0.008, 0.016, 0.032, 0.064)):
+            model = Large(millions, average)
+            model.backward()
+            model.trainer.update()
+            if model.stopped_in_update(update, seconds):
+                break
+        else:
+            pytest.fail("the alarm never came inside an update")
+    finally:
+        set_pause(before)
     with dy.ComputationGraph():
         quiet = Large(millions, average)
         for step in (whole_update, update):
@@ -490,11 +497,13 @@ def test_an_update_of_a_part_that_was_stopped():
 
 def test_an_update_that_is_stopped_again_and_again():
     model, quiet = stopped_model()
+    before = set_pause(1)
     while changes.waiting():
         with contextlib.suppress(Stop):
-            alarm(0.06)
+            alarm(0.004)
             model.small.as_array()
             signal.setitimer(signal.ITIMER_REAL, 0)
+    set_pause(before)
     assert same(model.state(), quiet.state())
 
 
