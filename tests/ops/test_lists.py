@@ -100,7 +100,7 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
     for last in (False, False, True):
         once, twice, thrice = backward(32), backward(64), backward(96)
         more, more_again = twice - once, thrice - twice
-        if abs(more_again - more) < 0.1 * more:
+        if more_again < 1.1 * more:
             return
         assert not last, (once, twice, thrice)
 
