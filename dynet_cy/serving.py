@@ -669,7 +669,7 @@ class Server(Generic[R]):
         self.close(drain=error is None)
 
 
-def check_function(function: object, where: str) -> None:
+def check_function(function: Any, where: str) -> None:
     if not callable(function):
         raise TypeError(f"{where}: function must be callable, not {type(function).__name__}")
 

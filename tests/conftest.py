@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+import dynet_cy.fibers
 import dynet_cy.serving
 from dynet_cy.graph.graph import set_autobatching, set_seed
 from dynet_cy.memory import arena
@@ -45,7 +46,7 @@ if "libasan" in os.environ.get("LD_PRELOAD", ""):
     def _skip(*_: Any, **__: Any) -> None:
         pytest.skip("fibers are not tested under the address sanitizer")
 
-    dy.batched_map = functools.wraps(dy.batched_map)(_skip)
+    dy.batched_map = dynet_cy.fibers.batched_map = functools.wraps(dy.batched_map)(_skip)
     dynet_cy.serving.Fibers = _skip
 
 

@@ -2,6 +2,8 @@ from typing import final
 
 from typing_extensions import Buffer
 
+LEFT: str
+
 def anonymous_memory() -> int: ...
 def cores() -> int: ...
 

@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
 from typing_extensions import Buffer, TypeAlias
 
@@ -13,7 +13,10 @@ UPDATE_EPOCH: str
 
 def note_updates_in(memory: Buffer | None) -> None: ...
 
+@final
 class Step(Change): ...
+
+@final
 class Blend(Change): ...
 
 class Stepper:
