@@ -1242,7 +1242,7 @@ MEANT: list[Meant] = [
     Meant("unchecked arguments", "refused here|DyNet refuses late", r" \* ", ours="batch sizes"),
     Meant("unchecked arguments", "refused here", "set_s|set_h|initial_state|constrained_softmax|inverse"),
     Meant("indices", "DyNet refuses late", "", ours="IndexError"),
-    Meant("`pow`", "shape or type", r"dy\.pow", shapes=r"x[2-9]"),
+    Meant("`pow`", "shape or type", r"dy\.pow", shapes=r"x([2-9]|[1-9][0-9])"),
     Meant("gradient of a deviation or a norm of 0", "numbers", r"grad", "nan"),
 ]
 
