@@ -768,8 +768,9 @@ def repeat(seed, start):
 
 def run_program(*arguments, before=()):
     """Run this file as a program of its own, under another one if it is named; what it writes to stdout."""
-    done = subprocess.run(
-        [sys.executable, *before, FILE, *map(str, arguments)], capture_output=True, text=True, timeout=600, check=False
+    command = [sys.executable, *before, FILE, *map(str, arguments)]
+    done = subprocess.run(  # elsewhere: with -m, Python looks in the folder that it is started in first
+        command, cwd=tempfile.gettempdir(), capture_output=True, text=True, timeout=600, check=False
     )
     check(done.returncode == 0 and "Exception ignored" not in done.stderr, f"a process of its own: {done.stderr}")
     return done.stdout
