@@ -10,15 +10,6 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config, profiling
-from dynet_cy.graph.graph import set_autobatching
-
-
-@pytest.fixture(autouse=True)
-def batched():
-    """Graphs are batched as in a fresh process, whatever the tests before have set."""
-    set_autobatching(1)
-    yield
-    set_autobatching(0)
 
 
 def graph(strategy: int) -> None:

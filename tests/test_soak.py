@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -13,17 +12,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-
-from dynet_cy.graph.graph import set_autobatching
-
-
-@pytest.fixture(autouse=True)
-def batched():
-    """Graphs are batched as in a fresh process, whatever the tests before have set."""
-    set_autobatching(1)
-    yield
-    set_autobatching(0)
-
 
 FILE = Path(__file__).resolve().parent.parent / "tools" / "soak.py"
 
@@ -78,7 +66,7 @@ def test_growing_memory_is_found(soak, monkeypatch, capsys):
     assert "memory has grown" in capsys.readouterr().out
 
 
-@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="it needs fibers: see conftest.py")
+@pytest.mark.fibers
 def test_command():
     done = subprocess.run(
         [sys.executable, str(FILE), "--minutes", "0.03", "--seed", "7"], capture_output=True, text=True, check=False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +10,7 @@ import pytest
 
 FILE = Path(__file__).resolve().parent.parent / "tools" / "soak_serving.py"
 
-pytestmark = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="fibers copy stacks, which the address sanitizer takes for faults",
-)
+pytestmark = pytest.mark.fibers
 
 
 def run(tmp_path: Path, *, spoil: str = "") -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+def with_marks(path: Path) -> Any:
+    """A tutorial as a parameter of a test, marked where it uses fibers."""
+    uses = "batched_map" in path.read_text(encoding="utf-8")
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.fibers] if uses else [])
+
+
 def need(program: str) -> None:
     """Skip where the program's extra packages, those of the extra `docs`, are missing."""
     for module in sorted(modules(program) & IMPORTED):
@@ -50,12 +57,10 @@ def need(program: str) -> None:
             metadata.distribution(package)
         except metadata.PackageNotFoundError:
             pytest.skip(f"needs {package}")
-    if "batched_map" in program and "libasan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("fibers copy stacks, which the address sanitizer takes for faults")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [with_marks(path) for path in TUTORIALS])
 def test_runs_alone(path: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     need(path.read_text(encoding="utf-8"))
     shutil.copy(path, tmp_path)

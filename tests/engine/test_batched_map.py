@@ -7,7 +7,6 @@ import contextvars
 import cProfile
 import gc
 import io
-import os
 import pdb
 import re
 import signal
@@ -26,10 +25,7 @@ from dynet_cy.graph.graph import set_seed
 from dynet_cy.kernels.draws import HostRandom
 from dynet_cy.memory import arena
 
-pytestmark = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="fibers copy stacks, which the address sanitizer takes for faults",
-)
+pytestmark = pytest.mark.fibers
 
 
 def halvings(number: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import os
 import threading
 import weakref
 
@@ -163,13 +162,12 @@ def test_threads_with_a_context(graph) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.fibers
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("within", [False, True])
 def test_greenlets_share_the_graph(graph, copies: bool, within: bool) -> None:
     """Those with an empty context have that of the thread, those with a copy that of the copy."""
     greenlet = pytest.importorskip("greenlet")
-    if "libasan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("fibers copy stacks, which the address sanitizer takes for faults")
 
     def fiber(shared: dy.ComputationGraph) -> None:
         assert dy.cg() is shared

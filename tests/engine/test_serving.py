@@ -25,10 +25,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy import serving
 
-pytestmark = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="fibers copy stacks, which the address sanitizer takes for faults",
-)
+pytestmark = pytest.mark.fibers
 
 
 def halvings(number: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-import os
 import random
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,7 @@ from programs import EXAMPLES, numbers, output, run
 import dynet_cy as dy
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
-pytestmark = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="fibers copy stacks, which the address sanitizer takes for faults",
-)
+pytestmark = pytest.mark.fibers
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -24,10 +23,7 @@ pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
 pytest.importorskip("starlette", reason="the web service needs the extra [serve]")
 pytest.importorskip("uvicorn", reason="the web service needs the extra [serve]")
 
-pytestmark = pytest.mark.skipif(
-    "libasan" in os.environ.get("LD_PRELOAD", ""),
-    reason="fibers copy stacks, which the address sanitizer takes for faults",
-)
+pytestmark = pytest.mark.fibers
 SIZES = ["--word-dim", 8, "--hidden", 8, "--batch", 8, "--learning-rate", 0.02]
 
 

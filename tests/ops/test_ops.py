@@ -272,7 +272,7 @@ def mixed_graph(cases, rng_seed: int, strategy: int):
         found += [p.grad_as_array() for p in collection.parameters_list()]
         return values, found, graph.n_batches()
     finally:
-        set_autobatching(0)
+        set_autobatching(1)
         dy.renew_cg()
 
 
@@ -341,7 +341,7 @@ def composition(seed: int, strategy: int):
         loss.backward()
         return loss.npvalue(), [p.grad_as_array() for p in ps]
     finally:
-        set_autobatching(0)
+        set_autobatching(1)
         dy.renew_cg()
 
 
