@@ -37,7 +37,7 @@ from dynet_cy.graph import (
 from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
-from dynet_cy.graph.origin import record_lines
+from dynet_cy.graph.origin import name_scope, record_lines
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device
@@ -124,6 +124,7 @@ __all__ = [
     # looking for errors
     "AnomalyError",
     "detect_anomaly",
+    "name_scope",
     "record_lines",
     # graphs
     "ComputationGraph",
