@@ -17,7 +17,7 @@ import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy import parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
-from dynet_cy.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.fibers import batched_map
@@ -170,6 +170,7 @@ __all__ = [
     "load",
     "load_generator",
     "load_safetensors",
+    "read_extra",
     "save",
     "save_safetensors",
     # ops
