@@ -24,9 +24,6 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
-
 from digits import Digits, read_digits
 
 MADE_UP = "made-up"

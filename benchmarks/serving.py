@@ -52,16 +52,13 @@ def make_analyser(hidden: int) -> Any:
     import tagger
     import transition_parser
 
-    import dynet_cy as dy
-
-    tagger.dy = dy
     words = dict.fromkeys(client.WORDS, 100)
     tags = [f"T{i}" for i in range(TAGS)]
     spec: dict[str, Any] = {"dropout": 0.0, "word_dropout": 0.0, "seed": 1, "hidden": hidden, "word_dim": 100}
     spec.update(words={word.lower(): 100 for word in words}, frequent=words)
     tagging = tagger.Tagger({**spec, "letters": {"a": 1}, "tags": tags, "letter_dim": 8, "letter_hidden": 50})
     spec.update(tags=dict.fromkeys(tags, 1), relations=[f"r{i}" for i in range(RELATIONS)], explore=0.0)
-    parser = transition_parser.build(dy, {**spec, "tag_dim": 32, "layers": 2, "mlp_dim": hidden})
+    parser = transition_parser.Parser({**spec, "tag_dim": 32, "layers": 2, "mlp_dim": hidden})
     rng = np.random.default_rng(1)
     for pc in (tagging.pc, parser.pc):
         for p in [*pc.parameters_list(), *pc.lookup_parameters_list()]:
@@ -138,7 +135,7 @@ class TorchAnalyser:
         return rnn.pad_packed_sequence(reader(packed)[0], True)[0]
 
     def __call__(self, batch: list[list[str]]) -> list[dict]:
-        import arc_hybrid
+        import transition_parser
 
         torch, tagging, parser = self.torch, self.analyser.tagging, self.analyser.parser
         with torch.inference_mode():
@@ -158,7 +155,7 @@ class TorchAnalyser:
                 inputs.append(torch.cat([self.root[None], vectors]))
             states = self.read(self.parse_reader, inputs)
             states = torch.cat([self.nothing.expand(len(batch), 1, -1), states], 1)  # at 0: no word
-            found = [arc_hybrid.Configuration(len(words)) for words in batch]
+            found = [transition_parser.Configuration(len(words)) for words in batch]
             going = [i for i, now in enumerate(found) if not now.over()]
             while going:
                 places = []
@@ -170,7 +167,7 @@ class TorchAnalyser:
                 hidden = torch.relu(seen @ self.looks.T + self.bias)
                 scores = (hidden @ self.choose.T + self.choose_bias).numpy()
                 for i, values in zip(going, scores):
-                    number = arc_hybrid.best_allowed(values, parser.actions, found[i].allowed())
+                    number = transition_parser.best_allowed(values, parser.actions, found[i].allowed())
                     found[i].apply(parser.actions[number])
                 going = [i for i in going if not found[i].over()]
         return [

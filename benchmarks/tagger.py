@@ -21,11 +21,41 @@ from pathlib import Path
 TAGGER = Path(__file__).resolve().parent.parent / "examples" / "tagger.py"
 EPOCH = re.compile(r"^epoch (\d+): loss ([\d.]+), ([\d.]+) s, (\d+) words/s, dev accuracy ([\d.]+)%", re.M)
 
+# DyNet under the name of dynet_cy; what it has not is put beside it, models stay in memory.
+UNDER_DYNET = """
+import runpy, sys, types
+sys.argv = sys.argv[1:]
+import dynet_config
+dynet_config.set(autobatch=1)
+import dynet
+dynet.batched_map = lambda function, *items: list(map(function, *items))
+renew, saved = dynet.renew_cg, {}
+dynet.renew_cg = lambda forward_only=False: renew()
+dynet.save_safetensors = lambda path, model, extra: (model.save(str(path)), saved.update(extra))
+dynet.read_extra = lambda path: saved
+dynet.load_safetensors = lambda path, model: model.populate(str(path))
+config = types.ModuleType("dynet_cy.config")
+config.add_options = lambda parser: None
+curves = types.ModuleType("dynet_cy.curves")
+
+class Curves:
+    def __init__(self, *files): pass
+    def __enter__(self): return self
+    def __exit__(self, *error): pass
+    def add(self, *numbers, **named): pass
+
+curves.Curves = Curves
+dynet.config = config
+sys.modules.update({"dynet_cy": dynet, "dynet_cy.config": config, "dynet_cy.curves": curves})
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 def run(engine: str, python: str, epochs: int, options: list[str]) -> list[tuple[float, float]]:
     """Seconds and dev accuracy of each epoch."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [python, str(TAGGER), "train", "--engine", engine, "--model", folder, "--epochs", str(epochs)]
+        command = [python, "-c", UNDER_DYNET, str(TAGGER)] if engine == "dynet" else [python, str(TAGGER)]
+        command += ["train", "--model", f"{folder}/model.safetensors", "--epochs", str(epochs)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "DYNET_CY_THREADS": "1"}
         done = subprocess.run(command + options, env=environment, text=True, capture_output=True)
     if done.returncode:

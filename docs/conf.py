@@ -105,17 +105,23 @@ def groups() -> dict[str, list[str]]:
     return found
 
 
+# Modules whose names are not among those of the package, and what their pages are called.
+MODULES = {"profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
+
+
 def write_reference(folder: Path) -> None:
     """Write the pages of the reference, where they have changed."""
     folder.mkdir(exist_ok=True)
     pages = {}
-    entries = []
+    entries = list(MODULES)
+    for name, title in MODULES.items():
+        pages[f"{name}.md"] = f"# {title}\n\n```{{eval-rst}}\n.. automodule:: dynet_cy.{name}\n```\n"
     for title, names in groups().items():
         file = re.sub(r"\W+", "-", title.lower()).strip("-")
         blocks = [f"```{{eval-rst}}\n.. {kind(name)}:: dynet_cy.{name}\n```\n" for name in names]
         pages[f"{file}.md"] = f"# {title}\n\n" + "\n".join(blocks)
         entries.append(file)
-    listed = "\n".join(entries)
+    listed = "\n".join(entries[len(MODULES) :] + entries[: len(MODULES)])
     pages["index.md"] = (
         "# Reference\n\nEvery public name, from its docstring. All of them are in `dynet_cy`, which programs import "
         f"as `dy`.\n\n```{{toctree}}\n:maxdepth: 2\n\n{listed}\n```\n"
@@ -199,7 +205,13 @@ def mark_blocks(app: Sphinx, what: str, name: str, obj: object, options: object,
     lines[:] = marked
 
 
+def skip_fields(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Fields of named tuples stand in the docstrings of their classes."""
+    return True if (getattr(obj, "__doc__", "") or "").startswith("Alias for field number") else None
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", skip_fields)
     app.connect("autodoc-process-docstring", mark_blocks, priority=400)  # before napoleon's
     app.connect("source-read", read_source)
     app.connect("missing-reference", link_short_name)

@@ -17,7 +17,7 @@ import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
 from dynet_cy import parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
-from dynet_cy.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.fibers import batched_map
@@ -37,7 +37,7 @@ from dynet_cy.graph import (
 from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
-from dynet_cy.graph.origin import record_lines
+from dynet_cy.graph.origin import name_scope, record_lines
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device
@@ -124,6 +124,7 @@ __all__ = [
     # looking for errors
     "AnomalyError",
     "detect_anomaly",
+    "name_scope",
     "record_lines",
     # graphs
     "ComputationGraph",
@@ -169,6 +170,7 @@ __all__ = [
     "load",
     "load_generator",
     "load_safetensors",
+    "read_extra",
     "save",
     "save_safetensors",
     # ops

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Union
 
 import numpy as np
@@ -51,7 +52,7 @@ from dynet_cy.schema import (
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
-__all__ = ["load_safetensors", "save_safetensors"]
+__all__ = ["load_safetensors", "read_extra", "save_safetensors"]
 
 FileName = Union[str, "os.PathLike[str]"]
 Stored = Union[Parameters, LookupParameters]
@@ -400,22 +401,55 @@ def load_safetensors(
     """
     _check("load_safetensors", collection, trainer)
     stored = _stored(collection)
-    with open(path, "rb"):
-        pass  # says clearly what is wrong with a name
-    try:
-        with safe_open(os.fspath(path), "numpy") as file:
-            checkpoint = _Checkpoint(path, file)
-            checkpoint.check_parameters(stored)
-            if trainer is not None:
-                checkpoint.check_trainer(trainer)
-            if random and "random" not in checkpoint.state:
-                raise checkpoint.mismatch("the file has no state of random streams")
-            checkpoint.fill(stored)
-            if trainer is not None:
-                checkpoint.fill_trainer(trainer)
-    except SafetensorError as error:
-        raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error
+    with _opened(path) as checkpoint:
+        checkpoint.check_parameters(stored)
+        if trainer is not None:
+            checkpoint.check_trainer(trainer)
+        if random and "random" not in checkpoint.state:
+            raise checkpoint.mismatch("the file has no state of random streams")
+        checkpoint.fill(stored)
+        if trainer is not None:
+            checkpoint.fill_trainer(trainer)
     if random:
         set_random_state(checkpoint.state["random"])
     extra: dict[str, Any] = checkpoint.state.get("extra", {})
     return extra
+
+
+def read_extra(path: FileName) -> dict[str, Any]:
+    """The `extra` that was saved in a checkpoint, without a model: what is needed to build one, such as its sizes.
+
+    Args:
+        path: name of the file.
+
+    Returns:
+        What `save_safetensors` was given; ``{}`` where it was given nothing, and in files of other programs.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ModelFileError: the file is cut off or something else.
+
+    Example:
+        >>> W = model.add_parameters((3, 2))
+        >>> dy.save_safetensors("model.safetensors", model, extra={"rows": 3, "columns": 2})
+        >>> sizes = dy.read_extra("model.safetensors")
+        >>> same = dy.ParameterCollection()
+        >>> V = same.add_parameters((sizes["rows"], sizes["columns"]))
+        >>> extra = dy.load_safetensors("model.safetensors", same)
+        >>> bool((V.as_array() == W.as_array()).all())
+        True
+    """
+    with _opened(path) as checkpoint:
+        extra: dict[str, Any] = checkpoint.state.get("extra", {})
+        return extra
+
+
+@contextmanager
+def _opened(path: FileName) -> Iterator[_Checkpoint]:
+    with open(path, "rb"):
+        pass  # says clearly what is wrong with a name
+    try:
+        with safe_open(os.fspath(path), "numpy") as file:
+            yield _Checkpoint(path, file)
+    except SafetensorError as error:
+        raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error

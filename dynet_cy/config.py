@@ -37,6 +37,7 @@ twice the last counts. Unknown ones are left to the program, with a warning.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import warnings
@@ -55,7 +56,7 @@ from dynet_cy.model import parameters as _parameters
 from dynet_cy.parallel import runtime as _parallel
 from dynet_cy.schedule import beside as _beside
 
-__all__ = ["DynetParams", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
+__all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
 _FLAGS = ("check", "gpu", "viz")  # options without a value
 _VALUES = (
@@ -238,6 +239,45 @@ def _options(argv: Sequence[str]) -> dict[str, str]:
             i += 1
         found[name] = value
     return found
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Let a program's parser know the options of dynet_cy: it lets them pass, and ``--help`` lists them.
+
+    dynet_cy reads them by itself, when it is imported.
+
+    Example:
+        >>> import argparse
+        >>> parser = argparse.ArgumentParser()
+        >>> config.add_options(parser)
+        >>> parser.parse_args(["--dynet-seed", "3"]).dynet_seed
+        '3'
+    """
+    group = parser.add_argument_group("options of dynet_cy")
+    for name in (*_VALUES, *_FLAGS):
+        text = _HELP[name]
+        if name in _VALUES:
+            group.add_argument(f"--dynet-{name}", metavar="X", default=argparse.SUPPRESS, help=text)
+        else:
+            group.add_argument(f"--dynet-{name}", action="store_true", default=argparse.SUPPRESS, help=text)
+
+
+_HELP = {
+    "check": "look for numbers that are not finite",
+    "gpu": "compute on a GPU",
+    "viz": "no effect; DyNet has it",
+    "mem": "megabytes of memory at most",
+    "seed": "for random numbers",
+    "autobatch": "0: run node by node; 1: batch what can run together; 2: by depth",
+    "weight-decay": "for new collections",
+    "threads": "for large products",
+    "flush-denormals": "0 or 1: whether tiny numbers become 0",
+    "batch-requests": "0 or 1: whether values that are asked for one by one are computed together",
+    "profiling": "1: print what took how long; 2: each batch too",
+    "devices": "devices to use, such as CPU,GPU:1",
+    "gpus": "how many GPUs",
+    "gpu-ids": "their numbers",
+}
 
 
 def _number(given: Mapping[str, str], name: str, kind: type[int] | type[float]) -> Any:

@@ -19,6 +19,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.profile cimport now
 from dynet_cy.graph.graph cimport COMPUTED, ComputationGraph, Expression, Graph, state_of
+from dynet_cy.graph.origin cimport current_scope, set_scope
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 
 from dynet_cy.graph.graph import cg, forward
@@ -108,6 +109,7 @@ cdef class _Item:
     cdef uint64_t key
     cdef uint32_t draws
     cdef uint64_t host_draws
+    cdef uint32_t scope
     cdef _Map inner                                 # the map that it has called and waits for
     cdef bint stopped
     cdef object fiber
@@ -120,6 +122,7 @@ cdef class _Item:
         self.function = function
         self.arguments = arguments
         self.key = mixed(owner.key, index)
+        self.scope = owner.scope
         self.fiber = greenlet.greenlet(self.call, parent)
         self.fiber.gr_context = context
         self.switch = self.fiber.switch
@@ -136,6 +139,7 @@ cdef class _Owner:
     """Who has begun an item, and takes what its function returns or raises."""
 
     cdef uint64_t key                               # what the numbers follow from that its items draw
+    cdef uint32_t scope                             # that its items begin in
 
     cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
         raise NotImplementedError
@@ -160,6 +164,7 @@ cdef class _Map(_Owner):
         self.width = width
         self.return_exceptions = return_exceptions
         self.key = key
+        self.scope = current_scope()
         self.context = contextvars.copy_context()
         self.results = []
         self.running = {}
@@ -422,6 +427,8 @@ cdef class Fibers:
         cdef Graph* g = &self.graph.g
         cdef DrawingItem* drawing = drawing_item()
         cdef DrawingItem outer = drawing[0]
+        cdef uint32_t outside = current_scope()
+        set_scope(item.scope)
         g.draw_key, g.draws = item.key, item.draws
         drawing.key, drawing.draws, drawing.inside = item.key, item.host_draws, True
         self.current = item
@@ -432,6 +439,8 @@ cdef class Fibers:
                 item.fiber.throw(error)
         finally:
             self.current = None
+            item.scope = current_scope()
+            set_scope(outside)
             item.draws = g.draws
             item.host_draws = drawing.draws
             drawing[0] = outer

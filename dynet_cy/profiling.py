@@ -10,6 +10,14 @@ when the process ends; with 2 every batch is listed too when it has run.  From a
 Where lines of the program are recorded (``measure(lines=True)``, `record_lines`, `detect_anomaly`, ``--dynet-check``),
 the time of each line is measured too.  A batch of nodes from several lines is divided among them.
 
+Where it is to be seen when what ran, ``measure(timeline=True)`` keeps every batch, pass, update and exchange between
+processes, for a timeline and a report that browsers show::
+
+    with dynet_cy.profiling.measure(timeline=True) as profile:
+        ...
+    profile.save_timeline("timeline.json")      # open it in https://ui.perfetto.dev or chrome://tracing
+    profile.save_report("report.html")          # open it in any browser
+
 The passes that a program asks for, by `value` and its like, are counted by the line that asks, with a hint where values
 could have been asked for together.
 
@@ -27,10 +35,26 @@ from typing import NamedTuple
 
 from dynet_cy.execute import profile as _profile
 from dynet_cy.graph import origin as _origin
+from dynet_cy.graph import timeline as _timeline
+from dynet_cy.graph.origin import shown_file as _shown
+from dynet_cy.graph.timeline import Span
 from dynet_cy.ops.registry import describe as _describe
+from dynet_cy.report import write_report
 from dynet_cy.schedule import kept as _kept
+from dynet_cy.timelines import FileName, join_timelines, write_timeline
 
-__all__ = ["LineProfile", "OpProfile", "Profile", "RequestProfile", "measure", "profile", "set_level"]
+__all__ = [
+    "LineProfile",
+    "OpProfile",
+    "Profile",
+    "RequestProfile",
+    "ScopeProfile",
+    "Span",
+    "join_timelines",
+    "measure",
+    "profile",
+    "set_level",
+]
 
 
 _MOST_LINES = 20  # in the text of a profile
@@ -67,6 +91,7 @@ class LineProfile(NamedTuple):
         nodes: how many nodes ran
         calls: how many batches had nodes of the line
         seconds: its part of the time of these batches
+        scope: the scopes that it ran in (`name_scope`), empty outside of all
     """
 
     file: str
@@ -77,6 +102,24 @@ class LineProfile(NamedTuple):
     nodes: int
     calls: int
     seconds: float
+    scope: str = ""
+
+
+class ScopeProfile(NamedTuple):
+    """What the nodes of one scope did.
+
+    Attributes:
+        scope: its name, with those of the scopes around it: "encoder/attention"
+        nodes: how many nodes ran, forward
+        seconds: how long they took, forward and backward; what scopes within it took is not counted
+        forward, backward: the parts of that
+    """
+
+    scope: str
+    nodes: int
+    seconds: float
+    forward: float
+    backward: float
 
 
 class RequestProfile(NamedTuple):
@@ -120,15 +163,63 @@ class Profile(list["OpProfile"]):
 
     Attributes:
         lines: lines of the program, the slowest first, where they were recorded; the text has the first 20
+        scopes: the scopes of the program (`name_scope`) and the builders, the slowest first, where there were any
+        timeline: what ran when, in the order of ends, where that was asked for
+        dropped: how many entries of the timeline did not fit, after the first 524,288
         requests: lines of the program that asked for values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of them, were scheduled in batches
         reused: how many were not, because an equal structure had been: its schedule was kept
     """
 
     lines: list[LineProfile] = []
+    scopes: list[ScopeProfile] = []
     requests: list[RequestProfile] = []
+    timeline: list[Span] = []
+    dropped: int = 0
     schedules: int = 0
     reused: int = 0
+
+    def save_timeline(self, filename: FileName) -> None:
+        """Write what ran when to a file in the Trace Event format, for https://ui.perfetto.dev or chrome://tracing.
+
+        Each thread has a row: building of graphs, scheduling, passes with their batches (operation, nodes, shapes,
+        bytes and lines of the program), updates, exchanges between processes; below it is the memory. `join_timelines`
+        joins those of several processes.
+
+        Args:
+            filename: gzipped where it ends in ".gz"
+
+        Raises:
+            OSError: it cannot be written
+            ValueError: no timeline was measured
+
+        Example:
+            >>> with profiling.measure(timeline=True) as profile:
+            ...     value = dy.inputVector([1, 2]).npvalue()
+            >>> profile.save_timeline("timeline.json")
+        """
+        if not self.timeline:
+            raise ValueError("save_timeline: there is no timeline: measure it with measure(timeline=True)")
+        write_timeline(self.timeline, filename)
+
+    def save_report(self, filename: FileName, title: str = "Profile") -> None:
+        """Write a report that any browser shows, with no server and no network.
+
+        It has flame graphs of operations and of lines of the program, the memory over time, and the tables.
+
+        Args:
+            filename: of the HTML file
+            title: what stands at its top
+
+        Raises:
+            OSError: it cannot be written
+
+        Example:
+            >>> with profiling.measure(timeline=True) as profile:
+            ...     value = dy.inputVector([1, 2]).npvalue()
+            >>> profile.save_report("report.html", title="One value")
+        """
+        write_report(self, filename, title)
 
     def __str__(self) -> str:
         total = sum(row.seconds for row in self)
@@ -147,10 +238,19 @@ class Profile(list["OpProfile"]):
             share = line.seconds / total if total else 0.0
             lines.append(
                 f"{1e3 * line.seconds:12.3f} {share:7.1%} {line.nodes:10,} {line.calls:10,} "
-                f"{line.nodes / line.calls:9.1f}  {line.file}:{line.line} in {line.function}: {way} {line.op}"
+                f"{line.nodes / line.calls:9.1f}  {_shown(line.file)}:{line.line} in {line.function}: {way} {line.op}"
+                + (f" [{line.scope}]" if line.scope else "")
             )
         if len(self.lines) > _MOST_LINES:
             lines.append(f"{'':12} and {len(self.lines) - _MOST_LINES:,} lines more")
+        if self.scopes:
+            lines.append(f"{'ms':>12} {'share':>7} {'nodes':>10} {'forward':>10} {'backward':>9}  scope")
+        for scope in self.scopes[:_MOST_LINES]:
+            share = scope.seconds / total if total else 0.0
+            lines.append(
+                f"{1e3 * scope.seconds:12.3f} {share:7.1%} {scope.nodes:10,} {1e3 * scope.forward:10.3f} "
+                f"{1e3 * scope.backward:9.3f}  {scope.scope}"
+            )
         lines += self._requests_text()
         if self.schedules or self.reused:
             lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} kept ones used again")
@@ -161,7 +261,7 @@ class Profile(list["OpProfile"]):
             return []
         lines = [f"{'ms':>12} {'passes':>7} {'values':>10} {'nodes':>10} {'per pass':>9}  asked for by"]
         for row in self.requests[:_MOST_LINES]:
-            where = f"{row.file}:{row.line} in {row.function}" if row.file else "no line of the program"
+            where = f"{_shown(row.file)}:{row.line} in {row.function}" if row.file else "no line of the program"
             lines.append(
                 f"{1e3 * row.seconds:12.3f} {row.passes:7,} {row.values:10,} {row.nodes:10,} "
                 f"{row.nodes / row.passes:9.1f}  {where}"
@@ -177,38 +277,69 @@ class Profile(list["OpProfile"]):
         reasons = {op["name"]: op["alone_because"] for op in _describe()}
         rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _profile.counts()]
         self.extend(sorted(rows, key=lambda row: -row.seconds))
+        counted = _profile.line_counts()
         lines = [
-            LineProfile(*row.origin, row.op, row.backward, row.nodes, row.calls, row.seconds)
-            for row in _profile.line_counts()
+            LineProfile(*row.origin, row.op, row.backward, row.nodes, row.calls, row.seconds, row.scope)
+            for row in counted
+            if row.origin is not None
         ]
         self.lines = sorted(lines, key=lambda line: -line.seconds)
+        scopes: dict[str, ScopeProfile] = {}
+        for row in counted:
+            if row.scope:
+                so_far = scopes.get(row.scope, ScopeProfile(row.scope, 0, 0.0, 0.0, 0.0))
+                there, back = (0.0, row.seconds) if row.backward else (row.seconds, 0.0)
+                nodes = so_far.nodes + (0 if row.backward else row.nodes)
+                scopes[row.scope] = ScopeProfile(
+                    row.scope, nodes, so_far.seconds + row.seconds, so_far.forward + there, so_far.backward + back
+                )
+        self.scopes = sorted(scopes.values(), key=lambda scope: -scope.seconds)
         requests = []
         for x in _profile.request_counts():
             file, line, function = x.origin or ("", 0, "")
-            counted = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
-            requests.append(RequestProfile(file, line, function, *counted, x.of_map))
+            numbers = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
+            requests.append(RequestProfile(file, line, function, *numbers, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
         self.schedules, self.reused = _kept.counts()
         return self
 
 
 def profile() -> Profile:
-    """What has been measured so far."""
+    """What has been measured so far.
+
+    Example:
+        >>> profiling.profile()
+        []
+    """
     return Profile()._measured()
 
 
 @contextmanager
-def measure(lines: bool = False) -> Iterator[Profile]:
+def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     """Measure the graphs of all threads while the block runs; its profile is complete at the end of the block.
 
     Args:
         lines: record which line of the program makes each node, and measure lines too; they are measured without that
             where they are recorded already
+        timeline: keep when each batch, pass, update and exchange ran, for `Profile.save_timeline` and
+            `Profile.save_report`; lines are recorded too. At most 524,288 entries are kept, some 140 MB.
+
+    Raises:
+        RuntimeError: a timeline is being measured already
+
+    Example:
+        >>> with profiling.measure(lines=True) as profile:
+        ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
+        >>> profile[0].op
+        'tanh'
     """
+    lines = lines or timeline
     before = _profile.level()
     result = Profile()
     _profile.reset()
     _kept.reset()
+    if timeline:
+        _timeline.switch(True)
     _profile.set_level(max(before, 1))
     if lines:
         _origin.switch(True)
@@ -219,6 +350,9 @@ def measure(lines: bool = False) -> Iterator[Profile]:
             _origin.switch(False)
         _profile.set_level(before)
         result._measured()
+        if timeline:
+            result.timeline, result.dropped = _timeline.taken()
+            _timeline.switch(False)
 
 
 _at_exit = False
@@ -232,6 +366,11 @@ def set_level(level: int) -> None:
 
     Raises:
         ValueError: `level` is negative
+
+    Example:
+        >>> profiling.set_level(1)
+        >>> value = dy.inputVector([1, 2]).npvalue()
+        >>> profiling.set_level(0)
     """
     global _at_exit
     if level < 0:

@@ -15,13 +15,16 @@ import argparse
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from environments import make_environment, mean_return
-from helpers import add_engine_options, batched_map, import_engine, load_spec, save_model
 from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
 
 
 class Network:
@@ -125,17 +128,19 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
 def train(network: Network, target: Network, environments: list, trial, args: argparse.Namespace) -> None:
     """Learn by playing in `environments`; save after each trial, in another one, that is the best so far."""
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(args.seed)
     players = [Player(environment, args.seed + i) for i, environment in enumerate(environments)]
     memory = Memory(args.memory, network.spec["observation"])
     recent: deque[float] = deque(maxlen=100)
     episodes, learnt, shown, best, start = 0, 0, 0, -np.inf, time.perf_counter()
-    with tqdm(total=args.steps, unit="step", leave=False, disable=None) as bar:
+    curves = Curves(args.curves, args.tensorboard)
+    with curves, tqdm(total=args.steps, unit="step", leave=False, disable=None) as bar:
         for step in range(len(players), args.steps + len(players), len(players)):
             exploration = max(args.exploration, 1 - step / (args.explore * args.steps))
             dy.renew_cg(forward_only=True)
             own = partial(Player.step, network=network, exploration=exploration)
-            for seen, ended in batched_map(dy, own, players):
+            for seen, ended in dy.batched_map(own, players):
                 memory.add(*seen)
                 if ended is not None:
                     recent.append(ended)
@@ -153,6 +158,7 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
                 shown = step // args.report
                 seconds = time.perf_counter() - start
                 found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
+                curves.add(step, mean_return=float(np.mean(recent)), best_actions=found)
                 tqdm.write(
                     f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {np.mean(recent):.1f}, "
                     f"of the best actions {found:.1f}, {seconds:.1f} s"
@@ -160,16 +166,52 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
                 sys.stdout.flush()
                 if found > best:
                     best = found
-                    save_model(args.model, network.spec, network.pc)
+                    dy.save_safetensors(args.model, network.pc, extra=network.spec)
+
+
+# -- environments --------------------------------------------------------------------------------
+
+
+def make_environment(name: str):
+    """Return an environment with vectors as observations and a number of discrete actions, such as CartPole-v1."""
+    try:
+        import gymnasium
+    except ImportError:
+        raise ValueError("no environments: pip install gymnasium") from None
+    try:
+        environment = gymnasium.make(name)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"{name}: {error}") from error
+    observations, actions = environment.observation_space, environment.action_space
+    if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:
+        raise ValueError(f"{name}: observations must be vectors, these are {observations}")
+    if not isinstance(actions, gymnasium.spaces.Discrete):
+        raise ValueError(f"{name}: actions must be discrete, these are {actions}")
+    return environment
+
+
+def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, seed: int) -> float:
+    """Play some episodes with a policy and return the mean of their returns (without discount)."""
+    total = 0.0
+    for episode in range(episodes):
+        observation, _ = environment.reset(seed=seed + episode)
+        over = False
+        while not over:
+            observation, reward, terminated, truncated, _ = environment.step(act(observation))
+            total += float(reward)
+            over = terminated or truncated
+    return total / episodes
+
+
+# -- command line --------------------------------------------------------------------------------
 
 
 def main() -> None:
-    global dy
     parser = argparse.ArgumentParser(
         description="Learn to act by deep Q-learning.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
-    parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/dqn"))
+    parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/dqn.safetensors"))
     parser.add_argument("--environments", type=int, default=4, help="played side by side")
     parser.add_argument("--steps", type=int, default=40000, help="of all environments; the learning rate falls to 0")
     parser.add_argument("--warm-up", type=int, default=1000, help="steps before learning starts")
@@ -183,19 +225,21 @@ def main() -> None:
     parser.add_argument("--exploration", type=float, default=0.02, help="rate of random actions, in the end")
     parser.add_argument("--explore", type=float, default=0.1, help="part of the steps over which it falls from 1")
     parser.add_argument("--learning-rate", type=float, default=0.001)
-    add_engine_options(parser)
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument("--seed", type=int, default=1)
+    config.add_options(parser)
     args = parser.parse_args()
+    dy.reset_random_seed(args.seed)
     try:
         environments = [make_environment(args.env) for _ in range(args.environments)]
-        dy = import_engine(args, autobatch=True)
         observation = environments[0].observation_space.shape[0]
         spec = {"observation": observation, "actions": int(environments[0].action_space.n), "hidden": args.hidden}
         network, target = Network(spec), Network(spec)
         target.follow(network)
         train(network, target, environments, make_environment(args.env), args)
-        spec, weights = load_spec(args.model)
-        network = Network(spec)
-        network.pc.populate(weights)
+        network = Network(dy.read_extra(args.model))
+        dy.load_safetensors(args.model, network.pc)
         found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
         print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
     except (OSError, ValueError) as error:

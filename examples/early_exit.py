@@ -15,15 +15,21 @@ for a value waits until all do, and then all their layers are run as one.
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
+import struct
 import sys
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from digits import Digits, add_digits_options, minibatches, read_digits
-from helpers import add_engine_options, batched_map, import_engine, load_spec, save_model
 from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
 
 
 class Layer:
@@ -67,7 +73,7 @@ class Network:
     def run(self, images: np.ndarray, threshold: float) -> list[list[dy.Expression]]:
         """Run many images side by side, in one graph."""
         dy.renew_cg()
-        return batched_map(dy, lambda image: self.run_one(image, threshold), images)
+        return dy.batched_map(lambda image: self.run_one(image, threshold), images)
 
 
 def measure(network: Network, data: Digits, threshold: float, size: int) -> tuple[float, np.ndarray]:
@@ -91,63 +97,121 @@ def train(network: Network, training: Digits, test: Digits, args: argparse.Names
     order = list(range(len(training[1])))
     rng = random.Random(args.seed)
     best, done = -1.0, 0
-    for epoch in range(1, args.epochs + 1):
-        rng.shuffle(order)
-        shuffled = training[0][order], training[1][order]
-        total, layers, start = 0.0, 0, time.perf_counter()
-        with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
-            for images, labels in minibatches(shuffled, args.batch):
-                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(order)))
-                done += len(labels)
-                losses = []
-                for exits, label in zip(network.run(images, args.threshold), labels):
-                    losses += [-dy.pick(scores, int(label)) for scores in exits]
-                    layers += len(exits)
-                loss = dy.esum(losses) / len(labels)
-                value = loss.scalar_value()
-                loss.backward()
-                trainer.update()
-                total += value * len(labels)
-                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                bar.update(len(labels))
-        speed = len(order) / (time.perf_counter() - start)
-        right, depths = measure(network, test, args.threshold, args.batch)
-        print(
-            f"epoch {epoch}: loss {total / len(order):.4f}, {layers / len(order):.2f} layers an image, "
-            f"{speed:.0f} images/s, test accuracy {right:.2%} with {mean_depth(depths):.2f} layers",
-            flush=True,
-        )
-        if right > best:
-            best = right
-            save_model(args.model, network.spec, network.pc)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            rng.shuffle(order)
+            shuffled = training[0][order], training[1][order]
+            total, layers, start = 0.0, 0, time.perf_counter()
+            with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+                for images, labels in minibatches(shuffled, args.batch):
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(order)))
+                    done += len(labels)
+                    losses = []
+                    for exits, label in zip(network.run(images, args.threshold), labels):
+                        losses += [-dy.pick(scores, int(label)) for scores in exits]
+                        layers += len(exits)
+                    loss = dy.esum(losses) / len(labels)
+                    value = loss.scalar_value()
+                    loss.backward()
+                    trainer.update()
+                    total += value * len(labels)
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(len(labels))
+            speed = len(order) / (time.perf_counter() - start)
+            right, depths = measure(network, test, args.threshold, args.batch)
+            curves.add(epoch, loss=total / len(order), accuracy=right, layers=mean_depth(depths))
+            print(
+                f"epoch {epoch}: loss {total / len(order):.4f}, {layers / len(order):.2f} layers an image, "
+                f"{speed:.0f} images/s, test accuracy {right:.2%} with {mean_depth(depths):.2f} layers",
+                flush=True,
+            )
+            if right > best:
+                best = right
+                dy.save_safetensors(args.model, network.pc, extra=network.spec)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+Digits = tuple[np.ndarray, np.ndarray]  # images (n, rows, columns) in [0, 1], labels (n,)
+
+
+def read_idx(folder: Path, name: str) -> np.ndarray:
+    """Read one of MNIST's files: big-endian sizes, then a byte for each value."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    path = plain if plain.exists() else packed
+    try:
+        data = path.read_bytes() if path == plain else gzip.decompress(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
+    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+        raise ValueError(f"{path}: not an IDX file of bytes (it begins with {data[:4].hex(' ')})")
+    shape = struct.unpack_from(f">{data[3]}I", data, 4)
+    values = np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape))
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise ValueError(f"{path}: {values.size} values after the header, which says {shape}")
+    return values.reshape(shape)
+
+
+def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
+    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's of 8x8 pixels."""
+    found = []
+    for part in ("train", "t10k") if folder else ():
+        images, labels = read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte")
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise ValueError(f"{folder}: {part} has images {images.shape} but labels {labels.shape}")
+        if labels.size and labels.max() > 9:
+            raise ValueError(f"{folder}: {part} has the label {labels.max()}, digits go up to 9")
+        found.append((images.astype(np.float32) / 255, labels.astype(np.int64)))
+    if not found:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
+        digits = load_digits()
+        images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
+        test = np.arange(len(labels)) % 5 == 0  # every fifth is for the test
+        found = [(images[~test], labels[~test]), (images[test], labels[test])]
+    (images, labels), (test_images, test_labels) = found
+    return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
+
+
+def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+    images, labels = data
+    for start in range(0, len(labels), size):
+        yield images[start : start + size], labels[start : start + size]
+
+
+# -- command line --------------------------------------------------------------------------------
 
 
 def main() -> None:
-    global dy
     parser = argparse.ArgumentParser(
         description="Digits by a network that stops when it is sure.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    add_digits_options(parser)
-    parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/early_exit"))
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
+    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/early_exit.safetensors"))
     parser.add_argument("--epochs", type=int, default=15, help="the learning rate falls to 0 over them")
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--threshold", type=float, default=0.95, help="images leave above this probability")
     parser.add_argument("--learning-rate", type=float, default=0.003)
-    parser.add_argument("--no-autobatch", dest="autobatch", action="store_false", help="run node by node")
-    add_engine_options(parser)
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument("--seed", type=int, default=1)
+    config.add_options(parser)
     args = parser.parse_args()
+    dy.reset_random_seed(args.seed)
     try:
         training, test = read_digits(args.data, args.limit)
-        dy = import_engine(args, args.autobatch)
         network = Network({"hidden": args.hidden, "layers": args.layers, "pixels": training[0][0].size})
         print(f"{len(training[1])} training and {len(test[1])} test images, {args.layers} layers")
         train(network, training, test, args)
-        spec, weights = load_spec(args.model)
-        network = Network(spec)
-        network.pc.populate(weights)
+        network = Network(dy.read_extra(args.model))
+        dy.load_safetensors(args.model, network.pc)
     except (OSError, ValueError) as error:
         sys.exit(f"early_exit.py: {error}")
     except KeyboardInterrupt:

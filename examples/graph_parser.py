@@ -15,11 +15,101 @@ what it can compute together although no two sentences need to be of a length.
 
 from __future__ import annotations
 
-from types import ModuleType
+import argparse
+import gzip
+import random
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
-import trees
-from conllu import Tree
+from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
+
+@dataclass
+class Tree:
+    """A sentence and its dependency tree: the head of a word is the number of another, from 1 on, or 0 for the root."""
+
+    words: list[str]
+    tags: list[str]
+    heads: list[int]
+    relations: list[str]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+Parses = list[tuple[list[int], list[str]]]  # for each sentence the heads and the relations of its words
+
+SIZES = {
+    "word_dim": 100,
+    "tag_dim": 32,
+    "hidden": 128,  # of the BiLSTM, in each direction
+    "layers": 2,
+    "arc_dim": 160,
+    "label_dim": 100,
+    "dropout": 0.33,
+    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+}
+
+UNKNOWN = 0  # the id of everything outside a vocabulary
+
+
+class Vocabulary:
+    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
+
+    def __len__(self) -> int:
+        return len(self.ids) + 1
+
+    def id(self, thing: str) -> int:
+        return self.ids.get(thing, UNKNOWN)
+
+    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
+        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
+        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """
+        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
+
+
+def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
+    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    return {thing: n for thing, n in Counter(things).items() if n >= least}
+
+
+class Inputs:
+    """Looks up a vector for each word of a sentence: one for the word in lower case joined to one for its tag."""
+
+    def __init__(self, pc: dy.ParameterCollection, spec: dict) -> None:
+        self.spec = spec
+        self.words = Vocabulary(spec["words"])
+        self.tags = Vocabulary(spec["tags"])
+        self.rng = random.Random(spec["seed"])
+        self.dim = spec["word_dim"] + spec["tag_dim"]
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
+
+    def look_up(self, words: list[str], tags: list[str], training: bool) -> list[dy.Expression]:
+        vectors = []
+        for word, tag in zip(words, tags):
+            word = word.lower()
+            hidden = training and self.words.hide(word, self.spec["word_dropout"], self.rng)
+            word_vector = self.word_vectors[UNKNOWN if hidden else self.words.id(word)]
+            vector = dy.concatenate([word_vector, self.tag_vectors[self.tags.id(tag)]])
+            vectors.append(dy.dropout(vector, self.spec["dropout"]) if training else vector)
+        return vectors
 
 
 class Parser:
@@ -30,7 +120,7 @@ class Parser:
         self.relations = {relation: i for i, relation in enumerate(spec["relations"])}
         self.training = False  # whether to drop out
         self.pc = pc = dy.ParameterCollection()
-        self.inputs = trees.Inputs(dy, pc, spec)
+        self.inputs = Inputs(pc, spec)
         self.root = pc.add_parameters(self.inputs.dim)  # stands before the first word
         states = 2 * spec["hidden"]
         self.reader = dy.BiRNNBuilder(spec["layers"], self.inputs.dim, states, pc, dy.LSTMBuilder)
@@ -79,7 +169,7 @@ class Parser:
             losses.append(picked(self.labels(states, tree.heads), [self.relations[r] for r in tree.relations]))
         return dy.esum(losses) / sum(len(tree) for tree in batch)
 
-    def parse(self, words: list[list[str]], tags: list[list[str]]) -> trees.Parses:
+    def parse(self, words: list[list[str]], tags: list[list[str]]) -> Parses:
         """Return the heads and the relations of sentences."""
         dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
@@ -157,23 +247,251 @@ def _cycle(heads: np.ndarray) -> np.ndarray:
     return np.array([], int)
 
 
-SIZES = {
-    "word_dim": 100,
-    "tag_dim": 32,
-    "hidden": 128,  # of the BiLSTM, in each direction
-    "layers": 2,
-    "arc_dim": 160,
-    "label_dim": 100,
-    "dropout": 0.33,
-    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
-}
+# -- training ------------------------------------------------------------------------------------
 
 
-def build(engine: ModuleType, spec: dict) -> Parser:
-    global dy
-    dy = engine
-    return Parser(spec)
+def train(parser: Parser, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
+    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    trainer = dy.AdamTrainer(parser.pc)
+    order = random.Random(args.seed)
+    total = sum(len(tree) for tree in training)
+    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            parser.training = True
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
+                for first in range(0, len(training), args.batch):
+                    batch = training[first : first + args.batch]
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                    dy.renew_cg()
+                    loss = parser.loss(batch)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    words = sum(len(tree) for tree in batch)
+                    done += words
+                    summed += value * words
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(words)
+            seconds = time.perf_counter() - start
+            parser.training = False
+            score, found = attachment(parser, dev)
+            curves.add(epoch, loss=summed / total, LAS=score)
+            print(
+                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
+                f"dev {found}",
+                flush=True,
+            )
+            if score > best:
+                best, best_words, best_epoch = score, found, epoch
+                dy.save_safetensors(args.model, parser.pc, extra=parser.spec)
+            elif epoch - best_epoch >= args.patience:
+                print(f"no better for {args.patience} epochs: stopping")
+                break
+    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+
+
+def load(path: Path) -> Parser:
+    """Build the network that was saved, and read its weights."""
+    try:
+        parser = Parser(dy.read_extra(path))
+    except KeyError as error:
+        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
+    dy.load_safetensors(path, parser.pc)
+    return parser
+
+
+def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
+    """Split into those to train on and every tenth, to measure with."""
+    if len(items) < 2:
+        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
+    return [item for i, item in enumerate(items) if i % 10], items[::10]
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+
+
+def default_treebank() -> Path:
+    """The Turkish web treebank that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
+    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+
+
+def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
+    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
+
+    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
+    """
+    sentences: list[list[dict[str, str]]] = []
+    rows: list[dict[str, str]] = []
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for line in lines:
+                number += 1
+                text = line.decode("utf-8").rstrip("\r\n")
+                if not text.strip() and rows:  # the sentence ends
+                    sentences.append(rows)
+                    rows = []
+                if not text.strip() or text.startswith("#"):
+                    continue
+                row = dict(zip(COLUMNS, text.split("\t")))
+                if text.count("\t") != 9:
+                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
+                if "-" in row["ID"] or "." in row["ID"]:
+                    continue
+                if row["ID"] != str(len(rows) + 1):
+                    place = f"word {len(rows) + 1} of the sentence"
+                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
+                for column in required:
+                    if row[column] in ("", "_"):
+                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
+                rows.append(row)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
+    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+        raise ValueError(f"{path}, line {number}: {error}") from error
+    sentences += [rows] if rows else []  # the last blank line may be missing
+    if not sentences:
+        raise ValueError(f"{path}: no sentence in {number} lines")
+    return sentences
+
+
+def read_trees(path: Path, tags: str = "UPOS") -> list[Tree]:
+    """Return the trees of all sentences, with one column as the tags of their words."""
+    trees = []
+    for number, rows in enumerate(read_rows(path, [tags, "HEAD", "DEPREL"]), start=1):
+        words, labels, heads, relations = ([row[column] for row in rows] for column in ("FORM", tags, "HEAD", "DEPREL"))
+        for head in heads:
+            if not head.isdecimal() or int(head) > len(words):
+                raise ValueError(f"{path}, sentence {number}: no word {head!r}, a HEAD")
+        trees.append(Tree(words, labels, [int(head) for head in heads], relations))
+        if not is_tree(trees[-1].heads):
+            raise ValueError(f"{path}, sentence {number}: it has not one root, or a cycle")
+    return trees
+
+
+def is_tree(heads: list[int]) -> bool:
+    """Tell whether one word has the head 0, and all words hang from it."""
+    reached: set[int] = {0}
+    for word in range(1, len(heads) + 1):
+        path = []
+        while word not in reached and word not in path:
+            path.append(word)
+            word = heads[word - 1]
+        if word not in reached:  # a cycle
+            return False
+        reached.update(path)
+    return heads.count(0) == 1
+
+
+def attachment(parser: Parser, trees: list[Tree]) -> tuple[float, str]:
+    """Return LAS, and UAS and LAS in words: the share of words (punctuation too) whose head, and relation, is right."""
+    heads = both = total = 0
+    for first in range(0, len(trees), 64):
+        batch = trees[first : first + 64]
+        found = parser.parse([tree.words for tree in batch], [tree.tags for tree in batch])
+        for tree, (guessed, relations) in zip(batch, found):
+            for head, right, relation, name in zip(guessed, tree.heads, relations, tree.relations):
+                heads += head == right
+                both += head == right and relation == name
+            total += len(tree)
+    return both / total, f"UAS {heads / total:.2%}, LAS {both / total:.2%}"
+
+
+def print_tree(rows: Iterable[dict[str, str]], heads: list[int], relations: list[str]) -> None:
+    """Print a sentence in CoNLL-U; columns that are not given are empty."""
+    for number, (row, head, relation) in enumerate(zip(rows, heads, relations), start=1):
+        row = {**row, "ID": str(number), "HEAD": str(head), "DEPREL": relation, "DEPS": "_"}
+        print("\t".join(row.get(column, "_") for column in COLUMNS))
+    print(flush=True)
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
+def train_command(args: argparse.Namespace) -> None:
+    training = read_trees(args.train or default_treebank(), args.tags)[: args.limit]
+    if args.dev:
+        dev = read_trees(args.dev, args.tags)[: args.limit]
+    else:
+        training, dev = hold_out(training, args.train or "--limit 1")
+    spec = {
+        "words": count((word.lower() for tree in training for word in tree.words), least=2),
+        "tags": count(tag for tree in training for tag in tree.tags),
+        "relations": sorted({relation for tree in training for relation in tree.relations}),
+        "tag_column": args.tags,
+        "seed": args.seed,
+        **{size: getattr(args, size) for size in SIZES},
+    }
+    print(
+        f"{len(training)} training and {len(dev)} dev sentences, {len(spec['words'])} words, "
+        f"{len(spec['tags'])} tags and {len(spec['relations'])} relations"
+    )
+    train(Parser(spec), training, dev, args)
+    rows = [{"FORM": word, args.tags: tag} for word, tag in zip(dev[0].words, dev[0].tags)]
+    print_tree(rows, *load(args.model).parse([dev[0].words], [dev[0].tags])[0])
+
+
+def parse_command(args: argparse.Namespace) -> None:
+    """Print a treebank with the heads and relations found in place of what was there."""
+    if args.file is None:
+        raise ValueError("parse: which file?")
+    parser = load(args.model)
+    tags = parser.spec["tag_column"]
+    sentences = read_rows(args.file, [tags])
+    for first in range(0, len(sentences), 64):
+        batch = sentences[first : first + 64]
+        words = [[row["FORM"] for row in rows] for rows in batch]
+        for rows, found in zip(batch, parser.parse(words, [[row[tags] for row in rows] for rows in batch])):
+            print_tree(rows, *found)
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Train a graph-based dependency parser, or parse with one.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("command", nargs="?", choices=["train", "parse"], default="train")
+    add("file", nargs="?", type=Path, help="parse: a CoNLL-U file, whose words have tags")
+    add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
+    add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
+    add("--limit", type=int, metavar="N", help="take the first N sentences of each file only")
+    add("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read beside the words")
+    for size, value in SIZES.items():
+        add(f"--{size.replace('_', '-')}", type=type(value), default=value, help="see SIZES in the program")
+    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
+    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
+    add("--batch", type=int, default=16, help="sentences in a minibatch")
+    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--seed", type=int, default=1)
+    add("--model", type=Path, metavar="FILE", default=Path("runs/graph_parser.safetensors"))
+    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    config.add_options(parser)
+    return parser.parse_intermixed_args(argv)
+
+
+def main() -> None:
+    args = parse(sys.argv[1:])
+    dy.reset_random_seed(args.seed)
+    try:
+        (train_command if args.command == "train" else parse_command)(args)
+    except (OSError, ValueError) as error:
+        sys.exit(f"graph_parser.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("graph_parser.py: interrupted")
 
 
 if __name__ == "__main__":
-    trees.main("graph_parser", "Train a graph-based dependency parser, or parse with one.", build, SIZES)
+    main()

@@ -11,14 +11,21 @@ minibatch together; `--batching manual` hands it the minibatch as one tensor.  B
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
+import struct
 import sys
 import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
-from digits import Digits, add_digits_options, minibatches, read_digits
-from helpers import add_engine_options, import_engine
 from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
 
 # -- networks ------------------------------------------------------------------------------------
 # Both take one image (columns x rows x 1) or a minibatch of them (columns x rows x 1, batch n) and
@@ -118,50 +125,108 @@ def train(args: argparse.Namespace, training: Digits, test: Digits) -> None:
     order = list(range(len(training[1])))
     print(f"{args.model}, {args.batching} batching: {len(order)} training and {len(test[1])} test images")
     done, steps = 0, args.epochs * len(order)
-    for epoch in range(1, args.epochs + 1):
-        rng.shuffle(order)
-        shuffled = training[0][order], training[1][order]
-        total, start = 0.0, time.perf_counter()
-        with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
-            for images, labels in minibatches(shuffled, args.batch):
-                trainer.learning_rate = args.learning_rate * (1 - done / steps)
-                done += len(labels)
-                dy.renew_cg()
-                loss = loss_of(network, images, labels)
-                value = loss.value()
-                loss.backward()
-                trainer.update()
-                total += value * len(labels)
-                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                bar.update(len(labels))
-        speed = len(order) / (time.perf_counter() - start)
-        right = accuracy(network, test, args.batch, predict)
-        print(
-            f"epoch {epoch}: loss {total / len(order):.4f}, {speed:.0f} images/s, test accuracy {right:.2%}",
-            flush=True,
-        )
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            rng.shuffle(order)
+            shuffled = training[0][order], training[1][order]
+            total, start = 0.0, time.perf_counter()
+            with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+                for images, labels in minibatches(shuffled, args.batch):
+                    trainer.learning_rate = args.learning_rate * (1 - done / steps)
+                    done += len(labels)
+                    dy.renew_cg()
+                    loss = loss_of(network, images, labels)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    total += value * len(labels)
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(len(labels))
+            speed = len(order) / (time.perf_counter() - start)
+            right = accuracy(network, test, args.batch, predict)
+            curves.add(epoch, loss=total / len(order), accuracy=right)
+            print(
+                f"epoch {epoch}: loss {total / len(order):.4f}, {speed:.0f} images/s, test accuracy {right:.2%}",
+                flush=True,
+            )
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+Digits = tuple[np.ndarray, np.ndarray]  # images (n, rows, columns) in [0, 1], labels (n,)
+
+
+def read_idx(folder: Path, name: str) -> np.ndarray:
+    """Read one of MNIST's files: big-endian sizes, then a byte for each value."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    path = plain if plain.exists() else packed
+    try:
+        data = path.read_bytes() if path == plain else gzip.decompress(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
+    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+        raise ValueError(f"{path}: not an IDX file of bytes (it begins with {data[:4].hex(' ')})")
+    shape = struct.unpack_from(f">{data[3]}I", data, 4)
+    values = np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape))
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise ValueError(f"{path}: {values.size} values after the header, which says {shape}")
+    return values.reshape(shape)
+
+
+def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
+    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's of 8x8 pixels."""
+    found = []
+    for part in ("train", "t10k") if folder else ():
+        images, labels = read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte")
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise ValueError(f"{folder}: {part} has images {images.shape} but labels {labels.shape}")
+        if labels.size and labels.max() > 9:
+            raise ValueError(f"{folder}: {part} has the label {labels.max()}, digits go up to 9")
+        found.append((images.astype(np.float32) / 255, labels.astype(np.int64)))
+    if not found:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
+        digits = load_digits()
+        images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
+        test = np.arange(len(labels)) % 5 == 0  # every fifth is for the test
+        found = [(images[~test], labels[~test]), (images[test], labels[test])]
+    (images, labels), (test_images, test_labels) = found
+    return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
+
+
+def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+    images, labels = data
+    for start in range(0, len(labels), size):
+        yield images[start : start + size], labels[start : start + size]
 
 
 # -- command line --------------------------------------------------------------------------------
 
 
 def main() -> None:
-    global dy
     parser = argparse.ArgumentParser(description="MNIST by an MLP or a CNN.")
     parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
     parser.add_argument("--batching", choices=["auto", "manual"], default="auto")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.001)
-    add_digits_options(parser)
-    add_engine_options(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
+    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument("--seed", type=int, default=1)
+    config.add_options(parser)
     args = parser.parse_args()
+    dy.reset_random_seed(args.seed)
     try:
         training, test = read_digits(args.data, args.limit)
+        train(args, training, test)
     except (OSError, ValueError) as error:
         sys.exit(f"mnist.py: {error}")
-    dy = import_engine(args, args.batching == "auto")
-    train(args, training, test)
+    except KeyboardInterrupt:
+        sys.exit("mnist.py: interrupted")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python ner.py --train train.txt --dev dev.txt              # a sentence a line, word|tag word|tag, as in WikiNER
     echo "Alice moved to Paris ." | python ner.py tag          # tag text: a sentence a line, words apart
 
-The BiLSTM is the network of `tagger.py`.  The loss is the negative log-likelihood of the right tags, for which the
+The BiLSTM is that of `tagger.py`.  The loss is the negative log-likelihood of the right tags, for which the
 forward algorithm sums over all sequences of tags, as operations of the graph; the best sequence is found by the
 algorithm of Viterbi (Lample, Ballesteros, Subramanian, Kawakami, Dyer: Neural Architectures for Named Entity
 Recognition, NAACL 2016).
@@ -19,18 +19,116 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import random
 import sys
+import time
 import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from itertools import islice
 from pathlib import Path
 
-import learning
 import numpy as np
-import tagger
-from conllu import Sentence, default_treebanks, read_columns
-from helpers import batches
+from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
+Sentence = tuple[list[str], list[str]]  # its words, and their tags
+
+UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
-class Recognizer(tagger.Tagger):
+class Vocabulary:
+    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
+
+    def __len__(self) -> int:
+        return len(self.ids) + 1
+
+    def id(self, thing: str) -> int:
+        return self.ids.get(thing, UNKNOWN)
+
+    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
+        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
+        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """
+        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
+
+
+def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
+    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    return {thing: n for thing, n in Counter(things).items() if n >= least}
+
+
+class Tagger:
+    """The scores of the tags for each word.  `spec` is all that is needed, beside the weights, to build it again."""
+
+    def __init__(self, spec: dict) -> None:
+        self.spec = spec
+        self.words = Vocabulary(spec["words"])
+        self.frequent = Vocabulary(spec["frequent"])
+        self.letters = Vocabulary(spec["letters"])
+        self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
+        self.training = False  # whether to drop out
+        self.rng = random.Random(spec["seed"])
+
+        self.pc = pc = dy.ParameterCollection()
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent), 2 * spec["letter_hidden"]))
+        self.letter_vectors = pc.add_lookup_parameters((len(self.letters), spec["letter_dim"]))
+        self.spell_forward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
+        self.spell_backward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
+        inputs = spec["word_dim"] + 2 * spec["letter_hidden"]
+        self.read_forward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
+        self.read_backward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
+        self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
+        self.b = pc.add_parameters(len(self.tags), init=0)
+
+    def spell(self, form: str) -> dy.Expression:
+        """Read the letters of a word both ways and keep the two last states."""
+        letters = [self.letter_vectors[self.letters.id(letter)] for letter in form]
+        forward = self.spell_forward.initial_state().transduce(letters)
+        backward = self.spell_backward.initial_state().transduce(letters[::-1])
+        return dy.concatenate([forward[-1], backward[-1]])
+
+    def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
+        """Join two vectors: one looked up for the word in lower case, and one for its form.
+
+        The form of a frequent word has a vector of its own; that of a rare word is read letter by letter.
+        """
+        word = form.lower()
+        hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
+        word_vector = self.word_vectors[UNKNOWN if hidden else self.words.id(word)]
+        if form in self.frequent.ids and not hidden:
+            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent.id(form)]])
+        if form not in spellings:
+            spellings[form] = self.spell(form)
+        return dy.concatenate([word_vector, spellings[form]])
+
+    def drop(self, x: dy.Expression) -> dy.Expression:
+        return dy.dropout(x, self.spec["dropout"]) if self.training else x
+
+    def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
+        """Return the scores of all tags for each word.
+
+        `spellings` belongs to the minibatch: a word that occurs in it twice is spelled once.
+        """
+        if not words:
+            return []
+        inputs = [self.drop(self.embed(form, spellings)) for form in words]
+        forward = self.read_forward.initial_state().transduce(inputs)
+        backward = self.read_backward.initial_state().transduce(inputs[::-1])[::-1]
+        states = [self.drop(dy.concatenate([f, b])) for f, b in zip(forward, backward)]
+        return [dy.affine_transform([self.b, self.W, state]) for state in states]
+
+
+class Recognizer(Tagger):
     """The tagger, whose scores for each word are joined by scores for each pair of neighbouring tags."""
 
     def __init__(self, spec: dict) -> None:
@@ -92,6 +190,106 @@ def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last
     return tags[::-1]
 
 
+# -- training ------------------------------------------------------------------------------------
+
+
+def train(recognizer: Recognizer, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
+    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    trainer = dy.AdamTrainer(recognizer.pc)
+    order = random.Random(args.seed)
+    total = sum(len(words) for words, _ in training)
+    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            recognizer.training = True
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
+                for first in range(0, len(training), args.batch):
+                    batch = training[first : first + args.batch]
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                    dy.renew_cg()
+                    loss = recognizer.loss(batch)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    words = sum(len(words) for words, _ in batch)
+                    done += words
+                    summed += value * words
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(words)
+            seconds = time.perf_counter() - start
+            recognizer.training = False
+            score, found = f1(recognizer, dev)
+            curves.add(epoch, loss=summed / total, F1=score)
+            print(
+                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
+                f"dev {found}",
+                flush=True,
+            )
+            if score > best:
+                best, best_words, best_epoch = score, found, epoch
+                dy.save_safetensors(args.model, recognizer.pc, extra=recognizer.spec)
+            elif epoch - best_epoch >= args.patience:
+                print(f"no better for {args.patience} epochs: stopping")
+                break
+    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+
+
+def load(path: Path) -> Recognizer:
+    """Build the network that was saved, and read its weights."""
+    try:
+        recognizer = Recognizer(dy.read_extra(path))
+    except KeyError as error:
+        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
+    dy.load_safetensors(path, recognizer.pc)
+    return recognizer
+
+
+def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
+    """Split into those to train on and every tenth, to measure with."""
+    if len(items) < 2:
+        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
+    return [item for i, item in enumerate(items) if i % 10], items[::10]
+
+
+def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
+    """Collect the vocabularies, and the sizes that were asked for."""
+    forms = [form for words, _ in sentences for form in words]
+    return {
+        "words": count((form.lower() for form in forms), least=2),
+        "frequent": count(forms, least=args.frequent),
+        "letters": count((letter for form in forms for letter in form), least=5),
+        "tags": sorted({tag for _, tags in sentences for tag in tags}),
+        "word_dim": args.word_dim,
+        "letter_dim": args.letter_dim,
+        "letter_hidden": args.letter_hidden,
+        "hidden": args.hidden,
+        "dropout": args.dropout,
+        "word_dropout": args.word_dropout,
+        "seed": args.seed,
+    }
+
+
+def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
+    """Return F1, and precision, recall and F1 in words: an entity is right if its bounds and its kind are."""
+    right = guessed = true = 0
+    for batch in batches(sentences, 64):
+        for tags, (_, gold) in zip(recognizer.tag([words for words, _ in batch]), batch):
+            found, wanted = entities(tags), entities(gold)
+            right, guessed, true = right + len(found & wanted), guessed + len(found), true + len(wanted)
+    score = 2 * right / max(1, guessed + true)
+    precision, recall = right / max(1, guessed), right / max(1, true)
+    return score, f"precision {precision:.2%}, recall {recall:.2%}, F1 {score:.2%}"
+
+
+def batches(items: Iterable, size: int) -> Iterator[list]:
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
 # -- data ----------------------------------------------------------------------------------------
 
 
@@ -99,7 +297,7 @@ def read_tagged(path: Path) -> list[Sentence]:
     """Read the sentences of a file, plain or gzipped, with their tags as BIO; its ending says what it holds."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".conllu":
-        return [([row["FORM"] for row in rows], proper_nouns(rows)) for rows in read_columns(path, ["UPOS"])]
+        return [([row["FORM"] for row in rows], proper_nouns(rows)) for rows in read_rows(path, ["UPOS"])]
     sentences: list[Sentence] = []
     pairs: list[list[str]] = []
     number = 0
@@ -153,73 +351,132 @@ def entities(tags: list[str]) -> set[tuple[int, int, str]]:
     }
 
 
-def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
-    """Return F1, and precision, recall and F1 in words: an entity is right if its bounds and its kind are."""
-    right = guessed = true = 0
-    for batch in batches(sentences, 64):
-        for tags, (_, gold) in zip(recognizer.tag([words for words, _ in batch]), batch):
-            found, wanted = entities(tags), entities(gold)
-            right, guessed, true = right + len(found & wanted), guessed + len(found), true + len(wanted)
-    score = 2 * right / max(1, guessed + true)
-    precision, recall = right / max(1, guessed), right / max(1, true)
-    return score, f"dev precision {precision:.2%}, recall {recall:.2%}, F1 {score:.2%}"
+COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+
+
+def default_treebank() -> Path:
+    """The Turkish web treebank that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
+    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+
+
+def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
+    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
+
+    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
+    """
+    sentences: list[list[dict[str, str]]] = []
+    rows: list[dict[str, str]] = []
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for line in lines:
+                number += 1
+                text = line.decode("utf-8").rstrip("\r\n")
+                if not text.strip() and rows:  # the sentence ends
+                    sentences.append(rows)
+                    rows = []
+                if not text.strip() or text.startswith("#"):
+                    continue
+                row = dict(zip(COLUMNS, text.split("\t")))
+                if text.count("\t") != 9:
+                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
+                if "-" in row["ID"] or "." in row["ID"]:
+                    continue
+                if row["ID"] != str(len(rows) + 1):
+                    place = f"word {len(rows) + 1} of the sentence"
+                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
+                for column in required:
+                    if row[column] in ("", "_"):
+                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
+                rows.append(row)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
+    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+        raise ValueError(f"{path}, line {number}: {error}") from error
+    sentences += [rows] if rows else []  # the last blank line may be missing
+    if not sentences:
+        raise ValueError(f"{path}: no sentence in {number} lines")
+    return sentences
 
 
 # -- command line --------------------------------------------------------------------------------
 
 
-def train(args: argparse.Namespace) -> None:
-    training = read_tagged(args.train or default_treebanks()[0])[: args.limit]
+def train_command(args: argparse.Namespace) -> None:
+    training = read_tagged(args.train or default_treebank())[: args.limit]
     if args.dev:
         dev = read_tagged(args.dev)[: args.limit]
     else:
-        training, dev = learning.hold_out(training, args.train)
-    import_engine(args)
-    recognizer = Recognizer(tagger.new_spec(training, args))
+        training, dev = hold_out(training, args.train or "--limit 1")
+    recognizer = Recognizer(new_spec(training, args))
     print(
         f"{len(training)} training sentences with {sum(len(entities(tags)) for _, tags in training)} entities, "
         f"{len(dev)} dev sentences with {sum(len(entities(tags)) for _, tags in dev)}; "
         f"tags {' '.join(recognizer.tags)}"
     )
-    learning.train(dy, recognizer, training, lambda sentence: len(sentence[0]), lambda: f1(recognizer, dev), args)
-    tagger.print_tagged(learning.load(Recognizer, args.model), [dev[0][0]])
+    train(recognizer, training, dev, args)
+    print_tagged(load(args.model), [dev[0][0]])
 
 
-def tag(args: argparse.Namespace) -> None:
-    import_engine(args)
-    tagger.tag_text(learning.load(Recognizer, args.model), args.file)
+def tag_text(recognizer: Recognizer, file: str) -> None:
+    with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
+        # Someone who types wants each answer at once; a file goes faster in batches.
+        for batch in batches(lines, 1 if lines.isatty() else 64):
+            print_tagged(recognizer, [line.split() for line in batch])
 
 
-def import_engine(args: argparse.Namespace) -> None:
-    global dy
-    dy = tagger.import_engine(args)
+def print_tagged(recognizer: Recognizer, sentences: list[list[str]]) -> None:
+    for words, tags in zip(sentences, recognizer.tag(sentences)):
+        print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a recognizer of named entities, or tag text with one.")
-    commands = parser.add_subparsers(required=True)
-    for_all = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-
-    command = commands.add_parser("train", help="train a recognizer (done if no command is named)", **for_all)
-    command.set_defaults(run=train)
-    add = command.add_argument
+    parser = argparse.ArgumentParser(
+        description="Train a recognizer of named entities, or tag text with one.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("command", nargs="?", choices=["train", "tag"], default="train")
+    add("file", nargs="?", default="-", help="tag: text, a sentence a line, words apart, or - for the standard input")
     add("--train", type=Path, metavar="FILE", help=".conllu, .conll, or lines of word|tag; each plain or .gz")
     add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth sentence of the training file")
     add("--limit", type=int, metavar="N", help="take the first N sentences of each file only")
-    tagger.add_sizes(command)
-    learning.add_training(command, epochs=10, batch=16, rate=0.002)
-    learning.add_common(command, "ner")
-
-    command = commands.add_parser("tag", help="tag text, a sentence a line, words apart", **for_all)
-    command.set_defaults(run=tag)
-    command.add_argument("file", nargs="?", default="-", help="text, or - for the standard input")
-    learning.add_common(command, "ner")
-    return parser.parse_args(learning.train_first(argv))
+    add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
+    add("--word-dim", type=int, default=100)
+    add("--letter-dim", type=int, default=32)
+    add("--letter-hidden", type=int, default=50, help="in each direction")
+    add("--hidden", type=int, default=128, help="in each direction")
+    add("--dropout", type=float, default=0.33)
+    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
+    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
+    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
+    add("--batch", type=int, default=16, help="sentences in a minibatch")
+    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--seed", type=int, default=1)
+    add("--model", type=Path, metavar="FILE", default=Path("runs/ner.safetensors"))
+    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    config.add_options(parser)
+    return parser.parse_intermixed_args(argv)
 
 
 def main() -> None:
     args = parse(sys.argv[1:])
-    learning.guarded("ner.py", lambda: args.run(args))
+    dy.reset_random_seed(args.seed)
+    try:
+        if args.command == "tag":
+            tag_text(load(args.model), args.file)
+        else:
+            train_command(args)
+    except (OSError, ValueError) as error:
+        sys.exit(f"ner.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("ner.py: interrupted")
 
 
 if __name__ == "__main__":

@@ -15,13 +15,16 @@ import argparse
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from environments import make_environment, mean_return
-from helpers import add_engine_options, batched_map, import_engine, load_spec, save_model
 from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
 
 
 class Network:
@@ -88,7 +91,7 @@ def play(network: Network, environments: list, seed: int) -> list[Episode]:
     """Play an episode in each environment, side by side, in one graph."""
     dy.renew_cg()
     seeds = range(seed, seed + len(environments))
-    return batched_map(dy, lambda environment, own: play_one(network, environment, own), environments, seeds)
+    return dy.batched_map(lambda environment, own: play_one(network, environment, own), environments, seeds)
 
 
 def loss(episodes: list[Episode], discount: float) -> dy.Expression:
@@ -108,9 +111,11 @@ def loss(episodes: list[Episode], discount: float) -> dy.Expression:
 
 def train(network: Network, environments: list, args: argparse.Namespace) -> None:
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
     recent: deque[float] = deque(maxlen=100)
     steps, start, shown = 0, time.perf_counter(), 0
-    with tqdm(total=args.episodes, unit="episode", leave=False, disable=None) as bar:
+    curves = Curves(args.curves, args.tensorboard)
+    with curves, tqdm(total=args.episodes, unit="episode", leave=False, disable=None) as bar:
         for played in range(0, args.episodes, len(environments)):
             episodes = play(network, environments[: args.episodes - played], args.seed + played)
             error = loss(episodes, args.discount)
@@ -125,6 +130,7 @@ def train(network: Network, environments: list, args: argparse.Namespace) -> Non
             if now // args.report > shown or now == args.episodes:
                 shown = now // args.report
                 seconds = time.perf_counter() - start
+                curves.add(now, mean_return=float(np.mean(recent)))
                 print(
                     f"episode {now}: mean return of the last {len(recent)} {np.mean(recent):.1f}, "
                     f"{steps} steps, {seconds:.1f} s, {steps / seconds:.0f} steps/s",
@@ -132,32 +138,70 @@ def train(network: Network, environments: list, args: argparse.Namespace) -> Non
                 )
 
 
+# -- environments --------------------------------------------------------------------------------
+
+
+def make_environment(name: str):
+    """Return an environment with vectors as observations and a number of discrete actions, such as CartPole-v1."""
+    try:
+        import gymnasium
+    except ImportError:
+        raise ValueError("no environments: pip install gymnasium") from None
+    try:
+        environment = gymnasium.make(name)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"{name}: {error}") from error
+    observations, actions = environment.observation_space, environment.action_space
+    if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:
+        raise ValueError(f"{name}: observations must be vectors, these are {observations}")
+    if not isinstance(actions, gymnasium.spaces.Discrete):
+        raise ValueError(f"{name}: actions must be discrete, these are {actions}")
+    return environment
+
+
+def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, seed: int) -> float:
+    """Play some episodes with a policy and return the mean of their returns (without discount)."""
+    total = 0.0
+    for episode in range(episodes):
+        observation, _ = environment.reset(seed=seed + episode)
+        over = False
+        while not over:
+            observation, reward, terminated, truncated, _ = environment.step(act(observation))
+            total += float(reward)
+            over = terminated or truncated
+    return total / episodes
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
 def main() -> None:
-    global dy
     parser = argparse.ArgumentParser(
         description="Learn to act by REINFORCE.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
-    parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/reinforce"))
+    parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/reinforce.safetensors"))
     parser.add_argument("--episodes", type=int, default=500)
     parser.add_argument("--batch", type=int, default=8, help="episodes played side by side, for each update")
     parser.add_argument("--report", type=int, default=100, help="episodes between two reports")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--discount", type=float, default=0.99)
     parser.add_argument("--learning-rate", type=float, default=0.01)
-    add_engine_options(parser)
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument("--seed", type=int, default=1)
+    config.add_options(parser)
     args = parser.parse_args()
+    dy.reset_random_seed(args.seed)
     try:
         environments = [make_environment(args.env) for _ in range(args.batch)]
-        dy = import_engine(args, autobatch=True)
         observation = environments[0].observation_space.shape[0]
         actions = int(environments[0].action_space.n)
         network = Network({"observation": observation, "actions": actions, "hidden": args.hidden})
         train(network, environments, args)
-        save_model(args.model, network.spec, network.pc)
-        spec, weights = load_spec(args.model)
-        network = Network(spec)
-        network.pc.populate(weights)
+        dy.save_safetensors(args.model, network.pc, extra=network.spec)
+        network = Network(dy.read_extra(args.model))
+        dy.load_safetensors(args.model, network.pc)
         found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
         print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
     except (OSError, ValueError) as error:

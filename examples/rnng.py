@@ -19,17 +19,41 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
-import helpers
-import learning
 import numpy as np
-from helpers import batched_map, batches
-from learning import Vocabulary, count
+from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
+UNKNOWN = 0  # the id of everything outside a vocabulary
+
+
+class Vocabulary:
+    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
+
+    def __len__(self) -> int:
+        return len(self.ids) + 1
+
+    def id(self, thing: str) -> int:
+        return self.ids.get(thing, UNKNOWN)
+
+
+def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
+    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    return {thing: n for thing, n in Counter(things).items() if n >= least}
+
 
 WRITE, CLOSE = 0, 1  # the actions, before those that open
 MOST_OPEN, IN_A_ROW = 40, 6  # constituents open at once, and opened without a word between
@@ -179,7 +203,7 @@ class Grammar:
         for i, word in enumerate([*words, None]):
             fringe, done = beam, []
             while fringe and len(done) < width:
-                ends = [end for own in batched_map(dy, self.expand, fringe, [word] * len(fringe)) for end in own]
+                ends = [end for own in dy.batched_map(self.expand, fringe, [word] * len(fringe)) for end in own]
                 ends.sort(key=lambda end: -end[0])
                 fringe = []
                 for score, state, action in ends[: 2 * width]:
@@ -209,7 +233,7 @@ class Grammar:
 
     def parse(self, sentences: list[list[str]], width: int) -> list[Tree]:
         dy.renew_cg(forward_only=True)
-        return [tree for tree, _ in batched_map(dy, lambda words: self.parse_one(words, width), sentences)]
+        return [tree for tree, _ in dy.batched_map(lambda words: self.parse_one(words, width), sentences)]
 
     def sample(self, seed: float, longest: int = 30) -> Tree | None:
         """Draw a tree with its words; None if it becomes too long."""
@@ -241,6 +265,83 @@ def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
         else:
             yield WRITE, part
     yield CLOSE, ""
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def train(grammar: Grammar, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
+    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    trainer = dy.AdamTrainer(grammar.pc)
+    order = random.Random(args.seed)
+    total = sum(len(tree.words()) for tree in training)
+    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            grammar.training = True
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
+                for first in range(0, len(training), args.batch):
+                    batch = training[first : first + args.batch]
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                    dy.renew_cg()
+                    loss = grammar.loss(batch)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    words = sum(len(tree.words()) for tree in batch)
+                    done += words
+                    summed += value * words
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(words)
+            seconds = time.perf_counter() - start
+            grammar.training = False
+            score, found = f1(grammar, dev, args.beam)
+            curves.add(epoch, loss=summed / total, F1=score)
+            print(
+                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
+                f"dev {found}",
+                flush=True,
+            )
+            if score > best:
+                best, best_words, best_epoch = score, found, epoch
+                dy.save_safetensors(args.model, grammar.pc, extra=grammar.spec)
+            elif epoch - best_epoch >= args.patience:
+                print(f"no better for {args.patience} epochs: stopping")
+                break
+    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+
+
+def load(path: Path) -> Grammar:
+    """Build the network that was saved, and read its weights."""
+    try:
+        grammar = Grammar(dy.read_extra(path))
+    except KeyError as error:
+        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
+    dy.load_safetensors(path, grammar.pc)
+    return grammar
+
+
+def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
+    """Split into those to train on and every tenth, to measure with."""
+    if len(items) < 2:
+        raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
+    return [item for i, item in enumerate(items) if i % 10], items[::10]
+
+
+def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
+    """Return the F1 of labelled constituents, as a number and in words."""
+    right = found = wanted = 0
+    for first in range(0, len(trees), 64):
+        batch = trees[first : first + 64]
+        for tree, guess in zip(batch, grammar.parse([tree.words() for tree in batch], width)):
+            gold, own = list(tree.spans()), list(guess.spans())
+            right += sum((Counter(gold) & Counter(own)).values())
+            wanted, found = wanted + len(gold), found + len(own)
+    score = 2 * right / (wanted + found)
+    return score, f"F1 {score:.2%}"
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -301,18 +402,6 @@ def made_up_trees(size: int, seed: int) -> list[Tree]:
     return [Tree("S", (noun_phrase(0), verb_phrase())) for _ in range(size)]
 
 
-def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
-    """Return the F1 of labelled constituents, as a number and in words."""
-    right = found = wanted = 0
-    for batch in batches(trees, 64):
-        for tree, guess in zip(batch, grammar.parse([tree.words() for tree in batch], width)):
-            gold, own = list(tree.spans()), list(guess.spans())
-            right += sum((Counter(gold) & Counter(own)).values())
-            wanted, found = wanted + len(gold), found + len(own)
-    score = 2 * right / (wanted + found)
-    return score, f"dev F1 {score:.2%}"
-
-
 # -- command line --------------------------------------------------------------------------------
 
 
@@ -321,9 +410,8 @@ def train_command(args: argparse.Namespace) -> None:
     if args.dev:
         dev = read_trees(args.dev)
     else:
-        training, dev = learning.hold_out(training, args.train)
+        training, dev = hold_out(training, args.train or "--limit 1")
     training, dev = training[: args.limit], dev[: args.limit]
-    engine = import_engine(args)
     spec = {
         "words": count((word for tree in training for word in tree.words()), least=args.least),
         "labels": sorted({label for tree in training for label, _, _ in tree.spans()}),
@@ -332,37 +420,34 @@ def train_command(args: argparse.Namespace) -> None:
     print(
         f"{len(training)} training and {len(dev)} dev trees, {len(spec['words'])} words, {len(spec['labels'])} labels"
     )
-    grammar = Grammar(spec)
-    size = lambda tree: len(tree.words())  # noqa: E731
-    learning.train(engine, grammar, training, size, lambda: f1(grammar, dev, args.beam), args)
-    best = learning.load(Grammar, args.model)
+    train(Grammar(spec), training, dev, args)
+    best = load(args.model)
     dy.renew_cg(forward_only=True)
     rng = random.Random(args.seed)
-    for tree in batched_map(dy, best.sample, [rng.random() for _ in range(args.samples)]):
+    for tree in dy.batched_map(best.sample, [rng.random() for _ in range(args.samples)]):
         print("sample:", tree or "(too long)")
 
 
 def parse_command(args: argparse.Namespace) -> None:
-    import_engine(args)
-    grammar = learning.load(Grammar, args.model)
-    for batch in batches(filter(None, map(str.split, sys.stdin)), 64):
+    grammar, sentences = load(args.model), filter(None, map(str.split, sys.stdin))
+    while batch := list(islice(sentences, 64)):
         for tree in grammar.parse(batch, args.beam):
             print(tree, flush=True)
 
 
-def import_engine(args: argparse.Namespace) -> ModuleType:
-    global dy
-    dy = helpers.import_engine(args, args.autobatch)
-    return dy
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a recurrent neural network grammar, or parse with one.")
-    commands = parser.add_subparsers(required=True)
-    for_all = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-    command = commands.add_parser("train", help="train a grammar (done if no command is named)", **for_all)
-    command.set_defaults(run=train_command)
-    add = command.add_argument
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Train a recurrent neural network grammar, or parse with one.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "command",
+        nargs="?",
+        choices=["train", "parse"],
+        default="train",
+        help="parse: the sentences of the standard input",
+    )
     add("--train", type=Path, metavar="FILE", help="bracketed trees, a tree a line; else trees are made up")
     add("--dev", type=Path, metavar="FILE", help="else every tenth tree of the training file")
     add("--limit", type=int, metavar="N", help="take the first N trees of each only")
@@ -371,14 +456,28 @@ def main() -> None:
     add("--hidden", type=int, default=96, help="of the LSTM over the stack")
     add("--dropout", type=float, default=0.2)
     add("--samples", type=int, default=3, help="trees to draw at the end")
-    learning.add_training(command, epochs=5, batch=16, rate=0.004)
-    parse = commands.add_parser("parse", help="parse text, a sentence a line, words apart", **for_all)
-    parse.set_defaults(run=parse_command)
-    for each in (command, parse):
-        each.add_argument("--beam", type=int, default=10, help="beginnings of trees kept at each word")
-        learning.add_common(each, "rnng")
-    args = parser.parse_args(learning.train_first(sys.argv[1:]))
-    learning.guarded("rnng.py", lambda: args.run(args))
+    add("--beam", type=int, default=10, help="beginnings of trees kept at each word")
+    add("--epochs", type=int, default=5, help="the learning rate falls to 0 over them")
+    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
+    add("--batch", type=int, default=16, help="trees in a minibatch")
+    add("--learning-rate", type=float, default=0.004, help="at the start")
+    add("--seed", type=int, default=1)
+    add("--model", type=Path, metavar="FILE", default=Path("runs/rnng.safetensors"))
+    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    config.add_options(parser)
+    return parser.parse_intermixed_args(argv)
+
+
+def main() -> None:
+    args = parse(sys.argv[1:])
+    dy.reset_random_seed(args.seed)
+    try:
+        (train_command if args.command == "train" else parse_command)(args)
+    except (OSError, ValueError) as error:
+        sys.exit(f"rnng.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("rnng.py: interrupted")
 
 
 if __name__ == "__main__":

@@ -20,49 +20,19 @@ import sys
 import time
 import zlib
 from collections import Counter
+from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple, Optional
 
-import beam
-from conllu import default_treebanks, read_conllu
-from helpers import add_engine_options, batched_map, batches, import_engine, load_spec, save_model
+import numpy as np
 from tqdm import tqdm
 
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
 END, UNKNOWN = 0, 1  # the ids of the end of a sentence (also its beginning), and of all rare words
-
-
-# -- data ----------------------------------------------------------------------------------------
-
-
-def read_text(path: Path) -> list[list[str]]:
-    """Return the words of each line that is not empty, of plain text or gzipped."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            sentences = [words for words in map(str.split, lines) if words]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from error
-    if not sentences:
-        raise ValueError(f"{path}: no words")
-    return sentences
-
-
-def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the sentences to train on and those to measure with: without --dev, every tenth."""
-    if args.train:
-        training = read_text(args.train)
-    else:
-        training = [words for path in default_treebanks() for words, _ in read_conllu(path)]
-    if args.dev:
-        dev = read_text(args.dev)
-    else:
-        dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
-        if not training:
-            raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
-    training, dev = training[: args.limit], dev[: args.limit]
-    if args.unit == "letter":
-        training, dev = ([list(" ".join(words)) for words in sentences] for sentences in (training, dev))
-    return training, dev
 
 
 # -- the network ---------------------------------------------------------------------------------
@@ -146,7 +116,55 @@ class LanguageModel:
         def allowed(tokens: list[int]) -> list[int]:
             return [forced[len(tokens)]] if len(tokens) < len(forced) else known
 
-        return self.write(beam.search(dy, self.start(training=False), step, END, width, longest, allowed).tokens)
+        return self.write(search(self.start(training=False), step, width, longest, allowed).tokens)
+
+
+# -- beam search ---------------------------------------------------------------------------------
+
+# From the tokens so far to those that may come next; None: all.
+Allowed = Callable[[list[int]], Optional[list[int]]]
+
+
+class Hypothesis(NamedTuple):
+    """The beginning of an output, as decoding goes."""
+
+    tokens: list[int]  # after the end nothing follows
+    score: float  # log probability
+    state: Any  # before it is given the last token
+
+
+def search(
+    state: Any,
+    step: Callable[[Any, int], tuple[Any, dy.Expression]],
+    width: int,
+    longest: int,
+    allowed: Allowed = lambda tokens: None,
+) -> Hypothesis:
+    """Keep the `width` most probable beginnings at each step; return the most probable whole output.
+
+    `step(state, token)` gives a token to a state, END at the beginning, and returns the next state and an expression
+    with the log probabilities of the tokens to come.  The steps of all hypotheses, and those of other searches that
+    run in the same `batched_map`, are computed together.
+    """
+
+    def expand(hypothesis: Hypothesis) -> list[Hypothesis]:
+        state, scores = step(hypothesis.state, hypothesis.tokens[-1] if hypothesis.tokens else END)
+        values, tokens = scores.npvalue(), allowed(hypothesis.tokens)
+        ids = np.arange(len(values)) if tokens is None else np.array(tokens, int)
+        best = ids[np.argsort(-values[ids], kind="stable")[:width]].tolist()
+        return [Hypothesis([*hypothesis.tokens, i], hypothesis.score + float(values[i]), state) for i in best]
+
+    beginnings, ended = [Hypothesis([], 0.0, state)], []
+    for _ in range(longest):
+        candidates = [candidate for found in dy.batched_map(expand, beginnings) for candidate in found]
+        candidates.sort(key=lambda candidate: -candidate.score)
+        ended += [candidate for candidate in candidates[:width] if candidate.tokens[-1] == END]
+        beginnings = [candidate for candidate in candidates[:width] if candidate.tokens[-1] != END]
+        best = max((hypothesis.score for hypothesis in ended), default=float("-inf"))
+        beginnings = [candidate for candidate in beginnings if candidate.score > best]  # scores only fall
+        if not beginnings:
+            break
+    return max(ended or beginnings, key=lambda hypothesis: hypothesis.score)
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -155,7 +173,8 @@ class LanguageModel:
 def minibatches(sentences: list[list[int]], size: int, rng: random.Random | None = None) -> list[list[list[int]]]:
     """Put sentences of like length together, which spares the manual way padding; shuffle all that may be."""
     shuffled = rng.sample(sentences, len(sentences)) if rng else sentences
-    found = list(batches(sorted(shuffled, key=len), size))
+    found = sorted(shuffled, key=len)
+    found = [found[first : first + size] for first in range(0, len(found), size)]
     if rng:
         rng.shuffle(found)
     return found
@@ -179,32 +198,84 @@ def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]],
     rng = random.Random(args.seed)
     total = sum(map(len, training))
     best = math.inf
-    for epoch in range(1, args.epochs + 1):
-        summed, start = 0.0, time.perf_counter()
-        with tqdm(total=total, desc=f"epoch {epoch}", unit=args.unit, leave=False, disable=None) as bar:
-            for batch in minibatches(training, args.batch, rng):
-                count = sum(map(len, batch))
-                dy.renew_cg()
-                loss = loss_of(batch, training=True) / count
-                value = loss.scalar_value()
-                loss.backward()
-                trainer.update()
-                summed += value * count
-                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                bar.update(count)
-        seconds = time.perf_counter() - start
-        found = perplexity(model, dev, args)
-        print(
-            f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} {args.unit}s/s, "
-            f"dev perplexity {found:.2f}",
-            flush=True,
-        )
-        if found < best:
-            best = found
-            save_model(args.model, model.spec, model.pc)
-        else:
-            trainer.learning_rate /= 2
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=args.unit, leave=False, disable=None) as bar:
+                for batch in minibatches(training, args.batch, rng):
+                    count = sum(map(len, batch))
+                    dy.renew_cg()
+                    loss = loss_of(batch, training=True) / count
+                    value = loss.scalar_value()
+                    loss.backward()
+                    trainer.update()
+                    summed += value * count
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(count)
+            seconds = time.perf_counter() - start
+            found = perplexity(model, dev, args)
+            curves.add(epoch, loss=summed / total, perplexity=found)
+            print(
+                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} {args.unit}s/s, "
+                f"dev perplexity {found:.2f}",
+                flush=True,
+            )
+            if found < best:
+                best = found
+                dy.save_safetensors(args.model, model.pc, extra=model.spec)
+            else:
+                trainer.learning_rate /= 2
     print(f"best dev perplexity {best:.2f}, model saved in {args.model}")
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def read_text(path: Path) -> list[list[str]]:
+    """Return the words of each line that is not empty, of plain text or gzipped."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            sentences = [words for words in map(str.split, lines) if words]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8: {error}") from error
+    if not sentences:
+        raise ValueError(f"{path}: no words")
+    return sentences
+
+
+def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the sentences to train on and those to measure with: without --dev, every tenth."""
+    training = read_text(args.train) if args.train else default_sentences()
+    if args.dev:
+        dev = read_text(args.dev)
+    else:
+        dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
+        if not training:
+            raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
+    training, dev = training[: args.limit], dev[: args.limit]
+    if args.unit == "letter":
+        training, dev = ([list(" ".join(words)) for words in sentences] for sentences in (training, dev))
+    return training, dev
+
+
+def default_sentences() -> list[list[str]]:
+    """Return the words of the two Turkish treebanks that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no text: pip install turkish-treebanks, or give some with --train FILE") from None
+    print("learning from Turkish sentences, which pip can bring; --train FILE takes text of any language")
+    found: list[list[str]] = []
+    for name in ("web.conllu", "wiki.conllu"):
+        path = next(Path(str(file.locate())) for file in files if file.name == name)
+        for block in path.read_text(encoding="utf-8").split("\n\n"):
+            rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
+            words = [row[1] for row in rows if row[0].isdecimal()]
+            found += [words] if words else []
+    return found
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -220,7 +291,7 @@ def parse() -> argparse.Namespace:
     add("--limit", type=int, metavar="N", help="use the first N sentences of each only")
     add("--unit", choices=["word", "letter"], default="word", help="what to predict")
     add("--batching", choices=["auto", "manual"], default="auto")
-    add("--model", type=Path, metavar="DIR", default=Path("runs/rnnlm"))
+    add("--model", type=Path, metavar="FILE", default=Path("runs/rnnlm.safetensors"))
     add("--rare", type=int, default=1, help="words that occur this often or less are unknown words")
     add("--epochs", type=int, default=8)
     add("--batch", type=int, default=32, help="sentences in a minibatch")
@@ -233,16 +304,18 @@ def parse() -> argparse.Namespace:
     add(
         "--beam", type=int, default=4, help="width of the beam search that goes on from the beginnings of dev sentences"
     )
-    add_engine_options(parser)
+    add("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    add("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    add("--seed", type=int, default=1)
+    config.add_options(parser)
     return parser.parse_args()
 
 
 def main() -> None:
-    global dy
     args = parse()
+    dy.reset_random_seed(args.seed)
     try:
         training, dev = read_sentences(args)
-        dy = import_engine(args, args.batching == "auto")
         counts = Counter(token for sentence in training for token in sentence)
         spec = {"vocabulary": [token for token, count in counts.items() if count > args.rare]}
         spec.update({name: getattr(args, name) for name in ("unit", "dim", "hidden", "layers", "dropout")})
@@ -253,15 +326,14 @@ def main() -> None:
             f"{len(model.ids)} {args.unit}s in the vocabulary, {unknown:.1%} of dev unknown"
         )
         train(model, [model.encode(s) for s in training], [model.encode(s) for s in dev], args)
-        spec, weights = load_spec(args.model)
-        model = LanguageModel(spec)
-        model.pc.populate(weights)
+        model = LanguageModel(dy.read_extra(args.model))
+        dy.load_safetensors(args.model, model.pc)
         dy.renew_cg(forward_only=True)
         rng = random.Random(args.seed)
-        for sample in batched_map(dy, model.sample, [rng.random() for _ in range(args.samples)]):
+        for sample in dy.batched_map(model.sample, [rng.random() for _ in range(args.samples)]):
             print("sample:", sample)
         beginnings = [sentence[:2] for sentence in dev[: args.samples]]
-        for sentence in batched_map(dy, lambda beginning: model.best(beginning, args.beam), beginnings):
+        for sentence in dy.batched_map(lambda beginning: model.best(beginning, args.beam), beginnings):
             print("best:", sentence)
     except (OSError, ValueError) as error:
         sys.exit(f"rnnlm.py: {error}")

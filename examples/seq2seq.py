@@ -10,26 +10,32 @@ A BiLSTM reads the tags and the letters of the dictionary form.  An LSTM writes 
 letter it looks back at all that was read, weighed by a small MLP (Bahdanau, Cho, Bengio 2015).
 
 Decoding asks for values midway and goes on building the same graph.  The states of the LSTM never change,
-so a beam search (`beam.py`) just goes on from one state with several letters.  All is written for one word and one
+so a beam search just goes on from one state with several letters.  All is written for one word and one
 hypothesis; `batched_map` runs many side by side.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
 import sys
 import time
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from functools import partial
+from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Optional
 
-import beam
-from helpers import add_engine_options, batched_map, batches, import_engine, load_spec, save_model
-from inflections import Pair, make_pair, read_lemminflect, read_tsv
+import numpy as np
 from tqdm import tqdm
 
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
+Pair = tuple[list[str], list[str]]  # tags and letters of the dictionary form; letters of the inflected form
 END, UNKNOWN = 0, 1  # the ids of the end of a word (also its beginning), and of unknown letters and tags
 
 
@@ -93,7 +99,7 @@ class Inflector:
 
     def loss(self, pairs: list[Pair]) -> dy.Expression:
         """Return the loss of a minibatch, summed over the letters."""
-        return dy.esum(batched_map(dy, self.loss_of_one, pairs, [self.rng.random() for _ in pairs]))
+        return dy.esum(dy.batched_map(self.loss_of_one, pairs, [self.rng.random() for _ in pairs]))
 
     def loss_of_one(self, pair: Pair, seed: float) -> dy.Expression:
         """Return the loss of a pair.
@@ -135,11 +141,11 @@ class Inflector:
                 break
         return self.write(letters)
 
-    def beam_one(self, source: list[str], width: int, allowed: beam.Allowed) -> str:
+    def beam_one(self, source: list[str], width: int, allowed: Allowed) -> str:
         """Keep the `width` most probable beginnings at each step; return the most probable whole word."""
         encoded, state = self.encode(source)
         step = partial(self.step, encoded)
-        return self.write(beam.search(dy, state, step, END, width, longest(source), allowed).tokens)
+        return self.write(search(state, step, width, longest(source), allowed).tokens)
 
     def inflect(self, sources: list[list[str]], width: int = 1, words: list[str] | None = None) -> list[str]:
         """Return an output for each source, by a beam search, or greedily where the width is 1.
@@ -148,11 +154,11 @@ class Inflector:
         """
         dy.renew_cg(forward_only=True)
         if width == 1 and words is None:
-            return batched_map(dy, self.greedy_one, sources)
-        allowed: beam.Allowed = lambda letters: None  # noqa: E731
+            return dy.batched_map(self.greedy_one, sources)
+        allowed: Allowed = lambda letters: None  # noqa: E731
         if words is not None:
-            allowed = beam.OneOf(([self.outputs[x] for x in word] for word in words if self.can_write(word)), END)
-        return batched_map(dy, lambda source: self.beam_one(source, width, allowed), sources)
+            allowed = OneOf([self.outputs[x] for x in word] for word in words if self.can_write(word))
+        return dy.batched_map(lambda source: self.beam_one(source, width, allowed), sources)
 
     def can_write(self, word: str) -> bool:
         return all(letter in self.outputs for letter in word)
@@ -161,6 +167,71 @@ class Inflector:
 def longest(source: list[str]) -> int:
     """How long an output may become."""
     return 2 * len(source) + 10
+
+
+# -- beam search ---------------------------------------------------------------------------------
+
+# From the tokens so far to those that may come next; None: all.
+Allowed = Callable[[list[int]], Optional[list[int]]]
+
+
+class Hypothesis(NamedTuple):
+    """The beginning of an output, as decoding goes."""
+
+    tokens: list[int]  # after the end nothing follows
+    score: float  # log probability
+    state: Any  # before it is given the last token
+
+
+def search(
+    state: Any,
+    step: Callable[[Any, int], tuple[Any, dy.Expression]],
+    width: int,
+    longest: int,
+    allowed: Allowed = lambda tokens: None,
+) -> Hypothesis:
+    """Keep the `width` most probable beginnings at each step; return the most probable whole output.
+
+    `step(state, token)` gives a token to a state, END at the beginning, and returns the next state and an expression
+    with the log probabilities of the tokens to come.  The steps of all hypotheses, and those of other searches that
+    run in the same `batched_map`, are computed together.
+    """
+
+    def expand(hypothesis: Hypothesis) -> list[Hypothesis]:
+        state, scores = step(hypothesis.state, hypothesis.tokens[-1] if hypothesis.tokens else END)
+        values, tokens = scores.npvalue(), allowed(hypothesis.tokens)
+        ids = np.arange(len(values)) if tokens is None else np.array(tokens, int)
+        best = ids[np.argsort(-values[ids], kind="stable")[:width]].tolist()
+        return [Hypothesis([*hypothesis.tokens, i], hypothesis.score + float(values[i]), state) for i in best]
+
+    beginnings, ended = [Hypothesis([], 0.0, state)], []
+    for _ in range(longest):
+        candidates = [candidate for found in dy.batched_map(expand, beginnings) for candidate in found]
+        candidates.sort(key=lambda candidate: -candidate.score)
+        ended += [candidate for candidate in candidates[:width] if candidate.tokens[-1] == END]
+        beginnings = [candidate for candidate in candidates[:width] if candidate.tokens[-1] != END]
+        best = max((hypothesis.score for hypothesis in ended), default=float("-inf"))
+        beginnings = [candidate for candidate in beginnings if candidate.score > best]  # scores only fall
+        if not beginnings:
+            break
+    return max(ended or beginnings, key=lambda hypothesis: hypothesis.score)
+
+
+class OneOf:
+    """Allows outputs of a list only, by a tree of their beginnings."""
+
+    def __init__(self, outputs: Iterable[list[int]]) -> None:
+        self.root: dict[int, dict] = {}
+        for output in outputs:
+            node = self.root
+            for token in [*output, END]:
+                node = node.setdefault(token, {})
+
+    def __call__(self, tokens: list[int]) -> list[int]:
+        node = self.root
+        for token in tokens:
+            node = node[token]
+        return list(node)
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -178,7 +249,8 @@ def new_inflector(pairs: list[Pair], args: argparse.Namespace) -> Inflector:
 def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
     """Return the share of the words that come out right, to the last letter; width 1 decodes greedily."""
     right = 0
-    for batch in batches(pairs, 64):
+    for first in range(0, len(pairs), 64):
+        batch = pairs[first : first + 64]
         found = inflector.inflect([source for source, _ in batch], width)
         right += sum(guess == "".join(target) for guess, (_, target) in zip(found, batch))
     return right / len(pairs)
@@ -190,45 +262,109 @@ def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: arg
     order = random.Random(args.seed)
     training = list(training)
     best, done = -1.0, 0
-    for epoch in range(1, args.epochs + 1):
-        order.shuffle(training)
-        inflector.training = True
-        summed, letters, start = 0.0, 0, time.perf_counter()
-        with tqdm(total=len(training), desc=f"epoch {epoch}", unit="pair", leave=False, disable=None) as bar:
-            for batch in batches(training, args.batch):
-                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(training)))
-                done += len(batch)
-                inflector.sampling = args.sampling * done / (args.epochs * len(training))
-                dy.renew_cg()
-                count = sum(len(target) + 1 for _, target in batch)
-                loss = inflector.loss(batch) / count
-                value = loss.scalar_value()
-                loss.backward()
-                trainer.update()
-                summed += value * count
-                letters += count
-                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                bar.update(len(batch))
-        seconds = time.perf_counter() - start
-        inflector.training = False
-        right = accuracy(inflector, dev, width=1)
-        print(
-            f"epoch {epoch}: loss {summed / letters:.4f}, {seconds:.1f} s, {len(training) / seconds:.0f} pairs/s, "
-            f"dev accuracy {right:.2%}",
-            flush=True,
-        )
-        if right > best:
-            best = right
-            save_model(args.model, inflector.spec, inflector.pc)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            inflector.training = True
+            summed, letters, start = 0.0, 0, time.perf_counter()
+            with tqdm(total=len(training), desc=f"epoch {epoch}", unit="pair", leave=False, disable=None) as bar:
+                for first in range(0, len(training), args.batch):
+                    batch = training[first : first + args.batch]
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(training)))
+                    done += len(batch)
+                    inflector.sampling = args.sampling * done / (args.epochs * len(training))
+                    dy.renew_cg()
+                    count = sum(len(target) + 1 for _, target in batch)
+                    loss = inflector.loss(batch) / count
+                    value = loss.scalar_value()
+                    loss.backward()
+                    trainer.update()
+                    summed += value * count
+                    letters += count
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(len(batch))
+            seconds = time.perf_counter() - start
+            inflector.training = False
+            right = accuracy(inflector, dev, width=1)
+            curves.add(epoch, loss=summed / letters, accuracy=right)
+            print(
+                f"epoch {epoch}: loss {summed / letters:.4f}, {seconds:.1f} s, {len(training) / seconds:.0f} pairs/s, "
+                f"dev accuracy {right:.2%}",
+                flush=True,
+            )
+            if right > best:
+                best = right
+                dy.save_safetensors(args.model, inflector.pc, extra=inflector.spec)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+SLOTS = {  # what the columns of lemminflect's table hold, after the dictionary form and the part of speech
+    "noun": ["N;PL"],
+    "adj": ["ADJ;CMPR", "ADJ;SPRL"],
+    "adv": ["ADV;CMPR", "ADV;SPRL"],
+    "verb": ["V;PST", "V;V.PTCP;PST", "V;V.PTCP;PRS", "V;3;SG;PRS"],
+}
+
+
+def make_pair(lemma: str, form: str, tags: str) -> Pair:
+    return [f"<{tag}>" for tag in tags.split(";")] + list(lemma), list(form)
+
+
+def read_tsv(path: Path) -> list[Pair]:
+    """Return the pairs of a file in the format of the SIGMORPHON tasks: lemma, form, tags, separated by tabs."""
+    pairs = []
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for line in lines:
+                number += 1
+                fields = line.decode("utf-8").rstrip("\r\n").split("\t")
+                if len(fields) != 3 or not all(fields):
+                    raise ValueError(f"expected lemma, form and tags, separated by tabs, not {line!r}")
+                pairs.append(make_pair(*fields))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
+    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+        raise ValueError(f"{path}, line {number}: {error}") from error
+    if not pairs:
+        raise ValueError(f"{path}: no pairs")
+    return pairs
+
+
+def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
+    """Return `count` pairs drawn from the table of English that the package lemminflect brings, and dev pairs.
+
+    A tenth of the dictionary forms is held out for dev, with all their inflected forms; dev has a tenth of `count`.
+    """
+    try:
+        files = metadata.files("lemminflect") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no pairs: pip install lemminflect, or give some with --train FILE") from None
+    path = next(Path(str(file.locate())) for file in files if file.name == "infl_lu.csv.gz")
+    forms: dict[str, list[Pair]] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            lemma, part_of_speech, *columns = line.rstrip("\n").split(",")
+            for tags, variants in zip(SLOTS[part_of_speech], columns):
+                if variants:  # else there is no such form, or it is the same as the one before
+                    forms.setdefault(lemma, []).append(make_pair(lemma, variants.split("/")[0], tags))
+    rng = random.Random(0)
+    lemmas = sorted(forms)
+    rng.shuffle(lemmas)
+    tenth = len(lemmas) // 10
+    dev = [pair for lemma in lemmas[:tenth] for pair in forms[lemma]]
+    training = [pair for lemma in lemmas[tenth:] for pair in forms[lemma]]
+    return rng.sample(training, min(count, len(training))), rng.sample(dev, min(count // 10, len(dev)))
 
 
 # -- command line --------------------------------------------------------------------------------
 
 
-def load(folder: Path) -> Inflector:
-    spec, weights = load_spec(folder)
-    inflector = Inflector(spec)
-    inflector.pc.populate(weights)
+def load(path: Path) -> Inflector:
+    inflector = Inflector(dy.read_extra(path))
+    dy.load_safetensors(path, inflector.pc)
     return inflector
 
 
@@ -274,7 +410,7 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     add("--train", type=Path, metavar="FILE", help="lemma, form, tags with tabs between, plain or .gz")
     add("--dev", type=Path, metavar="FILE", help="else every tenth pair of the training file")
     add("--pairs", type=int, default=8000, help="without --train: this many of lemminflect's English pairs")
-    add("--model", type=Path, metavar="DIR", default=Path("runs/seq2seq"))
+    add("--model", type=Path, metavar="FILE", default=Path("runs/seq2seq.safetensors"))
     add("--epochs", type=int, default=12, help="the learning rate falls to 0 over them")
     add("--batch", type=int, default=16, help="pairs in a minibatch")
     add("--dim", type=int, default=64, help="of the vectors looked up")
@@ -285,15 +421,16 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     add("--sampling", type=float, default=0.0, help="how often the decoder is given its own letter, at the end")
     add("--beam", type=int, default=5, help="width of the beam search")
     add("--words", type=Path, metavar="FILE", help="inflect: only words of this file may come out")
-    add("--no-autobatch", dest="autobatch", action="store_false", help="run node by node")
-    add_engine_options(parser)
+    add("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    add("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    add("--seed", type=int, default=1)
+    config.add_options(parser)
     return parser.parse_args(argv)
 
 
 def main() -> None:
-    global dy
     args = parse(sys.argv[1:])
-    dy = import_engine(args, args.autobatch)
+    dy.reset_random_seed(args.seed)
     try:
         (train_command if args.command == "train" else inflect_command)(args)
     except (OSError, ValueError) as error:

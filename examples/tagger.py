@@ -12,16 +12,51 @@ finds by itself what it can compute together.
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
 import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from itertools import islice
 from pathlib import Path
-from types import ModuleType
 
-import helpers
-import learning
-from conllu import COLUMNS, Sentence, default_treebanks, read_conllu
-from helpers import batched_map, batches
-from learning import UNKNOWN, Vocabulary, count
+from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
+Sentence = tuple[list[str], list[str]]  # its words, and their tags
+
+UNKNOWN = 0  # the id of everything outside a vocabulary
+
+
+class Vocabulary:
+    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
+
+    def __len__(self) -> int:
+        return len(self.ids) + 1
+
+    def id(self, thing: str) -> int:
+        return self.ids.get(thing, UNKNOWN)
+
+    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
+        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
+        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """
+        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
+
+
+def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
+    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Tagger:
@@ -98,7 +133,7 @@ class Tagger:
         """Return the best tag of each word."""
         dy.renew_cg(forward_only=True)
         spellings: dict[str, dy.Expression] = {}
-        return batched_map(dy, lambda words: self.tag_one(words, spellings), sentences)
+        return dy.batched_map(lambda words: self.tag_one(words, spellings), sentences)
 
     def tag_one(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[str]:
         """Return the best tag of each word of a sentence, in the current graph."""
@@ -109,6 +144,67 @@ class Tagger:
 
 
 # -- training ------------------------------------------------------------------------------------
+
+
+def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
+    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    trainer = dy.AdamTrainer(tagger.pc)
+    order = random.Random(args.seed)
+    total = sum(len(words) for words, _ in training)
+    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            tagger.training = True
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
+                for first in range(0, len(training), args.batch):
+                    batch = training[first : first + args.batch]
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                    dy.renew_cg()
+                    loss = tagger.loss(batch)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    words = sum(len(words) for words, _ in batch)
+                    done += words
+                    summed += value * words
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(words)
+            seconds = time.perf_counter() - start
+            tagger.training = False
+            score, found = accuracy(tagger, dev)
+            curves.add(epoch, loss=summed / total, accuracy=score)
+            print(
+                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
+                f"dev {found}",
+                flush=True,
+            )
+            if score > best:
+                best, best_words, best_epoch = score, found, epoch
+                dy.save_safetensors(args.model, tagger.pc, extra=tagger.spec)
+            elif epoch - best_epoch >= args.patience:
+                print(f"no better for {args.patience} epochs: stopping")
+                break
+    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+
+
+def load(path: Path) -> Tagger:
+    """Build the network that was saved, and read its weights."""
+    try:
+        tagger = Tagger(dy.read_extra(path))
+    except KeyError as error:
+        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
+    dy.load_safetensors(path, tagger.pc)
+    return tagger
+
+
+def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
+    """Split into those to train on and every tenth, to measure with."""
+    if len(items) < 2:
+        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
+    return [item for i, item in enumerate(items) if i % 10], items[::10]
 
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
@@ -129,49 +225,99 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     }
 
 
-def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
+def accuracy(tagger: Tagger, sentences: list[Sentence]) -> tuple[float, str]:
+    """Return the share of words whose tag is right, as a number and in words."""
     right = total = 0
     for batch in batches(sentences, 64):
         found = tagger.tag([words for words, _ in batch])
         for guessed, (_, tags) in zip(found, batch):
             right += sum(a == b for a, b in zip(guessed, tags))
             total += len(tags)
-    return right / total
+    return right / total, f"accuracy {right / total:.2%}"
+
+
+def batches(items: Iterable, size: int) -> Iterator[list]:
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+
+
+def default_treebank() -> Path:
+    """The Turkish web treebank that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
+    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+
+
+def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
+    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
+
+    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
+    """
+    sentences: list[list[dict[str, str]]] = []
+    rows: list[dict[str, str]] = []
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for line in lines:
+                number += 1
+                text = line.decode("utf-8").rstrip("\r\n")
+                if not text.strip() and rows:  # the sentence ends
+                    sentences.append(rows)
+                    rows = []
+                if not text.strip() or text.startswith("#"):
+                    continue
+                row = dict(zip(COLUMNS, text.split("\t")))
+                if text.count("\t") != 9:
+                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
+                if "-" in row["ID"] or "." in row["ID"]:
+                    continue
+                if row["ID"] != str(len(rows) + 1):
+                    place = f"word {len(rows) + 1} of the sentence"
+                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
+                for column in required:
+                    if row[column] in ("", "_"):
+                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
+                rows.append(row)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
+    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+        raise ValueError(f"{path}, line {number}: {error}") from error
+    sentences += [rows] if rows else []  # the last blank line may be missing
+    if not sentences:
+        raise ValueError(f"{path}: no sentence in {number} lines")
+    return sentences
+
+
+def read_sentences(path: Path, column: str) -> list[Sentence]:
+    """Return the words of all sentences, with what one column says of each."""
+    return [([row["FORM"] for row in rows], [row[column] for row in rows]) for rows in read_rows(path, [column])]
 
 
 # -- command line --------------------------------------------------------------------------------
 
 
-def import_engine(args: argparse.Namespace) -> ModuleType:
-    global dy
-    dy = helpers.import_engine(args, args.autobatch)
-    return dy
-
-
 def train_command(args: argparse.Namespace) -> None:
-    training = read_conllu(args.train or default_treebanks()[0], args.column)
+    training = read_sentences(args.train or default_treebank(), args.column)
     if args.dev:
-        dev = read_conllu(args.dev, args.column)
+        dev = read_sentences(args.dev, args.column)
     else:
-        training, dev = learning.hold_out(training, args.train)
-    import_engine(args)
+        training, dev = hold_out(training, args.train)
     tagger = Tagger(new_spec(training, args))
     print(
         f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.ids)} words, "
         f"{len(tagger.letters.ids)} letters and {len(tagger.tags)} tags in the vocabulary"
     )
-
-    def evaluate() -> tuple[float, str]:
-        right = accuracy(tagger, dev)
-        return right, f"dev accuracy {right:.2%}"
-
-    learning.train(dy, tagger, training, lambda sentence: len(sentence[0]), evaluate, args)
-    print_tagged(learning.load(Tagger, args.model), [dev[0][0]])
-
-
-def tag_command(args: argparse.Namespace) -> None:
-    import_engine(args)
-    tag_text(learning.load(Tagger, args.model), args.file)
+    train(tagger, training, dev, args)
+    print_tagged(load(args.model), [dev[0][0]])
 
 
 def tag_text(tagger: Tagger, file: str) -> None:
@@ -187,29 +333,31 @@ def print_tagged(tagger: Tagger, sentences: list[list[str]]) -> None:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a part-of-speech tagger, or tag text with one.")
-    commands = parser.add_subparsers(required=True)
-    for_all = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-
-    command = commands.add_parser("train", help="train a tagger (done if no command is named)", **for_all)
-    command.set_defaults(run=train_command)
-    add = command.add_argument
+    parser = argparse.ArgumentParser(
+        description="Train a part-of-speech tagger, or tag text with one.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("command", nargs="?", choices=["train", "tag"], default="train")
+    add("file", nargs="?", default="-", help="tag: text, a sentence a line, words apart, or - for the standard input")
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
     add("--column", choices=COLUMNS[3:], default="UPOS", help="what to predict")
-    add_sizes(command)
-    learning.add_training(command, epochs=10, batch=16, rate=0.002)
-    learning.add_common(command, "tagger")
+    add_sizes(parser)
+    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
+    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
+    add("--batch", type=int, default=16, help="sentences in a minibatch")
+    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--seed", type=int, default=1)
+    add("--model", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
+    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    config.add_options(parser)
+    return parser.parse_intermixed_args(argv)
 
-    command = commands.add_parser("tag", help="tag text, a sentence a line, words apart", **for_all)
-    command.set_defaults(run=tag_command)
-    command.add_argument("file", nargs="?", default="-", help="text, or - for the standard input")
-    learning.add_common(command, "tagger")
-    return parser.parse_args(learning.train_first(argv))
 
-
-def add_sizes(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     add("--word-dim", type=int, default=100)
     add("--letter-dim", type=int, default=32)
@@ -221,7 +369,16 @@ def add_sizes(command: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     args = parse(sys.argv[1:])
-    learning.guarded("tagger.py", lambda: args.run(args))
+    dy.reset_random_seed(args.seed)
+    try:
+        if args.command == "tag":
+            tag_text(load(args.model), args.file)
+        else:
+            train_command(args)
+    except (OSError, ValueError) as error:
+        sys.exit(f"tagger.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("tagger.py: interrupted")
 
 
 if __name__ == "__main__":

@@ -21,16 +21,46 @@ import argparse
 import gzip
 import random
 import sys
+import time
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
-import helpers
-import learning
-from helpers import batches
-from learning import UNKNOWN, Vocabulary, count
+from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
+
+UNKNOWN = 0  # the id of everything outside a vocabulary
+
+
+class Vocabulary:
+    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
+
+    def __len__(self) -> int:
+        return len(self.ids) + 1
+
+    def id(self, thing: str) -> int:
+        return self.ids.get(thing, UNKNOWN)
+
+    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
+        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
+        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """
+        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
+
+
+def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
+    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    return {thing: n for thing, n in Counter(things).items() if n >= least}
+
 
 LABELS = 5
 
@@ -123,6 +153,89 @@ class Sentiment:
         found = [self.scores(tree) for tree in trees]
         dy.forward([scores for tree in found for scores in tree])  # all at once, so that it can be batched
         return [[int(scores.npvalue().argmax()) for scores in tree] for tree in found]
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
+    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    trainer = dy.AdamTrainer(network.pc)
+    order = random.Random(args.seed)
+    total = sum(sum(1 for _ in tree.nodes()) for tree in training)
+    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            network.training = True
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=" nodes", leave=False, disable=None) as bar:
+                for first in range(0, len(training), args.batch):
+                    batch = training[first : first + args.batch]
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                    dy.renew_cg()
+                    loss = network.loss(batch)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    nodes = sum(sum(1 for _ in tree.nodes()) for tree in batch)
+                    done += nodes
+                    summed += value * nodes
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(nodes)
+            seconds = time.perf_counter() - start
+            network.training = False
+            score, found = accuracy(network, dev)
+            curves.add(epoch, loss=summed / total, accuracy=score)
+            print(
+                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} nodes/s, "
+                f"dev {found}",
+                flush=True,
+            )
+            if score > best:
+                best, best_words, best_epoch = score, found, epoch
+                dy.save_safetensors(args.model, network.pc, extra=network.spec)
+            elif epoch - best_epoch >= args.patience:
+                print(f"no better for {args.patience} epochs: stopping")
+                break
+    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+
+
+def load(path: Path) -> Sentiment:
+    """Build the network that was saved, and read its weights."""
+    try:
+        network = Sentiment(dy.read_extra(path))
+    except KeyError as error:
+        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
+    dy.load_safetensors(path, network.pc)
+    return network
+
+
+def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
+    """Split into those to train on and every tenth, to measure with."""
+    if len(items) < 2:
+        raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
+    return [item for i, item in enumerate(items) if i % 10], items[::10]
+
+
+def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
+    """Collect the vocabulary, and the sizes that were asked for."""
+    words = count((node.word.lower() for tree in training for node in tree.nodes() if node.word), least=2)
+    sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
+    return {"words": words, **sizes}
+
+
+def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
+    """Return the accuracy at the roots, and those at roots and at all nodes in words."""
+    roots = right = total = 0
+    for first in range(0, len(trees), 64):
+        batch = trees[first : first + 64]
+        for tree, labels in zip(batch, network.labels(batch)):
+            equal = [node.label == label for node, label in zip(tree.nodes(), labels)]
+            roots, right, total = roots + equal[-1], right + sum(equal), total + len(equal)
+    score = roots / len(trees)
+    return score, f"accuracy {score:.2%} at the roots, {right / total:.2%} at all nodes"
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -221,25 +334,7 @@ def made_up_tree(rng: random.Random) -> Tree:
 # -- command line --------------------------------------------------------------------------------
 
 
-def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
-    """Collect the vocabulary, and the sizes that were asked for."""
-    words = count((node.word.lower() for tree in training for node in tree.nodes() if node.word), least=2)
-    sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
-    return {"words": words, **sizes}
-
-
-def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
-    """Return the accuracy at the roots, and those at roots and at all nodes in words."""
-    roots = right = total = 0
-    for batch in batches(trees, 64):
-        for tree, labels in zip(batch, network.labels(batch)):
-            equal = [node.label == label for node, label in zip(tree.nodes(), labels)]
-            roots, right, total = roots + equal[-1], right + sum(equal), total + len(equal)
-    score = roots / len(trees)
-    return score, f"dev accuracy {score:.2%} at the roots, {right / total:.2%} at all nodes"
-
-
-def train(args: argparse.Namespace) -> None:
+def train_command(args: argparse.Namespace) -> None:
     if args.train:
         training = read_trees(args.train)
     else:
@@ -250,22 +345,19 @@ def train(args: argparse.Namespace) -> None:
     if args.dev:
         dev = read_trees(args.dev)[: args.limit]
     else:
-        training, dev = learning.hold_out(training, args.train)
-    import_engine(args)
+        training, dev = hold_out(training, args.train or "--limit 1")
     network = Sentiment(new_spec(training, args))
     print(f"{len(training)} training and {len(dev)} dev trees, {len(network.words) - 1} words")
-    learning.train(
-        dy, network, training, lambda tree: sum(1 for _ in tree.nodes()), lambda: accuracy(network, dev), args, "nodes"
-    )
-    print_labelled(learning.load(Sentiment, args.model), dev[:1])
+    train(network, training, dev, args)
+    print_labelled(load(args.model), dev[:1])
 
 
-def label(args: argparse.Namespace) -> None:
-    trees = read_trees(args.file)
-    import_engine(args)
-    network = learning.load(Sentiment, args.model)
-    for batch in batches(trees, 64):
-        print_labelled(network, batch)
+def label_command(args: argparse.Namespace) -> None:
+    if args.file is None:
+        raise ValueError("label: which file?")
+    trees, network = read_trees(args.file), load(args.model)
+    for first in range(0, len(trees), 64):
+        print_labelled(network, trees[first : first + 64])
 
 
 def print_labelled(network: Sentiment, trees: list[Tree]) -> None:
@@ -275,37 +367,32 @@ def print_labelled(network: Sentiment, trees: list[Tree]) -> None:
         print(tree, flush=True)
 
 
-def import_engine(args: argparse.Namespace) -> ModuleType:
-    global dy
-    dy = helpers.import_engine(args, args.autobatch)
-    return dy
-
-
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a Tree-LSTM on the sentiment of phrases, or label with one.")
-    commands = parser.add_subparsers(required=True)
-    for_all = {"formatter_class": argparse.ArgumentDefaultsHelpFormatter}
-
-    command = commands.add_parser("train", help="train (done if no command is named)", **for_all)
-    command.set_defaults(run=train)
-    add_data_and_sizes(command)
-    learning.add_training(command, epochs=10, batch=25, rate=0.002)
-    learning.add_common(command, "tree_lstm")
-
-    command = commands.add_parser(
-        "label", help="print trees with the labels found; those in the file are not looked at"
+    parser = argparse.ArgumentParser(
+        description="Train a Tree-LSTM on the sentiment of phrases, or label with one.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    command.set_defaults(run=label)
-    command.add_argument("file", type=Path)
-    learning.add_common(command, "tree_lstm")
-    return parser.parse_args(learning.train_first(argv))
-
-
-def add_data_and_sizes(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
+    add = parser.add_argument
+    add("command", nargs="?", choices=["train", "label"], default="train")
+    add("file", nargs="?", type=Path, help="label: trees; the labels in the file are not looked at")
     add("--train", type=Path, metavar="FILE", help="a tree a line, plain or .gz; else 2,000 trees are made up")
     add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
     add("--limit", type=int, metavar="N", help="take the first N trees of each file only")
+    add_sizes(parser)
+    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
+    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
+    add("--batch", type=int, default=25, help="trees in a minibatch")
+    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--seed", type=int, default=1)
+    add("--model", type=Path, metavar="FILE", default=Path("runs/tree_lstm.safetensors"))
+    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    config.add_options(parser)
+    return parser.parse_intermixed_args(argv)
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--word-dim", type=int, default=100)
     add("--hidden", type=int, default=128)
     add("--dropout", type=float, default=0.3)
@@ -314,7 +401,13 @@ def add_data_and_sizes(command: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     args = parse(sys.argv[1:])
-    learning.guarded("tree_lstm.py", lambda: args.run(args))
+    dy.reset_random_seed(args.seed)
+    try:
+        (train_command if args.command == "train" else label_command)(args)
+    except (OSError, ValueError) as error:
+        sys.exit(f"tree_lstm.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("tree_lstm.py: interrupted")
 
 
 if __name__ == "__main__":

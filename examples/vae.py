@@ -16,15 +16,21 @@ encoder.  Grey pixels count as white with the probability of their brightness.
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
+import struct
 import sys
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from digits import Digits, add_digits_options, minibatches, read_digits
-from helpers import add_engine_options, import_engine, load_spec, save_model
 from tqdm import tqdm
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.curves import Curves
 
 
 class Dense:
@@ -99,30 +105,33 @@ def train(vae: VAE, training: Digits, test: Digits, args: argparse.Namespace) ->
     order = list(range(len(training[0])))
     rng = random.Random(args.seed)
     best = -np.inf
-    for epoch in range(1, args.epochs + 1):
-        rng.shuffle(order)
-        shuffled = training[0][order], training[1][order]
-        total, start = 0.0, time.perf_counter()
-        with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
-            for images, _ in minibatches(shuffled, args.batch):
-                dy.renew_cg()
-                loss = dy.esum([part for image in images for part in vae.parts(image)]) / len(images)
-                value = loss.scalar_value()
-                loss.backward()
-                trainer.update()
-                total += value * len(images)
-                bar.set_postfix(loss=f"{value:.2f}", refresh=False)
-                bar.update(len(images))
-        speed = len(order) / (time.perf_counter() - start)
-        pixels, divergence = measure(vae, test, args.batch)
-        print(
-            f"epoch {epoch}: ELBO {-total / len(order):.2f}, {speed:.0f} images/s, "
-            f"test ELBO {-pixels - divergence:.2f} (pixels {pixels:.2f}, KL {divergence:.2f})",
-            flush=True,
-        )
-        if -pixels - divergence > best:
-            best = -pixels - divergence
-            save_model(args.model, vae.spec, vae.pc)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            rng.shuffle(order)
+            shuffled = training[0][order], training[1][order]
+            total, start = 0.0, time.perf_counter()
+            with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+                for images, _ in minibatches(shuffled, args.batch):
+                    dy.renew_cg()
+                    loss = dy.esum([part for image in images for part in vae.parts(image)]) / len(images)
+                    value = loss.scalar_value()
+                    loss.backward()
+                    trainer.update()
+                    total += value * len(images)
+                    bar.set_postfix(loss=f"{value:.2f}", refresh=False)
+                    bar.update(len(images))
+            speed = len(order) / (time.perf_counter() - start)
+            pixels, divergence = measure(vae, test, args.batch)
+            curves.add(epoch, loss=total / len(order), ELBO=-pixels - divergence)
+            print(
+                f"epoch {epoch}: ELBO {-total / len(order):.2f}, {speed:.0f} images/s, "
+                f"test ELBO {-pixels - divergence:.2f} (pixels {pixels:.2f}, KL {divergence:.2f})",
+                flush=True,
+            )
+            if -pixels - divergence > best:
+                best = -pixels - divergence
+                dy.save_safetensors(args.model, vae.pc, extra=vae.spec)
 
 
 def show(images: list[np.ndarray]) -> None:
@@ -132,31 +141,87 @@ def show(images: list[np.ndarray]) -> None:
         print("  ".join("".join(2 * shades[int(9.99 * pixel)] for pixel in row) for row in rows))
 
 
+# -- data ----------------------------------------------------------------------------------------
+
+Digits = tuple[np.ndarray, np.ndarray]  # images (n, rows, columns) in [0, 1], labels (n,)
+
+
+def read_idx(folder: Path, name: str) -> np.ndarray:
+    """Read one of MNIST's files: big-endian sizes, then a byte for each value."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    path = plain if plain.exists() else packed
+    try:
+        data = path.read_bytes() if path == plain else gzip.decompress(path.read_bytes())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
+    if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:
+        raise ValueError(f"{path}: not an IDX file of bytes (it begins with {data[:4].hex(' ')})")
+    shape = struct.unpack_from(f">{data[3]}I", data, 4)
+    values = np.frombuffer(data, np.uint8, offset=4 + 4 * len(shape))
+    if values.size != np.prod(shape, dtype=np.int64):
+        raise ValueError(f"{path}: {values.size} values after the header, which says {shape}")
+    return values.reshape(shape)
+
+
+def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
+    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's of 8x8 pixels."""
+    found = []
+    for part in ("train", "t10k") if folder else ():
+        images, labels = read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte")
+        if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
+            raise ValueError(f"{folder}: {part} has images {images.shape} but labels {labels.shape}")
+        if labels.size and labels.max() > 9:
+            raise ValueError(f"{folder}: {part} has the label {labels.max()}, digits go up to 9")
+        found.append((images.astype(np.float32) / 255, labels.astype(np.int64)))
+    if not found:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError:
+            raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
+        digits = load_digits()
+        images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
+        test = np.arange(len(labels)) % 5 == 0  # every fifth is for the test
+        found = [(images[~test], labels[~test]), (images[test], labels[test])]
+    (images, labels), (test_images, test_labels) = found
+    return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
+
+
+def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+    images, labels = data
+    for start in range(0, len(labels), size):
+        yield images[start : start + size], labels[start : start + size]
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
 def main() -> None:
-    global dy
     parser = argparse.ArgumentParser(
         description="Learn to draw digits.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    add_digits_options(parser)
-    parser.add_argument("--model", type=Path, metavar="DIR", default=Path("runs/vae"))
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
+    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/vae.safetensors"))
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch")
     parser.add_argument("--hidden", type=int, default=200)
     parser.add_argument("--code", type=int, default=10, help="numbers in the code of an image")
     parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--draw", type=int, default=6, help="digits to draw at the end")
-    add_engine_options(parser)
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument("--seed", type=int, default=1)
+    config.add_options(parser)
     args = parser.parse_args()
+    dy.reset_random_seed(args.seed)
     try:
         training, test = read_digits(args.data, args.limit)
-        dy = import_engine(args, autobatch=True)
         rows, columns = training[0].shape[1:]
         vae = VAE({"rows": rows, "columns": columns, "hidden": args.hidden, "code": args.code})
         print(f"{len(training[0])} training and {len(test[0])} test images of {rows}x{columns} pixels")
         train(vae, training, test, args)
-        spec, weights = load_spec(args.model)
-        vae = VAE(spec)
-        vae.pc.populate(weights)
+        vae = VAE(dy.read_extra(args.model))
+        dy.load_safetensors(args.model, vae.pc)
         show(vae.draw(args.draw))
     except (OSError, ValueError) as error:
         sys.exit(f"vae.py: {error}")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 
-from helpers import add_engine_options, import_engine
+import dynet_cy as dy
+from dynet_cy import config
 
 EXAMPLES = [((0, 0), 0), ((0, 1), 1), ((1, 0), 1), ((1, 1), 0)]
 
@@ -19,9 +20,10 @@ EXAMPLES = [((0, 0), 0), ((0, 1), 1), ((1, 0), 1), ((1, 1), 0)]
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn exclusive or.")
     parser.add_argument("--steps", type=int, default=2000, help="passes over the four examples (%(default)s)")
-    add_engine_options(parser)
+    parser.add_argument("--seed", type=int, default=1)
+    config.add_options(parser)
     args = parser.parse_args()
-    dy = import_engine(args, autobatch=False)
+    dy.reset_random_seed(args.seed)
 
     # The parameters: two inputs, eight hidden units, one output.
     model = dy.ParameterCollection()

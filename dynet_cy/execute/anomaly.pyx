@@ -16,7 +16,7 @@ from dynet_cy.graph.graph cimport (
     LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Node, argument_names, args_of, describe_dim, gradient_at, items_of, made_at,
     nodes_of, order_of, origin_of, parameter_here, source_of_node, state_of, value_of,
 )
-from dynet_cy.graph.origin cimport origin_at
+from dynet_cy.graph.origin cimport origin_at, place_at
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport Op, op_at
@@ -263,7 +263,7 @@ cdef list line_of(const Graph* g, uint32_t number):
     if origin is None:
         return ["    made before lines were recorded (dy.detect_anomaly, dy.record_lines)"]
     source = linecache.getline(origin.file, origin.line).strip()
-    return [f"    made at {origin}"] + ([f"        {source}"] if source else [])
+    return [f"    made{place_at(origin_of(g, number))}"] + ([f"        {source}"] if source else [])
 
 
 cdef list lines_of_arguments(const Graph* g, uint32_t number):

@@ -24,6 +24,7 @@ from dynet_cy.graph.graph cimport (
     items_of, lock_graph, made_at, nodes_of, open_gradients, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
+from dynet_cy.graph.timeline cimport BACKWARD, FORWARD, begin_pass_span, end_span
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -113,6 +114,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     cdef int failed
     cdef uint32_t ran = g.n_batches
     cdef int64_t begun = coarse_ms()
+    cdef uint64_t span = begin_pass_span(g)
     begin_failure(&failure)
     lock_graph(g)
     with nogil:
@@ -121,6 +123,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         leave_pool()
     g.forward_ms += <uint32_t>(coarse_ms() - begun)
     unlock_graph(g)
+    end_span(FORWARD, span)
     if profiling > 1:
         list_batches(g, ran)
     raise_interrupt(&failure.interrupts)
@@ -415,6 +418,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     """
     cdef Failure failure
     cdef Journal journal
+    cdef uint64_t span = begin_pass_span(g)
     begin_failure(&failure)
     if checking:
         check_before(g, target)
@@ -430,6 +434,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         leave_pool()
         end_journal(&journal)
     unlock_graph(g)
+    end_span(BACKWARD, span)
     try:
         raise_interrupt(&failure.interrupts)
     finally:

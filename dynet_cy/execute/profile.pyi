@@ -10,7 +10,8 @@ class Counts(NamedTuple):
     seconds: float
 
 class LineCounts(NamedTuple):
-    origin: Origin
+    origin: Origin | None
+    scope: str
     op: str
     backward: bool
     nodes: int

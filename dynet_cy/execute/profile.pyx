@@ -7,7 +7,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from dynet_cy.graph.graph cimport LIVE, RequestWatch, nodes_of, order_of, origin_of, request_watch, state_of
-from dynet_cy.graph.origin cimport current_line, origin_at, release_code
+from dynet_cy.graph.origin cimport current_line, origin_at, release_code, scope_at
+from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
 from dynet_cy.schedule.beside cimport was_waiting, watch_requests
@@ -45,7 +46,7 @@ cdef Entry* entries = NULL          # for each op forward, then backward
 
 # What one line did with one operation in one direction.
 cdef struct Line:
-    uint64_t key                    # 0: none yet; number of the line, op, direction
+    uint64_t key                    # 0: none yet; number of line and scope, op, direction
     uint64_t last_call              # a call counts once for a line
     Entry of
 
@@ -68,9 +69,10 @@ class Counts(NamedTuple):
 
 
 class LineCounts(NamedTuple):
-    """What a line of the program did with an operation in one direction."""
+    """What a line of the program did with an operation in one direction, within a scope."""
 
     origin: object
+    scope: str
     op: str
     backward: bool
     nodes: int
@@ -107,25 +109,33 @@ cdef uint64_t now() noexcept nogil:
     return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
-cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
-    """Count one call of an op with that many nodes, which began at that time."""
+cdef void note_time(uint32_t op, bint backward, uint32_t nodes, uint64_t taken) noexcept nogil:
     cdef Entry* e = entries + 2 * min(op, <uint32_t>(PLACES - 1)) + backward
     count(e.nodes, nodes)
     count(e.calls, 1)
-    count(e.nanoseconds, now() - since)
+    count(e.nanoseconds, taken)
+
+
+cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
+    """Count one call of an op with that many nodes, which began at that time."""
+    note_time(op, backward, nodes, now() - since)
+    if tracing and op == <uint32_t>WEIGHT_GRADIENTS:
+        end_span(WEIGHTS, since)
 
 
 cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
                     uint64_t since) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + first
     cdef uint32_t op = nodes_of(g)[ids[0]].op
-    cdef uint64_t taken
+    cdef uint64_t ended = now(), taken
     cdef Line* line
     cdef uint32_t j, n = 0
-    note(op, backward, nodes, since)
+    note_time(op, backward, nodes, ended - since)
+    if tracing:
+        span_of_call(g, first, count, backward, nodes, since, ended)
     if g.origins.top == 0 or nodes == 0:
         return
-    taken = (now() - since) // nodes
+    taken = (ended - since) // nodes
     pthread_mutex_lock(&lines_lock)
     add_call()
     for j in range(count):
@@ -155,7 +165,7 @@ cdef Line* place_of(Line* table, size_t room, uint64_t key) noexcept nogil:
 
 
 cdef Line* line_for(uint64_t key) noexcept nogil:
-    """The entry of a line, made if it is the first time; NULL without memory, and for what has no line."""
+    """The entry of a line, made if it is the first time; NULL without memory, and where nothing was noted."""
     global lines, n_lines, room_for_lines
     cdef Line* found
     cdef Line* more
@@ -230,7 +240,8 @@ def line_counts():
             x = &all[i]
             if x.key:
                 found.append(LineCounts(
-                    origin_at(<uint32_t>(x.key >> 32)), op_at(<uint32_t>x.key >> 1).name.decode(), bool(x.key & 1),
+                    origin_at(<uint32_t>(x.key >> 32)), scope_at(<uint32_t>(x.key >> 32)),
+                    op_at(<uint32_t>x.key >> 1).name.decode(), bool(x.key & 1),
                     x.of.nodes, x.of.calls, x.of.nanoseconds / 1e9))
     finally:
         free(all)

@@ -5,7 +5,7 @@ about where values, gradients and working memory lie is decided on the host, as
 for the CPU, and costs no memory there, since nothing is written.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uintptr_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
@@ -28,6 +28,7 @@ from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
     lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph, value_here,
 )
+from dynet_cy.graph.timeline cimport FORWARD, begin_pass_span, end_span
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.schedule.plan cimport drop_plan, plan
@@ -220,6 +221,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     cdef There* t = there_for(g, g.device)
     cdef int error
     cdef uint32_t n_batches = 0, ran = g.n_batches, end
+    cdef uint64_t span = begin_pass_span(g)
     cdef Interrupts s
     begin_interrupts(&s)
     lock_graph(g)
@@ -239,6 +241,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
                 raise_interrupt(&s)
     finally:
         unlock_graph(g)
+    end_span(FORWARD, span)
     if profiling > 1:
         list_batches(g, ran)
     return 0

@@ -5,7 +5,7 @@ them: the first one assigns.  Gradients of weights that are products are
 collected, and multiplied at the end of the pass.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uintptr_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
@@ -25,6 +25,7 @@ from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
     lock_graph, nodes_of, open_gradients, order_of, parameter_here, state_of, unlock_graph,
 )
+from dynet_cy.graph.timeline cimport BACKWARD, begin_pass_span, end_span
 from dynet_cy.memory.arena cimport arena_at, arena_rewind
 from dynet_cy.memory.mirror cimport mirrors
 from dynet_cy.memory.storage cimport Param, note_gradient
@@ -36,6 +37,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef Pass s
     cdef Journal journal
     cdef int error
+    cdef uint64_t span = begin_pass_span(g)
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
     if watcher().complete != NULL:
         raise NotImplementedError(
@@ -61,6 +63,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)     # what comes there next comes after this pass
         unlock_graph(g)
+    end_span(BACKWARD, span)
     return 0
 
 

@@ -7,7 +7,7 @@ at the same place wherever it is.  A copy from a device is waited for; one to a
 device is not, nor is what runs there.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uintptr_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
@@ -36,6 +36,7 @@ from dynet_cy.graph.graph cimport (
     device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
+from dynet_cy.graph.timeline cimport BACKWARD, FORWARD, begin_pass_span, end_span
 from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -73,6 +74,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     """Compute the values of the targets and all that they need."""
     cdef int error, device
     cdef uint32_t n_batches = 0, ran = g.n_batches, end, following
+    cdef uint64_t span = begin_pass_span(g)
     cdef Interrupts s
     begin_interrupts(&s)
     lock_graph(g)
@@ -102,6 +104,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         raise
     finally:
         unlock_graph(g)
+    end_span(FORWARD, span)
     if profiling > 1:
         list_batches(g, ran)
     return 0
@@ -243,6 +246,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef Waiting* w
     cdef uint32_t first, end
     cdef int device, error
+    cdef uint64_t span = begin_pass_span(g)
     if watcher().complete != NULL:
         raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
     begin_failure(&failure)
@@ -292,6 +296,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
+    end_span(BACKWARD, span)
     return raise_interrupt(&failure.interrupts)
 
 

@@ -30,7 +30,7 @@ _GOLDEN_ANGLE = 137.508  # neighbouring batches get hues that are far apart
 _STYLE = (
     "text{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;text-anchor:middle;fill:#1b1f24}"
     ".s{fill:#59636e;font-size:10.5px}.k{text-anchor:start}path{fill:none;stroke:#8c959f;stroke-width:1.2}"
-    "rect{stroke:#59636e;stroke-width:1}.paper{fill:#fff;stroke:none}"
+    "rect{stroke:#59636e;stroke-width:1}.c{stroke-width:2.5}.paper{fill:#fff;stroke:none}"
 )
 
 
@@ -63,6 +63,7 @@ def draw(
     graph: ComputationGraph | None = None,
     parameters: bool = False,
     graphviz: bool | None = None,
+    collapse: bool | Iterable[str] = False,
 ) -> Drawing:
     """Draw a graph: operations with their shapes, inputs below, results above.
 
@@ -82,6 +83,9 @@ def draw(
         names: names to show for expressions, as ``{expression: "name"}``
         graph: the graph, where no expressions are given; the current one of this thread if None
         parameters: draw parameters as nodes too; when False, the nodes that use them name them
+        collapse: draw what was made one after the other in one scope (`name_scope`) as one box: with True the outermost
+            scopes, with names those of these names, which may be those of builders (``"vanilla-lstm-builder"``; they
+            are recorded within a scope and where lines are). Boxes of one colour ran together, in the same calls
         graphviz: whether to let the program ``dot`` of Graphviz place the nodes; if None, where it is installed
 
     Returns:
@@ -89,9 +93,18 @@ def draw(
 
     Raises:
         StaleExpressionError: an expression is of a renewed graph
-        TypeError: what is to be drawn are no expressions
-        ValueError: there are more than 2,000 nodes to draw, or expressions of several graphs
+        TypeError: what is to be drawn are no expressions, or `collapse` is neither a bool nor names
+        ValueError: there are more than 2,000 nodes to draw, or expressions of several graphs; or no node was made in a
+            scope that `collapse` names
         FileNotFoundError: graphviz is True, and there is no ``dot``
+
+    Example:
+        >>> with dy.name_scope("encoder"):
+        ...     h = dy.tanh(dy.inputVector([1, 2]))
+        >>> drawing = dy.draw(dy.sum_elems(h), collapse=True)
+        >>> drawing.save("graph.svg")
+        >>> "2 nodes" in drawing.svg
+        True
     """
     tops: list[Expression] = []
     for given in expressions:
@@ -109,13 +122,18 @@ def draw(
     wanted = _cone(found, [number(e) for e in tops]) if expressions else set(range(len(found)))
     if not parameters:
         wanted = {n for n in wanted if not _is_parameter(found[n])}
+    named = {number(e): name for e, name in (names or {}).items()}
+    boxes: dict[int, list[GraphNode]] = {}
+    if collapse is not False:
+        found, boxes, owner = _collapsed(found, sorted(wanted), collapse)
+        wanted = {owner[n] for n in wanted}
+        named = {owner.get(n, n): name for n, name in named.items()}
     if len(wanted) > _MOST_NODES:
         raise ValueError(
             f"draw: there are {len(wanted):,} nodes, and at most {_MOST_NODES:,} can be drawn: give an expression of a "
-            "smaller part"
+            "smaller part, or collapse scopes"
         )
-    named = {number(e): name for e, name in (names or {}).items()}
-    return Drawing(_svg(found, sorted(wanted), named, graphviz))
+    return Drawing(_svg(found, sorted(wanted), named, graphviz, boxes))
 
 
 def _is_parameter(node: GraphNode) -> bool:
@@ -131,6 +149,72 @@ def _cone(found: list[GraphNode], tops: Iterable[int]) -> set[int]:
             reached.add(n)
             waiting += found[n].args
     return reached
+
+
+# ---- scopes as boxes ------------------------------------------------------------------------------------------------
+
+
+def _box_of(scope: str, names: set[str] | None) -> str:
+    """The part of a scope's name that a box is made of; empty for no box. Without names the outermost scope."""
+    parts = scope.split("/") if scope else []
+    for i, part in enumerate(parts):
+        if names is None or part in names:
+            return "/".join(parts[: i + 1])
+    return ""
+
+
+def _collapsed(
+    found: list[GraphNode], wanted: list[int], collapse: bool | Iterable[str]
+) -> tuple[list[GraphNode], dict[int, list[GraphNode]], dict[int, int]]:
+    """Nodes with boxes in the places of the first nodes in them, what is in each box, and where each node is now.
+
+    Arguments have smaller numbers than what uses them, so boxes of what was made in one go make no circles.
+    """
+    names = None if collapse is True else _scope_names(collapse)
+    boxes: dict[int, list[GraphNode]] = {}
+    owner: dict[int, int] = {}
+    before, first = "", -1
+    for n in wanted:
+        if _is_parameter(found[n]):
+            owner[n] = n
+            continue
+        box = _box_of(found[n].scope, names)
+        if not box or box != before:
+            first = n
+        before = box
+        owner[n] = first
+        if box:
+            boxes.setdefault(first, []).append(found[n])
+    missing = (names or set()) - {part for node in found for part in node.scope.split("/")}
+    if missing:
+        raise ValueError(f"draw: collapse names {min(missing)!r}, and no node was made in a scope of that name")
+    calls: dict[frozenset[int], int] = {}
+    result = list(found)
+    for n in wanted:
+        if owner[n] != n:
+            continue
+        members = boxes.get(n, [found[n]])
+        args = tuple(dict.fromkeys(owner.get(arg, arg) for node in members for arg in node.args))
+        result[n] = found[n]._replace(args=args)
+        if n in boxes:
+            ran = frozenset(node.batch for node in members if node.batch is not None)
+            result[n] = members[-1]._replace(
+                number=n,
+                op=_box_of(found[n].scope, names).rsplit("/", 1)[-1],
+                args=tuple(arg for arg in args if arg != n and arg in owner),
+                parameter=None,
+                rows=(),
+                batch=calls.setdefault(ran, -2 - len(calls)) if ran else None,
+            )
+    return result, boxes, owner
+
+
+def _scope_names(collapse: bool | Iterable[str]) -> set[str]:
+    names = collapse if isinstance(collapse, Iterable) and not isinstance(collapse, str) else None
+    listed = None if names is None else list(names)
+    if listed is None or not all(isinstance(name, str) for name in listed):
+        raise TypeError(f"draw: collapse must be True, False or a list of names, not {collapse!r}")
+    return set(listed)
 
 
 # ---- what stands in a node ------------------------------------------------------------------------------------------
@@ -157,12 +241,18 @@ def _label(node: GraphNode, found: list[GraphNode], hidden: set[int], name: str 
     return f"{name} = {what}" if name else what
 
 
-def _tooltip(node: GraphNode, together: int) -> str:
+def _tooltip(node: GraphNode, together: int, inside: list[GraphNode] | None = None) -> str:
+    if inside is not None:
+        ops = ", ".join(f"{count} {op}" for op, count in Counter(x.op for x in inside).items())
+        calls = len({x.batch for x in inside if x.batch is not None})
+        return f"{inside[0].scope}: {ops}\n{len(inside)} nodes" + (f" in {calls} calls" if calls else ", not computed")
     lines = [f"{node.number}: {node.op}" + (f" {node.parameter}" if node.parameter else "") + f" {_shape(node)}"]
     if node.batch is not None:
         lines.append(f"call {node.batch}" + (f", with {together - 1} more" if together > 1 else ", alone"))
     elif not _is_parameter(node):
         lines.append("not computed")
+    if node.scope:
+        lines.append(f"in scope {node.scope}")
     if node.origin:
         lines.append(f"{os.path.basename(node.origin.file)}:{node.origin.line} in {node.origin.function}")
     return "\n".join(lines)
@@ -206,11 +296,17 @@ def _graphviz(dot: str, arguments: Mapping[int, list[int]], sizes: Mapping[int, 
 # ---- the picture ----------------------------------------------------------------------------------------------------
 
 
-def _svg(found: list[GraphNode], wanted: list[int], names: Mapping[int, str], graphviz: bool | None) -> str:
+def _svg(
+    found: list[GraphNode],
+    wanted: list[int],
+    names: Mapping[int, str],
+    graphviz: bool | None,
+    boxes: Mapping[int, list[GraphNode]],
+) -> str:
     shown = set(wanted)
     hidden = {n for n in range(len(found)) if n not in shown and _is_parameter(found[n])}
     labels = {n: _label(found[n], found, hidden, names.get(n)) for n in wanted}
-    shapes = {n: _shape(found[n]) for n in wanted}
+    shapes = {n: _count(len(boxes[n])) if n in boxes else _shape(found[n]) for n in wanted}
     sizes = {
         n: (max(len(labels[n]) * _LETTER, len(shapes[n]) * _LETTER * 0.9) + 2 * _PAD, 2 * _LINE + _PAD) for n in wanted
     }
@@ -237,11 +333,18 @@ def _svg(found: list[GraphNode], wanted: list[int], names: Mapping[int, str], gr
     parts += [f'<path d="M{point(curve[0])}C{" ".join(map(point, curve[1:]))}"/>' for curve in curves.values()]
     for n in wanted:
         x, y = centres[n]
-        parts.append(_box(found[n], labels[n], shapes[n], (x + _MARGIN, top - y), sizes[n], colours, together))
+        tooltip = _tooltip(found[n], together[_call(found[n])], boxes.get(n))
+        parts.append(
+            _box(found[n], labels[n], shapes[n], (x + _MARGIN, top - y), sizes[n], colours, tooltip, n in boxes)
+        )
     return "\n".join([*parts, *legend, "</svg>"]) + "\n"
 
 
-_NO_CALL = -1
+_NO_CALL = -1  # boxes have numbers below it
+
+
+def _count(nodes: int) -> str:
+    return f"{nodes} nodes" if nodes > 1 else "1 node"
 
 
 def _call(node: GraphNode) -> int:
@@ -260,15 +363,17 @@ def _box(
     centre: Point,
     size: Point,
     colours: Mapping[int, str],
-    together: Counter[int],
+    tooltip: str,
+    collapsed: bool,
 ) -> str:
     (x, y), (w, h) = centre, size
     batch = _call(node)
     fill = "#eaeef2" if _is_parameter(node) else colours.get(batch, "#ffffff")
-    corner = h / 2 if not node.args else 4.0  # what has no arguments is round
+    corner = 4.0 if node.args or collapsed else h / 2  # what has no arguments is round
+    kind = ' class="c"' if collapsed else ""
     return (
-        f"<g><title>{html.escape(_tooltip(node, together[batch]))}</title>"
-        f'<rect x="{x - w / 2:.1f}" y="{y - h / 2:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{corner:.1f}" '
+        f"<g><title>{html.escape(tooltip)}</title>"
+        f'<rect{kind} x="{x - w / 2:.1f}" y="{y - h / 2:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{corner:.1f}" '
         f'fill="{fill}"/>'
         f'<text x="{x:.1f}" y="{y - 2:.1f}">{html.escape(label)}</text>'
         f'<text class="s" x="{x:.1f}" y="{y + _LINE - 3:.1f}">{shape}</text></g>'

@@ -20,7 +20,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport raised_here
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim, size_of, total_of
-from dynet_cy.graph.origin cimport current_line, origin_at, recording
+from dynet_cy.graph.origin cimport current_origin, noting, place_at
 from dynet_cy.memory.arena cimport (
     arena_close, arena_offset, arena_open, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind,
     array_trim, out_of_memory, set_reclaim, shortages,
@@ -838,7 +838,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     i = g.n_nodes
     if g.mixed:
         g.devices.base[i] = <char>device
-    if recording:
+    if noting:
         note_origin(g)
     g.n_nodes += 1
     g.nodes.top += sizeof(Node)
@@ -853,12 +853,12 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 
 
 cdef void note_origin(Graph* g) noexcept:
-    """Note which line of the program makes the next node; without room it is not known."""
+    """Note what makes the next node, a line and a scope; without room it is not known."""
     cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
     cdef uint32_t* room = <uint32_t*>array_push(&g.origins, n - g.origins.top)
     if room != NULL:
         memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # of those before nothing was noted
-        (<uint32_t*>g.origins.base)[g.n_nodes] = current_line()
+        (<uint32_t*>g.origins.base)[g.n_nodes] = current_origin()
 
 
 cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
@@ -953,7 +953,7 @@ cdef str source_of_node(const Graph* g, uint32_t index):
 
 cdef str made_at(const Graph* g, uint32_t index):
     cdef uint32_t number = 0 if state_of(g)[index] & SHARED else origin_of(g, index)   # parameters have names
-    return f", made at {origin_at(number)}" if number else ""
+    return f", made{place_at(number)}" if number else ""
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const Node* nodes,

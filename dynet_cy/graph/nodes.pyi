@@ -15,6 +15,7 @@ class GraphNode(NamedTuple):
     computed: bool
     batch: int | None
     origin: Origin | None
+    scope: str
 
 def nodes(graph: ComputationGraph) -> list[GraphNode]: ...
 def nodes_around(expressions: Iterable[Expression]) -> list[GraphNode]: ...

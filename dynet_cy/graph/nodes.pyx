@@ -8,7 +8,7 @@ from dynet_cy.graph.graph cimport (
     COMPUTED, DROPPED, NO_BATCH, SHARED, ComputationGraph, Expression, Graph, Node, args_of, items_of, nodes_of,
     origin_of, shape_of, state_of, wrap,
 )
-from dynet_cy.graph.origin cimport origin_at
+from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -31,6 +31,7 @@ class GraphNode(NamedTuple):
             None for parameters, and where nothing has been computed.
         origin: the line of the program that made it, an Origin of file, line and function, where `record_lines` or
             `detect_anomaly` recorded it, else None.
+        scope: the scopes that it was made in, outer ones first: "encoder/attention"; "" outside of all (`name_scope`).
     """
 
     number: int
@@ -43,6 +44,7 @@ class GraphNode(NamedTuple):
     computed: bool
     batch: object
     origin: object
+    scope: str
 
 
 def nodes(ComputationGraph graph not None):
@@ -82,7 +84,8 @@ cdef list list_of(Graph* g):
                 rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
         found.append(GraphNode(
             i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
-            bool(state_of(g)[i] & COMPUTED), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i))))
+            bool(state_of(g)[i] & COMPUTED), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
+            scope_at(origin_of(g, i))))
     return found
 
 

@@ -1,19 +1,39 @@
-"""Which line of the program made a node.
+"""Which line of the program made a node, and within which scopes.
 
-A node has a number (`origin_of` of graph.graph); what file, line and function it stands for is kept here, once for all
-nodes that a line makes.
+A node has a number (`origin_of` of graph.graph), a half of it for the line and a half for the scope; what these stand
+for is kept here, once for all nodes that a line makes.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
-# How many have switched recording on; 0: nothing is recorded.
-cdef int recording
+# Why nodes have to get numbers: lines that are recorded, scopes that are open, a timeline. 0: they get none.
+cdef int noting
 
 # The number of the innermost line of Python outside dynet_cy that runs in this thread; 0 if there is none.
 cdef uint32_t current_line() noexcept
 
-# The Origin of a number, None for 0.
+# The number for a node that is made now in this thread.
+cdef uint32_t current_origin() noexcept
+
+# The Origin of the line in a number, None where there is none.
 cdef object origin_at(uint32_t number)
+
+# The names of the scopes in a number, the outer ones first, with "/" between them; "" outside of all.
+cdef str scope_at(uint32_t number)
+
+# Where it was made, in words, as messages end with; "" where nothing is known.
+cdef str place_at(uint32_t number)
+
+# The scope of this thread: for those who switch stacks.
+cdef uint32_t current_scope() noexcept
+cdef void set_scope(uint32_t scope) noexcept
+
+# Begin a scope; returns the one before, for `set_scope`.
+cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF
+
+# When the first node was made in this thread since it was asked last, in nanoseconds; 0: none was, or nobody times.
+cdef uint64_t making_since() noexcept
+cdef int time_making(bint on) except -1
 
 # Let no code of the program be kept alive by what was found, unless lines are recorded.
 cdef void release_code() noexcept

@@ -80,13 +80,13 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         return 0
 
     cdef int measure(self, Update* u) except -1:
-        return self.reduce(u)
+        return self.add_up(u)
 
     cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         cdef _Stored x
         cdef uint32_t r
         if not self.reduced:
-            self.reduce(u)
+            self.add_up(u)
         if self.sums:
             packing = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
             packing.send(storage.grads, np.concatenate([sums for _, _, sums in self.sums]))

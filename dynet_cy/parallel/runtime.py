@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dynet_cy.graph.timeline import span
 from dynet_cy.kernels import draws
 from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
 from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
@@ -157,17 +158,20 @@ def restart_count() -> int:
 
 def barrier() -> None:
     """Wait for all ranks."""
-    current().barrier()
+    with span("barrier"):
+        current().barrier()
 
 
 def gather(value: Any) -> list[Any]:
     """The values that all ranks pass, on every rank, in the order of ranks. For small things: they are pickled."""
-    return current().gather(value)
+    with span("gather"):
+        return current().gather(value)
 
 
 def broadcast(value: Any, root: int = 0) -> Any:
     """The value that rank `root` passes; what the others pass is not looked at."""
-    return current().broadcast(value, root)
+    with span("broadcast"):
+        return current().broadcast(value, root)
 
 
 def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
@@ -181,7 +185,7 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
         A float for a number, else a float64 array; nan if all weights are 0.
     """
     own = np.atleast_1d(np.asarray(value, np.float64)) * weight if weight else np.zeros(np.size(value))
-    everyone = current().gather((weight, own))
+    everyone = gather((weight, own))
     total = sum(w for w, _ in everyone)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sum(numbers for _, numbers in everyone) / np.float64(total)

@@ -353,7 +353,7 @@ cdef class SharedStepper(Meeting):
         cdef Py_ssize_t i
         cdef int r
         cdef bint finite = True
-        self.reduce(u)
+        self.add_up(u)
         self.board.wait(b"update, clipping", True)
         for i in range(self.n):
             for r in range(self.size):
@@ -378,7 +378,7 @@ cdef class SharedStepper(Meeting):
 
     cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         if not self.reduced:
-            self.reduce(u)
+            self.add_up(u)
         with nogil:
             self.pass_over(u, False)
         self.board.wait(b"update, values", True)

@@ -54,6 +54,7 @@ cdef class Meeting(Stepper):
     cdef int begin(self) except -1
     cdef int swap(self, Update* u) except -1
     cdef int reduce(self, Update* u) except -1
+    cdef int add_up(self, Update* u) except -1
     cdef int agree(self, object trainer, list stored, Update* u) except -1
     cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1
 

@@ -14,6 +14,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored, settle
@@ -70,10 +71,18 @@ cdef class Meeting(Stepper):
         """Add up gradients of all ranks."""
         raise NotImplementedError
 
+    cdef int add_up(self, Update* u) except -1:
+        """`reduce`, as a span of the timeline."""
+        cdef uint64_t span = begin_span()
+        self.reduce(u)
+        end_span(EXCHANGE, span)
+        return 0
+
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
         cdef Py_ssize_t i
         cdef Entry* entry
         cdef int r, active = 0
+        cdef uint64_t span
         if u.n != self.n:
             raise ParallelError(
                 f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
@@ -97,7 +106,9 @@ cdef class Meeting(Stepper):
             entry.role = u.roles[i]
             entry.in_place = u.entries[i].in_place
         self.together = True
+        span = begin_span()
         self.swap(u)
+        end_span(EXCHANGE, span)
         for r in range(self.size):
             active += self.notices[r].active
         if not active:
@@ -321,7 +332,7 @@ cdef class ExchangeStepper(Meeting):
 
     cdef int measure(self, Update* u) except -1:
         cdef Py_ssize_t i
-        self.reduce(u)
+        self.add_up(u)
         for i in range(self.n):
             if u.roles[i] == MOVES:
                 u.squares[i] = squared_norm(u.entries[i])
@@ -329,7 +340,7 @@ cdef class ExchangeStepper(Meeting):
 
     cdef int apply(self, Storage storage, list planes, Update* u) except -1:
         if not self.reduced:
-            self.reduce(u)
+            self.add_up(u)
         return Stepper.apply(self, storage, planes, u)
 
 

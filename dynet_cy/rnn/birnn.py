@@ -10,7 +10,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.ops.api import concatenate
 from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
-from dynet_cy.rnn.state import RNNState
+from dynet_cy.rnn.state import RNNState, in_scope_of
 
 __all__ = ["BiRNNBuilder"]
 
@@ -82,7 +82,10 @@ class BiRNNBuilder:
         """The states of the top layer at each position: pairs of that of the forward network, after the inputs up to
         there, and that of the backward network, after the inputs from the end back to there. `[]` for no inputs.
         """
-        xs = self._run_layers(list(es), self.builder_layers[:-1])
+        return in_scope_of(self, self._states, list(es))
+
+    def _states(self, xs: list[Expression]) -> list[tuple[RNNState, RNNState]]:
+        xs = self._run_layers(xs, self.builder_layers[:-1])
         forward, backward = self.builder_layers[-1]
         states = forward.initial_state().add_inputs(xs)
         backward_states = backward.initial_state().add_inputs(reversed(xs))
@@ -90,7 +93,7 @@ class BiRNNBuilder:
 
     def transduce(self, es: Iterable[Expression]) -> list[Expression]:
         """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs."""
-        return self._run_layers(list(es), self.builder_layers)
+        return in_scope_of(self, self._run_layers, list(es), self.builder_layers)
 
     def _run_layers(self, xs: list[Expression], layers: Pairs) -> list[Expression]:
         for forward, backward in layers:

@@ -1,10 +1,13 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 from dynet_cy.graph import Expression
 from dynet_cy.rnn.builder import _RNNBuilder
 
 _State = TypeVar("_State")
+_Made = TypeVar("_Made")
+
+def in_scope_of(builder: Any, function: Callable[..., _Made], *arguments: Any) -> _Made: ...
 
 class Binding:
     @property

@@ -8,6 +8,7 @@ from libc.stdlib cimport free, malloc
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport Expression, Graph, current_graph, nodes_of, number_in, wrap
+from dynet_cy.graph.origin cimport enter_scope, noting, set_scope
 from dynet_cy.ops.steps cimport Step, gru_step, lstm_step, simple_step
 
 from dynet_cy.ops.inputs import zeros
@@ -168,6 +169,23 @@ cdef class Steps:
         return out
 
 
+cdef str scope_name(builder):
+    """The scope of what a builder makes: the name of the collection of its parameters."""
+    return builder.param_collection().name().rstrip("/").rsplit("/", 1)[-1]
+
+
+def in_scope_of(builder, function, *arguments):
+    """Call a function that makes nodes for a builder."""
+    cdef uint32_t outside
+    if not noting:
+        return function(*arguments)
+    outside = enter_scope(scope_name(builder))
+    try:
+        return function(*arguments)
+    finally:
+        set_scope(outside)
+
+
 def to_predecessor(state):
     """What a state keeps of the state that it was made from: no hold on it in a graph that only goes forward."""
     return state if state is None or not current_graph().forward_only else weakref.ref(state)
@@ -249,6 +267,16 @@ cdef class RNNState:
             raise
 
     cdef RNNState after(self, object x):
+        cdef uint32_t outside
+        if not noting:
+            return self.next_one(x)
+        outside = enter_scope(scope_name(self._binding.builder))
+        try:
+            return self.next_one(x)
+        finally:
+            set_scope(outside)
+
+    cdef RNNState next_one(self, object x):
         cdef Binding binding = self._binding
         cdef RNNState state = None
         if binding.steps is not None:
@@ -279,7 +307,7 @@ cdef class RNNState:
         """
         inputs = list(xs)
         try:
-            return self._binding.builder._transduce(self, inputs) if inputs else []
+            return in_scope_of(self._binding.builder, self._binding.builder._transduce, self, inputs) if inputs else []
         except (AttributeError, TypeError, DimensionError):
             for x in inputs:
                 check_input(self._binding.builder, x, "transduce")

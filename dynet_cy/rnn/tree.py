@@ -19,6 +19,7 @@ from dynet_cy.ops.api import (
     zeros,
 )
 from dynet_cy.rnn.builder import positive_integer
+from dynet_cy.rnn.state import in_scope_of
 
 __all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
 
@@ -138,6 +139,9 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             TypeError: a child is no state
             ValueError: neither x nor a child is given, there are more than N children, or a shape does not fit
         """
+        return in_scope_of(self, self._node, x, children)
+
+    def _node(self, x: Expression | None, children: Iterable[TreeState | None]) -> TreeState:
         states = self._checked(x, children)
         if len(states) > self.N:
             raise ValueError(
@@ -211,6 +215,9 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
             TypeError: a child is no state
             ValueError: neither x nor a child is given, or a shape does not fit
         """
+        return in_scope_of(self, self._node, x, children)
+
+    def _node(self, x: Expression | None, children: Iterable[TreeState]) -> TreeState:
         states = [state for state in self._checked(x, children) if state is not None]
         terms: list[Expression] = [self._b]
         forget: list[Expression] = [self._b_f]

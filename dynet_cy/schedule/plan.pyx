@@ -1,9 +1,10 @@
 """Plans: the nodes that values need, put into batches."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.graph.graph cimport WANTED, Batch, Graph, state_of
+from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport array_rewind
 from dynet_cy.schedule.batched cimport plan_batched
 from dynet_cy.schedule.plain cimport plan_plain
@@ -14,6 +15,7 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
               uint32_t* n_batches, Interrupts* s) noexcept nogil:
     """Plan the values of the targets, by a strategy: 0 plain, 1 by agenda, 2 by depth."""
     cdef uint32_t lowest, highest, count = 0
+    cdef uint64_t span = begin_span()
     cdef int failed = mark_wanted(g, targets, n, &lowest, &highest, &count)
     if not failed and count:
         if strategy == 0 or count == 1:
@@ -24,6 +26,7 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
         drop_plan(g)
         return -1
     n_batches[0] = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
+    end_span(SCHEDULING, span)
     return 0
 
 

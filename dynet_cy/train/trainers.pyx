@@ -14,12 +14,13 @@ import numpy as np
 cimport cython
 from libc.math cimport isfinite, sqrt
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels cimport kernels
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic, enter_pool, leave_pool
@@ -1083,6 +1084,24 @@ class Trainer:
         stepper_of(self).learn(self)
         return self._norm
 
+    @property
+    def skipped_updates(self):
+        """How many updates `skip_nonfinite` has dropped since the trainer was made, or since `status` said so.
+
+        On a GPU it is waited for.
+
+        Example:
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> w = model.add_parameters(2, init=0.0)
+            >>> _ = dy.renew_cg()
+            >>> dy.sum_elems(dy.sqrt(w)).backward()         # the slope of a root at 0 is infinite
+            >>> trainer.update(skip_nonfinite=True)
+            >>> trainer.skipped_updates
+            1
+        """
+        stepper_of(self).learn(self)
+        return self._skipped
+
     def zero_gradients(self):
         """Set the gradients of all parameters to zero: see `ParameterCollection.zero_gradients`."""
         stepper_of(self).learn(self)
@@ -1095,7 +1114,7 @@ class Trainer:
 
         Args:
             skip_nonfinite: drop the update, without an error, if a gradient is infinite or not a
-                number: gradients become zero, nothing else is changed, and `status` counts it.
+                number: gradients become zero, nothing else is changed, and `skipped_updates` counts it.
                 On a GPU nobody waits for that, but with a moving average and in `update_subset`.
 
         Raises:
@@ -1140,6 +1159,7 @@ class Trainer:
 
     def _compute_update(self, names, skip_nonfinite):
         """`_update`, with the arithmetic of the engine."""
+        cdef uint64_t span = begin_span()
         begin_arithmetic()
         try:
             self._update(names, skip_nonfinite)
@@ -1150,6 +1170,7 @@ class Trainer:
             end_arithmetic()
             raise_kept()
         (<Stepper>self._stepper).end(None)
+        end_span(UPDATE, span)
 
     def _update(self, names, skip_nonfinite=False):
         """Update the parameters of these names, all if None."""

@@ -4,9 +4,9 @@
     python -m dynet_cy.launch -n 2 train_tree_lstm.py --train sst/train.txt.gz --dev sst/dev.txt.gz
     python -m dynet_cy.launch -n 2 --mode async train_tree_lstm.py
     mpirun -n 2 python train_tree_lstm.py
-    python ../tree_lstm.py label sst/test.txt --model runs/tree_lstm          # use what was trained
+    python ../tree_lstm.py label sst/test.txt --model runs/tree_lstm.safetensors          # use what was trained
 
-The network, its options and its file are those of `tree_lstm.py`; `--batch` is of each process.  With
+The network and its file are those of `tree_lstm.py`; `--batch` is of each process.  With
 `--checkpoint FILE` a run that was stopped goes on where it was, with as many processes as one likes.
 """
 
@@ -14,42 +14,121 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
+import time
+from pathlib import Path
 
-import together  # isort: skip  # first: it finds the modules of the other examples
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the programs that these train are there
 
-import learning
 import tree_lstm
 
-
-def train(args: argparse.Namespace) -> None:
-    if args.train:
-        training = tree_lstm.read_trees(args.train)
-    else:
-        rng = random.Random(args.seed)
-        training = [tree_lstm.made_up_tree(rng) for _ in range(2000)]
-    training = training[: args.limit]
-    if args.dev:
-        dev = tree_lstm.read_trees(args.dev)[: args.limit]
-    else:
-        training, dev = learning.hold_out(training, args.train)
-    dy = tree_lstm.import_engine(args)
-    network = tree_lstm.Sentiment(tree_lstm.new_spec(training, args))
-    own_dev = together.share(dy, dev)
-
-    def measure() -> tuple[float, float]:
-        return (tree_lstm.accuracy(network, own_dev)[0] if own_dev else 0.0), len(own_dev)
-
-    together.train(dy, network, training, lambda tree: sum(1 for _ in tree.nodes()), measure, args, "nodes")
+import dynet_cy as dy
+from dynet_cy import config
 
 
-def parse() -> argparse.Namespace:
+def train(network: tree_lstm.Sentiment, training: list, dev: list, args: argparse.Namespace) -> None:
+    """Train with all processes that were started; rank 0 prints and saves."""
+    rank, processes = dy.parallel.rank(), dy.parallel.size()
+    trainer = dy.parallel.wrap(dy.AdamTrainer(network.pc))
+    # All ranks get as many trees: some see one of the first again at the end of an epoch. In each update they have
+    # about the same number of nodes.
+    data = dy.parallel.shard(training, shuffle=True, seed=args.seed, uneven="pad", batch_size=args.batch, cost=size)
+    own_dev = dev[rank::processes]  # this process's share of the dev data
+    network.rng = random.Random(f"{args.seed} {rank}")  # which words are hidden
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+
+    best = {"score": float("-inf"), "epoch": 0}
+    restart = {"data": data, "generators": [network.rng]}
+    if args.checkpoint and args.checkpoint.exists():
+        best = dy.parallel.load_checkpoint(args.checkpoint, network.pc, trainer, **restart)
+        tell(f"going on from {args.checkpoint}: epoch {data.epoch + 1}, item {data.state()['position']}")
+
+    while data.epoch < args.epochs:
+        epoch = data.epoch + 1
+        network.training = True
+        summed, units, start = 0.0, 0, time.perf_counter()
+        shown = dy.parallel.progress(data, total=len(data), leave=False, disable=None)
+        for number, batch in enumerate(shown, start=1):
+            state = data.state()
+            done = state["epoch"] + state["position"] / state["length"]
+            trainer.learning_rate = args.learning_rate * max(1 - done / args.epochs, 0.01)
+            dy.renew_cg()
+            loss = network.loss(batch)
+            value = loss.value()
+            loss.backward()
+            trainer.update()
+            own = sum(map(size, batch))
+            summed, units = summed + value * own, units + own
+            if args.checkpoint and number % args.every == 0:
+                dy.parallel.save_checkpoint(args.checkpoint, network.pc, trainer, **restart, extra=best)
+        dy.parallel.barrier()  # asynchronous processes are through with their updates
+        seconds = time.perf_counter() - start
+        network.training = False
+        loss_mean = dy.parallel.average(summed / max(units, 1), units)
+        speed = dy.parallel.average(units / seconds) * processes
+        score = dy.parallel.average(tree_lstm.accuracy(network, own_dev)[0] if own_dev else 0.0, len(own_dev))
+        tell(f"epoch {epoch}: loss {loss_mean:.4f}, {seconds:.1f} s, {speed:.0f} nodes/s, dev accuracy {score:.2%}")
+        if score > best["score"]:
+            best = {"score": score, "epoch": epoch}
+            if rank == 0:
+                dy.save_safetensors(args.model, network.pc, extra=network.spec)
+        elif epoch - best["epoch"] >= args.patience:
+            break
+    tell(f"best dev accuracy {best['score']:.2%} after epoch {best['epoch']}, model saved in {args.model}")
+
+
+def size(item: tree_lstm.Tree) -> int:
+    return sum(1 for _ in item.nodes())
+
+
+def tell(words: str) -> None:
+    if dy.parallel.rank() == 0:
+        print(words, flush=True)
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a Tree-LSTM with several processes.")
-    tree_lstm.add_data_and_sizes(parser)
-    learning.add_training(parser, epochs=10, batch=25, rate=0.002)
-    learning.add_common(parser, "tree_lstm")
-    return together.parse(parser)
+    add = parser.add_argument
+    add("--train", type=Path, metavar="FILE", help="a tree a line, plain or .gz; else 2,000 trees are made up")
+    add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
+    add("--limit", type=int, metavar="N", help="take the first N trees of each file only")
+    tree_lstm.add_sizes(parser)
+    add("--checkpoint", type=Path, metavar="FILE", help="write one now and then, and go on from it if it is there")
+    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
+    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
+    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
+    add("--batch", type=int, default=25, help="trees in a minibatch, of each process")
+    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--seed", type=int, default=1)
+    add("--model", type=Path, metavar="FILE", default=Path("runs/tree_lstm.safetensors"))
+    config.add_options(parser)
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse(sys.argv[1:])
+    dy.reset_random_seed(args.seed)
+    try:
+        if args.train:
+            training = tree_lstm.read_trees(args.train)
+        else:
+            rng = random.Random(args.seed)
+            training = [tree_lstm.made_up_tree(rng) for _ in range(2000)]
+        training = training[: args.limit]
+        if args.dev:
+            dev = tree_lstm.read_trees(args.dev)[: args.limit]
+        else:
+            training, dev = tree_lstm.hold_out(training, args.train)
+        network = tree_lstm.Sentiment(tree_lstm.new_spec(training, args))
+        train(network, training, dev, args)
+    except (OSError, ValueError) as error:
+        sys.exit(f"train_tree_lstm.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("train_tree_lstm.py: interrupted")
 
 
 if __name__ == "__main__":
-    args = parse()
-    learning.guarded("train_tree_lstm.py", lambda: train(args))
+    main()

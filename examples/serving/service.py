@@ -26,8 +26,6 @@ from starlette.routing import Route
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the other examples
 
-import arc_hybrid
-import learning
 import tagger
 import transition_parser
 
@@ -45,15 +43,14 @@ class Analyser:
 
     def __call__(self, words: list[str]) -> dict:
         tags = self.tagging.tag_one(words, {})
-        heads, relations = arc_hybrid.parse(self.parser.start(words, tags), self.parser.actions)
+        heads, relations = transition_parser.take_best(self.parser.start(words, tags), self.parser.actions)
         return {"words": words, "tags": tags, "heads": heads, "relations": relations}
 
 
-def load(tagger_folder: Path, parser_folder: Path) -> Analyser:
-    tagger.dy = dy
-    parser = learning.load(lambda spec: transition_parser.build(dy, spec), parser_folder)
+def load(tagger_file: Path, parser_file: Path) -> Analyser:
+    parser = transition_parser.load(parser_file)
     parser.reader.disable_dropout()
-    return Analyser(learning.load(tagger.Tagger, tagger_folder), parser)
+    return Analyser(tagger.load(tagger_file), parser)
 
 
 def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
@@ -94,8 +91,8 @@ def main() -> None:
         description="Tag and parse sentences over HTTP.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--tagger", type=Path, metavar="DIR", default=Path("runs/tagger"))
-    add("--parser", type=Path, metavar="DIR", default=Path("runs/transition_parser"))
+    add("--tagger", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
+    add("--parser", type=Path, metavar="FILE", default=Path("runs/transition_parser.safetensors"))
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
     add("--deadline", type=float, default=10.0, help="seconds within which a request must be answered")
@@ -103,7 +100,7 @@ def main() -> None:
     add("--width", type=int, default=256, help="requests under way at once")
     args = parser.parse_args()
 
-    def serve() -> None:
+    try:
         analyser = load(args.tagger, args.parser)
         with dy.Server(analyser, queue=args.queue, width=args.width, deadline=args.deadline) as server:
 
@@ -115,8 +112,10 @@ def main() -> None:
 
             app = application(answer, statistics, lambda: server.reload(load(args.tagger, args.parser)))
             uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
-
-    learning.guarded("service.py", serve)
+    except (OSError, ValueError) as error:
+        sys.exit(f"service.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("service.py: interrupted")
 
 
 if __name__ == "__main__":

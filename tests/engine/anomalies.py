@@ -48,7 +48,7 @@ def check(error: dy.AnomalyError, f: Case) -> None:
     assert error.origin.file == __file__
     assert error.origin.line == line_here(f), text
     assert error.origin.function == f.__name__
-    assert f"made at {error.origin}\n" in text
+    assert f"made at {error.origin}" in text
     assert "# here" in text, "the line itself is shown"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import subprocess
 import sys
 import weakref
@@ -15,6 +16,8 @@ import dynet_cy as dy
 from dynet_cy import profiling
 from dynet_cy.graph import origin
 from dynet_cy.graph.nodes import nodes
+
+SHOWN = origin.shown_file(__file__)  # as messages have it
 
 
 def line() -> int:
@@ -44,7 +47,7 @@ def test_line_of_each_node() -> None:
     assert after.dim() == ((2,), 1)
     assert [n.origin is None for n in made] == [True, False, False, False, False, True]
     assert made[1].origin == (__file__, here - 5, "layer")
-    assert str(made[1].origin) == f"{__file__}:{here - 5} in layer"
+    assert str(made[1].origin) == f"{SHOWN}:{here - 5} in layer"
     assert here < made[2].origin.line < here + 5
     assert made[3].origin == made[4].origin
     assert not origin.is_recording()
@@ -123,7 +126,7 @@ def test_errors_name_lines() -> None:
     with dy.record_lines():
         dy.renew_cg()
         hidden, here = dy.tanh(dy.inputVector([1.0, 2.0])), line()
-        made = f"made at {__file__}:{here} in test_errors_name_lines"
+        made = f"made at {SHOWN}:{here} in test_errors_name_lines"
         with pytest.raises(dy.DimensionError, match="has 3 columns but b has 2 rows") as caught:
             w * hidden
         assert f"b  {{2}}    tanh, {made}" in str(caught.value)
@@ -149,7 +152,7 @@ def test_drawings_and_dumps(tmp_path, capsys: pytest.CaptureFixture[str]) -> Non
     dy.print_graphviz()
     assert f'N1 [label="v1 = tanh(v0)\\n{{2}}\\ntest_origin.py:{here}"];' in capsys.readouterr().out
     dy.dump_cg(tmp_path / "dump", show_gradients=False)
-    assert f"Node 1, made at {__file__}:{here} in test_drawings_and_dumps\n" in (tmp_path / "dump").read_text()
+    assert f"Node 1, made at {SHOWN}:{here} in test_drawings_and_dumps\n" in (tmp_path / "dump").read_text()
     dy.renew_cg()
     dy.tanh(dy.inputVector([1.0, 2.0])).value()
     dy.dump_cg(tmp_path / "dump", show_gradients=False)
@@ -183,7 +186,7 @@ def test_profiles(batching: int) -> None:
     assert [row.seconds for row in profile.lines] == sorted((row.seconds for row in profile.lines), reverse=True)
     by_op = {(row.op, row.backward): row.seconds for row in profile}
     assert rows[4, "tanh", False].seconds <= by_op["tanh", False] * 1.5 + 1e-4
-    assert f"{__file__}:{first + 4} in step: forward tanh" in str(profile)
+    assert f"{SHOWN}:{first + 4} in step: forward tanh" in str(profile)
     with profiling.measure() as profile:
         step()
     assert profile.lines == []
@@ -198,7 +201,7 @@ def test_batches_are_listed_with_lines(capfd: pytest.CaptureFixture[str]) -> Non
             here = line() - 1
     finally:
         profiling.set_level(0)
-    assert f"BatchSize:1 tanh {{1}}, made at {__file__}:{here} in " in capfd.readouterr().err
+    assert f"BatchSize:1 tanh {{1}}, made at {SHOWN}:{here} in " in capfd.readouterr().err
 
 
 def test_no_code_is_kept_alive() -> None:
@@ -252,3 +255,19 @@ with dy.record_lines():
 def test_switched_off_too_often() -> None:
     with pytest.raises(RuntimeError, match="more often"):
         origin.switch(False)
+
+
+def test_files_are_shown_relative_to_the_working_directory(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = str(tmp_path / "part" / "train.py")
+    assert origin.shown_file(inside) == os.path.join("part", "train.py")
+    assert origin.shown_file(str(tmp_path) + "_2/train.py") == str(tmp_path) + "_2/train.py"
+    assert origin.shown_file("<stdin>") == "<stdin>"
+    assert str(origin.Origin(inside, 3, "f")) == f"{os.path.join('part', 'train.py')}:3 in f"
+    monkeypatch.chdir("/")
+    assert origin.shown_file("/train.py") == "train.py"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert origin.shown_file(inside) == inside

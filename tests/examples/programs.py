@@ -10,7 +10,6 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OPTIONS = os.environ.get("EXAMPLES_OPTIONS", "").split()  # for all of them, such as --dynet-gpu
-ENGINE = os.environ.get("EXAMPLES_ENGINE", "dynet_cy")  # dynet: to check the examples against DyNet itself
 
 
 def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "") -> subprocess.CompletedProcess[str]:
@@ -20,7 +19,7 @@ def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "
     code = f"import sys; sys.argv = sys.argv[1:]; sys.path.insert(0, {str(EXAMPLES)!r}); {start}"
     command = [sys.executable, "-c", code, str(path)] if prelude else [sys.executable, str(path)]
     return subprocess.run(
-        [*command, *map(str, args), *OPTIONS, "--engine", ENGINE],
+        [*command, *map(str, args), *OPTIONS],
         cwd=cwd,
         input=stdin,
         capture_output=True,

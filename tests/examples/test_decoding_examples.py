@@ -68,23 +68,23 @@ def all_outputs(step, allowed) -> dict[tuple[int, ...], float]:
 
 @pytest.mark.parametrize("constrained", [False, True])
 def test_a_wide_beam_finds_the_best(example, constrained: bool) -> None:
-    beam = example("beam")
-    allowed = beam.OneOf([[1, 2], [1, 3, 3], [2], [3, 1, 2]], 0) if constrained else (lambda tokens: None)
+    beam = example("seq2seq")
+    allowed = beam.OneOf([[1, 2], [1, 3, 3], [2], [3, 1, 2]]) if constrained else (lambda tokens: None)
     for seed in range(10):
         step = step_of(seed)
         dy.renew_cg(forward_only=True)
         outputs = all_outputs(step, allowed)
         best = max(outputs, key=lambda tokens: outputs[tokens])
-        found = beam.search(dy, (), step, 0, TOKENS**LONGEST, LONGEST, allowed)
+        found = beam.search((), step, TOKENS**LONGEST, LONGEST, allowed)
         assert tuple(found.tokens) == best
         assert found.score == pytest.approx(outputs[best], rel=1e-5)
     if constrained:
         assert len(outputs) == 4
 
 
-def test_searches_together_find_the_same_in_fewer_passes(example) -> None:
-    beam = example("beam")
-    search = partial(beam.search, dy, (), end=0, width=3, longest=LONGEST)
+@pytest.mark.parametrize("script", ["seq2seq", "rnnlm"])
+def test_searches_together_find_the_same_in_fewer_passes(example, script: str) -> None:
+    search = partial(example(script).search, (), width=3, longest=LONGEST)
     dy.renew_cg(autobatching=1)
     together = dy.batched_map(lambda seed: search(step=step_of(seed)).tokens, range(8))
     batches = dy.cg().n_batches()

@@ -11,11 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import ENGINE, EXAMPLES
+from programs import EXAMPLES
 from test_tagger_mnist import write_treebank
-
-if ENGINE != "dynet_cy":
-    pytest.skip("DyNet has no dynet.parallel", allow_module_level=True)
 
 BESIDE = Path(sys.executable).with_name("mpiexec")
 HAS_MPI = importlib.util.find_spec("mpi4py") is not None and (BESIDE.exists() or shutil.which("mpiexec") is not None)
@@ -67,7 +64,7 @@ def test_tagger(tmp_path: Path, treebank: list[object], way: str) -> None:
     assert best(text) > 90
     assert len(re.findall(r"epoch \d+: loss [\d.]+, [\d.]+ s, \d+ words/s, dev accuracy", text)) <= 6
     tagged = subprocess.run(
-        [sys.executable, str(EXAMPLES / "tagger.py"), "tag", "--model", "runs/tagger"],
+        [sys.executable, str(EXAMPLES / "tagger.py"), "tag", "--model", "runs/tagger.safetensors"],
         cwd=tmp_path,
         input="the dog sees a cat .",
         capture_output=True,
@@ -93,12 +90,3 @@ def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
     assert "going on from point: epoch 2, item 40" in text
     assert len(re.findall(r"^epoch [23]: ", text, re.M)) == 2
     assert "epoch 1:" not in text
-
-
-def test_dynet_has_no_such_thing(tmp_path: Path) -> None:
-    script = EXAMPLES / "parallel" / "train_tagger.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "--engine", "dynet"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "--engine dynet" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -125,11 +126,12 @@ def test_a_model_is_replaced_while_requests_come(folder: Path, tmp_path: Path) -
         for source in (tmp_path, folder, tmp_path):
             time.sleep(0.5)
             for name in ("tagger", "transition_parser"):
-                shutil.copytree(source / "runs" / name, tmp_path / "served" / "runs" / name, dirs_exist_ok=True)
+                shutil.copy(source / "runs" / f"{name}.safetensors", tmp_path / "served" / "runs" / "new")
+                os.replace(tmp_path / "served" / "runs" / "new", tmp_path / "served" / "runs" / f"{name}.safetensors")
             assert service.ask("reload", "") == (200, {})
         counts = client.communicate(timeout=60)[0].partition(";")[0]
         assert set(re.findall(r"(\S+): ", counts)) <= {"200", "before"}, "none was dropped"
-        (tmp_path / "served" / "runs" / "tagger" / "model.json").write_text("{")
+        (tmp_path / "served" / "runs" / "tagger.safetensors").write_text("{")
         status, found = service.ask("reload", "")
         assert status == 500
         assert "error" in found

@@ -179,7 +179,7 @@ def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
     args = ["--data", ".", "--epochs", 2, "--layers", 3, "--hidden", 16]
     found = [
         numbers(r"(?:loss|accuracy) ([\d.]+)", output("early_exit.py", *args, *more, cwd=digits))
-        for more in ([], ["--no-autobatch"])
+        for more in ([], ["--dynet-autobatch", 0])
     ]
     assert len(found[0]) == 2 * 2 + 7
     assert found[0] == pytest.approx(found[1], rel=1e-2)

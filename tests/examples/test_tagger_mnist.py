@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -38,14 +37,14 @@ def train_tagger(treebank: Path, model: Path, *more: object, prelude: str = "") 
 
 @pytest.fixture(scope="module")
 def model(treebank: Path) -> Path:
-    done = train_tagger(treebank, treebank / "model")
+    done = train_tagger(treebank, treebank / "model.safetensors")
     assert done.returncode == 0, done.stderr
     assert "60 training and 12 dev sentences" in done.stdout
     accuracies = [float(x) for x in re.findall(r"^epoch \d+: .*dev accuracy ([\d.]+)%$", done.stdout, re.M)]
     assert accuracies
     assert max(accuracies) > 95
     assert re.search(r"^\w+/DET \w+/NOUN \w+/VERB \w+/DET \w+/NOUN [.!]/PUNCT$", done.stdout, re.M)
-    return treebank / "model"
+    return treebank / "model.safetensors"
 
 
 def tag(model: Path, text: str, *files: object) -> str:
@@ -81,7 +80,8 @@ def test_tagger_same_seed_same_training(treebank: Path, tmp_path: Path) -> None:
 def test_tagger_agrees_without_autobatch(treebank: Path, tmp_path: Path) -> None:
     dry = ["--epochs", 2, "--dropout", 0, "--word-dropout", 0]
     found = [
-        train_tagger(treebank, tmp_path / name, *dry, *extra) for name, extra in [("a", []), ("b", ["--no-autobatch"])]
+        train_tagger(treebank, tmp_path / name, *dry, *extra)
+        for name, extra in [("a", []), ("b", ["--dynet-autobatch", 0])]
     ]
     losses = [[float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)] for done in found]
     assert len(losses[0]) == 2
@@ -95,37 +95,32 @@ def test_tagger_stops_early(treebank: Path, tmp_path: Path) -> None:
     assert done.stdout.count("dev accuracy") < 50
 
 
-@pytest.mark.parametrize("name", ["weights-", "model.json"])
-def test_tagger_interrupted_while_saving_leaves_the_old_model(treebank: Path, model: Path, name: str) -> None:
-    """The process dies right before a file takes its name: first the weights, then the vocabularies."""
+def test_tagger_interrupted_while_saving_leaves_the_old_model(treebank: Path, model: Path) -> None:
+    """The process dies right before the file takes its name."""
     text = "every dog likes the çiçek .\n"
-    before = tag(model, text)
-    spec = (model / "model.json").read_bytes()
-    prelude = (
-        "import os; replace = os.replace; "
-        f"os.replace = lambda a, b: os._exit(9) if {name!r} in str(b) else replace(a, b)"
-    )
+    before, content = tag(model, text), model.read_bytes()
+    prelude = "import os; os.rename = os.replace = lambda *a, **k: os._exit(9)"
     done = train_tagger(treebank, model, "--seed", 7, prelude=prelude)
     assert done.returncode == 9, done.stderr
-    assert (model / "model.json").read_bytes() == spec
+    assert model.read_bytes() == content
     assert tag(model, text) == before
 
 
-def test_tagger_removes_the_weights_of_older_models(treebank: Path, tmp_path: Path) -> None:
-    for seed in (1, 2):
-        assert train_tagger(treebank, tmp_path / "model", "--seed", seed, "--epochs", 2).returncode == 0
-    weights = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))["weights"]
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.json", weights]
-
-
-def test_tagger_notices_damaged_weights(treebank: Path, tmp_path: Path) -> None:
-    assert train_tagger(treebank, tmp_path / "model", "--epochs", 1).returncode == 0
-    (weights,) = (tmp_path / "model").glob("weights-*")
-    with weights.open("ab") as file:
+def test_tagger_notices_a_damaged_file(treebank: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.safetensors"
+    assert train_tagger(treebank, model, "--epochs", 1).returncode == 0
+    with model.open("ab") as file:
         file.write(b"1 2 3\n")
-    done = run("tagger.py", "tag", "--model", tmp_path / "model", cwd=tmp_path, stdin="a dog\n")
+    done = run("tagger.py", "tag", "--model", model, cwd=tmp_path, stdin="a dog\n")
     assert done.returncode == 1
-    assert re.fullmatch(r"tagger\.py: .*weights-\w+\.txt: damaged.*\n", done.stderr.splitlines(True)[-1])
+    assert re.fullmatch(r"tagger\.py: .*not a safetensors file.*\n", done.stderr.splitlines(True)[-1])
+
+
+def test_tagger_draws_its_curves(treebank: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="curves are drawn by matplotlib")
+    done = train_tagger(treebank, tmp_path / "model.safetensors", "--epochs", 2, "--curves", tmp_path / "curves.svg")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "curves.svg").read_text(encoding="utf-8").count('<g id="axes_') == 2
 
 
 GOOD = "1\tdog\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
@@ -170,7 +165,7 @@ def test_tagger_missing_files(tmp_path: Path) -> None:
     assert "none.conllu" in done.stderr
     done = run("tagger.py", "tag", "--model", tmp_path / "none", cwd=tmp_path)
     assert done.returncode == 1
-    assert "model.json" in done.stderr
+    assert "none" in done.stderr
 
 
 def test_tagger_default_treebank(tmp_path: Path) -> None:
@@ -181,7 +176,7 @@ def test_tagger_default_treebank(tmp_path: Path) -> None:
     done = run("tagger.py", "--epochs", 1, *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^epoch 1: .*dev accuracy \d", done.stdout, re.M)
-    assert (tmp_path / "runs" / "tagger" / "model.json").exists()
+    assert (tmp_path / "runs" / "tagger.safetensors").exists()
 
 
 # -- mnist ---------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ COUNT = (
 )
 PROGRAMS: dict[str, list[object]] = {
     "tagger": TAGGER,
-    "tagger node by node": [*TAGGER, "--no-autobatch", "--epochs", 1],
+    "tagger node by node": [*TAGGER, "--dynet-autobatch", 0, "--epochs", 1],
     "mlp, minibatch": [*DIGITS, "--batching", "manual"],
     "mlp, autobatch": [*DIGITS, "--batching", "auto"],
     "cnn, minibatch": [*DIGITS, *SMALL_CNN, "--batching", "manual"],

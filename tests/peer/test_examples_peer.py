@@ -19,26 +19,25 @@ pytestmark = pytest.mark.peer
 DRY = {"dropout": 0.0, "word_dropout": 0.0, "seed": 1}
 
 
-def sentences(conllu: ModuleType, count: int) -> list:
+def sentences(module: ModuleType, count: int) -> list:
     """Make up sentences of different lengths with trees whose arcs do not cross: each word hangs from the next one."""
     rng = random.Random(1)
     trees = []
     for _ in range(count):
         n = rng.randrange(1, 7)
         words = [rng.choice("abcdef") for _ in range(n)]
-        trees.append(conllu.Tree(words, [w.upper() for w in words], [*range(2, n + 1), 0], [f"r{w}" for w in words]))
+        trees.append(module.Tree(words, [w.upper() for w in words], [*range(2, n + 1), 0], [f"r{w}" for w in words]))
     return trees
 
 
 def parser(module: ModuleType, engine: ModuleType):
-    conllu = importlib.import_module("conllu")
     sizes = {size: min(value, 12) for size, value in module.SIZES.items()}
     vocabularies = {
         "words": dict.fromkeys("abcde", 1),
         "tags": dict.fromkeys("ABCDE", 1),
         "relations": [f"r{w}" for w in "abcdef"],
     }
-    return module.build(engine, {**sizes, **vocabularies, **DRY}), sentences(conllu, 24)
+    return module.Parser({**sizes, **vocabularies, **DRY}), sentences(module, 24)
 
 
 def recognizer(module: ModuleType, engine: ModuleType):
@@ -51,7 +50,6 @@ def recognizer(module: ModuleType, engine: ModuleType):
     sizes = {"word_dim": 8, "letter_dim": 4, "letter_hidden": 5, "hidden": 7}
     rng = random.Random(2)
     items = [[(rng.choice(["a", "b", "ab", "cab"]), rng.choice("OBI")) for _ in range(n % 6 + 1)] for n in range(24)]
-    module.tagger.dy = engine
     return module.Recognizer({**spec, **sizes, **DRY}), [tuple(map(list, zip(*item))) for item in items]
 
 
@@ -77,6 +75,8 @@ def test_losses(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     module = importlib.import_module(name)
     losses: dict[str, list[float]] = {}
     dynet.reset_random_seed(1)
+    one_by_one = lambda function, *items: list(map(function, *items))  # noqa: E731
+    monkeypatch.setattr(dynet, "batched_map", one_by_one, raising=False)
     for engine in (dynet, dynet_cy):
         monkeypatch.setattr(module, "dy", engine, raising=False)
         network, items = MAKERS[name](module, engine)

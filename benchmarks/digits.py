@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -53,11 +51,6 @@ def read_sklearn_digits() -> tuple[Digits, Digits]:
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 
-def add_digits_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
-
-
 def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
     """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's."""
     if folder:
@@ -65,9 +58,3 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
     else:
         training, test = read_sklearn_digits()
     return (training[0][:limit], training[1][:limit]), (test[0][:limit], test[1][:limit])
-
-
-def minibatches(data: Digits, size: int) -> Iterator[Digits]:
-    images, labels = data
-    for start in range(0, len(labels), size):
-        yield images[start : start + size], labels[start : start + size]

@@ -1,0 +1,38 @@
+"""What ran when: spans of time, noted while somebody asks for them.
+
+Any layer above may note a span::
+
+    cdef uint64_t begun = begin_span()
+    ...
+    end_span(UPDATE, begun)
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from dynet_cy.graph.graph cimport Graph
+
+cdef enum Kind:
+    BATCH                       # one batch of nodes forward
+    BATCH_BACKWARD              # its gradients
+    WEIGHTS                     # products of factors that were collected
+    MAKING                      # nodes were made
+    SCHEDULING
+    FORWARD                     # a pass
+    BACKWARD                    # a pass
+    UPDATE                      # of parameters
+    EXCHANGE                    # between processes
+    NAMED                       # what Python code has named
+
+# Whether spans are noted.
+cdef bint tracing
+
+# Now, in nanoseconds; 0 where nothing is noted, and then `end_span` does nothing.
+cdef uint64_t begin_span() noexcept nogil
+cdef void end_span(Kind kind, uint64_t begun) noexcept nogil
+
+# A pass begins: the nodes made since the last one become a span.
+cdef uint64_t begin_pass_span(const Graph* g) noexcept
+
+# A call of the nodes order[first], order[first + 1]... of which so many ran.
+cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
+                       uint64_t begun, uint64_t ended) noexcept nogil

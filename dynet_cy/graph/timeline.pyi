@@ -1,0 +1,27 @@
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from dynet_cy.graph.origin import Origin
+
+KINDS: tuple[str, ...]
+
+class Span(NamedTuple):
+    kind: str
+    begin: float
+    end: float
+    thread: int
+    op: str
+    nodes: int
+    bytes: int
+    shape: str
+    arguments: tuple[str, ...]
+    other_shapes: int
+    origins: tuple[Origin | None, ...]
+    more_lines: int
+    scope: str
+    in_use: int
+    held: int
+
+def taken() -> tuple[list[Span], int]: ...
+def switch(on: bool) -> None: ...
+def span(name: str) -> AbstractContextManager[None]: ...
