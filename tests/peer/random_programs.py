@@ -1119,8 +1119,10 @@ class RandomProgram(Program):
     def train(self, last: int) -> None:
         """A loss of some expressions, backward, all gradients, an update."""
         names = list(self.entries)
-        # DyNet moves a whole table that the loss does not depend on: see `differences.md`.
-        chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_table(n)] or [self.entries[names[-1]]]
+        # DyNet moves a table that the loss does not depend on: see docs/differences.md.
+        chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_of_table(n)] or [
+            self.entries[names[-1]]
+        ]
         terms = []
         for e in chosen:
             weights = self.name("w")
@@ -1152,9 +1154,9 @@ class RandomProgram(Program):
             self.make()
             self.make()
 
-    def is_table(self, name: str) -> bool:
+    def is_of_table(self, name: str) -> bool:
         line = next(line for line in self.lines if line.startswith(f"{name} = "))
-        return bool(re.search(r"= (dy\.parameter\(t\d+\)|t\d+\.expr\(\)|t\d+ \* )", line))
+        return bool(re.search(r"= (dy\.(parameter|lookup|lookup_batch)\(t\d+|t\d+(\[|\.batch\(|\.expr\(| \* ))", line))
 
     def forms(self, e: Entry) -> list[str]:
         """Ways to read a value."""
