@@ -52,7 +52,7 @@ INDICES = [*[(name, 8_000) for name in sums.PLACES], ("lookup", 100_000), ("pick
 @pytest.mark.parametrize(("name", "n"), INDICES)
 def test_equal_indices(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "N", n)
-    sums.test_equal_indices(name, rtol=1e-5)
+    sums.check_equal_indices(name, rtol=1e-5)
 
 
 def test_rows_by_index() -> None:
