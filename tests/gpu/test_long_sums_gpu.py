@@ -44,8 +44,8 @@ def test_sums_of_lists(function) -> None:
     np.testing.assert_allclose(function([x] * n).npvalue(), expected, rtol=1e-5)
 
 
-# Few enough for the kernel that finds all equal rows, and more, for which only lookups have another. Sums in float32 are
-# off by 3e-5 and 6e-4.
+# Few enough for the kernel that finds all equal rows, and more, for which only lookups have another. Sums in float32
+# are off by 3e-5 and 6e-4.
 INDICES = [*[(name, 8_000) for name in sums.PLACES], ("lookup", 100_000), ("pick_batch_elems", 100_000)]
 
 

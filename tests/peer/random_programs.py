@@ -1120,9 +1120,8 @@ class RandomProgram(Program):
         """A loss of some expressions, backward, all gradients, an update."""
         names = list(self.entries)
         # DyNet moves a table that the loss does not depend on: see docs/differences.md.
-        chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_of_table(n)] or [
-            self.entries[names[-1]]
-        ]
+        chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_of_table(n)]
+        chosen = chosen or [self.entries[names[-1]]]
         terms = []
         for e in chosen:
             weights = self.name("w")
