@@ -125,6 +125,45 @@ def test_after_an_update(graph, strategy, model) -> None:
     assert np.any(W.gradient())
 
 
+def test_after_an_update_of_a_full_backward(graph, strategy, model) -> None:
+    """Everything can still be asked for, and is of that pass: what came before and after does not count."""
+    pc, W, E = model
+    trainer = dy.AdamTrainer(pc)
+    dy.sum_elems(W).backward(full=True)
+    dy.sum_elems(E).backward()
+    for _ in range(2):
+        dy.renew_cg()
+        x, w, constant, expr = dy.inputVector([1, 2]), W.expr(True), dy.const_parameter(W), E.expr(False)
+        table, row, other = E.expr(True), E[1], E[1]
+        loss = dy.dot_product(w * x, dy.inputVector([1, 3])) + 5 * dy.sum_elems(constant) + 2 * dy.sum_elems(expr)
+        loss += 3 * dy.sum_elems(table) + 7 * dy.sum_elems(row) + 11 * dy.sum_elems(other)
+        dy.sum_elems(w).backward()
+        loss.backward(full=True)
+        factors = W.npvalue().T @ [1, 3]
+        trainer.update()
+        W.set_value(np.zeros((2, 2)))
+        np.testing.assert_allclose(x.gradient(), factors, rtol=1e-6)
+        for e in (w, W):
+            np.testing.assert_array_equal(e.gradient(), [[1, 2], [3, 6]])
+        for e, expected in ((constant, 5), (expr, 2), (table, 3), (E, 3), (row, 7), (other, 11), (loss, 1)):
+            np.testing.assert_array_equal(e.gradient(), np.full(e.gradient().shape, expected))
+        assert not np.any(W.grad_as_array())
+        assert not np.any(E.grad_as_array())
+        W.set_value(np.array([[1.0, 2.0], [3.0, -1.0]]))
+
+
+def test_a_full_backward_that_fails_changes_nothing(graph, strategy, model) -> None:
+    """It runs twice; neither the first pass nor the second leaves anything behind."""
+    _, W, _ = model
+    loss = dy.sum_elems(dy.sqrt(W * dy.inputVector([0, 0])))
+    loss.value()
+    with dy.detect_anomaly(), pytest.raises(dy.AnomalyError):
+        loss.backward(full=True)
+    assert not np.any(W.grad_as_array())
+    with pytest.raises(RuntimeError, match="run backward on"):
+        W.gradient()
+
+
 def test_threads_that_train_together(model) -> None:
     """Each sees what its own pass gave, while others add to the same parameter."""
     _, W, _ = model
