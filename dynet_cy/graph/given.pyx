@@ -30,8 +30,9 @@ def given(ComputationGraph graph not None, uint32_t index):
     if graph.given is None:
         if graph.values_changed():
             raise RuntimeError(
-                "gradient: values of parameters have changed since backward, as by an update; call backward(full=True), "
-                "or ask for gradients of parameters' expressions, and of those that no parameter lies behind, before that")
+                "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
+                "parameters' expressions, and of those that no parameter lies behind, before that, or call "
+                "backward(full=True)")
         target = <uint32_t>g.backward_from
         g.backward_from = -1                    # what stands is gone if this fails
         graph.given = run_aside(graph, target, stand_ins(g, target))
