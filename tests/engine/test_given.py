@@ -105,6 +105,19 @@ def test_other_gradients_stand(graph, strategy, model) -> None:
     np.testing.assert_array_equal(E.grad_as_array(), own[1])
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_the_next_backward_is_as_the_one_before(graph, strategy, model, full: bool) -> None:
+    """Constants stay constants and rows are trained, though the pass for what was asked took them otherwise."""
+    _, W, E = model
+    constant, row = dy.const_parameter(W), E[1]
+    loss = dy.sum_elems(constant * row) + dy.sum_elems(W)
+    for n in (1, 2, 3):
+        loss.backward(full)
+        np.testing.assert_array_equal(constant.gradient(), np.tile(row.npvalue(), (2, 1)))
+        np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), n))
+        np.testing.assert_array_equal(E.grad_as_array(), [[0, 0], n * W.npvalue().sum(0), [0, 0]])
+
+
 def test_after_an_update(graph, strategy, model) -> None:
     """Weights have changed, so what was not asked for before cannot be told any more."""
     pc, W, E = model
