@@ -21,8 +21,8 @@ extern "C" __global__ void dot_backward(size_t batch, size_t n, size_t dx_batch,
     size_t uses = dx_batch == 1 ? batch : 1;
     for (EACH(i, dx_batch * n)) {
         size_t e = i / n, j = i - e * n;
-        float total = dx[i];
+        double total = dx[i];
         for (size_t b = e; b < e + uses; b++) total += dy[b] * other[b * stride + j];
-        dx[i] = total;
+        dx[i] = (float)total;
     }
 }

@@ -22,19 +22,41 @@ extern "C" __global__ void lookup_backward(size_t rows, size_t n, const uint32_t
         for (LANES(k, b)) before |= items[k] == item;
         if (__syncthreads_or(before)) continue;
         for (LANES(i, n)) {
-            float total = grad[item * n + i];
+            double total = grad[item * n + i];
             for (size_t k = b; k < rows; k++)
                 if (items[k] == item) total += dy[k * n + i];
-            grad[item * n + i] = total;
+            grad[item * n + i] = (float)total;
         }
     }
 }
 
-// The same in any order, for so many rows that finding the equal ones would cost more.
+// The same in any order, for so many rows that finding all equal ones would cost more. The blocks of a part find those of MOST rows,
+// so that a row of the table to which very many go gets few sums instead of many numbers.
+#define MOST 256
+
 extern "C" __global__ void lookup_backward_unordered(size_t rows, size_t n, const uint32_t *__restrict__ items,
                                                      const float *__restrict__ dy, float *grad) {
-    for (EACH(i, rows * n)) {
-        size_t b = i / n;
-        atomicAdd(&grad[items[b] * n + (i - b * n)], dy[i]);
+    __shared__ uint32_t item[MOST], next[MOST], is_first[MOST]; // next: the next row with this item, or MOST
+    size_t parts = (rows + MOST - 1) / MOST;
+    for (ROWS(part, parts)) {
+        size_t from = part * MOST, count = rows - from < MOST ? rows - from : MOST;
+        __syncthreads();
+        for (LANES(k, count)) item[k] = items[from + k];
+        __syncthreads();
+        for (LANES(k, count)) {
+            size_t after = k + 1, before = 0;
+            while (after < count && item[after] != item[k]) after++;
+            while (item[before] != item[k]) before++;
+            next[k] = after < count ? (uint32_t)after : MOST;
+            is_first[k] = before == k;
+        }
+        __syncthreads();
+        for (SLICES(i, count * n)) {
+            size_t k = i / n, column = i - k * n;
+            if (!is_first[k]) continue;
+            double total = 0;
+            for (size_t j = k; j < MOST; j = next[j]) total += dy[(from + j) * n + column];
+            atomicAdd(&grad[item[k] * n + column], (float)total);
+        }
     }
 }

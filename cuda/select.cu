@@ -2,7 +2,7 @@
 //
 // Parts of tensors: y_j = x_at(j), where `at` may differ from one batch element to the next. Each way to select is a
 // struct with `at`, and its inverse for the gradient: `first(b, d)`, the first j with at(b, j) = d, or NONE; and
-// `sum(b, d, dy)`, the sum of dy_j over all such j.
+// `sum(b, d, dy)`, the sum of dy_j over all such j, in double precision, as there may be many.
 #include "common.cuh"
 
 #define NONE SIZE_MAX
@@ -20,9 +20,9 @@ struct AxisRange {
         size_t k = d / column, from = items[b] * pre, inside = d - k * column;
         return inside >= from && inside - from < pre * len ? k * pre * len + inside - from : NONE;
     }
-    __device__ float sum(size_t b, size_t d, const float *dy) const {
+    __device__ double sum(size_t b, size_t d, const float *dy) const {
         size_t j = first(b, d);
-        return j == NONE ? 0.f : dy[j];
+        return j == NONE ? 0 : dy[j];
     }
 };
 
@@ -41,9 +41,9 @@ struct Listed {
             if (items[b * count + i] == item) return (k * count + i) * pre + inside - item * pre;
         return NONE;
     }
-    __device__ float sum(size_t b, size_t d, const float *dy) const {
+    __device__ double sum(size_t b, size_t d, const float *dy) const {
         size_t k = d / column, inside = d - k * column, item = inside / pre;
-        float total = 0.f;
+        double total = 0;
         for (size_t i = 0; i < count; i++)
             if (items[b * count + i] == item) total += dy[(k * count + i) * pre + inside - item * pre];
         return total;
@@ -82,9 +82,9 @@ struct Strided {
         }
         return j;
     }
-    __device__ float sum(size_t b, size_t d, const float *dy) const {
+    __device__ double sum(size_t b, size_t d, const float *dy) const {
         size_t j = first(b, d);
-        return j == NONE ? 0.f : dy[j];
+        return j == NONE ? 0 : dy[j];
     }
 };
 
@@ -112,11 +112,11 @@ static __device__ __forceinline__ void put_back(size_t batch, size_t n, Way way,
                 for (size_t k = 0; mine && k < b; k++)
                     mine = element(dx, bstride, list, k) != to || way.first(k, d) == NONE;
             if (!mine) continue;
-            float total = to[d] + way.sum(b, d, dy + b * n);
+            double total = to[d] + way.sum(b, d, dy + b * n);
             if (shared)
                 for (size_t k = b + 1; k < batch; k++)
                     if (element(dx, bstride, list, k) == to) total += way.sum(k, d, dy + k * n);
-            to[d] = total;
+            to[d] = (float)total;
         }
     }
 }

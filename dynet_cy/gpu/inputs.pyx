@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport (
-    Gpu, GpuOp, launch_each, launch_rows, pthread_mutex_lock, pthread_mutex_unlock,
+    Gpu, GpuOp, launch_each, launch_rows, launch_slices, pthread_mutex_lock, pthread_mutex_unlock,
 )
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.memory.storage cimport Param, touch
@@ -17,6 +17,7 @@ cdef int UNORDERED = kernel_at(CU, b"lookup_backward_unordered")
 # With more rows than this, looking for equal ones costs more than the addition.
 cdef enum:
     MOST_ORDERED = 8192
+    PART = 256                  # MOST of the kernel
 
 
 cdef int take_rows(Gpu* gpu, size_t rows, size_t n, float factor, const float* table, const uint32_t* items,
@@ -28,7 +29,7 @@ cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const 
     if rows * n == 0:
         return 0
     if rows > MOST_ORDERED:
-        return launch_each(gpu, UNORDERED, rows * n, rows, n, items, dy, table)
+        return launch_slices(gpu, UNORDERED, (rows + PART - 1) // PART, PART * n, rows, n, items, dy, table)
     return launch_rows(gpu, BACKWARD, rows, n, rows, n, items, dy, table)
 
 

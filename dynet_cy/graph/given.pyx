@@ -2,7 +2,8 @@
 
 Backward adds to the gradients of parameters where they are stored, together with what other passes gave them, and
 leaves out what no parameter needs.  So a pass of which somebody asks for more runs again, over everything, and adds to
-gradients of its own instead.  Other expressions get the same numbers as before.
+gradients of its own instead.  Other expressions get the same numbers as before.  It needs the values that the pass had:
+a full backward, which may be asked for everything at any time, runs it before the pass itself.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -24,8 +25,18 @@ def given(ComputationGraph graph not None, uint32_t index):
     """
     cdef Param* p
     cdef const uint8_t[:] states
+    cdef Graph* g = &graph.g
+    cdef uint32_t target
     if graph.given is None:
-        graph.given = run_again(graph)
+        if graph.values_changed():
+            raise RuntimeError(
+                "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
+                "parameters' expressions, and of those that no parameter lies behind, before that, or call "
+                "backward(full=True)")
+        target = <uint32_t>g.backward_from
+        g.backward_from = -1                    # what stands is gone if this fails
+        graph.given = run_aside(graph, target, stand_ins(g, target))
+        g.backward_from = <int>target
     made, states = graph.given
     if index not in made:
         return gradient_of(&graph.g, index, states[index])
@@ -34,25 +45,29 @@ def given(ComputationGraph graph not None, uint32_t index):
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
 
 
-cdef tuple run_again(ComputationGraph graph):
-    """Run the last backward again, for all expressions, though their states do not tell.
+def keep_given(ComputationGraph graph not None, uint32_t target):
+    """Find out what a full backward from that node is about to give; None if it tells all by itself."""
+    made = stand_ins(&graph.g, target)
+    return run_aside(graph, target, made) if made else None
+
+
+cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
+    """Run backward from a node for all expressions, without a trace in parameters or states.
+
+    Args:
+        made: what `stand_ins` has made for it.
 
     Returns:
         By number of a parameter's expression, storage and number there of its gradient; the states of all expressions
         that this pass has left.
     """
     cdef Graph* g = &graph.g
-    cdef uint32_t i, target = <uint32_t>g.backward_from
+    cdef uint32_t i
     cdef uint8_t marks = <uint8_t>(LIVE | NEEDS_GRAD | TRAINABLE)
     cdef uint8_t* before
     cdef Node* x = nodes_of(g)
     cdef Param* p
     cdef void** objects
-    if graph.values_changed():
-        raise RuntimeError(
-            "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
-            "parameters' expressions, and of those that no parameter lies behind, before that")
-    made = stand_ins(g, target)
     before = <uint8_t*>malloc(g.n_nodes)
     objects = <void**>malloc(g.n_nodes * sizeof(void*))
     try:
@@ -71,10 +86,8 @@ cdef tuple run_again(ComputationGraph graph):
             else:                                   # rows of tables: nothing is added to the table
                 state_of(g)[i] &= <uint8_t>~TRAINABLE
         g.aside = 1
-        g.backward_from = -1                        # what stands is gone if this fails
         try:
             engine_of(g).backward(g, target, True)
-            g.backward_from = <int>target
             states = (<char*>state_of(g))[:g.n_nodes]
         finally:
             g.aside = 0

@@ -257,7 +257,8 @@ cdef class Expression:
 
         Args:
             full: compute gradients of all expressions, also of those that no
-                parameter lies behind, so that `gradient` gives them.
+                parameter lies behind, so that `gradient` gives them, after an update
+                too.  It takes twice as long.
 
         Raises:
             ValueError: an element of the batch is not a scalar.
@@ -281,8 +282,13 @@ cdef class Expression:
                 "reduce it first, for example with sum_elems")
         g.backward_from = -1
         graph.given = None
+        given = None
+        if full:
+            from dynet_cy.graph.given import keep_given         # it needs this module
+            given = keep_given(graph, self.index)
         engine_of(g).backward(g, self.index, full)
         g.backward_from = self.index
+        graph.given = given
         graph.note_values()
 
     def gradient(self):
@@ -294,13 +300,23 @@ cdef class Expression:
         graphs and other backward passes gave the parameter, which `grad_as_array` of
         the parameter adds up, nor what reached its other expressions.
 
-        The first one asked for that backward need not compute (that of a parameter's
-        expression, and, unless backward was called with ``full=True``, of an expression
-        without a parameter behind it) costs another pass backward over the graph.
+        All constants of one parameter in a graph (`const_parameter(p)`, `p.expr()`) are
+        one expression, which has the sum of what reached them.
+
+        After ``backward(full=True)`` this holds until the next backward or renewal,
+        whatever happens to the parameters.  After a plain ``backward()`` the first one
+        asked for that it need not compute (that of a parameter's expression, or of one
+        without a parameter behind it) costs another pass backward over the graph, with
+        the same values: ask before the parameters are updated.
 
         Raises:
             RuntimeError: no backward was run, or not over this expression; or the
                 other pass is needed, and values of parameters have changed since.
+
+        Example:
+            >>> loss.backward(full=True)
+            >>> trainer.update()
+            >>> W.gradient()            # of this loss
         """
         cdef Graph* g = self.graph()
         if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:

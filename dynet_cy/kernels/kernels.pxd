@@ -75,6 +75,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         float (*max)(size_t n, const float *x) noexcept nogil
         size_t (*argmax)(size_t n, const float *x) noexcept nogil
         int (*all_finite)(size_t n, const float *x) noexcept nogil
+        void (*add_rows)(size_t count, size_t n, const uint32_t *items, const float *dy, float *x) noexcept nogil
         void (*repeat)(size_t rows, size_t cols, const float *b, float *y) noexcept nogil
         void (*bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) noexcept nogil
         void (*bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) noexcept nogil

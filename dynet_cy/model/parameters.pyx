@@ -60,7 +60,7 @@ cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         touch(p, c.items[b])
-        K.add(n, c.dy.v + b * n, p.grad + c.items[b] * n)
+    K.add_rows(c.y.dim.bd, n, c.items, c.dy.v, p.grad)
 
 
 # A parameter needs no running: its value is in storage.

@@ -88,6 +88,11 @@ cdef int conv2d_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+# Gradients of filters are sums over all images: longer ones are made in blocks of so many.
+cdef enum:
+    MOST_IMAGES = 1024
+
+
 cdef inline uint32_t together(const Call* c) noexcept nogil:
     """Images of one call of a kernel: all, unless filters or bias differ from image to image."""
     if c.x[1].dim.bd > 1 or (c.n == 3 and c.x[2].dim.bd > 1):
@@ -125,15 +130,46 @@ cdef void conv2d_backward(const Call* c, uint32_t i) noexcept nogil:
         dx = element(&c.dx, b)
         if i == 0:
             K.conv2d_bwd_x(&w, outputs, images, element(f, b), dy, c.work, dx, adds(c, b))
-        else:
+        elif images <= MOST_IMAGES:
             K.conv2d_bwd_filter(&w, outputs, images, element(&c.x[0], b), dy, c.work, dx, adds(c, b))
+        else:
+            filter_backward(&w, outputs, images, element(&c.x[0], b), dy, c.work, &c.dx.dim, dx, adds(c, b))
+
+
+cdef void filter_backward(const dy_window* w, size_t outputs, size_t images, const float* x, const float* dy,
+                          float* work, const Dim* filters, float* df, bint accumulate) noexcept nogil:
+    """The sum over many images, in blocks of them."""
+    cdef size_t n = size_of(filters), image = w.inputs[0] * w.inputs[1] * w.channels
+    cdef size_t out = w.out[0] * w.out[1] * outputs
+    cdef size_t count, done = 0
+    cdef float* block = work                    # the sum of a block; the kernel's own room is behind it
+    if not accumulate:
+        K.fill(n, 0, df)
+    while done < images:
+        count = min(images - done, <size_t>MOST_IMAGES)
+        K.conv2d_bwd_filter(w, outputs, count, x + done * image, dy + done * out, work + padded(n), block, 0)
+        K.add(n, block, df)
+        done += count
+
+
+cdef inline size_t padded(size_t n) noexcept nogil:
+    """Room for n floats before others that begin on a cache line."""
+    return (n + 15) // 16 * 16
 
 
 cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
     cdef dy_window w = conv_window(&c.x[0].dim, &c.x[1].dim, c)
+    cdef size_t outputs = axis_of(&c.x[1].dim, 3)
+    cdef uint32_t images = together(c)
     if i == 2:
         return 0
-    return (dy_conv_work_back if i == 0 else dy_conv_work)(&w, axis_of(&c.x[1].dim, 3), together(c))
+    if i == 0:
+        return dy_conv_work_back(&w, outputs, images)
+    if i != 1 or images <= MOST_IMAGES:
+        return dy_conv_work(&w, outputs, images)
+    # The last block has fewer, for which there may be another way.
+    return padded(size_of(&c.x[1].dim)) + max(dy_conv_work(&w, outputs, MOST_IMAGES),
+                                              dy_conv_work(&w, outputs, (images - 1) % MOST_IMAGES + 1))
 
 
 cdef Op* new_conv_op(const char* name, const char* args) except NULL:

@@ -313,10 +313,7 @@ cdef void pick_batch_elems_forward(const Call* c) noexcept nogil:
 
 
 cdef void pick_batch_elems_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.add(n, element(&c.dy, b), element(&c.dx, c.items[b]))
+    K.add_rows(c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
 
 
 cdef Op* PICK_BATCH_ELEMS = register(b"pick_batch_elems", b"x", pick_batch_elems_dim,
@@ -364,6 +361,11 @@ def pick_batch_elems(x, vs: _Ints):
 
 # ---- select_rows, select_cols: y = x[items] along axis 0, along axis 1 -----------
 
+# So few numbers of each column are sooner added than a kernel is called.
+cdef enum:
+    FEW = 256
+
+
 cdef int select_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
     cdef uint32_t d = s.attrs[0].u
@@ -408,12 +410,11 @@ cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
         dx = element(&c.dx, b)
         items = c.items + b * n
         for _j in range(s.post):
-            if s.pre == 1:
+            if s.pre == 1 and n <= FEW:
                 for k in range(n):
                     dx[items[k]] += dy[k]
             else:
-                for k in range(n):
-                    K.add(s.pre, dy + k * s.pre, dx + items[k] * s.pre)
+                K.add_rows(n, s.pre, items, dy, dx)
             dx += column
             dy += n * s.pre
 

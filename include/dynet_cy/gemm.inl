@@ -225,32 +225,62 @@ static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
 #undef DY_OWN_T
 #endif
 
+/* Long sums are made in blocks. OpenBLAS does so itself, but in sgemv and in products that it takes for small ones. */
+#define DY_IN_BLOCKS(k, p, q) (size_t p = 0, q; q = (k) - p < DY_TERMS ? (k) - p : DY_TERMS, p < (k); p += q)
+#define DY_LIBRARY_SMALL 1000000
+
+/* y = alpha op(A) x + beta y, op(A) with m rows and k columns. */
+static void DY_N(gemv)(int ta, size_t m, size_t k, float alpha, const float *a, size_t lda, const float *x, size_t step,
+                       float beta, float *y, size_t ystep) {
+    enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112, ROWS = 1024 };
+    float part[ROWS];
+    if (k <= DY_TERMS) {
+        scipy_cblas_sgemv(COL_MAJOR, ta ? TRANSPOSED : PLAIN, (int)(ta ? k : m), (int)(ta ? m : k), alpha, a, (int)lda, x,
+                          (int)step, beta, y, (int)ystep);
+        return;
+    }
+    for (size_t i = 0; i < m; i += ROWS) {
+        size_t rows = m - i < ROWS ? m - i : ROWS;
+        for DY_IN_BLOCKS(k, p, q) {
+            scipy_cblas_sgemv(COL_MAJOR, ta ? TRANSPOSED : PLAIN, (int)(ta ? q : rows), (int)(ta ? rows : q), alpha,
+                              a + (ta ? i * lda + p : i + p * lda), (int)lda, x + p * step, (int)step, 0, part, 1);
+            for (size_t r = 0; r < rows; r++) {
+                float *at = y + (i + r) * ystep;
+                *at = p ? *at + part[r] : beta == 0 ? part[r] : part[r] + beta * *at;
+            }
+        }
+    }
+}
+
 static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                            const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
-    int ha = ta ? TRANSPOSED : PLAIN, hb = tb ? TRANSPOSED : PLAIN;
+    size_t as = ta ? 1 : lda, bs = tb ? ldb : 1; /* from one term of a sum to the next */
     switch (way) {
 #if DY_W >= 8
     case DY_SGEMM_RANK:
-        DY_N(gemm_rank)(m, n, k, alpha, a, lda, b, tb ? ldb : 1, tb ? 1 : ldb, beta, c, ldc);
+        DY_N(gemm_rank)(m, n, k, alpha, a, lda, b, bs, tb ? 1 : ldb, beta, c, ldc);
         return;
     case DY_SGEMM_TILES:
-        DY_N(gemm_n)(m, n, k, alpha, a, lda, b, tb ? ldb : 1, tb ? 1 : ldb, beta, c, ldc);
+        for DY_IN_BLOCKS(k, p, q)
+            DY_N(gemm_n)(m, n, q, alpha, a + p * as, lda, b + p * bs, bs, tb ? 1 : ldb, p ? 1 : beta, c, ldc);
         return;
     case DY_SGEMM_DOTS:
-        DY_N(gemm_t)(m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        for DY_IN_BLOCKS(k, p, q)
+            DY_N(gemm_t)(m, n, q, alpha, a + p * as, lda, b + p * bs, ldb, p ? 1 : beta, c, ldc);
         return;
 #endif
     case DY_SGEMM_VECTOR:
-        if (n == 1)
-            scipy_cblas_sgemv(COL_MAJOR, ha, (int)(ta ? k : m), (int)(ta ? m : k), alpha, a, (int)lda, b,
-                              tb ? (int)ldb : 1, beta, c, 1);
-        else
-            scipy_cblas_sgemv(COL_MAJOR, tb ? PLAIN : TRANSPOSED, (int)(tb ? n : k), (int)(tb ? k : n), alpha, b,
-                              (int)ldb, a, ta ? 1 : (int)lda, beta, c, (int)ldc);
+        if (n == 1) DY_N(gemv)(ta, m, k, alpha, a, lda, b, bs, beta, c, 1);
+        else DY_N(gemv)(!tb, n, k, alpha, b, ldb, a, as, beta, c, ldc);
         return;
-    default:
-        scipy_cblas_sgemm(COL_MAJOR, ha, hb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    default: {
+        size_t most = m * n * k > DY_LIBRARY_SMALL ? k : DY_TERMS;
+        for (size_t p = 0; p < k; p += most)
+            scipy_cblas_sgemm(COL_MAJOR, ta ? TRANSPOSED : PLAIN, tb ? TRANSPOSED : PLAIN, (int)m, (int)n,
+                              (int)(k - p < most ? k - p : most), alpha, a + p * as, (int)lda, b + p * bs, (int)ldb,
+                              p ? 1 : beta, c, (int)ldc);
+    }
     }
 }
 
@@ -265,6 +295,8 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
     }
     DY_N(sgemm_by)(DY_N(sgemm_way)(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
+#undef DY_IN_BLOCKS
+#undef DY_LIBRARY_SMALL
 
 /* ---- Products with A packed ----------------------------------------------------
  *

@@ -6,6 +6,7 @@
 #include "simd.h"
 #include "vmath.inl"
 #include "elementwise.inl"
+#include "rows.inl"
 #include "reduce.inl"
 #include "lstm.inl"
 #include "rng.inl"

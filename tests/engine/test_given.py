@@ -105,6 +105,19 @@ def test_other_gradients_stand(graph, strategy, model) -> None:
     np.testing.assert_array_equal(E.grad_as_array(), own[1])
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_the_next_backward_is_as_the_one_before(graph, strategy, model, full: bool) -> None:
+    """Constants stay constants and rows are trained, though the pass for what was asked took them otherwise."""
+    _, W, E = model
+    constant, row = dy.const_parameter(W), E[1]
+    loss = dy.sum_elems(constant * row) + dy.sum_elems(W)
+    for n in (1, 2, 3):
+        loss.backward(full)
+        np.testing.assert_array_equal(constant.gradient(), np.tile(row.npvalue(), (2, 1)))
+        np.testing.assert_array_equal(W.grad_as_array(), np.full((2, 2), n))
+        np.testing.assert_array_equal(E.grad_as_array(), [[0, 0], n * W.npvalue().sum(0), [0, 0]])
+
+
 def test_after_an_update(graph, strategy, model) -> None:
     """Weights have changed, so what was not asked for before cannot be told any more."""
     pc, W, E = model
@@ -123,6 +136,45 @@ def test_after_an_update(graph, strategy, model) -> None:
     W.gradient()
     W.set_value(np.zeros((2, 2)))
     assert np.any(W.gradient())
+
+
+def test_after_an_update_of_a_full_backward(graph, strategy, model) -> None:
+    """Everything can still be asked for, and is of that pass: what came before and after does not count."""
+    pc, W, E = model
+    trainer = dy.AdamTrainer(pc)
+    dy.sum_elems(W).backward(full=True)
+    dy.sum_elems(E).backward()
+    for _ in range(2):
+        dy.renew_cg()
+        x, w, constant, expr = dy.inputVector([1, 2]), W.expr(True), dy.const_parameter(W), E.expr(False)
+        table, row, other = E.expr(True), E[1], E[1]
+        loss = dy.dot_product(w * x, dy.inputVector([1, 3])) + 5 * dy.sum_elems(constant) + 2 * dy.sum_elems(expr)
+        loss += 3 * dy.sum_elems(table) + 7 * dy.sum_elems(row) + 11 * dy.sum_elems(other)
+        dy.sum_elems(w).backward()
+        loss.backward(full=True)
+        factors = W.npvalue().T @ [1, 3]
+        trainer.update()
+        W.set_value(np.zeros((2, 2)))
+        np.testing.assert_allclose(x.gradient(), factors, rtol=1e-6)
+        for e in (w, W):
+            np.testing.assert_array_equal(e.gradient(), [[1, 2], [3, 6]])
+        for e, expected in ((constant, 5), (expr, 2), (table, 3), (E, 3), (row, 7), (other, 11), (loss, 1)):
+            np.testing.assert_array_equal(e.gradient(), np.full(e.gradient().shape, expected))
+        assert not np.any(W.grad_as_array())
+        assert not np.any(E.grad_as_array())
+        W.set_value(np.array([[1.0, 2.0], [3.0, -1.0]]))
+
+
+def test_a_full_backward_that_fails_changes_nothing(graph, strategy, model) -> None:
+    """It runs twice; neither the first pass nor the second leaves anything behind."""
+    _, W, _ = model
+    loss = dy.sum_elems(dy.sqrt(W * dy.inputVector([0, 0])))
+    loss.value()
+    with dy.detect_anomaly(), pytest.raises(dy.AnomalyError):
+        loss.backward(full=True)
+    assert not np.any(W.grad_as_array())
+    with pytest.raises(RuntimeError, match="run backward on"):
+        W.gradient()
 
 
 def test_threads_that_train_together(model) -> None:

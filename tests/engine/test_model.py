@@ -261,6 +261,20 @@ def test_a_deleted_collection(graph) -> None:
     assert t.batch([0, 2]).dim() == ((2,), 2)
 
 
+def test_rows_in_a_graph_keep_their_table(graph, strategy) -> None:
+    """Values and gradients are made where the table was, though nobody has it any more."""
+    table = dy.ParameterCollection().lookup_parameters_from_numpy(np.arange(6.0).reshape(3, 2))
+    x, xs = table[1], table.batch([2, 0])
+    del table
+    gc.collect()
+    others = [dy.ParameterCollection().add_lookup_parameters((3, 2), init=7.0) for _ in range(20)]
+    assert (x * 2).value() == [4, 6]
+    np.testing.assert_array_equal(xs.npvalue(), [[4, 0], [5, 1]])
+    dy.sum_batches(dy.sum_elems(x + xs)).backward()
+    np.testing.assert_array_equal(x.gradient(), [2, 2])
+    assert not any(np.any(other.grad_as_array()) for other in others)
+
+
 def test_sub_collections_keep_the_memory(graph) -> None:
     below = dy.ParameterCollection().add_subcollection("x")
     p = below.add_parameters(2, init=1.0)
@@ -290,6 +304,7 @@ PARTS = {
     "builder": lambda model: model.rnn,
     "trainer": dy.AdamTrainer,
     "graph": lambda model: model.W.npvalue(),
+    "graph of rows": lambda model: model.E[1].npvalue(),
 }
 
 

@@ -374,7 +374,8 @@ def test_optimisers(k: Isa, name: str, n: int) -> None:
 
 
 SIZES = [(1, 1, 1), (7, 1, 5), (1, 6, 9), (8, 2, 3), (33, 3, 17), (64, 4, 16), (40, 5, 1), (100, 6, 20), (50, 7, 33),
-         (24, 8, 64), (17, 9, 8), (13, 20, 4), (65, 33, 8), (30, 40, 50)]  # fmt: skip
+         (24, 8, 64), (17, 9, 8), (13, 20, 4), (65, 33, 8), (30, 40, 50),
+         (3, 1, 2049), (1, 3, 4097), (2, 2, 5000), (70, 3, 2050), (1100, 1, 4100), (1, 1100, 4100)]  # fmt: skip
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -393,8 +394,21 @@ def test_gemm(k: Isa, size: tuple[int, int, int], ta: int, tb: int) -> None:
         want = alpha * product + (beta * c.array[:m] if beta else 0)
         k.sgemm(ta, tb, m, n, inner, alpha, a, len(a), b, len(b), beta, c.array, lead)
         got = c.checked()
-        close(got[:m], want, 1e-5)
+        np.testing.assert_allclose(got[:m], want, 1e-5, 1e-5 * max(1.0, math.sqrt(inner)))
         assert np.isnan(got[m:]).all()
+
+
+@pytest.mark.parametrize("m", [1, 3, 40])
+@pytest.mark.parametrize("n", [1, 2, 40])
+@pytest.mark.parametrize(("ta", "tb"), [(0, 0), (1, 0), (0, 1)])
+def test_long_products(k: Isa, m: int, n: int, ta: int, tb: int) -> None:
+    """A million equal terms, whoever sums them."""
+    term, inner = np.float32(0.1), 1_000_000
+    a = np.full((inner, m) if ta else (m, inner), term, order="F")
+    b = np.full((n, inner) if tb else (inner, n), term, order="F")
+    c = Output(m, n)
+    k.sgemm(ta, tb, m, n, inner, 1.0, a, len(a), b, len(b), 0.0, c.array, m)
+    np.testing.assert_allclose(c.checked(), inner * float(term) ** 2, rtol=1e-4)
 
 
 def test_gemm_of_nothing(k: Isa) -> None:

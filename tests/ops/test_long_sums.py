@@ -189,3 +189,84 @@ def test_other_sums(name: str) -> None:
     make, expected = SUMS[name]
     dy.renew_cg()
     np.testing.assert_allclose(make().npvalue().ravel(), expected, rtol=1e-5)
+
+
+# ---- products, images, and what reaches one place by its index ----
+
+MANY = [(3, 1), (2, 2), (1, 5), (8, 40), (1, 70), (40, 3)]
+
+
+@pytest.mark.parametrize("a", MANY, ids=str)
+def test_products(a: tuple[int, int]) -> None:
+    """An inner dimension of a million: in the value, and in the gradients of both factors; packed at the third time."""
+    m, n = a
+    expected = N * float(TERM) ** 2
+    left = dy.ParameterCollection().parameters_from_numpy(np.full((m, N), TERM))
+    tall = dy.ParameterCollection().parameters_from_numpy(np.full((N, m), TERM))
+    p, q = parameter(m, n), parameter(m, n)
+    for _ in range(3):
+        dy.renew_cg()
+        y = left * filled(N, n, value=TERM)
+        np.testing.assert_allclose(y.npvalue(), expected, rtol=1e-4)
+        (dy.sum_elems(p * filled(n, N, value=TERM)) * TERM).backward()
+        np.testing.assert_allclose(p.grad_as_array(), expected, rtol=1e-4)
+        (dy.sum_elems(tall * q) * TERM).backward()
+        np.testing.assert_allclose(q.grad_as_array(), expected, rtol=1e-4)
+        for x in (p, q):
+            x.scale_gradient(0)
+
+
+# The sizes of images, of filters, and the number of images: patches, one pixel each, and Winograd's method.
+IMAGES = [((1, 1, 1), (1, 1, 1, 2), N), ((4, 4, 8), (3, 3, 8, 8), 60_000), ((6, 6, 16), (3, 3, 16, 16), 30_000)]
+
+
+@pytest.mark.parametrize(("image", "filters", "images"), IMAGES, ids=str)
+def test_gradients_of_filters(image: tuple[int, ...], filters: tuple[int, ...], images: int) -> None:
+    p = parameter(*filters)
+    for times in (1, 2):
+        dy.renew_cg()
+        y = dy.conv2d(filled(*image, images, value=TERM, batched=True), p, [1, 1])
+        (dy.sum_batches(dy.sum_elems(y)) * TERM).backward()
+        terms = times * int(np.prod(y.dim()[0][:2])) * images
+        np.testing.assert_allclose(p.grad_as_array(), terms * float(TERM) ** 2, rtol=1e-4)
+
+
+PLACES = {
+    "lookup": lambda t, indices: t.batch(indices),
+    "pick_batch_elems": lambda t, indices: dy.pick_batch_elems(dy.reshape(t.expr(True), (2,), 4), indices),
+    "select_cols": lambda t, indices: dy.select_cols(t.expr(True), indices),
+    "select_rows": lambda t, indices: dy.select_rows(dy.transpose(t.expr(True)), indices),
+}
+
+
+def check_equal_indices(name: str, rtol: float) -> None:
+    """A million gradients reach four rows: nearly all one of them, and two that take turns; others have few."""
+    indices = np.full(N, 1)
+    indices[: N // 2 : 2] = 3
+    indices[[5, 7, N // 2]] = 0
+    table = dy.ParameterCollection().lookup_parameters_from_numpy(np.ones((4, 2)))
+    dy.renew_cg()
+    (dy.sum_batches(dy.sum_elems(PLACES[name](table, indices))) * TERM).backward()
+    expected = np.bincount(indices, minlength=4) * float(TERM)
+    np.testing.assert_allclose(table.grad_as_array(), np.stack([expected, expected], 1), rtol=rtol)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_equal_indices(name: str) -> None:
+    check_equal_indices(name, rtol=1e-4)
+
+
+def test_rows_by_index() -> None:
+    """Many indices of many kinds, with collisions among the counters: every row as in float64."""
+    rng = np.random.default_rng(4)
+    for rows in (3, 5000, 20_000):
+        indices = np.concatenate([rng.integers(0, rows, 30_000), np.full(9000, 2), np.full(5000, (2 + 4096) % rows)])
+        rng.shuffle(indices)
+        table = dy.ParameterCollection().lookup_parameters_from_numpy(np.ones((rows, 3)))
+        weights = rng.normal(size=(3, indices.size)).astype(np.float32)
+        dy.renew_cg()
+        y = dy.cmult(table.batch(indices), dy.inputTensor(weights, batched=True))
+        dy.sum_batches(dy.sum_elems(y)).backward()
+        expected = np.zeros((rows, 3))
+        np.add.at(expected, indices, weights.T.astype(float))
+        np.testing.assert_allclose(table.grad_as_array(), expected, atol=1e-3)

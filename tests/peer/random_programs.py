@@ -1119,8 +1119,9 @@ class RandomProgram(Program):
     def train(self, last: int) -> None:
         """A loss of some expressions, backward, all gradients, an update."""
         names = list(self.entries)
-        # DyNet moves a whole table that the loss does not depend on: see `differences.md`.
-        chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_table(n)] or [self.entries[names[-1]]]
+        # DyNet moves a table that the loss does not depend on: see docs/differences.md.
+        chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_of_table(n)]
+        chosen = chosen or [self.entries[names[-1]]]
         terms = []
         for e in chosen:
             weights = self.name("w")
@@ -1136,9 +1137,11 @@ class RandomProgram(Program):
             raise Over
         self.look([f"{e.name}.{form}()" for e in self.entries.values() for form in self.forms(e)])
         after = self.add(f"{self.get().name} * 2.0") if self.chance(0.2) else None
-        self.run(f"{loss}.backward({self.one(['', '', 'full=True', 'full=False', 'True'])})")
+        full = self.one(["", "", "full=True", "full=False", "True"])
+        self.run(f"{loss}.backward({full})")
         made_before = [name for name in [*self.entries, loss, *terms[:2]] if after is None or name != after.name]
-        self.look([f"{name}.gradient()" for name in [*made_before, *self.parameters]])
+        if "True" not in full or self.number % 2:  # else for the first time after an update
+            self.look([f"{name}.gradient()" for name in [*made_before, *self.parameters]])
         self.of_parameters("grad_as_array()")
         if self.lost:
             raise Over
@@ -1152,9 +1155,9 @@ class RandomProgram(Program):
             self.make()
             self.make()
 
-    def is_table(self, name: str) -> bool:
+    def is_of_table(self, name: str) -> bool:
         line = next(line for line in self.lines if line.startswith(f"{name} = "))
-        return bool(re.search(r"= (dy\.parameter\(t\d+\)|t\d+\.expr\(\)|t\d+ \* )", line))
+        return bool(re.search(r"= (dy\.(parameter|lookup|lookup_batch)\(t\d+|t\d+(\[|\.batch\(|\.expr\(| \* ))", line))
 
     def forms(self, e: Entry) -> list[str]:
         """Ways to read a value."""
@@ -1201,8 +1204,12 @@ class Meant:
 
 def left_out(d: Difference) -> bool:
     """Whether DyNet tells 0 for a gradient that its last backward was not to compute."""
-    backward = next(line for line in reversed(d.lines) if ".backward(" in line)
-    return "True" not in backward and not np.any(d.theirs)
+    return is_plain(d) and not np.any(d.theirs)
+
+
+def is_plain(d: Difference) -> bool:
+    """Whether the last backward was not a full one."""
+    return "True" not in next(line for line in reversed(d.lines) if ".backward(" in line)
 
 
 def refuses(document: str, line: str, says: str = "") -> Meant:
@@ -1271,7 +1278,7 @@ BATCHES_IN = (
 MEANT: list[Meant] = [
     Meant(PLAIN_GRADIENT, "numbers", r"\.gradient\(\)", also=left_out),
     Meant(CONSTANTS, "numbers", r"\.gradient\(\)", also=of_several_constants),
-    Meant(LATE_GRADIENT, "refused here", r"\.gradient\(\)", ours="have changed since backward"),
+    Meant(LATE_GRADIENT, "refused here", r"\.gradient\(\)", ours="have changed since backward", also=is_plain),
     Meant("`gradient()` of `reshape` and other ops in place", "DyNet refuses", r"\.gradient\(\)", "inplaced operation"),
     refuses("lists and tuples", r"", "got tuple|expected tuple"),
     refuses("operators", r"= -?[\d.]+ [-+*/] ", "unsupported operand"),

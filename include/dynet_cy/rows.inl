@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows that are added by index. An index that comes very often has its rows summed in blocks: a million equal float32
+ * terms summed one behind the other are off by a hundredth. */
+
+DY_INLINE void DY_N(add_row)(size_t n, const float *dy, float *x) {
+    if (n == 1) *x += *dy;
+    else DY_N(add)(n, dy, x);
+}
+
+/* Indices are counted by their last bits, and by those of a product: one that comes often has two high counts, and few
+ * others have. */
+#define DY_COUNTERS 4096
+#define DY_COUNTER(i) ((i) % DY_COUNTERS)
+#define DY_OTHER_COUNTER(i) ((uint32_t)((i) * 2654435761u) / (uint32_t)(0x100000000 / DY_COUNTERS))
+
+/* The block of an index. */
+typedef struct {
+    uint32_t item, rows;
+    int taken;
+} DY_N(row_block);
+
+static DY_N(row_block) *DY_N(block_of)(DY_N(row_block) *blocks, size_t n, uint32_t item) {
+    for (size_t k = 0; k < 8; k++) {
+        DY_N(row_block) *b = blocks + (DY_OTHER_COUNTER(item) + k) % n;
+        if (b->taken && b->item != item) continue;
+        b->taken = 1;
+        b->item = item;
+        return b;
+    }
+    return NULL;
+}
+
+__attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n, const uint32_t *items, const float *dy,
+                                                          float *x) {
+    uint32_t seen[DY_COUNTERS] = {0}, other[DY_COUNTERS] = {0}, most = 0;
+    size_t room = 4 * (count / DY_TERMS) + 16;
+    DY_N(row_block) *blocks = NULL;
+    float *sums = NULL;
+    for (size_t k = 0; k < count; k++) {
+        uint32_t now = ++seen[DY_COUNTER(items[k])];
+        most = now > most ? now : most;
+        other[DY_OTHER_COUNTER(items[k])]++;
+    }
+    /* Without memory for blocks the sums are made one behind the other, and less exact. */
+    if (most > DY_TERMS) blocks = (DY_N(row_block) *)calloc(room, sizeof *blocks + n * sizeof *sums);
+    if (blocks) sums = (float *)(blocks + room);
+    for (size_t k = 0; k < count; k++) {
+        uint32_t item = items[k];
+        DY_N(row_block) *b = NULL;
+        if (blocks && seen[DY_COUNTER(item)] > DY_TERMS && other[DY_OTHER_COUNTER(item)] > DY_TERMS)
+            b = DY_N(block_of)(blocks, room, item);
+        DY_N(add_row)(n, dy + k * n, b ? sums + (b - blocks) * n : x + item * n);
+        if (b && ++b->rows == DY_TERMS) {
+            DY_N(add_row)(n, sums + (b - blocks) * n, x + item * n);
+            DY_N(fill)(n, 0, sums + (b - blocks) * n);
+            b->rows = 0;
+        }
+    }
+    for (size_t k = 0; blocks && k < room; k++)
+        if (blocks[k].rows) DY_N(add_row)(n, sums + k * n, x + blocks[k].item * n);
+    free(blocks);
+}
+#undef DY_COUNTERS
+#undef DY_COUNTER
+#undef DY_OTHER_COUNTER
+
+static void DY_N(add_rows)(size_t count, size_t n, const uint32_t *items, const float *dy, float *x) {
+    if (count > DY_TERMS) DY_N(add_many_rows)(count, n, items, dy, x);
+    else
+        for (size_t k = 0; k < count; k++) DY_N(add_row)(n, dy + k * n, x + items[k] * n);
+}
