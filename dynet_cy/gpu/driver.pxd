@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport FactorsOf, Kept, Work
@@ -178,3 +179,5 @@ cdef int fetch_bytes(Gpu* gpu, void* here, Address there, size_t n) noexcept nog
 cdef int wait(Gpu* gpu) noexcept nogil
 # Wait for what the device has been asked for, without the lock: handlers of signals run, and what they raise passes on.
 cdef int wait_for(Gpu* gpu) except -1
+# The same, but what they raise is kept in `s`, and ends the wait.
+cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil

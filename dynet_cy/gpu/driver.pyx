@@ -357,15 +357,19 @@ cdef int wait(Gpu* gpu) noexcept nogil:
 
 cdef int wait_for(Gpu* gpu) except -1:
     cdef Interrupts s
-    cdef bint busy = True
     begin_interrupts(&s)
     with nogil:
-        while busy:
-            busy = enter(gpu) == 0 and stream_query(gpu.stream) == NOT_READY
-            leave(gpu)
-            if busy and interrupted(&s, LARGE):
-                break
+        wait_with(gpu, &s)
     return raise_interrupt(&s)
+
+
+cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil:
+    cdef bint busy = True
+    while busy:
+        busy = enter(gpu) == 0 and stream_query(gpu.stream) == NOT_READY
+        leave(gpu)
+        if busy and interrupted(s, LARGE):
+            break
 
 
 def counts(int number):

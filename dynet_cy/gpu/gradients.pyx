@@ -14,10 +14,10 @@ from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport Address, GpuOp, pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.gpu.graphs cimport there, there_for
+from dynet_cy.gpu.graphs cimport There, there, there_for
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
-    begin_moves, begin_pass, call_there, end_moves, lay_items, raise_pass_failure, room, run_pass, scratch,
+    begin_moves, begin_pass, call_there, end_moves, lay_items, load_moves, raise_pass_failure, room, run_pass, scratch,
     uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
@@ -33,7 +33,12 @@ from dynet_cy.ops.registry cimport Factors, Op, op_at
 
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters: all of it, or after an anomaly nothing."""
+    """Add the gradient of target to the gradients of parameters: all of it, or after an anomaly nothing.
+
+    No handler of a signal runs from where the first gradient is noted on: all kernels that ops need are loaded, since
+    forward has run them.
+    """
+    cdef There* t = there_for(g, g.device)
     cdef Pass s
     cdef Journal journal
     cdef int error
@@ -44,11 +49,12 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             "backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
     if checking:
         check_before(g, target)
+    load_moves(t.gpu)
     lock_graph(g)
     begin_journal(&journal, True)
     try:
         keep_gradients(g, target, &journal)
-        begin_pass(&s, g, there_for(g, g.device))
+        begin_pass(&s, g, t)
         with nogil:
             error = list_backward_pass(&s, target, full)
         if error:

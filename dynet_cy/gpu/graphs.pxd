@@ -1,5 +1,6 @@
 """What is kept for a graph that runs on a device: arenas there that its own stand for."""
 
+from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.gpu.driver cimport DeviceArena, Gpu
 from dynet_cy.graph.graph cimport Graph
 from dynet_cy.memory.arena cimport Arena, Array
@@ -20,4 +21,6 @@ cdef struct There:
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil
 cdef There* there_for(Graph* g, int device) except NULL
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1
+# The same within a pass that is not to be ended: what handlers of signals raise is kept.
+cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) except -1
 cdef void close(Graph* g) noexcept

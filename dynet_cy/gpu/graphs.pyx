@@ -7,11 +7,13 @@ the device.
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
-from dynet_cy.gpu.driver cimport Address, DeviceArena, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for
+from dynet_cy.gpu.clips cimport check_updates
+from dynet_cy.gpu.driver cimport (
+    Address, DeviceArena, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for, wait_with,
+)
 from dynet_cy.gpu.memory cimport close_arena, open_arena
 from dynet_cy.gpu.replay cimport drop_replays
 from dynet_cy.memory.arena cimport Segment, arena_close, arena_open, array_close, array_open, segment_of
-from dynet_cy.memory.mirror cimport waited
 
 
 cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil:
@@ -81,9 +83,21 @@ cdef void close_one(There* t) noexcept:
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
     """Copy n floats at v, a place in an arena of the graph, from the device to there."""
     cdef There* t = there_for(g, device)
+    wait_for(t.gpu)                             # nothing comes here afterwards if a handler raises
+    copy_here(g, t, v, n)
+    return check_updates(t.gpu)
+
+
+cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) except -1:
+    cdef There* t = there_for(g, device)
+    with nogil:
+        wait_with(t.gpu, s)
+    return copy_here(g, t, v, n)
+
+
+cdef int copy_here(Graph* g, There* t, float* v, size_t n) except -1:
     cdef Gpu* gpu = t.gpu
     cdef int error
-    wait_for(gpu)                               # nothing comes here afterwards if a handler raises
     with nogil:
         if not enter(gpu):
             fetch_bytes(gpu, v, <Address><uintptr_t>there(g, t, v), n * sizeof(float))
@@ -91,4 +105,4 @@ cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
         error = leave(gpu)
     if error:
         raise_error(gpu, error)
-    return waited(gpu.number)
+    return 0

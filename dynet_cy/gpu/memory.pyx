@@ -15,11 +15,12 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.driver cimport (
     FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fetch_bytes, fill, gpu_at, leave, raise_error,
     wait, wait_for,
 )
-from dynet_cy.memory.mirror cimport mirrors, waited
+from dynet_cy.memory.mirror cimport mirrors
 
 cdef enum:
     RING = 3
@@ -294,7 +295,7 @@ cdef int mirror_fetch(int device, const float* there, float* here, size_t n) exc
         error = leave(gpu)
     if error:
         raise_error(gpu, error)
-    return waited(gpu.number)
+    return check_updates(gpu)
 
 
 cdef int mirror_send(int device, const float* here, float* there, size_t n) except -1:

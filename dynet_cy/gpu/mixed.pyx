@@ -21,16 +21,20 @@ from dynet_cy.execute.cpu cimport (
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before
 from dynet_cy.execute.profile cimport profiling
 from dynet_cy.execute.watch cimport watcher
+from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.driver cimport (
-    Address, Gpu, enter, fetch_bytes, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
+    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
+    wait, wait_for,
 )
 from dynet_cy.gpu.executor cimport run_planned
 from dynet_cy.gpu.gradients cimport (
     add_gradient, add_one, keep_gradients, list_batches_backward, note_after, put_gradients_back, remember_moves,
 )
-from dynet_cy.gpu.graphs cimport There, fetch, there, there_for
+from dynet_cy.gpu.graphs cimport There, fetch_within, there, there_for
 from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
-from dynet_cy.gpu.passes cimport Pass, add_fill, begin_moves, begin_pass, end_moves, raise_pass_failure, run_pass
+from dynet_cy.gpu.passes cimport (
+    Pass, add_fill, begin_moves, begin_pass, end_moves, load_moves, raise_pass_failure, run_pass,
+)
 from dynet_cy.graph.graph cimport (
     COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
     device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
@@ -41,7 +45,6 @@ from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
-from dynet_cy.memory.mirror cimport waited
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
@@ -201,7 +204,7 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
     if gpu != NULL:
         if error:
             raise_error(gpu, error)
-        waited(gpu.number)
+        check_updates(gpu)
     return 0
 
 
@@ -238,13 +241,14 @@ cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     """Add the gradient of target to the gradients of parameters, each on its device.
 
-    What a handler of a signal raises is raised when all of it has been added.
+    What a handler of a signal raises is kept until all of it has been added, and so is what waiting for a device tells.
     """
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
     cdef Failure failure
     cdef Journal journal
     cdef Waiting* w
     cdef uint32_t first, end
+    cdef uint64_t used
     cdef int device, error
     cdef uint64_t span = begin_pass_span(g)
     if watcher().complete != NULL:
@@ -252,6 +256,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     begin_failure(&failure)
     if checking:
         check_before(g, target)
+    used = open_devices(g, target)
     lock_graph(g)
     begin_journal(&journal, True)
     try:
@@ -271,7 +276,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
                 first -= 1
             device = device_of(g, node_of(g, first))
             if copies(g, first):
-                copy_backward(g, &batches_of(g)[first], device, &journal)
+                copy_backward(g, &batches_of(g)[first], device, &journal, &failure)
             elif device:
                 run_back(g, there_for(g, device), first, end - 1)
             else:
@@ -297,7 +302,35 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
     end_span(BACKWARD, span)
-    return raise_interrupt(&failure.interrupts)
+    raise_interrupt(&failure.interrupts)
+    for device in range(MOST_GPUS):
+        if used >> device & 1:
+            check_updates(gpu_at(device))
+    return 0
+
+
+cdef uint64_t open_devices(Graph* g, uint32_t target) except? 0:
+    """Have what backward needs on each device, before anything is added; the numbers of the GPUs, as bits.
+
+    The kernels of ops are there, since forward has run them.
+    """
+    cdef uint64_t used = 0
+    cdef uint32_t b
+    cdef int device
+    open_device(g, device_of(g, target), &used)
+    for b in range(g.n_batches):
+        device = device_of(g, node_of(g, b))
+        open_device(g, device, &used)
+        if copies(g, b):
+            open_device(g, source_of(&nodes_of(g)[node_of(g, b)]), &used)
+    return used
+
+
+cdef int open_device(Graph* g, int device, uint64_t* used) except -1:
+    if device and not used[0] >> (device - 1) & 1:
+        load_moves(there_for(g, device).gpu)
+        used[0] |= <uint64_t>1 << (device - 1)
+    return 0
 
 
 cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
@@ -360,7 +393,7 @@ cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
     return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
 
 
-cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journal) except -1:
+cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journal, Failure* failure) except -1:
     """Add the gradients of nodes that are copies, which are on a device, to those of what they are copies of."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef int source = source_of(&nodes_of(g)[ids[0]])
@@ -370,7 +403,7 @@ cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journa
     if n_live == 0:
         return 0
     if device:
-        fetch(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float))
+        fetch_within(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float), &failure.interrupts)
     if source:
         return hand_back(g, there_for(g, source), batch)
     with nogil:

@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.execute.cpu cimport Failure
+from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.graphs cimport There
 from dynet_cy.graph.graph cimport STACKED, Batch, Graph, Node
 from dynet_cy.memory.arena cimport Arena
@@ -98,6 +99,9 @@ cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) n
 
 cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil
 cdef int run_pass(Pass* s, str what) except -1
+# Load what all passes need.  That runs Python, and so perhaps handlers of signals: what can't be taken back comes
+# after it.
+cdef int load_moves(Gpu* gpu) except -1
 cdef int raise_pass_failure(Pass* s, str what) except -1
 
 # Room in an arena, NULL after a failure that is noted; `scratch` in that of working memory, which the device has too.

@@ -227,6 +227,12 @@ cdef int raise_pass_failure(Pass* s, str what) except -1:
     raise_failure(s.g, what, &s.failure)
 
 
+cdef int load_moves(Gpu* gpu) except -1:
+    if not loaded(gpu)[0] >> BASE & 1:
+        load(gpu, <uint64_t>1 << BASE)
+    return 0
+
+
 cdef int run_pass(Pass* s, str what) except -1:
     """The second half: load what is needed, make room on the device, upload, run the commands."""
     cdef Gpu* gpu = s.t.gpu

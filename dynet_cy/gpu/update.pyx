@@ -6,7 +6,7 @@ parameters, or those rows of tables that have a gradient.
 With clipping the device computes by itself what gradients are to be multiplied
 by, so the host does not wait.  Where their norm is not finite, it drops this
 update if that is asked for; otherwise it leaves out this update and all later ones of the
-trainer.  The host learns of it when it next looks: see `Clipping`.
+trainer, until the host has learned of it: see clips.pyx.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -15,9 +15,10 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, fill, gpu_at, launch, leave, pthread_mutex_lock,
-    pthread_mutex_unlock, raise_error, value_at, wait,
+    MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
+    pthread_mutex_unlock, raise_error, value_at, wait, wait_for,
 )
+from dynet_cy.gpu.clips cimport MOST_COMING, Clip, Clipping
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
@@ -58,13 +59,6 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
     ctypedef struct Chosen "dy_chosen":
         float scale
         float lr
-
-    ctypedef struct Clip "dy_clip":
-        double norm
-        uint32_t clips
-        uint32_t skipped
-
-    uint64_t done_dropped "dy_clip_done_dropped"(const Clip* c)
 
 cdef extern from *:
     """
@@ -176,130 +170,30 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
     return 0
 
 
-# ---- clipping --------------------------------------------------------------------
+def prepare(list stored not None, uint32_t n_groups):
+    """Have what an update of these parameters of one device needs: kernels, and room for its tables.
 
-cdef enum:
-    PAGE = 4096
-    MOST_COMING = 64
-
-# For each device: places of clips, on the device and in page-locked memory, that nobody uses; and bytes of all of them.
-cdef dict spare_clips = {}
-cdef size_t[MOST_GPUS] clip_bytes
-memset(clip_bytes, 0, sizeof(clip_bytes))
-cdef DeviceArena[MOST_GPUS] clip_arenas
-memset(clip_arenas, 0, sizeof(clip_arenas))
-
-
-cdef int more_clips(Gpu* gpu, list spare) except -1:
-    """Make a page of places."""
-    cdef DeviceArena* a = &clip_arenas[gpu.number]
-    cdef void* page = NULL
-    cdef int error
-    cdef size_t at, begun = clip_bytes[gpu.number]
-    if a.base == 0:
-        open_arena(gpu, a)
-    enter(gpu)
-    error = extend_arena(a, begun + PAGE)
-    if not error:
-        error = gpu.driver.cuMemHostAlloc(&page, PAGE, 0)
-    leave(gpu)
-    if error:
-        out_of_device_memory(gpu, error, begun + PAGE, "clipping")
-    for at in range(0, PAGE - sizeof(Clip) + 1, sizeof(Clip)):
-        spare.append((a.base + begun + at, <uintptr_t>page + at))
-    clip_bytes[gpu.number] = begun + PAGE
-    return 0
-
-
-cdef class Clipping:
-    """What a device knows of the clipping of one trainer.
-
-    After each update a copy of it is on its way to page-locked memory, so
-    looking at it costs nothing and tells of updates that are done.
-
-    Args:
-        device: number of the GPU.
+    From then on it runs no Python, and so no handlers of signals, and fails only where the device does.
     """
-
-    cdef Gpu* gpu
-    cdef Address there
-    cdef Clip* here
-    cdef uint32_t counted                       # clips
-    cdef uint32_t asked                         # updates
-    cdef uint32_t known                         # updates that were dropped
-
-    def __cinit__(self, int device):
-        self.gpu = gpu_at(device)
-        spare = spare_clips.setdefault(device, [])
-        if not spare:
-            more_clips(self.gpu, spare)
-        self.there, at = spare.pop()
-        self.here = <Clip*><uintptr_t>at
-        self.forget()
-
-    def __dealloc__(self):
-        if self.here != NULL:
-            spare_clips[self.gpu.number].append((self.there, <uintptr_t>self.here))
-
-    def forget(self):
-        """Let updates be made again."""
-        cdef int error
-        with nogil:
-            if not enter(self.gpu):
-                fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
-                wait(self.gpu)                  # for copies to `here` too
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
-        memset(self.here, 0, sizeof(Clip))
-        self.counted = self.asked = self.known = 0
-
-    def wait(self):
-        """Wait until all updates are done, so that what is said here holds for them."""
-        cdef int error
-        with nogil:
-            if not enter(self.gpu):
-                wait(self.gpu)
-            error = leave(self.gpu)
-        if error:
-            raise_error(self.gpu, error)
-
-    def clips(self):
-        """Updates that were clipped since the last call."""
-        cdef uint32_t before = self.counted
-        self.counted = self.here.clips
-        return self.counted - before
-
-    def dropped(self):
-        """Updates that were dropped since the last call, as far as it is known here."""
-        cdef uint32_t before = self.known
-        self.known = <uint32_t>(done_dropped(self.here) >> 32)
-        return self.known - before
-
-    def coming(self):
-        """How many updates the device may drop of which `dropped` does not know yet.
-
-        Many that are under way are waited for.
-        """
-        cdef uint64_t both
-        if self.asked - <uint32_t>done_dropped(self.here) > MOST_COMING:
-            self.wait()
-        both = done_dropped(self.here)
-        return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
-
-    @property
-    def skipped(self):
-        """Updates that were left out since `forget`."""
-        return self.here.skipped
-
-    @property
-    def norm(self):
-        """The norm of the last update; or that because of which the first was left out."""
-        return self.here.norm
+    cdef _Stored x
+    cdef size_t n = 0
+    if not stored:
+        return
+    for x in stored:
+        n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # in the tables of a `Part`
+    x = stored[0]
+    gpu = gpu_at(x.p.device - 1)
+    n = n * sizeof(Segment) + n_groups * (
+        4 * 16 + sizeof(Group) + sizeof(Chosen) + sizeof(double) + 16 * gpu.multiprocessors * sizeof(double)
+        + (MOST_COMING + 2) * sizeof(float)) + 64
+    ready(gpu, n)
 
 
 def squared_norm(list stored not None):
-    """Sum of the squares of the gradients of parameters of one storage, which lives on a device: it is waited for."""
+    """Sum of the squares of the gradients of parameters of one storage, which lives on a device: it is waited for.
+
+    Handlers of signals run meanwhile, and what they raise ends the wait.
+    """
     cdef Table t
     cdef _Stored x
     cdef Gpu* gpu
@@ -323,6 +217,7 @@ def squared_norm(list stored not None):
             return 0.0
         x = stored[0]
         gpu = gpu_at(x.p.device - 1)
+        wait_for(gpu)
         grads = x.storage.grads.base_there()
         grid_of(gpu, &t, &wide, &high)
         bytes = t.n * sizeof(Segment)
@@ -485,11 +380,15 @@ def update(list stored not None, list moves not None, list group_of not None, li
             limit.scale = scale
             limit.groups = n_groups
             limit.rates = n_rates
-            limit.known = clipping.known if clip != NULL else 0
             limit.skips = skips
+            if clip != NULL:
+                clipping.stored = stored
+                clipping.under_way = True
             with nogil:
                 if not enter(gpu) and not send_ranges(gpu, r, n_ranges):
                     if clip != NULL:
+                        limit.known = clipping.known
+                        clipping.asked += 1
                         for g in range(n_groups):
                             if parts[g].normed.n:
                                 grid_of(gpu, &parts[g].normed, &wide, &high)
@@ -508,8 +407,6 @@ def update(list stored not None, list moves not None, list group_of not None, li
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
-            if clip != NULL:
-                clipping.asked += 1
         for x, moved in zip(stored, moves):
             if moved:
                 forget_gradient(x.p)

@@ -29,7 +29,7 @@ from dynet_cy.memory.bridge cimport array_of, taking_numbers
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.mirror cimport default_device, mirrors
-from dynet_cy.memory.storage cimport Param, Storage
+from dynet_cy.memory.storage cimport Param, Storage, give_back_panels
 from dynet_cy.ops.registry cimport Op, Shapes, op_at
 
 from dynet_cy.devices import check_device, device_name
@@ -1615,7 +1615,7 @@ cdef class ComputationGraph:
 # ---- memory that others need ---------------------------------------------------
 
 cdef void give_back_unused(const void* asking) noexcept with gil:
-    """Let all graphs give back the memory above their bump pointers, but those that other threads run.
+    """Let graphs that no other thread runs give back the memory above their bump pointers, and storages what is packed.
 
     `asking` is the arena or array that has no more room, perhaps of a graph that runs.
     """
@@ -1630,6 +1630,7 @@ cdef void give_back_unused(const void* asking) noexcept with gil:
             array_trim(&g.arrays[i])
         for i in range(GRAPH_ARENAS):
             arena_trim(&g.arenas[i])
+    give_back_panels()
 
 
 cdef inline bint is_part(const Graph* g, const void* p) noexcept nogil:

@@ -7,7 +7,7 @@ The parts are computed in the way of the whole and cut where its numbers do not
 depend on it (see kernels.def), so they are the same on any number of threads.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Packed
@@ -22,6 +22,12 @@ from dynet_cy.memory.storage cimport Pack, Panels, pthread_mutex_t
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
+
+cdef extern from *:
+    uint32_t atomic_add "__atomic_add_fetch"(uint32_t* p, uint32_t n, int order) nogil
+    uint32_t atomic_sub "__atomic_sub_fetch"(uint32_t* p, uint32_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+    int RELEASE "__ATOMIC_RELEASE"
 
 # Smaller matrices stay in the first-level cache as they are; with more columns
 # the packing that BLAS does in each call is a small part of it.
@@ -77,11 +83,10 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
     if panels == NULL:
         gemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
         return
-    if m * n * k >= 2 * LEAST_AWAKE:
-        p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m)
-        if together(&p):
-            return
-    K.sgemm_packed(m, n, k, panels, b, k, beta, c, m)
+    p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m)
+    if m * n * k < 2 * LEAST_AWAKE or not together(&p):
+        K.sgemm_packed(m, n, k, panels, b, k, beta, c, m)
+    atomic_sub((<Pack*>pack).users, 1, RELEASE)
 
 
 cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
@@ -184,7 +189,7 @@ cdef void part(void* job, size_t i) noexcept nogil:
 
 cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k,
                             const float* a) noexcept nogil:
-    """The packed form, made at the second product with the same values; else NULL.
+    """The packed form, made at the second product with the same values; else NULL.  The caller counts `users` down.
 
     What happens depends on the products since the last change only, so that a
     training that goes on from a file computes the same as one that never stopped.
@@ -205,5 +210,7 @@ cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k,
             K.pack(ta, m, k, a, k if ta else m, x.panels)
             x.made = now
             panels = x.panels
+    if panels != NULL:
+        atomic_add(pack.users, 1, RELAXED)
     pthread_mutex_unlock(pack.lock)
     return panels

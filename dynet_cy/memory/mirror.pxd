@@ -20,8 +20,3 @@ cdef struct Mirrors:
 cdef Mirrors* mirrors() noexcept
 # 0: the CPU; 1 + n: GPU number n.  What new graphs and collections are made on.
 cdef int default_device() noexcept nogil
-
-# A weak reference to `listener` is kept; told() of it is called after the host has waited for GPU `number`, and may
-# raise what could not be raised before.
-cdef int after_waits(int number, object listener) except -1
-cdef int waited(int number) except -1           # calls them

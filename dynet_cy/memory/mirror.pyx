@@ -1,10 +1,7 @@
 """Memory of devices that mirrors memory of the host."""
 
-import weakref
-
 cdef Mirrors the_mirrors
 cdef int the_default = 0
-cdef dict listeners = {}        # by the number of the GPU
 
 
 cdef Mirrors* mirrors() noexcept:
@@ -13,18 +10,6 @@ cdef Mirrors* mirrors() noexcept:
 
 cdef int default_device() noexcept nogil:
     return the_default
-
-
-cdef int after_waits(int number, object listener) except -1:
-    listeners.setdefault(number, weakref.WeakSet()).add(listener)
-    return 0
-
-
-cdef int waited(int number) except -1:
-    if number in listeners:
-        for listener in list(listeners[number]):
-            listener.told()
-    return 0
 
 
 def get_default_device():

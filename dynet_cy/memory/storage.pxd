@@ -30,6 +30,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         uint64_t* changes
         Arena* arena
         pthread_mutex_t* lock
+        uint32_t* users
         Panels of[2]
 
     ctypedef struct Param "dy_param":
@@ -63,6 +64,11 @@ cdef extern from "dynet_cy/storage.h" nogil:
 
 cdef class Storage
 
+# Give back the memory of packed parameters, but of those that products of other threads read.
+cdef void give_back_panels() noexcept
+# The error of an update whose gradients are not finite, because of which so many updates were not made.
+cdef object bad_gradients(double norm, list names, updates)
+
 
 cdef class Plane:
     cdef Arena arena
@@ -91,6 +97,9 @@ cdef class Storage:
     cdef list planes
     cdef pthread_mutex_t pack_lock
     cdef Arena panels               # of packed parameters
+    cdef uint32_t panel_users       # products that read them
+    cdef void* previous             # all storages are a list
+    cdef void* following
     cdef uint64_t changes           # of values; whoever writes values counts it up
     cdef Param** entries
     cdef uint32_t n_entries
@@ -102,3 +111,6 @@ cdef class Storage:
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL
     cdef void place(self, Param* p) noexcept
     cdef int zero(self, Plane plane) except -1
+    cdef void enlist(self) noexcept
+    cdef void unlist(self) noexcept
+    cdef void drop_panels(self) noexcept

@@ -19,6 +19,12 @@ from dynet_cy.memory.mirror cimport mirrors
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
     int pthread_mutex_destroy(pthread_mutex_t* m)
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+cdef extern from *:
+    uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil
+    int ACQUIRE "__ATOMIC_ACQUIRE"
 
 # Names of parameters by the id of their entry, for messages.
 parameter_names = {}
@@ -28,6 +34,22 @@ cdef uint32_t n_ids = 0
 
 # Entries begin on 64-byte boundaries.
 cdef size_t STEP = 16
+
+# The storages that there are, none of them owned; read and changed with the GIL.
+cdef void* first_storage = NULL
+
+
+cdef void give_back_panels() noexcept:
+    cdef void* x = first_storage
+    while x != NULL:
+        (<Storage>x).drop_panels()
+        x = (<Storage>x).following
+
+
+cdef object bad_gradients(double norm, list names, updates):
+    left = "Nothing was updated" if updates == 1 else f"This update and {updates - 1} after it were not made"
+    of = ", ".join(names) or "parameters that have been set to zero since"
+    return RuntimeError(f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}")
 
 
 @cython.final
@@ -156,10 +178,12 @@ cdef class Storage:
         arena_open(&self.panels, False)
         self.panels.quiet = True                # it grows under `pack_lock`
         pthread_mutex_init(&self.pack_lock, NULL)
+        self.enlist()
         self.place_on(device)
 
     def __dealloc__(self):
         cdef uint32_t i
+        self.unlist()
         for i in range(self.n_entries):
             try:
                 parameter_names.pop(self.entries[i].id, None)
@@ -173,6 +197,36 @@ cdef class Storage:
         free(self.entries)
         arena_close(&self.panels)
         pthread_mutex_destroy(&self.pack_lock)
+
+    cdef void enlist(self) noexcept:
+        global first_storage
+        self.following = first_storage
+        if first_storage != NULL:
+            (<Storage>first_storage).previous = <void*>self
+        first_storage = <void*>self
+
+    cdef void unlist(self) noexcept:
+        global first_storage
+        if self.previous != NULL:
+            (<Storage>self.previous).following = self.following
+        elif first_storage == <void*>self:
+            first_storage = self.following
+        if self.following != NULL:
+            (<Storage>self.following).previous = self.previous
+
+    cdef void drop_panels(self) noexcept:
+        cdef Param* p
+        cdef uint32_t i, k
+        pthread_mutex_lock(&self.pack_lock)
+        if atomic_load(&self.panel_users, ACQUIRE) == 0:
+            for i in range(self.n_entries):
+                p = self.entries[i]
+                for k in range(2):
+                    p.pack.of[k].panels = NULL
+                    p.pack.of[k].made = 0
+            arena_rewind(&self.panels, 0)
+            arena_trim(&self.panels)
+        pthread_mutex_unlock(&self.pack_lock)
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:
         """A new entry of zeros: a parameter, or a table of that many rows."""
@@ -196,6 +250,7 @@ cdef class Storage:
         p.pack.changes = &self.changes
         p.pack.arena = &self.panels
         p.pack.lock = &self.pack_lock
+        p.pack.users = &self.panel_users
         p.updated = 1
         p.factor = 1
         p.device = self.device

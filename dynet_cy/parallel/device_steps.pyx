@@ -28,6 +28,7 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
     cdef list stored, planes
     cdef object packing, update         # of dynet_cy.gpu, loaded where there is a device only
     cdef list sums                      # (parameter or table, None or rows, their sums): what goes back to the device
+    cdef object back, numbers           # how, and these sums side by side
 
     def __cinit__(self, exchange, n, mean, *args):
         from dynet_cy.gpu import packing, update
@@ -82,19 +83,26 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
     cdef int measure(self, Update* u) except -1:
         return self.add_up(u)
 
-    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
-        cdef _Stored x
-        cdef uint32_t r
+    cdef int prepare(self, object trainer, list stored, Update* u) except -1:
         if not self.reduced:
             self.add_up(u)
         if self.sums:
-            packing = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
-            packing.send(storage.grads, np.concatenate([sums for _, _, sums in self.sums]))
+            self.back = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
+            self.numbers = np.concatenate([sums for _, _, sums in self.sums])
+        self.update.prepare(stored, u.n_groups)
+        return 0
+
+    cdef int apply(self, Storage storage, object trainer, Update* u) except -1:
+        cdef _Stored x
+        cdef uint32_t r
+        if self.sums:
+            self.back.send(storage.grads, self.numbers)
         for x, rows, _ in self.sums:
             x.p.has_gradient = 1
             for r in (rows if rows is not None else ()):
                 touch(x.p, r)
         self.sums = []
+        self.back = self.numbers = None
         return update_on_device(self.update, self.stored, u, self.planes)
 
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:

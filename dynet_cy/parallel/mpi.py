@@ -115,17 +115,14 @@ def _sharers(local: Any) -> int:
     return sum(not cpus.isdisjoint(others) for others in local.allgather(cpus))
 
 
-class _Elsewhere:
-    """In place of the communicators in a process that a rank has forked, of which MPI knows nothing."""
+class _Closed:
+    """In place of the communicators where nothing may be asked of MPI, so that nothing is sent either."""
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, why: str) -> None:
+        self._why = why
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise ParallelError(
-            f"this is a child of rank {self._rank}, not the process that MPI has started; only that one can do what "
-            "needs all ranks"
-        )
+        raise ParallelError(self._why)
 
 
 class _Alone(LocalExchange):
@@ -160,23 +157,36 @@ class MPIExchange(Exchange):
         self.hosts: int = world.bcast(self.leaders.size if self.rank == 0 else None)
         self.watch = watch
         self.flow = world.Dup()  # for what runs beside everything else
-        self.flowing: list[Any] = []
+        # Requests that are under way, and the memory that MPI reads and writes till then, also where a signal has ended
+        # the wait for them; and whether they run beside other work.
+        self.under_way: list[tuple[Any, tuple[Any, ...], bool]] = []
         world.Barrier()
         forget_names()
         os.register_at_fork(after_in_child=self.leave)
 
     def leave(self) -> None:
         """This process has been forked from the rank: it must not ask MPI for anything."""
-        self.world = self.leaders = self.flow = _Elsewhere(self.rank)
+        self.close_communicators(
+            f"this is a child of rank {self.rank}, not the process that MPI has started; only that one can do what "
+            "needs all ranks"
+        )
         self.watch.is_child = True
+
+    def close_communicators(self, why: str) -> None:
+        """Let all that needs other ranks be an error from now on."""
+        self.world = self.leaders = self.flow = _Closed(why)
+
+    def start(self, call: Any, *buffers: Any, beside: bool = False) -> Any:
+        """Begin something that MPI does by itself; `wait` for what is returned."""
+        request = call(*buffers)
+        self.under_way.append((request, buffers, beside))
+        return request
 
     def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
         """Wait until all is done; after `asking` seconds asleep between questions, if no sums are under way."""
-        if self.broken_off:
-            raise ParallelError(LEFT % "this rank")
-        self.flowing = [request for request in self.flowing if not request.Test()]
+        self.under_way = [x for x in self.under_way if not x[0].Test()]
         try:
-            self.watch.wait(requests, what, TRANSFER if self.flowing else asking)
+            self.watch.wait(requests, what, TRANSFER if any(beside for *_, beside in self.under_way) else asking)
         except BaseException:
             self.break_off()
             raise
@@ -184,6 +194,7 @@ class MPIExchange(Exchange):
     def break_off(self) -> None:
         """See `Exchange`; the other ranks of this host are told."""
         super().break_off()
+        self.close_communicators(LEFT % "this rank")
         self.inside.break_off()
 
     def barrier(self, what: str = "barrier") -> None:
@@ -191,7 +202,7 @@ class MPIExchange(Exchange):
         if self.hosts == 1:
             self.inside.barrier(what)
         else:
-            self.wait([self.world.Ibarrier()], what, ARRIVAL)
+            self.wait([self.start(self.world.Ibarrier)], what, ARRIVAL)
 
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
         """See `Exchange`."""
@@ -199,7 +210,11 @@ class MPIExchange(Exchange):
             return self.inside.gather_bytes(data, what)
         comm = self.world
         told = np.empty((comm.size, 2), np.int64)
-        self.wait([comm.Iallgather(np.array([len(data), zlib.crc32(what.encode())], np.int64), told)], what, ARRIVAL)
+        self.wait(
+            [self.start(comm.Iallgather, np.array([len(data), zlib.crc32(what.encode())], np.int64), told)],
+            what,
+            ARRIVAL,
+        )
         lengths = told[:, 0]
         for rank in np.flatnonzero(told[:, 1] != told[self.rank, 1]).tolist():
             raise ParallelError(
@@ -207,7 +222,7 @@ class MPIExchange(Exchange):
                 "them, in one order"
             )
         whole = bytearray(int(lengths.sum()))
-        self.wait([comm.Iallgatherv([data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])], what)
+        self.wait([self.start(comm.Iallgatherv, [data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])], what)
         ends = np.cumsum(lengths)
         return [bytes(whole[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist())]
 
@@ -216,7 +231,7 @@ class MPIExchange(Exchange):
         if self.hosts == 1:
             self.inside.broadcast_floats(floats, root)
         else:
-            self.wait([self.world.Ibcast(floats, root)], "broadcast")
+            self.wait([self.start(self.world.Ibcast, floats, root)], "broadcast")
 
     def sum_floats(self, floats: Floats) -> None:
         """See `Exchange`."""
@@ -225,11 +240,11 @@ class MPIExchange(Exchange):
             shared = self.inside.sum_in_place(floats)
             if self.hosts > 1:
                 if self.local_rank == 0:
-                    self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, shared)], what)
+                    self.wait([self.start(self.leaders.Iallreduce, self.mpi.IN_PLACE, shared)], what)
                 self.inside.barrier(what)
             floats[:] = shared
         else:
-            self.wait([self.leaders.Iallreduce(self.mpi.IN_PLACE, floats)], what)
+            self.wait([self.start(self.leaders.Iallreduce, self.mpi.IN_PLACE, floats)], what)
 
     def sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:
         """See `Exchange`."""
@@ -251,14 +266,14 @@ class MPIExchange(Exchange):
         """`sum_rows` of the leaders."""
         what, comm, width = "sum of rows", self.leaders, values.shape[1]
         counts = np.empty(comm.size, np.int64)
-        self.wait([comm.Iallgather(np.array([len(rows)], np.int64), counts)], what)
+        self.wait([self.start(comm.Iallgather, np.array([len(rows)], np.int64), counts)], what)
         total = int(counts.sum())
         # What a host receives: all rows of the others, or twice the table in a sum.
         if total * (4 + 4 * width) >= 2 * n_rows * 4 * width:
             table = np.zeros((n_rows, width), np.float32)
             used = np.zeros(n_rows, np.float32)
             table[rows], used[rows] = values, 1
-            self.wait([comm.Iallreduce(self.mpi.IN_PLACE, x) for x in (table, used)], what)
+            self.wait([self.start(comm.Iallreduce, self.mpi.IN_PLACE, x) for x in (table, used)], what)
             found = np.flatnonzero(used).astype(np.uint32)
             return found, table[found]
         all_rows = np.empty(total, np.uint32)
@@ -267,8 +282,8 @@ class MPIExchange(Exchange):
         floats = [n * width for n in numbers]
         self.wait(
             [
-                comm.Iallgatherv(np.ascontiguousarray(rows), [all_rows, numbers, self.mpi.UINT32_T]),
-                comm.Iallgatherv(np.ascontiguousarray(values), [all_values, floats, self.mpi.FLOAT]),
+                self.start(comm.Iallgatherv, np.ascontiguousarray(rows), [all_rows, numbers, self.mpi.UINT32_T]),
+                self.start(comm.Iallgatherv, np.ascontiguousarray(values), [all_values, floats, self.mpi.FLOAT]),
             ],
             what,
         )
@@ -295,12 +310,11 @@ class MPIExchange(Exchange):
 
     def start_sum(self, send: Floats, receive: Floats) -> Any:
         """Begin to sum over all ranks; `wait` for what is returned."""
-        self.flowing.append(self.flow.Iallreduce(send, receive))
-        return self.flowing[-1]
+        return self.start(self.flow.Iallreduce, send, receive, beside=True)
 
     def start_any(self, flag: Floats) -> Any:
         """Begin to sum one number in place."""
-        return self.flow.Iallreduce(self.mpi.IN_PLACE, flag)
+        return self.start(self.flow.Iallreduce, self.mpi.IN_PLACE, flag)
 
     def progress(self, requests: Sequence[Any]) -> None:
         """Let MPI move data: it does so when it is called."""

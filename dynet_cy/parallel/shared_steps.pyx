@@ -376,7 +376,7 @@ cdef class SharedStepper(Meeting):
 
     # ---- updating ----
 
-    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
+    cdef int apply(self, Storage storage, object trainer, Update* u) except -1:
         if not self.reduced:
             self.add_up(u)
         with nogil:

@@ -48,6 +48,7 @@ cdef class Meeting(Stepper):
     cdef uint8_t* any                   # for each entry whether some rank has a gradient
     cdef bint together             # whether the others count on this rank's part in an update
     cdef bint reduced
+    cdef list summed                    # the parameters and tables of the update
     cdef readonly dict sent             # what has been exchanged: see `traffic`
 
     cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1

@@ -23,6 +23,10 @@ from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_gr
 from dynet_cy.parallel.exchange import ParallelError
 
 
+# Parameters of updates that were broken off: sums that have begun may still be written to their gradients.
+cdef list broken_off = []
+
+
 class AllDone(Exception):
     """No rank has an update to make any more."""
 
@@ -106,6 +110,7 @@ cdef class Meeting(Stepper):
             entry.role = u.roles[i]
             entry.in_place = u.entries[i].in_place
         self.together = True
+        self.summed = stored
         span = begin_span()
         self.swap(u)
         end_span(EXCHANGE, span)
@@ -201,6 +206,7 @@ cdef class Meeting(Stepper):
         met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
         if self.together and not met_by_all:
             self.exchange.break_off()
+            broken_off.append(self.summed)
         self.together = False
         return 0
 
@@ -338,10 +344,10 @@ cdef class ExchangeStepper(Meeting):
                 u.squares[i] = squared_norm(u.entries[i])
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
+    cdef int apply(self, Storage storage, object trainer, Update* u) except -1:
         if not self.reduced:
             self.add_up(u)
-        return Stepper.apply(self, storage, planes, u)
+        return Stepper.apply(self, storage, trainer, u)
 
 
 def adopt(exchange, trainer):

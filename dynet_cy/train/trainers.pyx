@@ -7,7 +7,6 @@ which lies in planes of the parameters' storage.
 
 import sys
 import warnings
-import weakref
 
 import numpy as np
 
@@ -26,9 +25,8 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic, enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
-from dynet_cy.memory.mirror cimport after_waits
 from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
+    Param, Plane, Storage, bad_gradients, forget_gradient, pthread_mutex_t, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
 
@@ -400,13 +398,21 @@ cdef class Stepper:
         """Names of the parameters whose gradients are not finite, after `measure`."""
         return [(<_Stored>stored[i]).full_name for i in range(u.n) if not isfinite(u.squares[i])]
 
+    cdef int prepare(self, object trainer, list stored, Update* u) except -1:
+        """Have what the update needs.
+
+        What can fail comes here, and all Python code, in which handlers of signals may run: from here to the end of
+        `apply` there is none.
+        """
+        return 0
+
     cdef object count(self, object steps):
         """The number of this update, after those so far."""
         return steps + 1
 
-    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
+    cdef int apply(self, Storage storage, object trainer, Update* u) except -1:
         """Change the parameters, and set the gradients of those that move to zero."""
-        cdef Step change = Step(storage, planes)
+        cdef Step change = Step(storage, trainer._states)
         change.take_over(u)
         return make_change(change)
 
@@ -414,20 +420,21 @@ cdef class Stepper:
         """Let the numbers of parameters in a plane become a target + b source; where a is 0, it is not read."""
         return make_change(Blend(stored, a, b, source, target))
 
+    cdef bint was_made(self, object trainer, Update* u) except -1:
+        """Whether the update that has just been applied was not dropped after all; handlers of signals do not run."""
+        return True
+
     cdef int learn(self, object trainer) except -1:
         """Let the trainer know of all updates that it has asked for: their clips, and whether they were made."""
+        return 0
+
+    cdef int reconcile(self, object trainer) except -1:
+        """The same, as far as it is known without waiting."""
         return 0
 
     cdef int end(self, object error) except -1:
         """An update is over, perhaps by an error."""
         return 0
-
-
-cdef object bad_gradients(double norm, list names, updates):
-    """The error of gradients that are not finite, because of which so many updates were not made."""
-    left = "Nothing was updated" if updates == 1 else f"This update and {updates - 1} after it were not made"
-    of = ", ".join(names) or "parameters that have been set to zero since"
-    return RuntimeError(f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}")
 
 
 cdef class DeviceStepper(Stepper):
@@ -436,70 +443,70 @@ cdef class DeviceStepper(Stepper):
     The device clips by itself, so that nobody waits.  What it has found is
     learned later: clips and norms when they are asked for, and gradients that are not
     finite at the first of these: the next update, and whatever waits for the
-    device, such as reading a value.
+    device, such as reading a value.  It stands in a record of the device's, from which
+    this takes what it is to count.
 
     Where updates of such gradients are dropped, the number of an update depends on what
     became of those that are still under way, and with it the learning rate.  So the
     device is given one for each number of them that it may have dropped.
     """
 
-    cdef object __weakref__
-    cdef bint waits                 # for what the device has found in updates since it was asked
     cdef list stored
     cdef list planes
     cdef object device              # the module of its updates, loaded where there is a device only
-    cdef object clipping            # what the device knows of clipping, from the first update with it on
-    cdef object trainer             # weak reference
+    cdef object records             # and that of what became of them
+    cdef object clipping            # the record, from the first update with clipping on
+    cdef bint waits                 # whether updates with clipping were asked for since `learn`
 
-    def __cinit__(self, trainer):
-        from dynet_cy.gpu import update
+    def __cinit__(self):
+        from dynet_cy.gpu import clips, update
         self.device = update
-        self.trainer = weakref.ref(trainer)
+        self.records = clips
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
         u.scale = 1
         self.stored = stored
         self.planes = trainer._states[:trainer._n_states]
+        self.records.settle_others(stored, self.clipping)
         if self.waits:
             if not trainer._measures(u.skips):      # nobody would leave this update out
                 self.learn(trainer)
-            self.told()
-            self.count_dropped(trainer)
+            self.look(trainer)
+            self.clipping.catch_up()
         return 0
 
     cdef int clip(self, object trainer, list stored, Update* u) except -1:
         if self.clipping is None:
-            number = (<Storage>trainer.collection.storage).device - 1
-            self.clipping = self.device.Clipping(number)
-            after_waits(number, self)
-            device_steppers.add(self)
+            self.clipping = self.records.Clipping((<Storage>trainer.collection.storage).device - 1)
         self.waits = True
         return 1
 
-    cdef int apply(self, Storage storage, list planes, Update* u) except -1:
+    cdef int prepare(self, object trainer, list stored, Update* u) except -1:
+        self.device.prepare(stored, u.n_groups)
+        return 0
+
+    cdef int apply(self, Storage storage, object trainer, Update* u) except -1:
         clipping, rates = None, []
-        trainer = self.trainer()
         if u.measures:
             clipping = self.clipping
             rates = trainer._rates(clipping.coming() if u.skips else 0)
         update_on_device(self.device, self.stored, u, self.planes, clipping, rates)
-        if u.skips and any(u.roles[i] == KEPT for i in range(u.n)):
-            self.note_what_is_kept(trainer, u)
         return 0
 
-    cdef int note_what_is_kept(self, object trainer, Update* u) except -1:
-        """Find out whether gradients that are kept are still there."""
+    cdef bint was_made(self, object trainer, Update* u) except -1:
+        """Forget the gradients that are kept if the update was dropped, as they are zero then."""
         cdef Py_ssize_t i
         before = trainer._skipped
-        self.learn(trainer)
+        self.clipping.wait(polls=False)
+        self.reconcile(trainer)
         if trainer._skipped == before:
-            return 0
+            return True
         for i in range(u.n):
             if u.roles[i] == KEPT:
                 lock_gradient(u.entries[i])
                 forget_gradient(u.entries[i])
                 unlock_gradient(u.entries[i])
-        return 0
+        return False
 
     cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
         self.device.blend(stored, a, b, source, target, self.clipping)
@@ -507,96 +514,31 @@ cdef class DeviceStepper(Stepper):
 
     cdef int learn(self, object trainer) except -1:
         if self.waits:
-            self.waits = False
             self.clipping.wait()
-            self.tell(trainer)
-            self.count_dropped(trainer)
-            trainer._clips += self.clipping.clips()
-            trainer._norm = self.clipping.norm
+            self.waits = False
+            try:
+                self.look(trainer)
+            finally:
+                trainer._norm = self.clipping.norm
         return 0
 
-    cdef int count_dropped(self, object trainer) except -1:
-        """Let the trainer know of the updates that the device has dropped, as far as it is known here."""
+    cdef int look(self, object trainer) except -1:
+        """Count what is known of updates, and raise if some were left out."""
+        try:
+            self.clipping.check()
+        finally:
+            self.reconcile(trainer)
+        return 0
+
+    cdef int reconcile(self, object trainer) except -1:
+        if self.clipping is None:
+            return 0
+        trainer._take_back(self.clipping.left_out())
         dropped = self.clipping.dropped()
         trainer._uncount(dropped)
         trainer._skipped += dropped
-        return 0
-
-    cdef int learn_for(self, Storage storage, str name) except -1:
-        """`learn`, if the trainer has parameters of a storage, and of the collection of that name or around it."""
-        trainer = self.trainer()
-        if self.waits and trainer is not None and trainer._collection.storage is storage:
-            own = trainer._collection.name()
-            if own.startswith(name) or name.startswith(own):
-                self.learn(trainer)
-        return 0
-
-    def told(self):
-        """See whether updates that are done were left out.
-
-        Raises:
-            RuntimeError: they were.  Then gradients are what they are on the
-                device, and the trainer's counts are those of the updates that were made.
-        """
-        if not telling:                         # what interrupts another one's report is told at the next wait
-            self.tell(self.trainer())
-
-    cdef int tell(self, object trainer) except -1:
-        global telling
-        if not self.clipping.skipped or trainer is None:
-            return 0
-        telling += 1
-        try:
-            self.report(trainer)
-        finally:
-            telling -= 1
-        return 0
-
-    cdef int report(self, object trainer) except -1:
-        """Let trainer and gradients be as if the updates that were left out had not been asked for, and raise."""
-        cdef _Stored x
-        self.clipping.wait()
-        left_out, norm = self.clipping.skipped, self.clipping.norm
-        trainer._norm = norm
         trainer._clips += self.clipping.clips()
-        self.count_dropped(trainer)
-        self.clipping.forget()
-        trainer._take_back(left_out)
-        names = []
-        for x in trainer.collection._below():
-            note_what_is_there(x)
-            if not isfinite(squared_norm(x.p)):
-                names.append(x.full_name)
-        raise bad_gradients(norm, names, left_out)
-
-
-# Those that clip: what one of them has left out, another one on the same parameters must not make.
-cdef object device_steppers = weakref.WeakSet()
-cdef int telling = 0                    # how many of them are looking at gradients, which waits for the device
-
-
-cdef int learn_of_others(object trainer, Stepper stepper) except -1:
-    """Let other trainers of the same parameters learn what their last updates have found.
-
-    Gradients that are not finite are still there, without a note.
-    """
-    if device_steppers:
-        for other in list(device_steppers):
-            if other is not stepper:
-                (<DeviceStepper>other).learn_for(trainer._collection.storage, trainer._collection.name())
-    return 0
-
-
-cdef int note_what_is_there(_Stored x) except -1:
-    """Let a parameter on a device have the gradient that is there, of which it has no note."""
-    cdef size_t i, n = size_of(&x.p.dim)
-    x.storage.grads.pull(x.p.offset, x.p.size)
-    for i in range(x.p.size):
-        if x.p.grad[i] != 0:
-            x.p.has_gradient = 1
-            if x.p.rows:
-                touch(x.p, i // n)
-    return 0
+        return 0
 
 
 cdef int update_on_device(object device, list stored, const Update* u, list planes, clipping=None,
@@ -631,25 +573,29 @@ cdef class SeveralStepper(Stepper):
     """
 
     cdef object device              # the module of updates on GPUs
+    cdef object records             # and that of what became of those of single devices
     cdef list stored
     cdef list storages              # one for each device
     cdef list planes                # the state of the rule
 
     def __cinit__(self):
-        from dynet_cy.gpu import update
+        from dynet_cy.gpu import clips, update
         self.device = update
+        self.records = clips
 
     cdef list split(self, list stored):
-        """For each device its storage, and those of the parameters that it has."""
+        """For each device its storage, and those of the parameters that it has.  The CPU is the last one: handlers of
+        signals may run in changes there, and what they look at is finished for them."""
         cdef _Stored x
         parts = {}
         for x in stored:
             parts.setdefault(x.p.device, (x.storage, []))[1].append(x)
-        return list(parts.values())
+        return [parts[device] for device in sorted(parts, reverse=True)]
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
         self.stored = stored
         self.storages = [storage for storage, _ in self.split(stored)]
+        self.records.settle_others(stored)
         self.planes = trainer._states[:trainer._n_states]
         return Stepper.meet(self, trainer, stored, u)
 
@@ -694,7 +640,13 @@ cdef class SeveralStepper(Stepper):
         return [x.full_name for x in stored
                 if not isfinite(self.device.squared_norm([x]) if x.p.device else squared_norm(x.p))]
 
-    cdef int apply(self, Storage _, list planes, Update* u) except -1:
+    cdef int prepare(self, object trainer, list stored, Update* u) except -1:
+        for storage, own in self.split(stored):
+            if (<Storage>storage).device:
+                self.device.prepare(own, u.n_groups)
+        return 0
+
+    cdef int apply(self, Storage _, object trainer, Update* u) except -1:
         cdef Update own
         for storage in self.storages:
             self.own(storage, u, &own)
@@ -703,7 +655,7 @@ cdef class SeveralStepper(Stepper):
                     planes = [(<Plane>plane).on((<Storage>storage).device) for plane in self.planes]
                     update_on_device(self.device, self.stored, &own, planes)
                 else:
-                    Stepper.apply(self, storage, planes, &own)
+                    Stepper.apply(self, storage, trainer, &own)
             finally:
                 free(own.roles)
         return 0
@@ -755,7 +707,7 @@ cdef Stepper stepper_of(trainer):
         stepper.learn(trainer)
         trainer._stepper = SeveralStepper()
     elif storage.device and type(stepper) is Stepper:
-        trainer._stepper = DeviceStepper(trainer)
+        trainer._stepper = DeviceStepper()
     return trainer._stepper
 
 
@@ -981,6 +933,8 @@ class Trainer:
         stepper = self._stepper
         if type(stepper) is DeviceStepper and not sys.is_finalizing():
             try:
+                if (<DeviceStepper>stepper).waits:      # handlers that raise have no place here
+                    (<DeviceStepper>stepper).clipping.wait(polls=False)
                 (<DeviceStepper>stepper).learn(self)
             except RuntimeError as e:
                 if type(e) is RuntimeError:             # and not that the device has failed
@@ -996,6 +950,7 @@ class Trainer:
     @property
     def learning_rate(self):
         """Step size of the next update."""
+        (<Stepper>self._stepper).reconcile(self)
         return self._learning_rate
 
     @learning_rate.setter
@@ -1182,8 +1137,8 @@ class Trainer:
         cdef Py_ssize_t i, n = len(stored)
         cdef Update u
         cdef Param* p
+        cdef bint made = True
         cdef Stepper stepper = stepper_of(self)
-        learn_of_others(self, stepper)
         memset(&u, 0, sizeof(Update))
         u.n = n
         u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
@@ -1210,26 +1165,25 @@ class Trainer:
                 raise MemoryError("the settings of groups")
             begin_groups(self, stored, &u)
             self._norm = None
-            skipped = self._skipped
             if u.measures and not stepper.clip(self, stored, &u):
                 return
+            stepper.prepare(self, stored, &u)
             self._steps = stepper.count(self._steps)
             set_rates(self, &u, stepper.least_decay)
-            stepper.apply(self._collection.storage, self._states, &u)
+            stepper.apply(self._collection.storage, self, &u)
             self._count()
             if made_updates != NULL:
                 made_updates[0] = self._steps
+            if u.skips and (self._average is not None or names is not None):
+                made = stepper.was_made(self, &u)
         finally:
             free(u.entries)
             free(u.roles)
             free(u.group)
             free(u.squares)
             free(u.settings)
-        if self._average is not None:
-            if u.skips:
-                stepper.learn(self)
-            if self._skipped == skipped:
-                self._add_to_average()
+        if self._average is not None and made:
+            self._add_to_average()
 
     def _measures(self, skips):
         """Whether an update needs the norm of gradients."""
@@ -1332,10 +1286,13 @@ class Trainer:
             factor = 1 / (1 - self._average["beta"] ** self._average["values"])
         average = self._states[self._n_states]
         if save_weights:
-            self._states.append(self._collection.storage.new_plane())
-            kept = self._states[self._n_states + 1]
-        if save_weights:
-            stepper.blend(stored, 0, 1, values, kept)
+            kept = self._collection.storage.new_plane()
+            try:
+                stepper.blend(stored, 0, 1, values, kept)
+            except BaseException:
+                self._collection.storage.drop_plane(kept)
+                raise
+            self._states.append(kept)
         stepper.blend(stored, 0, factor, average, values)
         for x in stored:
             value_changed(x.p)

@@ -18,6 +18,7 @@ struct dy_pack {
     uint64_t *changes;          /* counts the changes of the values; never 0 */
     dy_arena *arena;            /* where panels live */
     pthread_mutex_t *lock;      /* held while this is read or changed */
+    uint32_t *users;            /* products that read panels; counted up under the lock. At 0 they may be given back */
     dy_packed of[2];            /* the matrix, its transpose */
 };
 

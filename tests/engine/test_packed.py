@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import mmap
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -118,3 +120,73 @@ def test_without_room() -> None:
         arena.set_limit(0)
     products()
     assert arena.used_bytes() >= used + 4 * 2**20
+
+
+SIZE = 512  # packed, it takes a MiB
+
+
+@pytest.fixture
+def large():
+    """A matrix that products have packed, and what its products are with the vector."""
+    gc.collect()
+    dy.renew_cg()
+    arena.give_back()
+    collection = dy.ParameterCollection()
+    rng = np.random.default_rng(5)
+    w = collection.parameters_from_numpy(rng.normal(size=(SIZE, SIZE)))
+    x = rng.normal(size=SIZE)
+    before = arena.used_bytes()
+    multiply(w, x)
+    assert arena.used_bytes() - before >= 4 * SIZE * SIZE
+    yield w, x
+    arena.set_limit(0)
+
+
+def multiply(w, x, times: int = 3) -> None:
+    for _ in range(times):
+        dy.renew_cg()
+        np.testing.assert_allclose((w * dy.inputVector(x)).npvalue(), w.as_array() @ x, rtol=1e-3, atol=1e-3)
+
+
+def test_packed_forms_are_given_back_where_memory_is_short(large) -> None:
+    """What fits without them fits, and products are right before and after it. Later they are packed again."""
+    w, x = large
+    packed = arena.used_bytes()
+    arena.set_limit(packed + (1 << 18))
+    for _ in range(2):
+        dy.renew_cg()
+        big = dy.inputTensor(np.ones(SIZE * SIZE // 2)) + 1  # twice half a MiB
+        assert big.npvalue().sum() == SIZE * SIZE
+        with pytest.raises(MemoryError):
+            dy.inputTensor(np.ones(SIZE * SIZE)) + 1
+        dy.renew_cg()
+        arena.set_limit(packed + (1 << 18))
+        assert arena.used_bytes() < packed
+        multiply(w, x)
+    arena.set_limit(0)
+    arena.give_back()
+    without = arena.used_bytes()
+    multiply(w, x)
+    assert arena.used_bytes() - without >= 4 * SIZE * SIZE
+
+
+def test_packed_forms_are_not_given_back_while_they_are_read(large) -> None:
+    w, x = large
+    columns = np.repeat(x[:, None], 256, axis=1)
+    value, rounds, wrong = w.as_array() @ x, 60, []
+
+    def work() -> None:
+        with dy.ComputationGraph() as graph:
+            for _ in range(rounds):
+                graph.renew()
+                found = (w * dy.inputTensor(columns)).npvalue()
+                if not np.allclose(found, value[:, None], rtol=1e-3, atol=1e-3):
+                    wrong.append(found)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        arena.give_back()
+        time.sleep(1e-4)
+    thread.join()
+    assert not wrong

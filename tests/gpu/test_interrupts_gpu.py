@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.core.interrupts import set_pause
 
 SIZE = 64
 
@@ -92,23 +97,243 @@ def test_a_value_that_was_stopped(device, places):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
+class Signals:
+    """Signals that come again and again while something runs: the handler raises when it runs for the `last` time.
+
+    The engine looks for them wherever it may. Handlers run in Python code before and after it, too.
+    """
+
+    def __init__(self, last: int, act=lambda: None):
+        self.left = last
+        self.act = act
+        self.inside = False  # the handler, which looks for signals too if it asks for values
+
+    def run(self, call) -> bool:
+        """Call that; whether the handler has raised meanwhile."""
+
+        def handle(number, frame):
+            if self.inside:
+                return
+            self.inside = True
+            self.act()
+            self.inside = False
+            self.left -= 1
+            if self.left == 0:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                raise Stop
+
+        signal.signal(signal.SIGALRM, handle)
+        pause = set_pause(0)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-4, 3e-4)
+            call()
+        except Stop:
+            return True
+        finally:
+            self.left = 0
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            set_pause(pause)
+        return False
+
+
 @pytest.mark.parametrize("places", PLACES)
 def test_a_backward_that_was_stopped(device, places):
-    """On one device it is whole or not made; on several a part may have been added, which can be cleared."""
+    """It is whole or not made, wherever signals come."""
     if not set(places) <= set(dy.available_devices()):
         pytest.skip("there are not so many devices")
     chain = Chain(places)
-    loss = chain.loss(300)
+    loss = chain.loss(120)
     loss.value()
     loss.backward()
     once = chain.gradients()
-    for _ in range(6):
+    whole = 0
+    for last in range(1, 40):
         chain.model.zero_gradients()
-        stopped(loss.backward)
+        stopped = Signals(last).run(loss.backward)
         found = chain.gradients()
-        if len(places) > 1 or not any(g.any() for g in found):
-            chain.model.zero_gradients()
-            loss.backward()
-            found = chain.gradients()
+        if stopped and not any(g.any() for g in found):
+            continue
+        whole += 1
         for a, b in zip(found, once):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    assert whole
+
+
+class Several:
+    """Parameters of all kinds on several devices, and their trainer."""
+
+    def __init__(self, places, trainer=dy.AdamTrainer, size=300):
+        rng = np.random.default_rng(2)
+        self.model = dy.ParameterCollection()
+        self.model.set_weight_decay(0.01)
+        self.dense = [
+            self.model.parameters_from_numpy(rng.standard_normal((size, 40)), device=place) for place in places
+        ]
+        self.tables = [
+            self.model.lookup_parameters_from_numpy(rng.standard_normal((9, 5)), device=place) for place in places
+        ]
+        self.trainer = trainer(self.model)
+        self.trainer.exponential_moving_average(0.5)
+        self.trainer.group(self.tables[0], learning_rate=0.05, weight_decay=0.1)
+
+    def backward(self):
+        dy.renew_cg()
+        parts = [*self.dense, *(table[3] for table in self.tables)]
+        dy.esum([dy.to_device(dy.squared_norm(p), "CPU") for p in parts]).backward()
+
+    def values(self):
+        return [p.as_array() for p in (*self.dense, *self.tables)]
+
+    def state(self):
+        """All that an update changes."""
+        gradients = [p.grad_as_array() for p in (*self.dense, *self.tables)]
+        arrays = [x for of in self.trainer._state_arrays() for x in of]
+        return [*self.values(), *gradients, *arrays], self.trainer._settings()
+
+
+def same(a, b):
+    return a[1] == b[1] and all(np.array_equal(x, y) for x, y in zip(a[0], b[0]))
+
+
+@pytest.mark.parametrize("clip", [0, 0.1])
+@pytest.mark.parametrize("places", PLACES)
+def test_an_update_that_was_stopped(device, places, clip):
+    """It is whole or not made, wherever signals come."""
+    if not set(places) <= set(dy.available_devices()):
+        pytest.skip("there are not so many devices")
+    quiet, twin = Several(places), Several(places)
+    for x in (quiet, twin):
+        x.trainer.set_clip_threshold(clip)
+    whole = 0
+    for last in range(1, 25):
+        for x in (quiet, twin):
+            x.backward()
+        before = twin.state()
+        Signals(last).run(partial(twin.trainer.update, skip_nonfinite=bool(last % 2)))
+        quiet.trainer.update()
+        if same(twin.state(), before):
+            twin.trainer.update()
+        else:
+            whole += 1
+        assert same(twin.state(), quiet.state())
+    assert whole
+
+
+@pytest.mark.parametrize("clip", [0, 0.1])
+@pytest.mark.parametrize("places", PLACES)
+def test_python_code_in_an_update(device, places, clip):
+    """Handlers run where Python functions begin: whichever it is, the update is whole or not made."""
+    if not set(places) <= set(dy.available_devices()):
+        pytest.skip("there are not so many devices")
+    quiet, twin = Several(places), Several(places)
+    for x in (quiet, twin):
+        x.trainer.set_clip_threshold(clip)
+    n, stopped = 0, True
+    while stopped:
+        n += 1
+        left = n
+
+        def profile(frame, event, arg):
+            nonlocal left
+            if event == "call":
+                left -= 1
+                if left == 0:
+                    raise Stop
+
+        for x in (quiet, twin):
+            x.backward()
+        before = twin.state()
+        stopped = False
+        sys.setprofile(profile)
+        try:
+            twin.trainer.update()
+        except Stop:
+            stopped = True
+        finally:
+            sys.setprofile(None)
+        quiet.trainer.update()
+        if same(twin.state(), before):
+            twin.trainer.update()
+        assert same(twin.state(), quiet.state())
+        assert n < 1000
+
+
+@pytest.mark.parametrize("places", PLACES[1:])
+def test_handlers_see_whole_updates(device, places):
+    """One that reads parameters in the middle of an update finds all of them before it or all after it."""
+    if not set(places) <= set(dy.available_devices()):
+        pytest.skip("there are not so many devices")
+    twin, seen = Several(places, size=20_000), []
+    for _ in range(3):
+        twin.backward()
+        before = twin.values()
+        seen.clear()
+        Signals(10**6, lambda: seen.append(twin.values())).run(twin.trainer.update)
+        after = twin.values()
+        for found in seen:
+            assert any(all(np.array_equal(x, y) for x, y in zip(found, whole)) for whole in (before, after))
+    assert seen
+
+
+FIRST_USE = """
+import sys
+import numpy as np
+import dynet_cy as dy
+sys.path.insert(0, {folder!r})
+from test_interrupts_gpu import Chain, Several, Stop, same
+from dynet_cy.gpu import compiler
+
+places = {places!r}
+cubin, calls, raised = compiler.cubin, 0, 0
+
+def stopping(*args):
+    global calls, raised
+    calls += 1
+    if calls % 2:
+        raised += 1
+        raise Stop
+    return cubin(*args)
+
+def until_done(call, state):
+    before = state()
+    while True:
+        try:
+            return call()
+        except Stop:
+            after = state()
+            assert same(after, before), "done in part"
+
+twin = Several(places)
+twin.trainer.set_clip_threshold({clip})
+dy.renew_cg()
+loss = dy.esum([dy.to_device(dy.squared_norm(p), "CPU") for p in twin.dense])
+compiler.cubin = stopping
+until_done(loss.value, lambda: ([], None))
+until_done(loss.backward, twin.state)
+until_done(twin.trainer.update, twin.state)
+compiler.cubin = cubin
+assert raised > 2, raised
+
+quiet = Several(places)
+quiet.trainer.set_clip_threshold({clip})
+dy.renew_cg()
+dy.esum([dy.to_device(dy.squared_norm(p), "CPU") for p in quiet.dense]).backward()
+quiet.trainer.update()
+assert same(twin.state(), quiet.state())
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("clip", [0, 0.1])
+@pytest.mark.parametrize("places", PLACES)
+def test_first_use(device, places, clip, tmp_path):
+    """Kernels are loaded by Python code when they are first needed: not where something is half done."""
+    if not set(places) <= set(dy.available_devices()):
+        pytest.skip("there are not so many devices")
+    program = FIRST_USE.format(folder=str(Path(__file__).parent), places=places, clip=clip)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "fine\n"
+    assert "Exception ignored" not in done.stderr

@@ -312,6 +312,70 @@ def test_two_hosts(tmp_path: Path, alone: dict[str, np.ndarray], n: int) -> None
     assert not any(space in left for space in hosts.spaces)
 
 
+@needs_mpi
+@pytest.mark.parametrize(("hosts", "overlap"), [(0, "1"), (2, "1"), (2, "0")])
+@pytest.mark.parametrize("where", ["barrier", "gather", "update"])
+def test_a_wait_that_a_signal_ends(tmp_path: Path, where: str, hosts: int, overlap: str) -> None:
+    """Rank 1 comes when rank 0 has given up, so rank 0 would wait for ever. Then nothing is done together any more."""
+    program = write(
+        tmp_path,
+        """
+import pathlib, signal
+class Stop(Exception): pass
+def stop(number, frame): raise Stop
+signal.signal(signal.SIGALRM, stop)
+gave_up = pathlib.Path(sys.argv[1]) / "gave up"
+m = dy.ParameterCollection()
+W, E = m.add_parameters((30, 40), init=1.0), m.add_lookup_parameters((30, 40), init=1.0)
+trainer = dy.parallel.wrap(dy.AdamTrainer(m))
+def update():
+    dy.renew_cg()
+    (dy.squared_norm(W) + dy.squared_norm(E[rank])).backward()
+    trainer.update()
+update()
+before = W.as_array(), E.as_array()
+what = {"barrier": dy.parallel.barrier, "gather": lambda: dy.parallel.gather(rank), "update": update}[sys.argv[2]]
+if rank == 0:
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        what()
+    except Stop:
+        print("stopped", flush=True)
+    for x, old in zip((W, E), before):
+        assert np.array_equal(x.as_array(), old)
+    for more in (dy.parallel.barrier, lambda: dy.parallel.gather(1), update):
+        try:
+            more()
+        except dy.parallel.ParallelError as error:
+            print("refused", flush=True)
+    dy.renew_cg()
+    assert dy.sum_elems(W * 2).value() == 2 * before[0].sum()
+    del trainer, m, W, E
+    gave_up.touch()
+    time.sleep(1)                               # MPI goes on with what rank 1 sends
+    print("on", flush=True)
+else:
+    while not gave_up.exists():
+        time.sleep(0.01)
+    what()
+    print("never", flush=True)
+""",
+    )
+    done = run(program, tmp_path, where, hosts=hosts, variables={"DYNET_CY_OVERLAP": overlap})
+    assert done.stdout.count("stopped") == 1, done.stdout + done.stderr
+    assert done.stdout.count("refused") == 3, done.stdout + done.stderr
+    assert "AssertionError" not in done.stderr
+    if hosts:  # in shared memory rank 1 has ended the job by then
+        assert done.stdout.count("on\n") == 1, done.stdout + done.stderr
+    if where == "barrier":  # rank 0 has come to it, and rank 1 learns no more
+        assert "never" in done.stdout
+        assert done.returncode == 0
+    else:
+        assert "never" not in done.stdout
+        assert ("has ended without taking part" if hosts else "ParallelError") in done.stderr
+        assert done.returncode != 0
+
+
 # -- without MPI -----------------------------------------------------------------
 
 

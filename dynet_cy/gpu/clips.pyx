@@ -1,0 +1,256 @@
+"""What devices have found in the gradients of updates: whether they were finite, norms, how often they were clipped.
+
+A device clips by itself, so the host does not wait for an update.  What became of it stands in a record on the device,
+of which a copy in page-locked memory follows each update: a `Clipping`.  Whoever has waited for the device, for a value
+say, calls `check_updates`, which raises if updates were left out; those after the first of them were left out as well,
+and from then on they are made again.  Trainers learn of it at their next call, when they take the numbers from here.
+"""
+
+cimport cython
+from libc.math cimport isfinite
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport realloc
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.gpu.driver cimport (
+    MOST_GPUS, enter, fetch_bytes, fill, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
+    wait_for,
+)
+from dynet_cy.memory.storage cimport Param, bad_gradients, touch
+from dynet_cy.model.parameters cimport _Stored
+
+cdef enum:
+    PAGE = 4096
+
+# For each device: places of records, on the device and in page-locked memory, that nobody uses.
+cdef dict spare = {}
+
+# Those of each device that are alive; none is owned.
+cdef struct Open:
+    void** all
+    uint32_t n
+    uint32_t room
+
+cdef Open[MOST_GPUS] opened
+memset(opened, 0, sizeof(opened))
+
+
+cdef int more_places(Gpu* gpu, list places) except -1:
+    """Make a page of them."""
+    cdef Address there = 0
+    cdef void* page = NULL
+    cdef int error
+    cdef size_t at
+    enter(gpu)
+    error = gpu.driver.cuMemAlloc_v2(&there, PAGE)
+    if not error:
+        error = gpu.driver.cuMemHostAlloc(&page, PAGE, 0)
+    leave(gpu)
+    if error:
+        raise MemoryError(f"out of memory of GPU:{gpu.number} for clipping")
+    for at in range(0, PAGE - sizeof(Clip) + 1, sizeof(Clip)):
+        places.append((there + at, <uintptr_t>page + at))
+    return 0
+
+
+cdef int list_opened(Clipping x) except -1:
+    cdef Open* o = &opened[x.gpu.number]
+    cdef void** larger
+    if o.n == o.room:
+        larger = <void**>realloc(o.all, (o.room + 8) * sizeof(void*))
+        if larger == NULL:
+            raise MemoryError("the list of records of updates")
+        o.all = larger
+        o.room += 8
+    o.all[o.n] = <void*>x
+    o.n += 1
+    return 0
+
+
+cdef void unlist_opened(Clipping x) noexcept:
+    cdef Open* o = &opened[x.gpu.number]
+    cdef uint32_t i
+    for i in range(o.n):
+        if o.all[i] == <void*>x:
+            o.n -= 1
+            o.all[i] = o.all[o.n]
+            return
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Clipping:
+    """The record of the updates of one trainer on a device.
+
+    Args:
+        device: number of the GPU.
+    """
+
+    def __cinit__(self, int device):
+        cdef int error
+        self.gpu = gpu_at(device)
+        self.stored = []
+        places = spare.setdefault(device, [])
+        if not places:
+            more_places(self.gpu, places)
+        self.there, at = places.pop()
+        self.here = <Clip*><uintptr_t>at
+        memset(self.here, 0, sizeof(Clip))
+        with nogil:
+            if not enter(self.gpu):
+                fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
+        list_opened(self)
+
+    def __dealloc__(self):
+        if self.here != NULL:
+            unlist_opened(self)
+            spare[self.gpu.number].append((self.there, <uintptr_t>self.here))
+
+    def wait(self, bint polls=True):
+        """Wait until all updates are done, so that what is said here holds for them.
+
+        Args:
+            polls: whether handlers of signals may run meanwhile, and end the wait.
+        """
+        cdef int error
+        if polls:
+            wait_for(self.gpu)
+        with nogil:
+            if not enter(self.gpu):
+                wait(self.gpu)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
+        self.under_way = False
+
+    def check(self):
+        """See whether an update that is done was left out.
+
+        Raises:
+            RuntimeError: it was, and so were those after it; gradients are what they are on the device.
+        """
+        if self.here.skipped:
+            self.report()
+
+    cdef int report(self) except -1:
+        cdef Clip found
+        cdef int error
+        memset(&found, 0, sizeof(Clip))
+        with nogil:
+            if not enter(self.gpu) and not wait(self.gpu):
+                found = self.here[0]
+                if found.skipped:                   # else another thread was first
+                    self.n_clips += found.clips - self.counted
+                    self.n_dropped += found.dropped - self.known
+                    self.n_left_out += found.skipped
+                    self.asked = self.counted = self.known = 0
+                    memset(self.here, 0, sizeof(Clip))
+                    self.here.norm = found.norm
+                    fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
+        if not found.skipped:
+            return 0
+        raise bad_gradients(found.norm, self.note_gradients(), found.skipped)
+
+    cdef list note_gradients(self):
+        """Let parameters have the gradients that are there, of which they have no note; names of those not finite."""
+        cdef _Stored x
+        cdef Param* p
+        cdef size_t i, n
+        cdef int error = 0
+        cdef bint finite
+        cdef list stored = self.stored
+        for x in stored:
+            with nogil:
+                if not enter(self.gpu):
+                    fetch_bytes(self.gpu, x.p.grad, <Address><uintptr_t>x.p.there_grad, x.p.size * sizeof(float))
+                    wait(self.gpu)
+                error = leave(self.gpu)
+            if error:
+                raise_error(self.gpu, error)
+        names = []
+        for x in stored:
+            p = x.p
+            n = size_of(&p.dim)
+            finite = True
+            with nogil:
+                pthread_mutex_lock(&p.lock)
+                for i in range(p.size):
+                    if p.grad[i] != 0:
+                        finite = finite and isfinite(p.grad[i])
+                        p.has_gradient = 1
+                        if p.rows:
+                            touch(p, i // n)
+                pthread_mutex_unlock(&p.lock)
+            if not finite:
+                names.append(x.full_name)
+        return names
+
+    def left_out(self):
+        """Updates that were left out since the last call, as far as it has been reported."""
+        found, self.n_left_out = self.n_left_out, 0
+        return found
+
+    def clips(self):
+        """Updates that were clipped since the last call."""
+        cdef uint32_t now = self.here.clips, before = self.counted
+        found, self.n_clips = self.n_clips + now - before, 0
+        self.counted = now
+        return found
+
+    def dropped(self):
+        """Updates that were dropped since the last call, as far as it is known here."""
+        cdef uint32_t now = <uint32_t>(done_dropped(self.here) >> 32), before = self.known
+        found, self.n_dropped = self.n_dropped + now - before, 0
+        self.known = now
+        return found
+
+    def coming(self):
+        """How many updates the device may drop of which `dropped` does not know yet."""
+        cdef uint64_t both = done_dropped(self.here)
+        return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
+
+    def catch_up(self):
+        """Wait if many updates are under way."""
+        if self.asked - <uint32_t>done_dropped(self.here) > MOST_COMING:
+            self.wait()
+
+    @property
+    def norm(self):
+        """The norm of the last update; or that because of which the first was left out."""
+        return self.here.norm
+
+
+cdef int check_updates(Gpu* gpu) except -1:
+    cdef const Open* o = &opened[gpu.number]
+    cdef uint32_t i
+    for i in range(o.n):
+        if (<Clipping>o.all[i]).here.skipped:
+            return (<Clipping>o.all[i]).report()
+    return 0
+
+
+def settle_others(list stored not None, Clipping own=None):
+    """Let updates of these parameters that others have asked for be done, and raise if they were left out.
+
+    Gradients that are not finite are still there, without a note.
+    """
+    cdef Clipping other
+    cdef _Stored x
+    cdef int device
+    cdef uint32_t i
+    for device in range(MOST_GPUS):
+        others = [<Clipping>opened[device].all[i] for i in range(opened[device].n)]
+        for other in others:
+            if other is own or not other.under_way:
+                continue
+            mine = {<uintptr_t>(<_Stored>y).p for y in stored}
+            if any([<uintptr_t>x.p in mine for x in other.stored]):
+                other.wait()
+                other.check()
