@@ -1,0 +1,6 @@
+# Written by tools/derive.py
+import numpy.typing as npt
+
+from dynet_cy.graph.graph import Expression
+
+def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike) -> Expression: ...
