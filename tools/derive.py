@@ -393,7 +393,7 @@ def functions_of_ops() -> Iterator[str]:
         if path.stem != "__init__" and match and title:
             names = ", ".join(f"`{n}`" for n in sorted(ast.literal_eval(match[1])))
             yield ""
-            yield from wrapped(f"**{title[1]}** (`{path.stem}`): {names}.", "")
+            yield from wrapped(f"**{title[1]}** (`functions.{path.stem}`): {names}.", "")
     yield ""
 
 

@@ -21,6 +21,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     memory,
     mixed,
     norm,
+    order,
     random,
     reduce,
     select,

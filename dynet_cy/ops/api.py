@@ -67,6 +67,7 @@ from dynet_cy.ops.losses import (
     squared_distance,
 )
 from dynet_cy.ops.norm import layer_norm, weight_norm
+from dynet_cy.ops.order import argsort, cumprod, sort, topk
 from dynet_cy.ops.random import (
     block_dropout,
     dropout,
@@ -106,6 +107,7 @@ from dynet_cy.ops.select import (
     pick_batch_elems,
     pick_range,
     pickrange,
+    scatter_rows,
     select_cols,
     select_rows,
     strided_select,
@@ -259,6 +261,11 @@ __all__ = [
     # norm
     "layer_norm",
     "weight_norm",
+    # order
+    "argsort",
+    "cumprod",
+    "sort",
+    "topk",
     # random
     "block_dropout",
     "dropout",
@@ -296,6 +303,7 @@ __all__ = [
     "pick_batch_elems",
     "pick_range",
     "pickrange",
+    "scatter_rows",
     "select_cols",
     "select_rows",
     "strided_select",

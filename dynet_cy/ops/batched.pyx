@@ -13,7 +13,7 @@ from dynet_cy.ops.registry cimport Shapes, register
 
 from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.shape import reshape, transpose
 
 
 # ---- batched_matmul: y[:, :, i, ...] = a[:, :, i, ...] b[:, :, i, ...] -------------
@@ -121,15 +121,15 @@ BATCHED_MATMUL.assigns = True
 BATCHED_MATMUL.ragged = True
 
 
-def _batched_matmul(Expression a not None, Expression b not None, bint transpose_a=False, bint transpose_b=False):
-    """The op itself, for `einsum`."""
+cdef Expression products(Expression a, Expression b, bint transpose_a, bint transpose_b):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = transpose_a | transpose_b << 1
     return apply2x(BATCHED_MATMUL, a, b, &extra)
 
 
-def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike):
+def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike, bint transpose_x=False,
+           bint transpose_y=False):
     """Product of matrices, along the first two axes; also written ``x @ y``.
 
     ======================  ======================  ========================================
@@ -145,6 +145,11 @@ def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike):
 
     One of the two may be an array.  Unlike ``*``, it never scales by a number.
 
+    Args:
+        x, y: the factors.
+        transpose_x, transpose_y: whether the transposes of the matrices of x or y are multiplied.  It saves a copy
+            where there are further axes.
+
     Raises:
         DimensionError: the shapes do not fit.
         TypeError: one of the two is a number.
@@ -155,19 +160,23 @@ def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike):
     cdef Expression a = tensor(x, "x")
     cdef Expression b = tensor(y, "y")
     cdef uint32_t na = dim_of(a).nd, nb = dim_of(b).nd
+    if na > 1 and nb > 1 and (na > 2 or nb > 2 and transpose_y):
+        return products(a, b, transpose_x, transpose_y)
+    if transpose_x and na == 2:
+        a = transpose(a)
+    if transpose_y and nb == 2:
+        b = transpose(b)
     if na == 1 and nb == 1:
         if dim_of(a).d[0] != dim_of(b).d[0]:
             raise DimensionError(f"matmul: x has {dim_of(a).d[0]} elements but y has {dim_of(b).d[0]}")
         return dot_product(a, b)
     if na == 1:
-        product = matmul(reshape(a, (1, dim_of(a).d[0])), b)
+        product = matmul(reshape(a, (1, dim_of(a).d[0])), b, False, transpose_y and nb > 2)
         return reshape(product, shape_of(dim_of(product))[1:])
     if nb == 1 and na > 2:
-        product = matmul(a, reshape(b, (dim_of(b).d[0], 1)))
+        product = products(a, reshape(b, (dim_of(b).d[0], 1)), transpose_x, False)
         shape = shape_of(dim_of(product))
         return reshape(product, shape[:1] + shape[2:])
-    if na > 2:
-        return _batched_matmul(a, b)
     if nb > 2:                                      # one matrix for all: all columns are one wide matrix
         shape = shape_of(dim_of(b))
         product = apply2(MATMUL, a, reshape(b, (shape[0], -1 if size_of(dim_of(b)) else 0)))

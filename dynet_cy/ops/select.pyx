@@ -17,6 +17,8 @@ from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.graph import _operators
+from dynet_cy.ops.arithmetic import esum
+from dynet_cy.ops.inputs import constant
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
@@ -472,6 +474,75 @@ def select_cols(x, cs: _Ints):
         IndexError: x has no such column.
     """
     return selected(SELECT_COLS, x, cs, 1, "select_cols")
+
+
+# ---- scatter_rows: y[items[k]] += x[k], the other way round ------------------------
+
+cdef int scatter_rows_dim(const Shapes* s, Dim* y) except -1:
+    if s.x[0].nd != 1 or s.x[0].d[0] != s.n_items:
+        raise DimensionError(f"x must be a vector of {s.n_items} elements")
+    need_indices(s, s.attrs[0].u)
+    y.nd = 1
+    y.d[0] = s.attrs[0].u
+    return 0
+
+
+cdef void scatter_rows_forward(const Call* c) noexcept nogil:
+    cdef size_t k, n = c.item_count
+    cdef uint32_t b
+    cdef const float* x
+    cdef float* y
+    memset(c.y.v, 0, size_of(&c.y.dim) * c.y.dim.bd * sizeof(float))
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        y = element(&c.y, b)
+        for k in range(n):
+            y[c.items[b * n + k]] += x[k]
+
+
+cdef void scatter_rows_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t k, n = c.item_count
+    cdef uint32_t b
+    cdef float* dx
+    cdef const float* dy
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        dy = element(&c.dy, b)
+        for k in range(n):
+            dx[k] += dy[c.items[b * n + k]]
+
+
+cdef Op* SCATTER_ROWS = register(b"scatter_rows", b"x", scatter_rows_dim, scatter_rows_forward, scatter_rows_backward)
+
+
+def scatter_rows(x, rs: _Ints, n: int):
+    """A vector of n elements with those of x added at their places, the other way round of `select_rows`.
+
+    Args:
+        x: a vector.
+        rs: the place of each of its elements; those of one place are added up.
+        n: how many elements the result has.
+
+    Raises:
+        DimensionError: x is no vector, or there are more or fewer places than elements.
+        IndexError: a place is not from 0 to n - 1.
+    """
+    cdef Extra extra
+    cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")
+    if size < 0 or size > 0x7FFFFFFF:
+        raise DimensionError(f"scatter_rows: n is {n}, which is no number of elements")
+    if count == 0:
+        expression(x, "scatter_rows", "x")
+        return constant(size, 0)
+    if count > MOST_ITEMS:
+        parts = [scatter_rows(range_of(x, k, min(k + MOST_ITEMS, count), 0), rs[k:k + MOST_ITEMS], size)
+                 for k in range(0, count, MOST_ITEMS)]
+        return esum(parts)
+    memset(&extra, 0, sizeof(Extra))
+    _packed = set_indices(&extra, rs, "scatter_rows")
+    extra.item_count = extra.n_items
+    extra.attrs[0].u = <uint32_t>size
+    return apply1x(SCATTER_ROWS, x, &extra)
 
 
 # ---- strided_select: y_ij = x[from_0 + i step_0, from_1 + j step_1], ... ---------
