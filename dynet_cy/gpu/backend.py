@@ -12,6 +12,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     constrained,
     contract,
     conv,
+    crf,
     executor,
     gated,
     inputs,

@@ -40,6 +40,7 @@ from dynet_cy.ops.contract import (
     contract3d_1d_bias,
 )
 from dynet_cy.ops.conv import conv2d, conv2d_bias, filter1d_narrow, kmax_pooling, kmh_ngram, maxpooling2d
+from dynet_cy.ops.crf import crf_log_partition, crf_marginals, crf_viterbi
 from dynet_cy.ops.gated import gru_h, logistic_affine, tanh_affine, tree_lstm_c, tree_lstm_gates, tree_lstm_h
 from dynet_cy.ops.inputs import (
     constant,
@@ -223,6 +224,10 @@ __all__ = [
     "kmax_pooling",
     "kmh_ngram",
     "maxpooling2d",
+    # crf
+    "crf_log_partition",
+    "crf_marginals",
+    "crf_viterbi",
     # gated
     "gru_h",
     "logistic_affine",

@@ -64,6 +64,31 @@ def test_draws_of_gumbel_softmax(graph) -> None:
     np.testing.assert_allclose(x.gradient().sum(), 0, atol=1e-6)
 
 
+def test_sentences_of_all_lengths_run_together(graph) -> None:
+    """One call for the sums of all of them."""
+    rng = np.random.default_rng(1)
+    model = dy.ParameterCollection()
+    rest = [model.parameters_from_numpy(rng.normal(size=s)) for s in ((4, 4), (4,), (4,))]
+    lengths = [3, 7, 1, 7, 5, 2]
+    sentences = [rng.normal(size=(4, n)) for n in lengths]
+    tags = [rng.integers(0, 4, n) for n in lengths]
+    found = []
+    for batching in (0, 1):
+        graph = dy.renew_cg(autobatching=batching)
+        losses = [dy.crf_log_partition(dy.inputTensor(x), *rest) for x in sentences]
+        dy.esum(losses).backward()
+        found.append((dy.values(losses), [p.grad_as_array() for p in rest], graph.n_batches()))
+        model.zero_gradients()
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
+    for one, other in zip(found[0][1], found[1][1]):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert found[0][2] == len(lengths) + 1
+    assert found[1][2] == 2
+    dy.renew_cg()
+    total = dy.esum([dy.crf_loss(dy.inputTensor(x), y, *rest) for x, y in zip(sentences, tags)])
+    assert total.value() > 0
+
+
 def test_straight_through(graph) -> None:
     p = dy.inputVector([0.2, 0.9])
     y = dy.straight_through(p > 0.5, p)
@@ -107,6 +132,10 @@ def test_cross_entropy_is_that_of_dynet(graph) -> None:
 
 def x43():
     return dy.inputTensor(A)
+
+
+def field():
+    return dy.ones((4, 4)), dy.ones(4), dy.ones(4)
 
 
 WRONG = {
@@ -174,6 +203,17 @@ WRONG = {
     "focal_loss": (lambda: dy.focal_loss(x43(), [0] * 3, -1), ValueError, "focal_loss: gamma must be at least 0"),
     "gumbel_softmax": (lambda: dy.gumbel_softmax(x43(), 0), ValueError, "temperature must be a number above 0, not 0"),
     "triplet_loss": (lambda: dy.triplet_loss(x43(), x43(), None), TypeError, "triplet_loss: negative must be"),
+    "crf_tags": (lambda: dy.crf_loss(x43(), [0, 1], *field()), DimensionError, "2 tags are given for 3 words"),
+    "crf_tag": (lambda: dy.crf_loss(x43(), [0, 1, 4], *field()), IndexError, "tags has 4, which is not from 0 to 3"),
+    "crf_transitions": (lambda: dy.crf_viterbi(x43(), dy.ones((3, 4)), *field()[1:]), DimensionError, "of 4 x 4"),
+    "crf_start": (
+        lambda: dy.crf_marginals(x43(), field()[0], dy.ones(3), dy.ones(4)),
+        DimensionError,
+        "start must have",
+    ),
+    "ctc_blank": (lambda: dy.ctc_loss(x43(), [1, 0]), ValueError, "the blank, 0, is among the labels"),
+    "ctc_frames": (lambda: dy.ctc_loss(x43(), [1, 1, 2]), ValueError, "3 labels need 4 frames, there are 3"),
+    "ctc_class": (lambda: dy.ctc_loss(x43(), [4]), IndexError, "labels has 4, which is not from 0 to 3"),
     "where": (lambda: dy.where("a", 1, 2), TypeError, "where: condition must be an Expression, a number or an array"),
 }
 
