@@ -349,13 +349,15 @@ cdef Expression times(Expression a, Expression b):
 
 
 cdef object divide(object a, object b):
+    cdef double divisor
     if isinstance(a, Expression):
         b = operand(b, "/", "the right side")
         if isinstance(b, Expression):
             return apply2(BINARY[DY_BINARY_div], a, b)
-        if b == 0:
+        divisor = b
+        if divisor == 0:
             raise ZeroDivisionError("/: an expression is divided by the number 0")
-        return apply_unary(DY_UNARY_scale, a, 1.0 / b, 0)
+        return apply_unary(DY_UNARY_scale, a, 1.0 / divisor, 0)
     a = operand(a, "/", "the left side")
     if isinstance(a, Expression):
         return apply2(BINARY[DY_BINARY_div], a, b)

@@ -88,9 +88,7 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
 cdef object known_sizes(object x, object d, object batch_size):
     """The sizes of a new shape, with the one that is -1 worked out."""
     cdef const Dim* own
-    sizes = d if isinstance(d, (tuple, list)) else (d,)
-    if -1 not in sizes:
-        return sizes
+    sizes = list(d) if isinstance(d, (tuple, list)) else [d]
     own = dim_of(expression(x, "reshape", "x"))
     n = size_of(own) if batch_size == 1 or batch_size == own.bd else total_of(own) // batch_size
     rest = prod([size for size in sizes if size != -1])
@@ -115,8 +113,10 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
     cdef unsigned int[7] sizes
     cdef unsigned int n = 0
     cdef Py_ssize_t size
-    for axis in known_sizes(x, d, batch_size):
+    for axis in (d if isinstance(d, (tuple, list)) else (d,)):
         size = whole(axis, "reshape", "an axis of the shape")
+        if size == -1:
+            return reshape(x, known_sizes(x, d, batch_size), batch_size)
         if n == 7:
             raise DimensionError(f"reshape: shape {d} has more than 7 axes")
         if size < 0 or size > 0xFFFFFFFF:

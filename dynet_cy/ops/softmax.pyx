@@ -145,11 +145,11 @@ SOFTMAX.assigns = True
 
 
 cdef object unmasked(object x, object mask):
-    """x, with -inf where a mask is given and 0."""
-    return x if mask is None else where(mask, x, -INFINITY)
+    """x, with -inf where the mask is 0."""
+    return where(mask, x, -INFINITY)
 
 
-def softmax(x, d=0, mask: Expression | npt.ArrayLike | None = None):
+def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
     """Positive numbers that sum to one along an axis: e^x / sum e^x.
 
     Args:
@@ -163,8 +163,8 @@ def softmax(x, d=0, mask: Expression | npt.ArrayLike | None = None):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].i = <int>axis_in(x, d, "softmax")
-    return apply1x(SOFTMAX, unmasked(x, mask), &extra)
+    extra.attrs[0].i = d if d >= 0 else <int>axis_in(x, d, "softmax")
+    return apply1x(SOFTMAX, x if mask is None else unmasked(x, mask), &extra)
 
 
 # ---- log_softmax: y = x - log sum e^x, in each column -------------------------
@@ -257,7 +257,7 @@ RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
 
-def log_softmax(x, restrict: _Ints | None = None, d=0, mask: Expression | npt.ArrayLike | None = None):
+def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | npt.ArrayLike | None = None):
     """Logarithm of the softmax along an axis.
 
     Args:
@@ -273,10 +273,11 @@ def log_softmax(x, restrict: _Ints | None = None, d=0, mask: Expression | npt.Ar
         ValueError: `restrict` is empty, or given beside a mask or another axis.
     """
     cdef Extra extra
-    cdef Py_ssize_t axis = axis_in(x, d, "log_softmax")
+    cdef Py_ssize_t axis = d if d >= 0 else axis_in(x, d, "log_softmax")
     memset(&extra, 0, sizeof(Extra))
     if restrict is None:
-        x = unmasked(x, mask)
+        if mask is not None:
+            x = unmasked(x, mask)
         return apply1x(LOG_SOFTMAX, x, NULL) if axis == 0 else along(x, axis)
     if axis or mask is not None:
         raise ValueError("log_softmax: `restrict` is for vectors; it goes with neither d nor a mask")
