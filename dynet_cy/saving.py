@@ -116,7 +116,7 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
         OSError: a file cannot be written.
     """
     base = os.fspath(basename)
-    if isinstance(objects, (str, Expression)) or not isinstance(objects, Iterable):
+    if isinstance(objects, (str, Expression, ParameterCollection)) or not isinstance(objects, Iterable):
         raise TypeError(f"save: the objects must be a list of parameters and builders, not {type(objects).__name__}")
     with Replacement(base + ".data") as data, Replacement(base + ".meta") as meta:
         items = io.BytesIO()

@@ -381,6 +381,22 @@ def listed(found: Sequence[Family], text: str) -> Iterator[str]:
     yield ""
 
 
+FUNCTIONS = ROOT / "dynet_cy" / "functions"
+
+
+def functions_of_ops() -> Iterator[str]:
+    """The functions of `dynet_cy/functions` in docs/surface.md: the first line of each module, and its `__all__`."""
+    for path in sorted(FUNCTIONS.glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        match = re.search(r"^__all__ = (\[.*?\])", text, re.MULTILINE | re.DOTALL)
+        title = re.match(r'"""(.+?)\.', text)
+        if path.stem != "__init__" and match and title:
+            names = ", ".join(f"`{n}`" for n in sorted(ast.literal_eval(match[1])))
+            yield ""
+            yield from wrapped(f"**{title[1]}** (`functions.{path.stem}`): {names}.", "")
+    yield ""
+
+
 def not_in_dynet(found: Sequence[Family]) -> list[str]:
     """The ops that DyNet has not."""
     surface = json.loads((ROOT / "tests" / "peer" / "surface.json").read_text(encoding="utf-8"))["dynet"]
@@ -531,7 +547,8 @@ def from_functions() -> Iterator[tuple[Path, str]]:
         yield OPS / f"{f.name}.pyi", stub(f)
     yield OPS / "api.py", api(found)
     surface = ROOT / "docs" / "surface.md"
-    yield with_regions(surface, ops=listed(found, surface.read_text(encoding="utf-8")))
+    text = surface.read_text(encoding="utf-8")
+    yield with_regions(surface, ops=listed(found, text), functions=functions_of_ops())
     yield differences(found)
 
 

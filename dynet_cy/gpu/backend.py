@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
+    batched,
     cells,
     constrained,
     contract,
     conv,
+    crf,
     executor,
     gated,
     inputs,
@@ -20,6 +22,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     memory,
     mixed,
     norm,
+    order,
     random,
     reduce,
     select,

@@ -2,9 +2,9 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, size_of
-from dynet_cy.gpu.base cimport Axes, no_axes
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_slices, value_at
+from dynet_cy.core.tensor cimport Call, element, size_of
+from dynet_cy.gpu.base cimport BASE, Axes, no_axes, scaled
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_slices, value_at
 from dynet_cy.gpu.inputs cimport CU as LOOKUP
 from dynet_cy.gpu.inputs cimport add_rows, take_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
@@ -67,6 +67,39 @@ for name in (b"select_rows", b"select_cols"):
     op = gpu_op(name, CU)
     op.forward = listed_forward
     op.backward = listed_backward
+
+
+# ---- scatter_rows: the same ways round ---------------------------------------------------
+
+cdef int scatter_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = c.item_count, size = size_of(&c.y.dim)
+    cdef uint32_t b
+    fill(gpu, size * c.y.dim.bd, 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        launch_slices(gpu, LISTED_BACKWARD, 1, n, <size_t>1, n, <size_t>1, n, size, c.items + b * n,
+                      element(&c.x[0], b), element(&c.y, b), <size_t>0, <float**>NULL)
+    return gpu.error
+
+
+cdef int scatter_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = c.item_count, size = size_of(&c.y.dim), total = n * c.y.dim.bd
+    cdef uint32_t b
+    launch_each(gpu, LISTED_FORWARD, total, <size_t>c.y.dim.bd, n, <size_t>1, n, size, c.items, c.dy.v, size,
+                <float**>NULL, c.work)
+    for b in range(c.y.dim.bd):
+        scaled(gpu, n, 1, c.work + b * n, element(&c.dx, b), 1)
+    return gpu.error
+
+
+cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
+    return <size_t>c.item_count * c.y.dim.bd if i >= 0 else 0
+
+
+op = gpu_op(b"scatter_rows", CU)
+gpu_op(b"scatter_rows", BASE)
+op.forward = scatter_forward
+op.backward = scatter_backward
+op.work = scatter_work
 
 
 # ---- strided_select: items are from, step and number of elements of each axis ----------

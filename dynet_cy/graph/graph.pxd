@@ -221,6 +221,11 @@ cdef enum:
     OPERATOR_DIV
     OPERATOR_POW
     OPERATOR_NEG
+    OPERATOR_MATMUL
+    OPERATOR_LESS
+    OPERATOR_LESS_EQUAL
+    OPERATOR_GREATER
+    OPERATOR_GREATER_EQUAL
     OPERATOR_COUNT
 
 cdef int set_operator(int which, OperatorHook hook) except -1

@@ -198,6 +198,16 @@ cdef class Expression:
         cdef const Dim* d = dim_of(self)
         return bridge_shape_of(d), d.bd
 
+    @property
+    def shape(self):
+        """Shape of one batch element, a tuple."""
+        return bridge_shape_of(dim_of(self))
+
+    @property
+    def batch_size(self):
+        """Number of batch elements; 1 where there is no batch."""
+        return dim_of(self).bd
+
     def forward(self, recalculate=False):
         """Compute the value, and what it needs, without returning it.
 
@@ -248,6 +258,59 @@ cdef class Expression:
                 f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element"
                 f"{made_at(g, self.index)}")
         return value_here(g, x)[0]
+
+    def item(self):
+        """The value of an expression of one element as a float: `scalar_value` by the name that arrays have for it."""
+        return self.scalar_value()
+
+    # ---- what arrays have as methods; the family of each fills them in
+
+    @property
+    def T(self):
+        """The axes in the opposite order: of a matrix its transpose, of a vector the vector itself."""
+        return _operators["T"](self)
+
+    def reshape(self, *shape):
+        """The same elements, column by column, in another shape; see `dynet_cy.reshape`.
+
+        Args:
+            shape: the sizes of the axes, one by one or as a tuple; one of them may be -1, which is then worked out.
+
+        Raises:
+            DimensionError: the new shape has more or fewer elements.
+
+        Example:
+            >>> dy.zeros((4, 6)).reshape(-1, 3).shape
+            (8, 3)
+        """
+        return _operators["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def sum(self, axis=None, keepdims=False):
+        """Sum of each batch element along some axes.
+
+        Args:
+            axis: a number, which may count from the end, or several of them; all axes when None.
+            keepdims: whether the axes stay, with one element each.
+
+        Returns:
+            An expression; ``{1}`` where no axis is left.
+
+        Raises:
+            DimensionError: there is no such axis, or it is given twice.
+        """
+        return _operators["sum"](self, axis, keepdims)
+
+    def mean(self, axis=None, keepdims=False):
+        """Mean of each batch element along some axes; see `sum`."""
+        return _operators["mean"](self, axis, keepdims)
+
+    def max(self, axis=None, keepdims=False):
+        """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`."""
+        return _operators["max"](self, axis, keepdims)
+
+    def min(self, axis=None, keepdims=False):
+        """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`."""
+        return _operators["min"](self, axis, keepdims)
 
     def backward(self, full=False):
         """Add the gradient of this scalar to the gradients of all parameters.
@@ -386,7 +449,31 @@ cdef class Expression:
     def __neg__(self):
         return operators[OPERATOR_NEG](self, None)
 
+    def __matmul__(self, other):
+        return operators[OPERATOR_MATMUL](self, other)
+
+    def __rmatmul__(self, other):
+        return operators[OPERATOR_MATMUL](other, self)
+
+    def __lt__(self, other):
+        return operators[OPERATOR_LESS](self, other)
+
+    def __le__(self, other):
+        return operators[OPERATOR_LESS_EQUAL](self, other)
+
+    def __gt__(self, other):
+        return operators[OPERATOR_GREATER](self, other)
+
+    def __ge__(self, other):
+        return operators[OPERATOR_GREATER_EQUAL](self, other)
+
+    def __abs__(self):
+        return _operators["abs"](self)
+
     def __bool__(self):
+        cdef Graph* g = graphs[self.slot] if self.slot < n_slots else NULL
+        if g != NULL and self.version == g.version and op_at(nodes_of(g)[self.index].op).truth:
+            return truth_of(self)
         say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
                  "`if e is not None:` to ask whether there is one")
         return True
@@ -403,6 +490,10 @@ cdef class Expression:
         """The value, if it is one number."""
         return self.scalar_value()
 
+    def __format__(self, spec):
+        """As `repr` without a format; else the value, which must be one number: ``f"{loss:.3f}"``."""
+        return format(self.scalar_value(), spec) if spec else repr(self)
+
     def __array__(self, dtype=None, copy=None):
         """The value, for numpy."""
         if taking_numbers():
@@ -418,7 +509,7 @@ cdef class Expression:
     __array_ufunc__ = None
 
 
-cdef class _ForwardExpression(Expression):
+cdef class ForwardExpression(Expression):
     """A node of a graph that only goes forward: it is needed while this is there.
 
     There is at most one for each node, so that the graph can number its nodes anew.
@@ -442,6 +533,15 @@ cdef class _ForwardExpression(Expression):
             use.holder = NULL
             if g.version != RUNNING:        # else its room is free again when nodes are numbered anew
                 drop_unneeded(g, self.index)
+
+
+cdef bint truth_of(Expression comparison) except -1:
+    """What `if` asks of a comparison: whether it holds, where that is one question."""
+    cdef const Dim* d = dim_of(comparison)
+    if total_of(d) != 1:
+        raise ValueError(
+            f"a comparison of shape {describe_dim(d)} is neither true nor false; ask for its sum, or pick an element")
+    return comparison.scalar_value() != 0
 
 
 cdef set said = set()
@@ -1001,7 +1101,7 @@ cdef Expression wrap(Graph* g, uint32_t index):
     if g.forward_only:
         if uses_of(g)[index].holder != NULL:
             return <Expression>uses_of(g)[index].holder
-        y = _ForwardExpression.__new__(_ForwardExpression)
+        y = ForwardExpression.__new__(ForwardExpression)
         uses_of(g)[index].holder = <void*>y
     else:
         y = Expression.__new__(Expression)
@@ -1513,6 +1613,9 @@ cdef class ComputationGraph:
 
     def __len__(self):
         return self.g.n_nodes
+
+    def __repr__(self):
+        return f"<ComputationGraph of {self.g.n_nodes} nodes>"
 
     def op_names(self):
         """Names of the ops of all nodes, in the order of making."""

@@ -1,6 +1,7 @@
 """Parameters, lookup tables and the collections that own them."""
 
 import contextlib
+import difflib
 import math
 import numbers
 import os
@@ -30,6 +31,7 @@ from dynet_cy.ops.registry cimport Op, register
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.model.matching import ParameterShape, complaint, matches
 from dynet_cy.memory.storage import parameter_names
 from dynet_cy.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
@@ -295,7 +297,8 @@ cdef class _Stored(Expression):
     def __repr__(self):
         if self.storage is None:
             return f"<{type(self).__name__} of no collection>"
-        return f"<{type(self).__name__} {self.full_name} {_file_dim(self)}>"
+        return (f"<{type(self).__name__} {self.full_name} {tuple(self.shape)}"
+                + ("" if self.p.updated else ", frozen") + ">")
 
 
 cdef _Stored _stored(cls, Storage storage, Param* p, str name):
@@ -355,10 +358,11 @@ cdef class Parameters(_Stored):
     Made by `ParameterCollection.add_parameters`.
     """
 
+    @property
     def shape(self):
-        """Shape, a tuple."""
+        """Shape, a tuple.  It may be called too, as in DyNet: ``W.shape()`` is ``W.shape``."""
         self.check_made()
-        return shape_of(&self.p.dim)
+        return ParameterShape(shape_of(&self.p.dim))
 
     def as_array(self):
         """The value as a new float32 array."""
@@ -399,10 +403,12 @@ cdef class LookupParameters(_Stored):
     Made by `ParameterCollection.add_lookup_parameters`.
     """
 
+    @property
     def shape(self):
-        """Number of rows, then the shape of a row."""
+        """Number of rows, then the shape of a row, which is also that of `as_array`; as an expression, a table has its
+        rows along the last axis (`dim`).  It may be called too, as in DyNet."""
         self.check_made()
-        return (self.p.rows,) + shape_of(&self.p.dim)
+        return ParameterShape((self.p.rows,) + shape_of(&self.p.dim))
 
     def expr(self, update=True):
         """An expression of the current graph with the whole table, rows as the last axis.
@@ -491,7 +497,7 @@ cdef class LookupParameters(_Stored):
             ValueError: the shape is wrong.
         """
         self.check_made()
-        array = _floats_like(arr, f"init_from_array of {self.full_name}", self.shape())
+        array = _floats_like(arr, f"init_from_array of {self.full_name}", tuple(self.shape))
         self.fill(array, self.storage.values)
         self.p.factor = 1
         value_changed(self.p)
@@ -509,7 +515,7 @@ cdef uint32_t row_number(const Param* p, str name, row, str op) except? 0xFFFFFF
         quick = PyLong_AsLongAndOverflow(row, &overflows)
         if not overflows and 0 <= quick < p.rows:
             return <uint32_t>quick
-    elif not isinstance(row, numbers.Integral) and not (isinstance(row, numbers.Real) and row == int(row)):
+    elif not hasattr(row, "__index__") and not (isinstance(row, numbers.Real) and row == int(row)):
         raise TypeError(f"{op}: index {row!r} of {name} must be a whole number")
     r = int(row)
     if not 0 <= r < p.rows:
@@ -543,7 +549,7 @@ def lookup(p, index=0, update=True):
 
 cdef Expression _row(LookupParameters table, object index, bint update):
     cdef uint32_t r
-    if type(index) is not int and isinstance(index, (list, tuple, np.ndarray)) and np.ndim(index):
+    if type(index) is not int and (isinstance(index, (list, tuple)) or getattr(index, "ndim", 0)):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
     r = checked_row(table, index, "lookup")
     return _lookup(table, &r, 1, update)
@@ -583,7 +589,7 @@ def lookup_batch(p, indices, update=True):
         free(rows)
 
 
-cdef class _LookupExpression(Expression):
+cdef class LookupExpression(Expression):
     """What `lookup` and `lookup_batch` make: their indices can be set anew."""
 
     def set(self, index):
@@ -617,7 +623,7 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     cdef Dim dim = table.p.dim
     cdef Graph* g
     cdef uint32_t index
-    cdef _LookupExpression x
+    cdef LookupExpression x
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = update                   # constants do not batch with the trained
     extra.items = rows
@@ -632,7 +638,7 @@ cdef Expression _lookup(LookupParameters table, const uint32_t* rows, uint32_t n
     current().keep.setdefault(table.storage)
     if g.forward_only:
         return wrap(g, index)
-    x = _LookupExpression.__new__(_LookupExpression)
+    x = LookupExpression.__new__(LookupExpression)
     x.version = g.version
     x.slot = g.slot
     x.index = index
@@ -1026,6 +1032,99 @@ class ParameterCollection:
         """Number of trained numbers, those of lookup tables included."""
         return sum((<_Stored>x).p.size for x in self._below())
 
+    # ---- by name
+
+    def _by_name(self):
+        """Parameters and tables by their names below this collection, in the order of adding."""
+        return {x.name()[len(self._name):]: x for x in self._below()}
+
+    def keys(self):
+        """The names of all parameters and tables below, in the order of adding: "W", "encoder/W"."""
+        return list(self._by_name())
+
+    def named_parameters(self):
+        """Name and parameter (or table) of all below, in the order of adding.
+
+        Example:
+            >>> for name, p in model.named_parameters():
+            ...     print(name, p.shape)
+        """
+        yield from self._by_name().items()
+
+    def __iter__(self):
+        return iter(self._by_name())
+
+    def __len__(self):
+        return len(self._below())
+
+    def __bool__(self):
+        return True                         # also without parameters
+
+    def __contains__(self, name):
+        return name in self._by_name()
+
+    def __getitem__(self, name):
+        """The parameter or table of that name, such as "W", "encoder/W", or the full one, "/encoder/W".
+
+        Raises:
+            KeyError: there is none.
+        """
+        own = self._by_name()
+        if not isinstance(name, str):
+            raise TypeError(f"{self._name}: the name of a parameter is needed, not {name!r}")
+        found = own.get(name, own.get(name[len(self._name):]) if name.startswith(self._name) else None)
+        if found is None:
+            near = difflib.get_close_matches(name, own, 3) or list(own)[:10]
+            raise KeyError(f"{self._name} has no parameter {name!r}" + (f"; it has {', '.join(near)}" if near else ""))
+        return found
+
+    def state_dict(self):
+        """The values of all parameters and tables below by name, as new arrays; of tables the rows come first.
+
+        Example:
+            >>> np.savez("model.npz", **model.state_dict())
+            >>> model.load_state_dict(np.load("model.npz"))
+        """
+        return {name: x.as_array() for name, x in self._by_name().items()}
+
+    def load_state_dict(self, state, strict=True, prefix="", rename=None):
+        """Set values from arrays with names, such as `state_dict` gives.  Nothing is changed unless all of it fits.
+
+        Args:
+            state: a mapping of names to arrays.
+            strict: whether all names must be on both sides.
+            prefix: only names that begin so count, and it is taken off.
+            rename: a mapping of names in `state`, without the prefix, to names here, or a function of a name.
+
+        Returns:
+            A tuple ``(loaded, missing, unexpected)`` of lists of names.
+
+        Raises:
+            ValueError: names are missing or unexpected where `strict`, or a shape is another one.
+        """
+        own = self._by_name()
+        found, report = matches(state.keys(), own, prefix, rename)
+        if strict and complaint(report):
+            raise ValueError(f"load_state_dict of {self._name}: {complaint(report)}")
+        arrays = {name: _floats_like(state[given], f"load_state_dict of {own[name].name()} from {given}",
+                                     tuple(own[name].shape)) for name, given in found.items()}
+        for name, array in arrays.items():
+            if isinstance(own[name], LookupParameters):
+                own[name].init_from_array(array)
+            else:
+                own[name].set_value(array)
+        return report
+
+    def copy_from(self, other, strict=True, rename=None):
+        """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
+
+        Example:
+            >>> model.encoder.copy_from(pretrained.encoder)
+        """
+        if not isinstance(other, ParameterCollection):
+            raise TypeError(f"copy_from: a ParameterCollection is needed, not {type(other).__name__}")
+        return self.load_state_dict(other.state_dict(), strict, "", rename)
+
     def save(self, fname, name="", append=False):
         """Write all parameters and tables to a text model file, which DyNet reads too.
 
@@ -1072,6 +1171,45 @@ class ParameterCollection:
         for i, entry in entries:
             _fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 
+    def populate_by_name(self, fname, key="", strict=True, rename=None):
+        """Read parameters and tables from a text model file, DyNet's too, by their names.
+
+        So a part of a model is read from a file of another one.  Nothing is changed unless all of it fits.
+
+        Args:
+            fname: name of the file.
+            key: read only what is below this collection in the file; it is no part of the names.
+            strict: whether all names must be on both sides.
+            rename: a mapping of names in the file, below `key`, to names here, or a function of a name.
+
+        Returns:
+            A tuple ``(loaded, missing, unexpected)`` of lists of names.
+
+        Raises:
+            ModelFileError: the file is not a model or is cut off, names are missing or unexpected where
+                `strict`, or a shape is another one.
+
+        Example:
+            >>> report = model.populate_by_name("pretrained.model", "/encoder/", strict=False)
+            >>> report.missing
+            ['W_out', 'b_out']
+        """
+        own = self._by_name()
+        prefix = key if key.endswith("/") else key + "/"
+        entries = {entry.name: entry for entry in read_text_model(fname, lambda kind, name: name.startswith(prefix))}
+        found, report = matches(entries, own, prefix, rename)
+        if strict and complaint(report):
+            raise ModelMismatchError(complaint(report), os.fspath(fname))
+        for name, given in found.items():
+            kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
+            if (entries[given].kind, entries[given].dim) != (kind, _file_dim(own[name])):
+                raise ModelMismatchError(
+                    f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
+                    f"{_file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
+        for name, given in found.items():
+            _fill_entry(own[name], entries[given], fname)
+        return report
+
     def write_to_textfile(self, fname, key="", append=False):
         """DyNet's other name of `save`."""
         self.save(fname, key, append)
@@ -1099,7 +1237,7 @@ class ParameterCollection:
         return _restored_collection, (type(self), {k: self.__dict__[k] for k in _RESTORED}), own or None
 
     def __repr__(self):
-        return f"<ParameterCollection {self._name} of {len(self._below())}>"
+        return f"<ParameterCollection {self._name} of {len(self)} parameters, {self.parameter_count():,} numbers>"
 
 
 def _free_name(name, taken, what):
@@ -1204,7 +1342,7 @@ def set_gradient_state(_Stored x not None, state):
         x.fill(state, x.storage.grads)
         return
     rows, gradients = state
-    whole = np.zeros((<LookupParameters>x).shape(), np.float32)
+    whole = np.zeros((<LookupParameters>x).shape, np.float32)
     whole[rows] = gradients
     x.fill(whole, x.storage.grads)
     for r in rows:

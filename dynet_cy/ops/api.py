@@ -1,6 +1,26 @@
 """All public ops, family by family.  Written by tools/derive.py."""
 
-from dynet_cy.ops.arithmetic import average, bmax, bmin, cdiv, cmult, colwise_add, emax, esum, pow
+from dynet_cy.ops.arithmetic import (
+    average,
+    bmax,
+    bmin,
+    cdiv,
+    cmult,
+    colwise_add,
+    emax,
+    equal,
+    esum,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    masked_fill,
+    not_equal,
+    pow,
+    prelu,
+    where,
+)
+from dynet_cy.ops.batched import matmul
 from dynet_cy.ops.cells import (
     vanilla_lstm_c,
     vanilla_lstm_gates,
@@ -20,6 +40,7 @@ from dynet_cy.ops.contract import (
     contract3d_1d_bias,
 )
 from dynet_cy.ops.conv import conv2d, conv2d_bias, filter1d_narrow, kmax_pooling, kmh_ngram, maxpooling2d
+from dynet_cy.ops.crf import crf_log_partition, crf_marginals, crf_viterbi
 from dynet_cy.ops.gated import gru_h, logistic_affine, tanh_affine, tree_lstm_c, tree_lstm_gates, tree_lstm_h
 from dynet_cy.ops.inputs import (
     constant,
@@ -47,6 +68,7 @@ from dynet_cy.ops.losses import (
     squared_distance,
 )
 from dynet_cy.ops.norm import layer_norm, weight_norm
+from dynet_cy.ops.order import argsort, cumprod, sort, topk
 from dynet_cy.ops.random import (
     block_dropout,
     dropout,
@@ -86,6 +108,7 @@ from dynet_cy.ops.select import (
     pick_batch_elems,
     pick_range,
     pickrange,
+    scatter_rows,
     select_cols,
     select_rows,
     strided_select,
@@ -131,14 +154,18 @@ from dynet_cy.ops.unary import (
     expm1,
     floor,
     gelu,
+    hard_tanh,
     huber,
+    leaky_relu,
     lgamma,
     log,
     log1p,
     log_sigmoid,
     logistic,
+    mish,
     rectify,
     round,
+    safe_sqrt,
     selu,
     silu,
     sin,
@@ -160,8 +187,19 @@ __all__ = [
     "cmult",
     "colwise_add",
     "emax",
+    "equal",
     "esum",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "masked_fill",
+    "not_equal",
     "pow",
+    "prelu",
+    "where",
+    # batched
+    "matmul",
     # cells
     "vanilla_lstm_c",
     "vanilla_lstm_gates",
@@ -186,6 +224,10 @@ __all__ = [
     "kmax_pooling",
     "kmh_ngram",
     "maxpooling2d",
+    # crf
+    "crf_log_partition",
+    "crf_marginals",
+    "crf_viterbi",
     # gated
     "gru_h",
     "logistic_affine",
@@ -224,6 +266,11 @@ __all__ = [
     # norm
     "layer_norm",
     "weight_norm",
+    # order
+    "argsort",
+    "cumprod",
+    "sort",
+    "topk",
     # random
     "block_dropout",
     "dropout",
@@ -261,6 +308,7 @@ __all__ = [
     "pick_batch_elems",
     "pick_range",
     "pickrange",
+    "scatter_rows",
     "select_cols",
     "select_rows",
     "strided_select",
@@ -303,14 +351,18 @@ __all__ = [
     "expm1",
     "floor",
     "gelu",
+    "hard_tanh",
     "huber",
+    "leaky_relu",
     "lgamma",
     "log",
     "log1p",
     "log_sigmoid",
     "logistic",
+    "mish",
     "rectify",
     "round",
+    "safe_sqrt",
     "selu",
     "silu",
     "sin",

@@ -6,3 +6,6 @@ from dynet_cy.ops.registry cimport Op
 cdef Op* BINARY[DY_BINARY_COUNT]
 
 cdef float number(object value, str op, str argument) except? -1
+
+# What stands beside an expression: an expression, or a number as a float; an array is an input.
+cdef object operand(object value, str op, str argument)

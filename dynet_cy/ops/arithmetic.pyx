@@ -16,20 +16,23 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.graph cimport (
-    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, apply,
-    apply1, apply2, describe_dim, dim_of, expression, set_operator,
+    OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
+    OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, apply, apply1, apply2, describe_dim, dim_of,
+    expression, set_operator,
 )
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_pow,
-    DY_BINARY_sub, DY_UNARY_max_const, DY_UNARY_min_const,
-    DY_UNARY_negate, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_scale, DY_UNARY_shift,
-    K, dy_kernels,
+    DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less, DY_BINARY_less_equal,
+    DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal, DY_BINARY_pow, DY_BINARY_sub,
+    DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_equal_const, DY_UNARY_greater_const,
+    DY_UNARY_greater_equal_const, DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_max_const,
+    DY_UNARY_min_const, DY_UNARY_negate, DY_UNARY_not_equal_const, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale,
+    DY_UNARY_scale, DY_UNARY_shift, K, dy_kernels,
 )
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
 
-from dynet_cy.ops.inputs import constant
+from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -91,9 +94,22 @@ BINARY[DY_BINARY_pow].dim = pow_dim
 UNARY[DY_UNARY_pow_const].dim = pow_const_dim
 
 
+cdef void is_comparison(Op* op) noexcept:
+    op.truth = True
+    op.backward = NULL
+    op.no_gradient_because = b"it is the same for all arguments nearby"
+
+
+for which in (DY_BINARY_less, DY_BINARY_less_equal, DY_BINARY_equal, DY_BINARY_not_equal):
+    is_comparison(BINARY[which])
+for which in (DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_greater_const, DY_UNARY_greater_equal_const,
+              DY_UNARY_equal_const, DY_UNARY_not_equal_const):
+    is_comparison(UNARY[which])
+
+
 # ---- derived: functions of the rows of binary.def, by tools/derive.py
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_div, DY_BINARY_mul,
+    DY_BINARY_div, DY_BINARY_mul, DY_BINARY_prelu,
 )
 
 
@@ -105,6 +121,11 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast."""
     return apply2(BINARY[DY_BINARY_div], x, y)
+
+
+def prelu(x, alpha):
+    """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast."""
+    return apply2(BINARY[DY_BINARY_prelu], x, alpha)
 # ---- end of functions
 
 
@@ -127,16 +148,18 @@ def bmin(x, y: Expression | _Number):
 
     y may be a number; then x has the gradient where they are equal.
     """
+    y = operand(y, "bmin", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_min], x, y)
-    return apply_unary(DY_UNARY_min_const, x, number(y, "bmin", "y"), 0)
+    return apply_unary(DY_UNARY_min_const, x, y, 0)
 
 
 def bmax(x, y: Expression | _Number):
     """The larger of two elements; see `bmin`."""
+    y = operand(y, "bmax", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_max], x, y)
-    return apply_unary(DY_UNARY_max_const, x, number(y, "bmax", "y"), 0)
+    return apply_unary(DY_UNARY_max_const, x, y, 0)
 
 
 def pow(x: Expression | _Number, y: Expression | _Number):
@@ -145,6 +168,116 @@ def pow(x: Expression | _Number, y: Expression | _Number):
     Axes of one element at the end of the result vanish, as in DyNet: of a matrix of one column a vector is left.
     """
     return power(x, y, "pow")
+
+
+# ---- comparisons and choices ---------------------------------------------------
+
+cdef object compared(int which, int which_const, object x, object y, str op):
+    """x compared with y, an expression, a number or an array."""
+    y = operand(y, op, "y")
+    if isinstance(y, Expression):
+        return apply2(BINARY[which], x, y)
+    return apply_unary(which_const, x, y, 0)
+
+
+def less(x, y: Expression | _Number | npt.ArrayLike):
+    """1 where an element of x is less than that of y, else 0; shapes broadcast.  Also written ``x < y``.
+
+    There is no gradient.  ``if`` asks such an expression of one element for its value.
+
+    Args:
+        x: an expression.
+        y: an expression, a number, or an array.
+    """
+    return compared(DY_BINARY_less, DY_UNARY_less_const, x, y, "less")
+
+
+def less_equal(x, y: Expression | _Number | npt.ArrayLike):
+    """1 where an element of x is not greater than that of y, else 0: ``x <= y``; see `less`."""
+    return compared(DY_BINARY_less_equal, DY_UNARY_less_equal_const, x, y, "less_equal")
+
+
+def greater(x, y: Expression | _Number | npt.ArrayLike):
+    """1 where an element of x is greater than that of y, else 0: ``x > y``; see `less`."""
+    y = operand(y, "greater", "y")
+    if isinstance(y, Expression):
+        return apply2(BINARY[DY_BINARY_less], y, x)
+    return apply_unary(DY_UNARY_greater_const, x, y, 0)
+
+
+def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
+    """1 where an element of x is not less than that of y, else 0: ``x >= y``; see `less`."""
+    y = operand(y, "greater_equal", "y")
+    if isinstance(y, Expression):
+        return apply2(BINARY[DY_BINARY_less_equal], y, x)
+    return apply_unary(DY_UNARY_greater_equal_const, x, y, 0)
+
+
+def equal(x, y: Expression | _Number | npt.ArrayLike):
+    """1 where the elements of x and y are equal, else 0; see `less`.  (``x == y`` asks whether they are one object.)"""
+    return compared(DY_BINARY_equal, DY_UNARY_equal_const, x, y, "equal")
+
+
+def not_equal(x, y: Expression | _Number | npt.ArrayLike):
+    """1 where the elements of x and y differ, else 0; see `equal`."""
+    return compared(DY_BINARY_not_equal, DY_UNARY_not_equal_const, x, y, "not_equal")
+
+
+cdef Expression as_expression(object value, str op, str argument):
+    """An expression as it is; a number or an array as an input."""
+    value = operand(value, op, argument)
+    return value if isinstance(value, Expression) else constant(1, value)
+
+
+def where(condition: Expression | npt.ArrayLike, x: Expression | _Number | npt.ArrayLike,
+          y: Expression | _Number | npt.ArrayLike):
+    """x where the condition is not 0, else y; shapes broadcast.
+
+    What is not chosen has no part in the value nor in the gradient, so it may be infinite or no number.
+
+    Args:
+        condition: an expression or array of 0 and other numbers, such as ``e > 0``.
+        x, y: expressions, numbers or arrays.
+
+    Example:
+        >>> dy.where(e > 0, dy.log(e), 0)
+    """
+    return chosen(as_expression(condition, "where", "condition"), as_expression_or_zero(x, "where", "x"),
+                  as_expression_or_zero(y, "where", "y"))
+
+
+cdef Expression chosen(Expression condition, Expression x, Expression y):
+    """x or y, each of which may be None for 0."""
+    if y is None:
+        y = x if x is not None else constant(1, 0)
+        return apply2(BINARY[DY_BINARY_where_true], y, condition)
+    y = apply2(BINARY[DY_BINARY_where_false], y, condition)
+    return y if x is None else apply2(BINARY[DY_BINARY_add], apply2(BINARY[DY_BINARY_where_true], x, condition), y)
+
+
+cdef Expression as_expression_or_zero(object x, str op, str argument):
+    """None for the number 0, which needs no node."""
+    return None if is_zero(x) else as_expression(x, op, argument)
+
+
+cdef bint is_zero(object x):
+    return isinstance(x, (int, float)) and x == 0
+
+
+def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
+    """x with a number in the place of what the mask covers.
+
+    Args:
+        x: an expression.
+        mask: an expression or array that is not 0 where the number is to stand; shapes broadcast.
+        value: the number; -inf before a softmax.
+
+    Example:
+        >>> dy.softmax(dy.masked_fill(scores, later, -np.inf))
+    """
+    return chosen(as_expression(mask, "masked_fill", "mask"),
+                  as_expression_or_zero(number(value, "masked_fill", "value"), "masked_fill", "value"),
+                  expression(x, "masked_fill", "x"))
 
 
 # ---- operators ---------------------------------------------------------------
@@ -158,57 +291,84 @@ cdef float number(object value, str op, str argument) except? -1:
     if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "fiub":
         return float(value)
     raise TypeError(
-        f"{op}: {argument} must be an Expression or a number, not {type(value).__name__}")
+        f"{op}: {argument} must be an Expression, a number or an array, not {type(value).__name__}")
+
+
+cdef object operand(object value, str op, str argument):
+    """What stands beside an expression: an expression, or a number as a float; an array is an input."""
+    if isinstance(value, (Expression, float, int)):
+        return value
+    if getattr(value, "ndim", 0) and hasattr(value, "__array__"):
+        return inputTensor(np.asarray(value))
+    return number(value, op, argument)
 
 
 cdef object add(object a, object b):
     if isinstance(a, Expression):
+        b = operand(b, "+", "the right side")
         if isinstance(b, Expression):
             return apply2(BINARY[DY_BINARY_add], a, b)
-        return apply_unary(DY_UNARY_shift, a, number(b, "+", "the right side"), 0)
-    return apply_unary(DY_UNARY_shift, b, number(a, "+", "the left side"), 0)
+        return apply_unary(DY_UNARY_shift, a, b, 0)
+    a = operand(a, "+", "the left side")
+    if isinstance(a, Expression):
+        return apply2(BINARY[DY_BINARY_add], a, b)
+    return apply_unary(DY_UNARY_shift, b, a, 0)
 
 
 cdef object subtract(object a, object b):
     if isinstance(a, Expression):
+        b = operand(b, "-", "the right side")
         if isinstance(b, Expression):
             return apply2(BINARY[DY_BINARY_sub], a, b)
-        return apply_unary(DY_UNARY_shift, a, -number(b, "-", "the right side"), 0)
-    return apply_unary(DY_UNARY_shift, apply1(UNARY[DY_UNARY_negate], b), number(a, "-", "the left side"), 0)
+        return apply_unary(DY_UNARY_shift, a, -b, 0)
+    a = operand(a, "-", "the left side")
+    if isinstance(a, Expression):
+        return apply2(BINARY[DY_BINARY_sub], a, b)
+    return apply_unary(DY_UNARY_shift, apply1(UNARY[DY_UNARY_negate], b), a, 0)
 
 
 cdef object multiply(object a, object b):
-    cdef const Dim* m
-    cdef const Dim* n
     if isinstance(a, Expression):
+        b = operand(b, "*", "the right side")
         if isinstance(b, Expression):
-            m = dim_of(a)
-            n = dim_of(b)
-            # A scalar scales; all else is a product of matrices.
-            if (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0):
-                return apply2(BINARY[DY_BINARY_mul], a, b)
-            return apply2(MATMUL, a, b)
-        return apply_unary(DY_UNARY_scale, a, number(b, "*", "the right side"), 0)
-    return apply_unary(DY_UNARY_scale, b, number(a, "*", "the left side"), 0)
+            return times(a, b)
+        return apply_unary(DY_UNARY_scale, a, b, 0)
+    a = operand(a, "*", "the left side")
+    if isinstance(a, Expression):
+        return times(a, b)
+    return apply_unary(DY_UNARY_scale, b, a, 0)
+
+
+cdef Expression times(Expression a, Expression b):
+    cdef const Dim* m = dim_of(a)
+    cdef const Dim* n = dim_of(b)
+    # A scalar scales; all else is a product of matrices.
+    if (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0):
+        return apply2(BINARY[DY_BINARY_mul], a, b)
+    return apply2(MATMUL, a, b)
 
 
 cdef object divide(object a, object b):
+    cdef double divisor
     if isinstance(a, Expression):
+        b = operand(b, "/", "the right side")
         if isinstance(b, Expression):
             return apply2(BINARY[DY_BINARY_div], a, b)
-        divisor = number(b, "/", "the right side")
+        divisor = b
         if divisor == 0:
             raise ZeroDivisionError("/: an expression is divided by the number 0")
         return apply_unary(DY_UNARY_scale, a, 1.0 / divisor, 0)
-    return apply_unary(DY_UNARY_reciprocal_scale, b, number(a, "/", "the left side"), 0)
+    a = operand(a, "/", "the left side")
+    if isinstance(a, Expression):
+        return apply2(BINARY[DY_BINARY_div], a, b)
+    return apply_unary(DY_UNARY_reciprocal_scale, b, a, 0)
 
 
 cdef object power(object a, object b, str op):
+    b = operand(b, op, "y")
     if isinstance(b, Expression):
-        if isinstance(a, Expression):
-            return apply2(BINARY[DY_BINARY_pow], a, b)
-        return apply2(BINARY[DY_BINARY_pow], constant(1, number(a, op, "x")), b)
-    return apply_unary(DY_UNARY_pow_const, a, number(b, op, "y"), 0)
+        return apply2(BINARY[DY_BINARY_pow], as_expression(a, op, "x"), b)
+    return apply_unary(DY_UNARY_pow_const, a, b, 0)
 
 
 cdef object raise_to(object a, object b):
@@ -219,6 +379,26 @@ cdef object negate(object a, object _):
     return apply1(UNARY[DY_UNARY_negate], a)
 
 
+cdef object is_less(object a, object b):
+    return less(a, b)
+
+
+cdef object is_less_equal(object a, object b):
+    return less_equal(a, b)
+
+
+cdef object is_greater(object a, object b):
+    return greater(a, b)
+
+
+cdef object is_greater_equal(object a, object b):
+    return greater_equal(a, b)
+
+
+set_operator(OPERATOR_LESS, is_less)
+set_operator(OPERATOR_LESS_EQUAL, is_less_equal)
+set_operator(OPERATOR_GREATER, is_greater)
+set_operator(OPERATOR_GREATER_EQUAL, is_greater_equal)
 set_operator(OPERATOR_ADD, add)
 set_operator(OPERATOR_SUB, subtract)
 set_operator(OPERATOR_MUL, multiply)

@@ -11,7 +11,7 @@ from dynet_cy.kernels.kernels cimport (
     K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_init,
 )
 from dynet_cy.kernels.product cimport gemm
-from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -450,7 +450,7 @@ KMAX.kept = kmax_kept
 KMAX.work = kmax_work
 
 
-def kmax_pooling(x, int k, int d=1):
+def kmax_pooling(x, int k, d=1):
     """The k greatest elements along an axis, in the order of x; of equal ones the first.
 
     Args:
@@ -464,7 +464,7 @@ def kmax_pooling(x, int k, int d=1):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].i = k
-    extra.attrs[1].i = d
+    extra.attrs[1].i = <int>axis_in(x, d, "kmax_pooling")
     return apply1x(KMAX, x, &extra)
 
 

@@ -7,6 +7,10 @@ import numpy as np
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 
+from dynet_cy.graph.graph cimport dim_of, expression
+
+from dynet_cy.ops.registry import DimensionError
+
 
 cdef Py_ssize_t whole(object value, str op, str what="an index") except? -1:
     """A whole number, which may be a float, as from a division."""
@@ -15,6 +19,20 @@ cdef Py_ssize_t whole(object value, str op, str what="an index") except? -1:
     if not isinstance(value, numbers.Real) or value != value // 1:
         raise TypeError(f"{op}: {what} must be a whole number, not {value!r}")
     return int(value)
+
+
+cdef Py_ssize_t axis_in(object x, object axis, str op, str what="d") except -1:
+    """An axis of x; a negative one counts from the end."""
+    cdef Py_ssize_t i = whole(axis, op, what)
+    cdef Py_ssize_t n
+    if i > 0xFF:
+        raise DimensionError(f"{op}: {what} is {i}, which is no axis of x")
+    if i >= 0:
+        return i
+    n = dim_of(expression(x, op, "x")).nd
+    if i < -n:
+        raise DimensionError(f"{op}: {what} is {i}, but x has {n} axes")
+    return i + n
 
 
 cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1:

@@ -77,10 +77,10 @@ def ones(dim: _Shape, batch_size=1):
     return filled(dim, batch_size, 1, "ones")
 
 
-cdef class _SettableInput(Expression):
+cdef class InputExpression(Expression):
     """An input whose value can be set anew; what depends on it is then computed again."""
 
-    cdef tuple shape
+    cdef tuple whole_shape
 
     def set(self, values: npt.ArrayLike):
         """Set the value.
@@ -93,9 +93,9 @@ cdef class _SettableInput(Expression):
         """
         cdef Graph* g = self.graph()
         array = floats_in(values, "set", "the value", 8)
-        if array.size != np.prod(self.shape, dtype=int):
+        if array.size != np.prod(self.whole_shape, dtype=int):
             raise ValueError(
-                f"set: the value has shape {array.shape}, the input has {self.shape}")
+                f"set: the value has shape {array.shape}, the input has {self.whole_shape}")
         forget(g)
         copy_floats(array.reshape(-1, order="F"), nodes_of(g)[self.index].val, array.size)
 
@@ -103,15 +103,15 @@ cdef class _SettableInput(Expression):
 cdef Expression settable(object array, const Dim* dim, int on):
     cdef float* v
     cdef Expression plain = new_leaf(dim, &v, on)
-    cdef _SettableInput x
+    cdef InputExpression x
     copy_floats(array, v, total_of(dim))
     if current_graph().forward_only:
         return plain
-    x = _SettableInput.__new__(_SettableInput)
+    x = InputExpression.__new__(InputExpression)
     x.version = plain.version
     x.slot = plain.slot
     x.index = plain.index
-    x.shape = array.shape
+    x.whole_shape = array.shape
     return x
 
 
@@ -128,7 +128,7 @@ cdef Expression from_values(object values, str op, bint batched, int on=0):
     return settable(array, &dim, on)
 
 
-def scalarInput(s: npt.ArrayLike, device="") -> _SettableInput:
+def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
     """One number as an input of shape ``{1}``; `set` changes it later."""
     cdef int on = asked_device(device, "scalarInput")
     array = floats_in(s, "scalarInput", "s", 7)
@@ -137,7 +137,7 @@ def scalarInput(s: npt.ArrayLike, device="") -> _SettableInput:
     return from_values(array.reshape(1), "scalarInput", False, on)
 
 
-def inputVector(v: npt.ArrayLike, device="") -> _SettableInput:
+def inputVector(v: npt.ArrayLike, device="") -> InputExpression:
     """A list of n numbers as an input of shape ``{n}``; `set` changes it later."""
     cdef int on = asked_device(device, "inputVector")
     array = floats_in(v, "inputVector", "v", 1)
@@ -152,13 +152,13 @@ cdef zeros_of(tuple shape, str op):
     return np.zeros([int(n) for n in shape], np.float32)
 
 
-def vecInput(dim: int, device="") -> _SettableInput:
+def vecInput(dim: int, device="") -> InputExpression:
     """An input of shape ``{dim}``, zeros until `set` is called."""
     cdef int on = asked_device(device, "vecInput")
     return from_values(zeros_of((dim,), "vecInput"), "vecInput", False, on)
 
 
-def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=False) -> _SettableInput:
+def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=False) -> InputExpression:
     """An array as an input.
 
     Args:
@@ -183,7 +183,7 @@ def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=Fals
     return from_values(arr, "inputTensor", batched, on)
 
 
-def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_size=1, device="") -> _SettableInput:
+def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_size=1, device="") -> InputExpression:
     """A flat list of numbers as an input of any shape, column by column and then batch by batch.
 
     Args:
@@ -210,7 +210,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
 
 
 def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]], values: npt.ArrayLike,
-                       shape: _Shape, batched=False, defval: _Number = 0, device="") -> _SettableInput:
+                       shape: _Shape, batched=False, defval: _Number = 0, device="") -> InputExpression:
     """An input that has one number nearly everywhere, and others in some places.
 
     Args:
@@ -276,7 +276,7 @@ _operators["inputMatrixLiteral"] = inputTensorTranspose
 _operators["inputSparseTensor"] = _input_sparse_tensor
 
 
-def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> _SettableInput:
+def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression:
     """A flat list of numbers as a matrix, column by column.
 
     Args:
@@ -291,7 +291,7 @@ def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> _SettableInput:
     return from_values(array.reshape(shape, order="F"), "inputMatrix", False)
 
 
-def matInput(d1: int, d2: int) -> _SettableInput:
+def matInput(d1: int, d2: int) -> InputExpression:
     """An input of shape ``{d1,d2}``, zeros until `set` is called."""
     return from_values(zeros_of((d1, d2), "matInput"), "matInput", False)
 

@@ -8,7 +8,7 @@ from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.graph cimport Extra, apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split
-from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.norms cimport COUNT, FIRST, NONE, covered, is_usual, lines_of, norm_of
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
@@ -275,7 +275,7 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
     memset(&extra, 0, sizeof(Extra))
     if axis is not None:
         given = axis if isinstance(axis, (list, tuple)) else (axis,)
-        axes = sorted([whole(d, "layer_norm", "an axis") for d in given])
+        axes = sorted([axis_in(x, d, "layer_norm", "an axis") for d in given])
         if not axes or axes[0] < 0 or axes[-1] > 6 or axes != list(range(axes[0], axes[0] + len(axes))):
             raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]

@@ -13,6 +13,7 @@ from dynet_cy.graph.graph cimport Expression, Extra, apply1x, leaf
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
 )
+from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.inputs cimport dim_with_batch
 from dynet_cy.ops.registry cimport Forward, Op, Shapes, register, same_dim
 
@@ -143,7 +144,7 @@ DROPOUT_DIM.random = True
 DROPOUT_DIM.work = dropout_dim_work
 
 
-def dropout_dim(x, int d, double p):
+def dropout_dim(x, d: int, double p):
     """Dropout with the same mask all along an axis.
 
     Args:
@@ -154,7 +155,7 @@ def dropout_dim(x, int d, double p):
     Raises:
         DimensionError: x has no axis d.
     """
-    return drop(DROPOUT_DIM, x, p, d)
+    return drop(DROPOUT_DIM, x, p, <int>axis_in(x, d, "dropout_dim"))
 
 
 # ---- dropout_batch: y = x mask, one mask value for each batch element --------------

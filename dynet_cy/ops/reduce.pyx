@@ -7,16 +7,18 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x
+from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x, dim_of
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
 from dynet_cy.ops.axes cimport Split, split_at, without
-from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.norms cimport norm_of
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
+from dynet_cy.graph.graph import _operators
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
 
 
 # ---- walks -------------------------------------------------------------------
@@ -200,13 +202,13 @@ cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef uint32_t mask_of(object d, object b, str op) except? 0xFFFFFFFF:
-    """The axes d, a number or several, and whether the batch, as a mask."""
+cdef uint32_t mask_of(object x, object d, object b, str op) except? 0xFFFFFFFF:
+    """The axes d of x, a number or several, and whether the batch, as a mask."""
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
     for axis in (d if isinstance(d, (list, tuple)) else (d,)):
-        i = whole(axis, op, "an axis")
-        if i < 0 or i > 6:
+        i = axis_in(x, axis, op, "an axis")
+        if i > 6:
             raise DimensionError(f"{op}: there is no axis {i}")
         if mask >> i & 1:
             raise DimensionError(f"{op}: axis {i} is given twice")
@@ -297,7 +299,7 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
     Raises:
         DimensionError: there is no such axis, or nothing to sum over.
     """
-    return reduced(SUM, x, mask_of(d, b, "sum_dim"), 0, 1)
+    return reduced(SUM, x, mask_of(x, d, b, "sum_dim"), 0, 1)
 
 
 def sum_batches(x):
@@ -385,7 +387,7 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
         DimensionError: there is no such axis, or nothing to reduce.
         ValueError: n is negative.
     """
-    return reduced(MOMENT, x, mask_of(d, b, "mean_dim"), number_of(n, "mean_dim"), 1)
+    return reduced(MOMENT, x, mask_of(x, d, b, "mean_dim"), number_of(n, "mean_dim"), 1)
 
 
 def mean_batches(x):
@@ -400,7 +402,7 @@ def moment_elems(x, int r):
 
 def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
     """Mean of the r-th powers along some axes; see `mean_dim`."""
-    return reduced(MOMENT, x, mask_of(d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
+    return reduced(MOMENT, x, mask_of(x, d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
 
 
 def moment_batches(x, int r):
@@ -485,7 +487,7 @@ def std_dim(x, d: Sequence[int], b=False, int n=0):
         DimensionError: there is no such axis, or nothing to reduce.
     """
     number_of(n, "std_dim")
-    return reduced(STD, x, mask_of(d, b, "std_dim"), 0, 1)
+    return reduced(STD, x, mask_of(x, d, b, "std_dim"), 0, 1)
 
 
 def std_batches(x):
@@ -657,12 +659,12 @@ def max_dim(x, d=0):
     Raises:
         DimensionError: x has no axis d, or no elements along it.
     """
-    return along(MAX_DIM, x, whole(d, "max_dim", "d"))
+    return along(MAX_DIM, x, axis_in(x, d, "max_dim"))
 
 
 def min_dim(x, d=0):
     """Least element along axis d; see `max_dim`."""
-    return along(MIN_DIM, x, whole(d, "min_dim", "d"))
+    return along(MIN_DIM, x, axis_in(x, d, "min_dim"))
 
 
 # ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
@@ -721,7 +723,7 @@ CUMSUM.work = cumsum_work
 
 def cumsum(x, d=0):
     """Sums of the elements up to and including each, along axis d; the shape stays."""
-    return along(CUMSUM, x, whole(d, "cumsum", "d"))
+    return along(CUMSUM, x, axis_in(x, d, "cumsum"))
 
 
 # ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
@@ -817,7 +819,7 @@ def logsumexp_dim(x, d=0):
     Raises:
         DimensionError: x has no axis d.
     """
-    return along(LOGSUMEXP_DIM, x, whole(d, "logsumexp_dim", "d"))
+    return along(LOGSUMEXP_DIM, x, axis_in(x, d, "logsumexp_dim"))
 
 
 # ---- argmax: y = 1 at the greatest element, the first of equal ones, and else 0 --
@@ -866,3 +868,57 @@ def argmax(x, gradient_mode: str):
         return apply1(ARGMAX_STRAIGHT_THROUGH, x)
     raise ValueError('argmax: gradient_mode must be "zero_gradient" or '
                      f'"straight_through_gradient", not {gradient_mode!r}')
+
+
+# ---- methods of expressions ------------------------------------------------------
+
+cdef list axes_of(Expression x, object axis, str op):
+    """The axes that a method reduces, in their order; all when None."""
+    cdef uint32_t i, mask
+    if axis is None:
+        return list(range(dim_of(x).nd))
+    mask = mask_of(x, axis, False, op)
+    axes = [i for i in range(7) if mask >> i & 1]
+    if axes[-1] >= <int>dim_of(x).nd:
+        raise DimensionError(f"{op}: there is no axis {axes[-1]}, x has {dim_of(x).nd}")
+    return axes
+
+
+cdef Expression with_axes(Expression x, Expression y, list axes, object keepdims):
+    """y, in which these axes of x stay with one element each, if that is asked for."""
+    cdef uint32_t i
+    if not keepdims:
+        return y
+    return reshape(y, [1 if i in axes else dim_of(x).d[i] for i in range(dim_of(x).nd)])
+
+
+cdef Expression summed(Expression x, const Op* op, object axis, object keepdims, str name):
+    axes = axes_of(x, axis, name)
+    return with_axes(x, reduced(op, x, mask_of(x, axes, False, name) if axes else ALL_AXES, 0, 1), axes, keepdims)
+
+
+cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepdims, str name):
+    cdef Expression y = x
+    axes = axes_of(x, axis, name)
+    for i in reversed(axes):                        # what is left keeps its number
+        y = along(op, y, i)
+    return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, 0, 1), axes, keepdims)
+
+
+def _sum(Expression x, axis, keepdims):
+    return summed(x, SUM, axis, keepdims, "sum")
+
+
+def _mean(Expression x, axis, keepdims):
+    return summed(x, MOMENT, axis, keepdims, "mean")
+
+
+def _max(Expression x, axis, keepdims):
+    return extreme_of(x, MAX_DIM, axis, keepdims, "max")
+
+
+def _min(Expression x, axis, keepdims):
+    return extreme_of(x, MIN_DIM, axis, keepdims, "min")
+
+
+_operators.update(sum=_sum, mean=_mean, max=_max, min=_min)

@@ -64,6 +64,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t any_batch
         uint8_t random
         uint8_t infinite
+        uint8_t truth
         const char* alone_because
         const char* no_gradient_because
 

@@ -1,20 +1,26 @@
 """Selections: elements, ranges, rows, columns, batch elements, and indexing."""
 
+import numpy as np
+
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.graph cimport (
     Expression, Extra, Graph, apply1x, current_graph, dim_of, expression, forget, items_of, nodes_of,
+    shape_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at, without
-from dynet_cy.ops.indices cimport check_count, set_indices, whole
+from dynet_cy.ops.indices cimport axis_in, check_count, set_indices, whole
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.graph import _operators
+from dynet_cy.ops.arithmetic import esum
+from dynet_cy.ops.inputs import constant
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
 
 cdef extern from "Python.h":
     int PySlice_GetIndicesEx(object slice, Py_ssize_t length, Py_ssize_t* start,
@@ -100,7 +106,7 @@ cdef Op* PICK = register(b"pick", b"x", pick_dim, pick_forward, pick_backward)
 PICK.rule[0] = LIST
 
 
-cdef class _PickedExpression(Expression):
+cdef class PickedExpression(Expression):
     """What `pick` and `pick_batch` make: their indices can be set anew."""
 
     cdef int set_items(self, const uint32_t* items, uint32_t n) except -1:
@@ -118,7 +124,7 @@ cdef class _PickedExpression(Expression):
             own[i] = items[i if n > 1 else 0]
         return 0
 
-    def set_index(self, index):
+    def set_index(self, index: _Int | _Ints):
         """Pick another index; what depends on it is then computed again.
 
         Args:
@@ -146,10 +152,10 @@ cdef Expression picked(object x, Extra* extra, Py_ssize_t axis):
 
 
 cdef Expression settable(Expression y):
-    cdef _PickedExpression z
+    cdef PickedExpression z
     if current_graph().forward_only:
         return y
-    z = _PickedExpression.__new__(_PickedExpression)
+    z = PickedExpression.__new__(PickedExpression)
     z.version = y.version
     z.slot = y.slot
     z.index = y.index
@@ -165,7 +171,7 @@ cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
     return picked(x, &extra, axis)
 
 
-def pick(e, index=0, dim=0):
+def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
     """The part of e with one index along an axis, which vanishes.
 
     Args:
@@ -180,10 +186,10 @@ def pick(e, index=0, dim=0):
         DimensionError: e has no such axis.
         IndexError: the index is out of range.
     """
-    return settable(picked_at(e, whole(index, "pick"), whole(dim, "pick", "dim")))
+    return settable(picked_at(e, whole(index, "pick"), axis_in(e, dim, "pick", "dim")))
 
 
-def pick_batch(e, indices: _Ints, dim=0):
+def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
     """`pick` with an index of its own for each batch element.
 
     Args:
@@ -205,7 +211,7 @@ def pick_batch(e, indices: _Ints, dim=0):
     packed = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
         raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
-    y = settable(picked(e, &extra, whole(dim, "pick_batch", "dim")))
+    y = settable(picked(e, &extra, axis_in(e, dim, "pick_batch", "dim")))
     del packed
     return y
 
@@ -285,7 +291,7 @@ def pick_range(x, s: int, e: int, d=0):
         DimensionError: x has no such axis.
         IndexError: the range is not within the axis.
     """
-    return range_of(x, whole(s, "pick_range"), whole(e, "pick_range"), whole(d, "pick_range", "d"))
+    return range_of(x, whole(s, "pick_range"), whole(e, "pick_range"), axis_in(x, d, "pick_range"))
 
 
 def pickrange(x, s: int, e: int):
@@ -471,6 +477,75 @@ def select_cols(x, cs: _Ints):
     return selected(SELECT_COLS, x, cs, 1, "select_cols")
 
 
+# ---- scatter_rows: y[items[k]] += x[k], the other way round ------------------------
+
+cdef int scatter_rows_dim(const Shapes* s, Dim* y) except -1:
+    if s.x[0].nd != 1 or s.x[0].d[0] != s.n_items:
+        raise DimensionError(f"x must be a vector of {s.n_items} elements")
+    need_indices(s, s.attrs[0].u)
+    y.nd = 1
+    y.d[0] = s.attrs[0].u
+    return 0
+
+
+cdef void scatter_rows_forward(const Call* c) noexcept nogil:
+    cdef size_t k, n = c.item_count
+    cdef uint32_t b
+    cdef const float* x
+    cdef float* y
+    memset(c.y.v, 0, size_of(&c.y.dim) * c.y.dim.bd * sizeof(float))
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        y = element(&c.y, b)
+        for k in range(n):
+            y[c.items[b * n + k]] += x[k]
+
+
+cdef void scatter_rows_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t k, n = c.item_count
+    cdef uint32_t b
+    cdef float* dx
+    cdef const float* dy
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        dy = element(&c.dy, b)
+        for k in range(n):
+            dx[k] += dy[c.items[b * n + k]]
+
+
+cdef Op* SCATTER_ROWS = register(b"scatter_rows", b"x", scatter_rows_dim, scatter_rows_forward, scatter_rows_backward)
+
+
+def scatter_rows(x, rs: _Ints, n: int):
+    """A vector of n elements with those of x added at their places, the other way round of `select_rows`.
+
+    Args:
+        x: a vector.
+        rs: the place of each of its elements; those of one place are added up.
+        n: how many elements the result has.
+
+    Raises:
+        DimensionError: x is no vector, or there are more or fewer places than elements.
+        IndexError: a place is not from 0 to n - 1.
+    """
+    cdef Extra extra
+    cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")
+    if size < 0 or size > 0x7FFFFFFF:
+        raise DimensionError(f"scatter_rows: n is {n}, which is no number of elements")
+    if count == 0:
+        expression(x, "scatter_rows", "x")
+        return constant(size, 0)
+    if count > MOST_ITEMS:
+        parts = [scatter_rows(range_of(x, k, min(k + MOST_ITEMS, count), 0), rs[k:k + MOST_ITEMS], size)
+                 for k in range(0, count, MOST_ITEMS)]
+        return esum(parts)
+    memset(&extra, 0, sizeof(Extra))
+    _packed = set_indices(&extra, rs, "scatter_rows")
+    extra.item_count = extra.n_items
+    extra.attrs[0].u = <uint32_t>size
+    return apply1x(SCATTER_ROWS, x, &extra)
+
+
 # ---- strided_select: y_ij = x[from_0 + i step_0, from_1 + j step_1], ... ---------
 
 # items: for each axis of x from, step and the number of elements, in this order.
@@ -628,11 +703,96 @@ cdef object sliced(object index):
     """A slice whose limits may be whole floats."""
     ends = [end if end is None else whole(end, "[]", "a limit of a slice")
             for end in (index.start, index.stop, index.step)]
+    if ends[2] == 0:
+        raise ValueError("the step of a slice must not be 0")
     return slice(*ends)
 
 
+cdef object listed(object key):
+    """A list or an array of indices, or of bools, as an array; None if it is no such thing."""
+    if isinstance(key, Expression):
+        raise TypeError("an index must be known when the graph is made; it cannot be an expression")
+    if not isinstance(key, list) and not (getattr(key, "ndim", 0) and hasattr(key, "__array__")):
+        return None
+    array = np.asarray(key)
+    if array.size == 0 and array.dtype.kind == "f":
+        array = array.astype(np.int64)
+    if array.dtype.kind == "f" and (array == np.floor(array)).all():
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iub":
+        raise TypeError(f"a list of indices must hold whole numbers or bools, not {key!r}")
+    return array
+
+
+cdef list by_axis(object index, tuple shape):
+    """The keys of an index, one for each axis that it names: a number, a slice, an array of places, or None for a new
+    axis.  A mask of several axes becomes an array for each."""
+    cdef Py_ssize_t named = 0
+    keys = []
+    given = index if isinstance(index, tuple) else (index,)
+    for key in given:
+        array = listed(key)
+        if array is None:
+            keys.append(sliced(key) if isinstance(key, slice) else key)
+            named += key is not None and key is not Ellipsis
+        elif array.dtype.kind == "b":
+            keys.append(array)
+            named += array.ndim
+        else:
+            keys.append(array)
+            named += 1
+    if named > <Py_ssize_t>len(shape):
+        raise IndexError(f"{named} indices for {len(shape) - 1} axes and the batch")
+    found = []
+    axis = 0
+    for key in keys:
+        if key is Ellipsis:
+            more = max(0, <Py_ssize_t>len(shape) - 1 - named)
+            found += [slice(None)] * more
+            axis += more
+            named += more
+        elif isinstance(key, np.ndarray) and key.dtype.kind == "b":
+            sizes = shape[axis:axis + key.ndim]
+            if key.shape != sizes:
+                raise IndexError(f"a mask of shape {key.shape} does not fit axes of sizes {sizes}")
+            found += list(np.nonzero(key))
+            axis += key.ndim
+        elif isinstance(key, np.ndarray):
+            found.append(np.vectorize(lambda k, n=shape[axis], a=axis: wrapped(k, n, a), otypes=[np.int64])(key))
+            axis += 1
+        else:
+            if key is not None and not isinstance(key, slice) and not is_number(key):
+                raise TypeError(
+                    "an index must be a number, a slice, a list of numbers or bools, None, or a tuple of them, not "
+                    f"{type(key).__name__}")
+            found.append(key)
+            axis += key is not None
+    return found
+
+
+cdef Expression placed(Expression x, list arrays, uint32_t axis):
+    """The places that arrays, one for each axis from `axis` on, name together; those axes become the arrays' own."""
+    shape = shape_of(dim_of(x))
+    try:
+        arrays = list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        raise IndexError(f"lists of an index of shapes {[a.shape for a in arrays]} do not go together") from None
+    if len(arrays) > 1:                             # one axis of all those positions
+        places, step = np.zeros(arrays[0].shape, np.int64), 1
+        for k, array in enumerate(arrays):
+            places += array * step
+            step *= shape[axis + k]
+        x = reshape(x, (*shape[:axis], step, *shape[axis + len(arrays):]))
+    else:
+        places = arrays[0]
+    y = selected(SELECT_COLS if axis else SELECT_ROWS, x, places.ravel(order="F"), axis, "[]")
+    if places.ndim == 1:
+        return y
+    return reshape(y, (*shape[:axis], *places.shape, *shape[axis + len(arrays):]))
+
+
 def _getitem(Expression e not None, index):
-    """What e[index] stands for: numbers, slices, ``...``, and tuples of them."""
+    """What e[index] stands for: numbers, slices, lists, masks, ``...``, None, and tuples of them."""
     cdef const Dim* d = dim_of(e)
     cdef uint32_t nd = d.nd
     cdef uint32_t i
@@ -643,42 +803,73 @@ def _getitem(Expression e not None, index):
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
     if type(index) is slice:
         index = sliced(index)
-    if type(index) is slice and nd and (index.step is None or index.step == 1):
-        PySlice_GetIndicesEx(index, d.d[0], &start, &stop, &step, &count)
-        return range_of(e, start, start + count, 0)
-    keys = list(index) if isinstance(index, tuple) else [index]
-    for i, key in enumerate(keys):
-        if key is Ellipsis:
-            keys[i:i + 1] = [slice(None)] * max(0, <Py_ssize_t>nd - len(keys) + 1)
-            break
-    if <uint32_t>len(keys) > nd + 1:
-        raise IndexError(f"{len(keys)} indices for {nd} axes and the batch")
+        if nd and (index.step is None or index.step == 1):
+            PySlice_GetIndicesEx(index, d.d[0], &start, &stop, &step, &count)
+            return range_of(e, start, start + count, 0)
+    shape = shape_of(d)
+    keys = by_axis(index, (*shape, d.bd))
+    named = [key for key in keys if key is not None]
+    x = e
+    if <uint32_t>len(named) > nd and isinstance(named[nd], np.ndarray):
+        x = pick_batch_elems(x, named[nd].tolist())
+        named[nd] = slice(None)
     ranges = []
     picks = []
-    for i, key in enumerate(keys):
-        size = d.d[i] if i < nd else d.bd
-        if isinstance(key, slice):
-            key = sliced(key)
-            if key.step == 0:
-                raise ValueError("the step of a slice must not be 0")
-            ranges.append(range(*key.indices(size)))
-        elif is_number(key):
+    for i, key in enumerate(named):
+        size = shape[i] if i < nd else dim_of(x).bd
+        if is_number(key):
             start = wrapped(key, size, i)
             ranges.append(range(start, start + 1))
             if i < nd:
                 picks.append(i)
         else:
-            raise TypeError(
-                f"an index must be a number, a slice, or a tuple of them, not {type(key).__name__}")
+            ranges.append(range(size) if isinstance(key, np.ndarray) else range(*key.indices(size)))
     for i in range(<uint32_t>len(ranges), nd):
-        ranges.append(range(d.d[i]))
-    x = e
+        ranges.append(range(shape[i]))
     # A number alone along its axis is picked; the last axis first, so that numbers stay.
     for i in reversed(picks):
         if dim_of(x).nd > 1:
             x = picked_at(x, ranges[i].start, i)
             del ranges[i]
-    return strided(x, ranges)
+    if len(named) == len(keys) and not any([isinstance(key, np.ndarray) for key in keys]):
+        return strided(x, ranges)
+    if any([ranges[i] != range(dim_of(x).d[i]) for i in range(dim_of(x).nd)]) or len(ranges) > dim_of(x).nd:
+        x = strided(x, ranges)
+    return rearranged(x, keys, <uint32_t>len(picks) == nd)
+
+
+cdef Expression rearranged(Expression x, list keys, bint scalar):
+    """The arrays and new axes of an index, after its numbers and slices; `scalar`: which have left no axis."""
+    cdef uint32_t axis = 0
+    cdef Py_ssize_t i = 0
+    groups = 0
+    new = []
+    while i < len(keys):
+        key = keys[i]
+        if isinstance(key, np.ndarray):
+            arrays = []
+            while i < len(keys) and isinstance(keys[i], np.ndarray):
+                arrays.append(keys[i])
+                i += 1
+            groups += 1
+            if groups > 1:
+                raise TypeError("lists and masks of an index must stand side by side")
+            if axis < dim_of(x).nd:
+                before = dim_of(x).nd
+                x = placed(x, arrays, axis)
+                axis += dim_of(x).nd - before + <uint32_t>len(arrays)
+            continue
+        if key is None:
+            new.append(axis + len(new))
+        else:
+            axis += isinstance(key, slice)
+        i += 1
+    if new:
+        shape = [] if scalar else list(shape_of(dim_of(x)))
+        for at in new:
+            shape.insert(at, 1)
+        x = reshape(x, shape)
+    return x
 
 
 _operators["getitem"] = _getitem

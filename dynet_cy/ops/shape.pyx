@@ -1,15 +1,17 @@
 """Shapes: reshape, transpose, concatenate; and ops that only change the gradient."""
 
+from math import prod
+
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, dim_of, expression
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
-from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.graph import _operators
@@ -83,12 +85,25 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
     return apply1x(RESHAPE, x, &extra)
 
 
-def reshape(x, d: float | tuple[float, ...] | list[float], batch_size: float = 1):
+cdef object known_sizes(object x, object d, object batch_size):
+    """The sizes of a new shape, with the one that is -1 worked out."""
+    cdef const Dim* own
+    sizes = list(d) if isinstance(d, (tuple, list)) else [d]
+    own = dim_of(expression(x, "reshape", "x"))
+    n = size_of(own) if batch_size == 1 or batch_size == own.bd else total_of(own) // batch_size
+    rest = prod([size for size in sizes if size != -1])
+    if sizes.count(-1) > 1 or rest <= 0 or n % rest:
+        raise DimensionError(f"reshape: the -1 of shape {d} cannot be worked out for {n} elements")
+    return [n // rest if size == -1 else size for size in sizes]
+
+
+def reshape(x, d: float | Sequence[float], batch_size: float = 1):
     """The same elements, column by column, in another shape.
 
     Args:
         x: the expression.
-        d: the new shape: a tuple, a list, or one number.
+        d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then
+            worked out.
         batch_size: the new batch size.  When it is 1 and d has as many elements
             as one batch element of x, each batch element is reshaped by itself.
 
@@ -100,6 +115,8 @@ def reshape(x, d: float | tuple[float, ...] | list[float], batch_size: float = 1
     cdef Py_ssize_t size
     for axis in (d if isinstance(d, (tuple, list)) else (d,)):
         size = whole(axis, "reshape", "an axis of the shape")
+        if size == -1:
+            return reshape(x, known_sizes(x, d, batch_size), batch_size)
         if n == 7:
             raise DimensionError(f"reshape: shape {d} has more than 7 axes")
         if size < 0 or size > 0xFFFFFFFF:
@@ -261,11 +278,23 @@ def transpose(x, dims: Sequence[int] = (1, 0)):
     memset(&extra, 0, sizeof(Extra))
     for d in dims:
         axis = whole(d, "transpose", "an axis of dims")
+        if axis < 0:
+            axis += len(dims)
         if axis < 0 or axis > 6 or extra.attrs[1].u == 7:
             raise DimensionError(f"transpose: dims {dims} are not axes of x")
         extra.attrs[0].u |= <uint32_t>axis << 3 * extra.attrs[1].u
         extra.attrs[1].u += 1
     return apply1x(TRANSPOSE, x, &extra)
+
+
+def _transposed(Expression x):
+    """The axes of x in the opposite order."""
+    cdef uint32_t n = dim_of(x).nd
+    return x if n < 2 else transpose(x, list(range(n))[::-1])
+
+
+_operators["T"] = _transposed
+_operators["reshape"] = reshape
 
 
 # ---- concatenate: y = xs side by side along an axis ------------------------------
@@ -354,12 +383,17 @@ def concatenate(xs: Iterable[Expression], d=0):
     Args:
         xs: a list of expressions, whose shapes differ along axis d only; those
             with batch size 1 serve for every batch element of the others.
-        d: the axis, which may also be one that they do not have yet.
+        d: the axis, which may also be one that they do not have yet; a negative one counts from the
+            end of the first expression's.
 
     Raises:
         ValueError: the list is empty, or shapes do not fit.
     """
-    return concatenated(xs, whole(d, "concatenate", "d"))
+    axis = whole(d, "concatenate", "d")
+    if axis < 0:
+        xs = list(xs)
+        axis = axis_in(xs[0], axis, "concatenate") if xs else 0
+    return concatenated(xs, axis)
 
 
 def concatenate_cols(xs: Iterable[Expression]):

@@ -8,14 +8,17 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Extra, apply, apply1x, dim_of, expression
+from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, dim_of, expression
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
-from dynet_cy.ops.indices cimport check_count, is_list, set_index, set_indices
+from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
+from dynet_cy.ops.arithmetic import where
+from dynet_cy.ops.reduce import logsumexp_dim as logsumexp_dim_of
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
 
 
 cdef inline uint32_t calls_for(const Call* c, size_t* n) noexcept nogil:
@@ -141,20 +144,27 @@ SOFTMAX.ragged = True
 SOFTMAX.assigns = True
 
 
-def softmax(x, int d=0):
+cdef object unmasked(object x, object mask):
+    """x, with -inf where the mask is 0."""
+    return where(mask, x, -INFINITY)
+
+
+def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
     """Positive numbers that sum to one along an axis: e^x / sum e^x.
 
     Args:
         x: scores, of any shape.
         d: the axis; 0 normalizes each column.
+        mask: an expression or array that is 0 where the result is to be 0 and does not count for the sum;
+            shapes broadcast.  Where it leaves nothing, the result is no number.
 
     Raises:
         DimensionError: x has no axis d.
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].i = d
-    return apply1x(SOFTMAX, x, &extra)
+    extra.attrs[0].i = d if d >= 0 else <int>axis_in(x, d, "softmax")
+    return apply1x(SOFTMAX, x if mask is None else unmasked(x, mask), &extra)
 
 
 # ---- log_softmax: y = x - log sum e^x, in each column -------------------------
@@ -179,6 +189,14 @@ cdef Op* LOG_SOFTMAX = register(b"log_softmax", b"x", same_dim, log_softmax_forw
 LOG_SOFTMAX.columns = True
 LOG_SOFTMAX.ragged = True
 LOG_SOFTMAX.assigns = True
+
+
+cdef Expression along(Expression x, Py_ssize_t axis):
+    """The logarithm of the softmax along another axis than the first."""
+    cdef const Dim* d = dim_of(x)
+    cdef uint32_t i
+    sizes = [1 if i == axis else d.d[i] for i in range(d.nd)]
+    return x - reshape(logsumexp_dim_of(x, axis), sizes)
 
 
 # ---- restricted_log_softmax: the same over some elements; -inf for the others ---
@@ -239,22 +257,31 @@ RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
 
-def log_softmax(x, restrict: _Ints | None = None):
-    """Logarithm of the softmax of each column.
+def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | npt.ArrayLike | None = None):
+    """Logarithm of the softmax along an axis.
 
     Args:
         x: scores.
         restrict: indices of the elements of a vector to normalize over; all
             others become -inf.  Each counts once.
+        d: the axis; 0 normalizes each column.
+        mask: an expression or array that is 0 where the result is to be -inf; see `softmax`.
 
     Raises:
+        DimensionError: x has no axis d.
         IndexError: an index lies outside x.
+        ValueError: `restrict` is empty, or given beside a mask or another axis.
     """
     cdef Extra extra
+    cdef Py_ssize_t axis = d if d >= 0 else axis_in(x, d, "log_softmax")
     memset(&extra, 0, sizeof(Extra))
     if restrict is None:
-        return apply1x(LOG_SOFTMAX, x, NULL)
-    chosen = list(dict.fromkeys(restrict))
+        if mask is not None:
+            x = unmasked(x, mask)
+        return apply1x(LOG_SOFTMAX, x, NULL) if axis == 0 else along(x, axis)
+    if axis or mask is not None:
+        raise ValueError("log_softmax: `restrict` is for vectors; it goes with neither d nor a mask")
+    chosen = list(dict.fromkeys([whole(k, "log_softmax") for k in restrict]))
     if not chosen:
         raise ValueError("log_softmax: `restrict` is empty")
     if len(chosen) >= 2**16:
@@ -613,7 +640,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_dim(x, v: _Ints | Sequence[_Ints], int d=0, float m=1.0):
+def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
     """Hinge loss of every line of a matrix along axis d.
 
     Shapes: ``x {r,c}`` -> ``{c}`` for d=0, ``{r}`` for d=1.
@@ -631,9 +658,9 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], int d=0, float m=1.0):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
-    extra.attrs[1].i = d
+    extra.attrs[1].i = <int>axis_in(x, d, "hinge_dim")
     if is_list(v) and len(v) and is_list(v[0]):
         v = [k for line in v for k in line]
     _packed = set_indices(&extra, v, "hinge_dim")
-    extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if d else 1)
+    extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if extra.attrs[1].i else 1)
     return apply1x(HINGE_DIM, x, &extra)

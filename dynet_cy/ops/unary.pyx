@@ -8,6 +8,8 @@ from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round, K, dy_kernels
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, register, same_dim
 
+from dynet_cy.graph.graph import _operators
+
 
 cdef extern from "dynet_cy/unary.h" nogil:
     const dy_kernels* dy_unary_kernels
@@ -38,9 +40,10 @@ cdef Expression apply_unary(int which, object x, float p0, float p1):
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan, DY_UNARY_atanh,
     DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1,
-    DY_UNARY_gelu, DY_UNARY_huber, DY_UNARY_lgamma, DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid,
-    DY_UNARY_logistic, DY_UNARY_rectify, DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus,
-    DY_UNARY_softsign, DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
+    DY_UNARY_gelu, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma, DY_UNARY_log,
+    DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify, DY_UNARY_safe_sqrt,
+    DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign, DY_UNARY_sqrt,
+    DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
 )
 
 
@@ -219,6 +222,32 @@ def huber(x, float c=1.345):
     if not c > 0:
         raise ValueError(f"huber: c must be positive, not {c}")
     return apply_unary(DY_UNARY_huber, x, c, 0)
+
+
+def leaky_relu(x, float alpha=0.01):
+    """Each element above 0, alpha times it below (Maas et al. 2013).
+
+    Raises:
+        ValueError: alpha is not a number.
+    """
+    if not alpha == alpha:
+        raise ValueError(f"leaky_relu: alpha must be a number, not {alpha}")
+    return apply_unary(DY_UNARY_leaky_relu, x, alpha, 0)
+
+
+def mish(x):
+    """x tanh(softplus(x)) of each element (Misra 2020)."""
+    return apply1(UNARY[DY_UNARY_mish], x)
+
+
+def hard_tanh(x):
+    """Each element, or -1 below and 1 above, where its gradient is 0 (Collobert 2004)."""
+    return apply1(UNARY[DY_UNARY_hard_tanh], x)
+
+
+def safe_sqrt(x):
+    """Square root of each element, whose gradient at 0 is 0, as for the length of a vector."""
+    return apply1(UNARY[DY_UNARY_safe_sqrt], x)
 # ---- end of functions
 
 
@@ -272,3 +301,6 @@ def ceil(x, gradient_mode="zero_gradient"):
 def round(x, gradient_mode="zero_gradient"):
     """The whole number nearest to each element; halves go away from zero.  See `floor`."""
     return rounded(DY_UNARY_round, x, gradient_mode)
+
+
+_operators["abs"] = abs

@@ -1436,6 +1436,10 @@ class Trainer:
         sys.stderr.write(f"[lr={self._learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
         self._clips = self._updates = self._skipped = 0
 
+    def __repr__(self):
+        return (f"<{type(self).__name__} of {self._collection!r}, learning_rate={self._learning_rate:g}, "
+                f"{self._steps} updates>")
+
     def whoami(self):
         """Name of the class."""
         return type(self).__name__

@@ -73,6 +73,7 @@ typedef struct dy_op {
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its items say what it draws: draws.h */
     uint8_t infinite;           /* gives infinities of finite numbers on purpose: no anomaly */
+    uint8_t truth;              /* gives 0 or 1, which is what `if` asks of one element */
     const char *alone_because;
     const char *no_gradient_because;
 } dy_op;

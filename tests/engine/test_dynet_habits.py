@@ -42,7 +42,7 @@ def test_numbers_on_either_side(op, number, graph) -> None:
     np.testing.assert_allclose(right.value(), op(float(number), x), rtol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", ["a", None, 1j, [1, 2], np.ones(3), object()], ids=lambda w: type(w).__name__)
+@pytest.mark.parametrize("wrong", ["a", None, 1j, [1, 2], object()], ids=lambda w: type(w).__name__)
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.__name__)
 def test_no_operator_with_other_things(op, wrong, graph) -> None:
     for a, b in [(vector(1, 2, 4), wrong), (wrong, vector(1, 2, 4))]:
@@ -236,7 +236,7 @@ def test_indices_of_batches(graph) -> None:
         (np.int64(3), IndexError, "Index too large"),
         ((0, 0, 0), IndexError, "3 indices for 1 axes and the batch"),
         (slice(None, None, 0), ValueError, "step of a slice must not be 0"),
-        *[(k, TypeError, "an index must be a number") for k in [1.0, "a", None, [0, 1], np.array([0, 1]), (0, "b")]],
+        *[(k, TypeError, "an index must be a number") for k in [1.0, "a", (0, "b")]],
     ],
     ids=str,
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import _ForwardExpression
+from dynet_cy.graph.graph import ForwardExpression
 from dynet_cy.graph.nodes import expression, nodes
 from dynet_cy.memory import arena
 from dynet_cy.rnn.stacked import StackedRNNState
@@ -176,7 +176,7 @@ def test_what_is_not_possible() -> None:
 def test_stale_expressions(graph) -> None:
     graph.renew(forward_only=True)
     x = dy.inputVector([1, 2])
-    assert type(x) is _ForwardExpression
+    assert type(x) is ForwardExpression
     graph.renew(forward_only=True)
     y = dy.inputVector([3, 4])
     with pytest.raises(dy.StaleExpressionError):
@@ -186,7 +186,7 @@ def test_stale_expressions(graph) -> None:
     z = dy.square(y)
     assert z.value() == [9, 16]
     graph.renew()
-    assert type(dy.inputVector([1])) is not _ForwardExpression
+    assert type(dy.inputVector([1])) is not ForwardExpression
     with pytest.raises(dy.StaleExpressionError):
         z.value()
 

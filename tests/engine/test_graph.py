@@ -583,7 +583,7 @@ def test_wrong_types(wrong, graph) -> None:
     ):
         with pytest.raises(TypeError):
             build()
-    if not isinstance(wrong, float):
+    if not isinstance(wrong, (float, np.ndarray)):
         for build in (lambda: x + wrong, lambda: wrong - x, lambda: x * wrong, lambda: wrong / x, lambda: x / wrong):
             with pytest.raises(TypeError):
                 build()

@@ -13,7 +13,7 @@ from dynet_cy.ops.registry import describe
 
 # What the other arguments without a default are given.
 OTHERS = {
-    **dict.fromkeys(["d", "r", "k", "v", "s", "e", "p", "stddev", "m", "low", "high"], 1),
+    **dict.fromkeys(["d", "r", "k", "v", "s", "e", "p", "stddev", "m", "low", "high", "value", "n"], 1),
     **{name: [1] for name in ["indices", "vs", "cs", "rs", "strides", "range_from", "range_to"]},
     **{name: [1, 1] for name in ["stride", "ksize"]},
     "gradient_mode": "zero_gradient",
@@ -44,7 +44,7 @@ PLACES = [
     (name, i)
     for name, arguments in SIGNATURES.items()
     for i, (_, annotation, _) in enumerate(arguments)
-    if "Expression" in annotation
+    if "Expression" in annotation and not arguments[i][2]
 ]
 
 

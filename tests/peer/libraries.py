@@ -30,7 +30,8 @@ def public_functions() -> list[str]:
     return sorted(n for n in names if not isinstance(getattr(dynet_cy, n), type))
 
 
-OURS = {"forward_only", "axis"}  # arguments that DyNet does not know
+# Arguments that DyNet does not know, of any function or of one.
+OURS = {"forward_only", "axis", "mask", "log_softmax.d"}
 
 
 class Library:
@@ -66,7 +67,8 @@ class Library:
         signature = inspect.signature(getattr(dynet_cy, name))
         given = signature.bind(*args, **keywords).arguments
         defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
-        return {**{n: v for n, v in defaults.items() if n not in OURS and not isinstance(v, tuple)}, **given}
+        both = {n: v for n, v in defaults.items() if not {n, f"{name}.{n}"} & OURS}
+        return {**{n: v for n, v in both.items() if not isinstance(v, tuple)}, **given}
 
 
 def both(named: bool = False) -> tuple[Library, Library]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from dynet_cy import functions
 from dynet_cy.ops import api
 
 REFUSES = "refuses"  # DyNet raises
@@ -97,6 +98,9 @@ def wrong(document: str, *rows: str, kinds: frozenset[str], where: Where = ever,
 SHAPES = ("4x3-4", "4-4x3", "4x3-1x3", "4x1-1x3", "1-4x3", "4x3-1", "2x3x4-2x1x4", "1x3-2x1x4", "scalar-3", "17x5-17")
 SHAPES += ("17x5-1x5",)
 
+ARRAYS = "arrays beside an expression (`e + array`, `array * e`), lists, masks and None as indices, `@`, comparisons"
+RANDOM = ("gumbel_softmax",)  # in no row: what it gives is that of the graph
+NEGATIVE = tuple(f"{f}-negative" for f in ("cumsum", "max_dim", "sum_dim", "pick", "transpose", "concatenate"))
 TRUE = "`min`, `max`, `binary_log_loss`, `poisson_loss`, masks of LSTM gates"
 BATCHES_IN = (
     "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, "
@@ -148,6 +152,16 @@ DIFFERENCES = [
     refused("reductions", "*_dim*-2x3x4-2x1x0", "*_dim*-2x3x2x2-1x3"),
     refused("`b` of `mean_dim`, `std_dim`, `moment_dim`", *B_DIMS, only_as_written=True),
     refused("lists and tuples", "sum_dim-number", "reshape-number", "reshape-list"),
+    refused(ARRAYS, "add-array", "sub-array", "div-array*", "mul-array", "pow-array", "product-*", "batched_matmul*"),
+    refused(ARRAYS, "less*", "greater*", "equal-*", "equal_const", "not_equal*", "where*", "places-*"),
+    refused("methods of expressions", "method-*"),
+    refused(
+        "negative axes; -1 in `reshape`",
+        *[f"{f}-negative" for f in ("cumsum", "max_dim", "sum_dim", "pick", "transpose", "concatenate")],
+    ),
+    refused("`d` and `mask` of `softmax` and `log_softmax`", "softmax-mask*", "softmax-d-*"),
+    refused("`d` and `mask` of `softmax` and `log_softmax`", "log_softmax-d-*", "log_softmax-without"),
+    refused("`dynet_cy.functions`", *[f"{name}*" for name in functions.__all__ if name not in RANDOM]),
     refused("three axes and more", "logsumexp_dim-2x3x4-*", "softmax-3x4x2-*", "select_cols-3"),
     refused("three axes and more", "layer_norm-3x2x2-3x2", "layer_norm-4x2x2-4", "transpose-4x3x1"),
     refused("`axis` of `layer_norm`", "layer_norm-*-axis*"),

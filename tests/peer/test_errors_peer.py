@@ -93,7 +93,7 @@ BAD: dict[str, Callable[[Library], Any]] = {
     "affine_transform-bias": lambda dy: dy.affine_transform([vector(dy, 4), tensor(dy, 3, 2), vector(dy, 2)]),
     "affine_transform-empty": lambda dy: dy.affine_transform([]),
     "reshape-size": lambda dy: dy.reshape(vector(dy, 6), (4, 2)),
-    "reshape-negative": lambda dy: dy.reshape(vector(dy, 6), (-1,)),
+    "reshape-negative": lambda dy: dy.reshape(vector(dy, 6), (-2,)),
     "reshape-string": lambda dy: dy.reshape(vector(dy, 6), "ab"),
     "reshape-batch": lambda dy: dy.reshape(vector(dy, 6), (2,), batch_size=2),
     "transpose-3": lambda dy: dy.transpose(dy.reshape(vector(dy, 8), (2, 2, 2))),

@@ -29,6 +29,7 @@ def parameters(array: npt.NDArray[np.float64]) -> None:
     assert_type(model.parameters_from_numpy(array), dy.Parameters)
     assert_type(w.as_array(), Floats)
     assert_type(w.shape(), tuple[int, ...])
+    assert_type(w.shape[0], int)
     assert_type(w.expr(update=False), dy.Expression)
     assert_type(dy.tanh(table[3]), dy.Expression)
     assert_type(dy.tanh(dy.lookup_batch(table, np.arange(3), update=False)), dy.Expression)
@@ -82,8 +83,38 @@ def train(model: dy.Model, x: dy.Expression) -> None:
     builder = dy.LSTMBuilder(1, 3, 4, model)
     state = builder.initial_state()
     assert_type(state.add_input(x), dy.RNNState)
-    assert_type(state.output(), dy.Expression | None)
+    assert_type(state.output(), dy.Expression | Any)
     assert_type(state.transduce([x]), list[dy.Expression])
+
+
+def tagger(model: dy.ParameterCollection, array: npt.NDArray[np.float32], words: list[int]) -> float:
+    """A program as people write it."""
+    table = model.add_lookup_parameters((100, 8))
+    builder = dy.LSTMBuilder(1, 8, 16, model)
+    w, b = model.add_parameters((5, 16)), model.add_parameters(5)
+    state = builder.initial_state()
+    losses = []
+    for word in words:
+        state = state.add_input(table[word])
+        scores = w * state.output() + b
+        losses.append(dy.pickneglogsoftmax(scores, 1) * 0.5)
+    loss = dy.esum(losses) / len(losses)
+    states = dy.concatenate_cols(builder.initial_state().transduce([table[i] for i in words]))
+    attention = dy.softmax(states.T @ states, mask=array > 0)
+    mixed = (states @ attention).mean(axis=-1)[:, None] + array
+    mixed = dy.where(mixed > 0, mixed, 0.1 * mixed)[[0, 2], ..., None].reshape(-1, 2)
+    assert_type(mixed.shape, tuple[int, ...])
+    assert_type(mixed.sum().item(), float)
+    assert_type(f"{loss:.3f}", str)
+    if loss < 3.0 and float(abs(loss)) > 0:
+        print(mixed.max(0), mixed.batch_size)
+    report = model.load_state_dict(model.state_dict(), strict=False, rename={"a": "b"})
+    assert_type(report.missing, list[str])
+    for name, p in model.named_parameters():
+        print(name, p.shape, len(model), name in model)
+    states @ 2  # type: ignore[operator]
+    loss.backward()
+    return loss.item()
 
 
 def together(model: dy.Model) -> None:

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Linear-chain conditional random fields; see dynet_cy/ops/crf.pyx. A block takes a sentence, word after word; its threads
+// share the tags.
+#include "common.cuh"
+
+// Arguments: those of batch elements lie a step apart; 0: one serves for all.
+#define CRF \
+    const float *__restrict__ x, size_t x_step, const float *__restrict__ moves, size_t moves_step, \
+        const float *__restrict__ start, size_t start_step, const float *__restrict__ end, size_t end_step, size_t tags, \
+        size_t n
+
+static __device__ __forceinline__ float log_sum(float top, double total) {
+    return isinf(top) ? top : top + logf((float)total);
+}
+
+extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, float *y, size_t y_step) {
+    for (ROWS(b, batch)) {
+        const float *own = x + b * x_step, *move = moves + b * moves_step;
+        float *alpha = alphas + b * apart;
+        for (LANES(j, tags)) alpha[j] = own[j] + start[b * start_step + j];
+        __syncthreads();
+        for (size_t t = 1; t < n; t++) {
+            const float *before = alpha + (t - 1) * tags;
+            for (LANES(j, tags)) {
+                float top = -INFINITY;
+                double total = 0;
+                for (size_t i = 0; i < tags; i++) top = fmaxf(top, before[i] + move[i + j * tags]);
+                for (size_t i = 0; i < tags; i++) total += expf(before[i] + move[i + j * tags] - top);
+                alpha[t * tags + j] = own[t * tags + j] + log_sum(top, total);
+            }
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) {
+            const float *last = alpha + (n - 1) * tags, *stop = end + b * end_step;
+            float top = -INFINITY;
+            double total = 0;
+            for (size_t i = 0; i < tags; i++) top = fmaxf(top, last[i] + stop[i]);
+            for (size_t i = 0; i < tags; i++) total += expf(last[i] + stop[i] - top);
+            y[b * y_step] = log_sum(top, total);
+        }
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, float *betas) {
+    (void)start;
+    (void)start_step;
+    for (ROWS(b, batch)) {
+        const float *own = x + b * x_step, *move = moves + b * moves_step;
+        float *beta = betas + b * apart;
+        for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * end_step + i];
+        __syncthreads();
+        for (size_t t = n - 1; t > 0; t--) {
+            const float *later = beta + t * tags, *word = own + t * tags;
+            for (LANES(i, tags)) {
+                float top = -INFINITY;
+                double total = 0;
+                for (size_t j = 0; j < tags; j++) top = fmaxf(top, move[i + j * tags] + word[j] + later[j]);
+                for (size_t j = 0; j < tags; j++) total += expf(move[i + j * tags] + word[j] + later[j] - top);
+                beta[(t - 1) * tags + i] = log_sum(top, total);
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// y = e^(alpha + beta - total) for `count` tags of each batch element from an offset on; times dy and added to dx, which has
+// `own` batch elements, if dy is given. alphas and betas of a batch element lie `apart` floats from the next.
+extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count, size_t offset, size_t apart,
+                                         const float *__restrict__ alphas, const float *__restrict__ betas,
+                                         const float *__restrict__ total, size_t total_step, const float *dy, float *to) {
+    for (EACH(k, own * count)) {
+        size_t first = k / count, at = offset + k - first * count;
+        float sum = 0.f;
+        for (size_t b = first; b < batch; b += own) {
+            float p = expf(alphas[b * apart + at] + betas[b * apart + at] - total[b * total_step]);
+            sum += dy ? dy[b] * p : p;
+        }
+        to[k] = dy ? to[k] + sum : sum;
+    }
+}
+
+// The gradient of the transitions.
+extern "C" __global__ void crf_moves_backward(size_t own, size_t batch, CRF, size_t apart,
+                                              const float *__restrict__ alphas, const float *__restrict__ betas,
+                                              const float *__restrict__ total, const float *__restrict__ dy, float *dx) {
+    (void)start;
+    (void)start_step;
+    (void)end;
+    (void)end_step;
+    for (EACH(k, own * tags * tags)) {
+        size_t first = k / (tags * tags), at = k - first * tags * tags, i = at % tags, j = at / tags;
+        double sum = 0;
+        for (size_t b = first; b < batch; b += own) {
+            float score = moves[b * moves_step + at] - total[b];
+            for (size_t t = 1; t < n; t++)
+                sum += dy[b] * expf(alphas[b * apart + (t - 1) * tags + i] + x[b * x_step + t * tags + j] +
+                                    betas[b * apart + t * tags + j] + score);
+        }
+        dx[k] += (float)sum;
+    }
+}
+
+// `work` has, for each batch element, scores of two words and a place for each word and tag.
+extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
+    for (ROWS(b, batch)) {
+        const float *own = x + b * x_step, *move = moves + b * moves_step;
+        float *scores = work + b * (n + 2) * tags;
+        uint32_t *came = (uint32_t *)(scores + 2 * tags);
+        for (LANES(j, tags)) scores[j] = own[j] + start[b * start_step + j];
+        __syncthreads();
+        for (size_t t = 1; t < n; t++) {
+            const float *before = scores + (t - 1) % 2 * tags;
+            for (LANES(j, tags)) {
+                float top = before[0] + move[j * tags];
+                uint32_t best = 0;
+                for (size_t i = 1; i < tags; i++) {
+                    float score = before[i] + move[i + j * tags];
+                    if (score > top || (score != score && top == top)) {
+                        top = score;
+                        best = (uint32_t)i;
+                    }
+                }
+                came[t * tags + j] = best;
+                scores[t % 2 * tags + j] = top + own[t * tags + j];
+            }
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) {
+            const float *last = scores + (n - 1) % 2 * tags, *stop = end + b * end_step;
+            size_t best = 0;
+            float top = last[0] + stop[0];
+            for (size_t i = 1; i < tags; i++) {
+                float score = last[i] + stop[i];
+                if (score > top || (score != score && top == top)) {
+                    top = score;
+                    best = i;
+                }
+            }
+            for (size_t t = n; t > 0; t--) {
+                y[b * n + t - 1] = top == top ? (float)best : NAN;  // of NaN, no sequence is the best
+                if (t > 1) best = came[(t - 1) * tags + best];
+            }
+        }
+        __syncthreads();
+    }
+}

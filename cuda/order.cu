@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sorting along an axis, and products up to each element. Lines of x lie along the middle one of three axes.
+#include "common.cuh"
+
+// Where line e begins in an array whose batch elements lie bstride floats apart.
+static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
+    size_t line = e / inner, b = line / outer;
+    return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
+}
+
+static __device__ __forceinline__ bool goes_first(float a, float b, int descending) {
+    if (b != b) return a == a;
+    return descending ? a > b : a < b;
+}
+
+// Each element counts those before it: that is its place, where it is one of the first `count`. Without `where`, y gets
+// the places in x.
+extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
+                                      int descending, const float *__restrict__ x, size_t bstride, uint32_t *where,
+                                      float *y) {
+    for (EACH(t, lines * length)) {
+        size_t e = t / length, i = t - e * length, rank = 0;
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float own = from[i * inner];
+        for (size_t j = 0; j < length; j++) {
+            float other = from[j * inner];
+            rank += goes_first(other, own, descending) || (j < i && !goes_first(own, other, descending));
+        }
+        if (rank >= count) continue;
+        size_t at = line_at(e, inner, count, outer, inner * count * outer) + rank * inner;
+        y[at] = where ? own : (float)i;
+        if (where) where[at] = (uint32_t)i;
+    }
+}
+
+// dx += dy where each came from; of each line of dx there are `uses` of y.
+extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
+                                         size_t uses, const uint32_t *__restrict__ where,
+                                         const float *__restrict__ dy, float *dx) {
+    for (EACH(e, lines)) {
+        float *to = dx + line_at(e, inner, length, outer, inner * length * outer);
+        for (size_t u = 0; u < uses; u++) {
+            size_t at = line_at(e + u * lines, inner, count, outer, inner * count * outer);
+            for (size_t k = 0; k < count; k++) to[where[at + k * inner] * inner] += dy[at + k * inner];
+        }
+    }
+}
+
+extern "C" __global__ void cumprod_forward(size_t lines, size_t inner, size_t length, size_t outer,
+                                           const float *__restrict__ x, size_t bstride, float *y) {
+    for (EACH(e, lines)) {
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float *to = y + line_at(e, inner, length, outer, inner * length * outer), product = 1.f;
+        for (size_t k = 0; k < length; k++) to[k * inner] = product *= from[k * inner];
+    }
+}
+
+// dx_k += y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}.
+extern "C" __global__ void cumprod_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
+                                            const float *__restrict__ x, size_t bstride, const float *__restrict__ y,
+                                            const float *__restrict__ dy, float *dx) {
+    for (EACH(e, lines)) {
+        size_t own = inner * length * outer;
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float *to = dx + line_at(e, inner, length, outer, own);
+        for (size_t u = 0; u < uses; u++) {
+            size_t line = line_at(e + u * lines, inner, length, outer, own);
+            double rest = 0;
+            for (size_t n = length; n > 0; n--) {
+                size_t k = n - 1, at = line + k * inner;
+                rest = dy[at] + (n < length ? from[n * inner] * rest : 0.);
+                to[k * inner] += (float)(rest * (k ? y[at - inner] : 1.f));
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+"""What functions of ops share: their arguments as expressions, and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops.inputs import constant, inputTensor
+from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
+
+Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
+Tensor = Union[Expression, "npt.NDArray[Any]"]
+Operand = Union[Tensor, Number]
+
+
+def tensor(x: object, function: str, name: str) -> Expression:
+    """An expression as it is; an array, a list or a number as an input."""
+    if isinstance(x, Expression):
+        return x
+    if x is None or isinstance(x, (str, bytes, complex)):
+        raise TypeError(f"{function}: {name} must be an Expression, a number or an array, not {type(x).__name__}")
+    array = np.asarray(x)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{function}: {name} must be an Expression, a number or an array, not {type(x).__name__}")
+    return inputTensor(array) if array.ndim else constant(1, float(array))
+
+
+def expression(x: object, function: str, name: str = "x") -> Expression:
+    """An expression, or a clear error."""
+    if not isinstance(x, Expression):
+        raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
+    return x
+
+
+def shape_of(x: Expression) -> tuple[int, ...]:
+    """The shape as an expression has it: of a table with the rows last, unlike its `shape`."""
+    return x.dim()[0]
+
+
+def axis_in(x: Expression, axis: Any, function: str, name: str = "axis") -> int:
+    """An axis that x has, counted from the first on."""
+    n = len(shape_of(x))
+    if not hasattr(axis, "__index__"):
+        raise TypeError(f"{function}: {name} must be a whole number, not {axis!r}")
+    if not -n <= int(axis) < n:
+        raise DimensionError(f"{function}: {name} is {axis}, but x has {n} axes")
+    return int(axis) % n
+
+
+def positive(value: Any, function: str, name: str) -> float:
+    """A number above 0."""
+    if isinstance(value, (str, bytes, Expression)) or not float(value) > 0:
+        raise ValueError(f"{function}: {name} must be a number above 0, not {value!r}")
+    return float(value)
+
+
+def along(x: Expression, axes: Sequence[int], n: int) -> Expression:
+    """x, whose axes are some of n, with axes of one element in the place of the others, so that it broadcasts."""
+    shape = [1] * n
+    for size, axis in zip(shape_of(x), axes):
+        shape[axis] = size
+    return reshape(x, shape)

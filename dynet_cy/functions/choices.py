@@ -1,0 +1,57 @@
+"""Soft and hard choices."""
+
+from __future__ import annotations
+
+from dynet_cy.functions.arguments import axis_in, expression, positive, shape_of
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops import arithmetic
+from dynet_cy.ops.random import random_gumbel
+from dynet_cy.ops.shape import nobackprop
+from dynet_cy.ops.softmax import softmax
+
+__all__ = ["gumbel_softmax", "softmin", "straight_through"]
+
+
+def softmin(x: Expression, d: int = 0) -> Expression:
+    """Softmax of -x along an axis: the least element has the greatest share."""
+    return softmax(-expression(x, "softmin"), d)
+
+
+def straight_through(hard: Expression, soft: Expression) -> Expression:
+    """The value of one expression, with the gradient of another (Bengio et al. 2013).
+
+    Args:
+        hard: what the value is, such as a choice that has no gradient.
+        soft: what the gradient goes to, of the same shape.
+
+    Example:
+        >>> straight_through(probabilities > 0.5, probabilities)
+    """
+    return nobackprop(expression(hard, "straight_through", "hard")) + (
+        expression(soft, "straight_through", "soft") - nobackprop(soft)
+    )
+
+
+def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, d: int = 0) -> Expression:
+    """A draw from the classes along an axis that has a gradient (Jang et al. 2017; Maddison et al. 2017).
+
+    Args:
+        x: scores, such as logarithms of probabilities.
+        temperature: above 0; the lower, the nearer the result is to one class alone.
+        hard: whether the value is 1 for the class that was drawn and 0 for others; the gradient is still that of the
+            soft one.
+        d: the axis.
+
+    Returns:
+        An expression of the shape of x that sums to 1 along the axis; other numbers in each graph.
+
+    Raises:
+        DimensionError: there is no such axis.
+        ValueError: the temperature is not above 0.
+    """
+    k = axis_in(expression(x, "gumbel_softmax"), d, "gumbel_softmax", "d")
+    scale = 1 / positive(temperature, "gumbel_softmax", "temperature")
+    soft = softmax((x + random_gumbel(shape_of(x), batch_size=x.batch_size)) * scale, k)
+    if not hard:
+        return soft
+    return straight_through(arithmetic.equal(soft, soft.max(k, True)), soft)

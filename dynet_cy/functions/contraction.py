@@ -1,0 +1,131 @@
+"""Sums of products by the names of axes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dynet_cy.functions.arguments import along, shape_of, tensor
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops import batched
+from dynet_cy.ops.arithmetic import cmult
+from dynet_cy.ops.inputs import inputTensor
+from dynet_cy.ops.reduce import sum_dim
+from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape, transpose
+
+__all__ = ["einsum"]
+
+
+def einsum(spec: str, *xs: Expression) -> Expression:
+    """Sums of products along named axes (Einstein's convention), as in NumPy.
+
+    Two tensors at a time are brought to one product of matrices for each position along the axes that both keep; of
+    more than two the first two come first.
+
+    Args:
+        spec: a letter for each axis of each expression, and of the result behind ``->``; without it the result has
+            the letters that come once, in alphabetic order.  A letter that comes twice in one expression is its
+            diagonal.
+        xs: expressions, or arrays.
+
+    Returns:
+        An expression; ``{1}`` where no axis is left.
+
+    Raises:
+        DimensionError: axes of one letter differ in length, or letters and axes in number.
+        ValueError: the spec cannot be read, or has another number of expressions.
+
+    Example:
+        >>> einsum("ij,jk->ik", A, B)               # a product
+        >>> einsum("ii->", A)                       # a trace
+        >>> einsum("dhn,dhm->nmh", keys, queries)   # scores of attention, for each head h
+    """
+    letters, out = parsed(spec, len(xs))
+    terms = []
+    sizes: dict[str, int] = {}
+    for i, (names, x) in enumerate(zip(letters, xs)):
+        e = tensor(x, "einsum", f"xs[{i}]")
+        own = shape_of(e)
+        if len(names) != len(own):
+            raise DimensionError(f"einsum: {names!r} has {len(names)} letters but xs[{i}] has shape {own}")
+        for name, n in zip(names, own):
+            if sizes.setdefault(name, n) != n:
+                raise DimensionError(f"einsum: axis {name} has {sizes[name]} elements, but {n} in xs[{i}]")
+        terms.append(diagonal(e, names))
+    x, names = terms[0]
+    for i, (y, others) in enumerate(terms[1:], 1):
+        later = set(out).union(*(n for _, n in terms[i + 1 :]))
+        x, names = product(summed(x, names, later | set(others)), summed(y, others, later | set(names)), later)
+    x, names = summed(x, names, set(out))
+    return arranged(x, names, out) if out else x
+
+
+def parsed(spec: str, n: int) -> tuple[list[str], str]:
+    """The letters of each expression, and of the result."""
+    if not isinstance(spec, str):
+        raise TypeError(f"einsum: spec must be a string, not {type(spec).__name__}")
+    left, arrow, out = spec.replace(" ", "").partition("->")
+    letters = left.split(",")
+    if not arrow:
+        out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
+    if not all(c.isalpha() for c in "".join(letters) + out):
+        raise ValueError(f"einsum: {spec!r} must consist of letters, commas and ->")
+    if len(letters) != n:
+        raise ValueError(f"einsum: {spec!r} is for {len(letters)} expressions, {n} are given")
+    if len(set(out)) < len(out) or not set(out) <= set(left):
+        raise ValueError(f"einsum: the result of {spec!r} must have letters of the expressions, each once")
+    return letters, out
+
+
+def diagonal(x: Expression, names: str) -> tuple[Expression, str]:
+    """x with one axis for each letter."""
+    for name in dict.fromkeys(names):
+        while names.count(name) > 1:
+            first = names.index(name)
+            second = names.index(name, first + 1)
+            own = shape_of(x)
+            one = along(inputTensor(np.eye(own[first], dtype=np.float32)), [first, second], len(own))
+            x = sum_dim(cmult(x, one), [second])
+            names = names[:second] + names[second + 1 :]
+    return x, names
+
+
+def summed(x: Expression, names: str, wanted: set[str]) -> tuple[Expression, str]:
+    """x without the axes that nobody wants, which are summed."""
+    axes = [i for i, name in enumerate(names) if name not in wanted]
+    return (sum_dim(x, axes), "".join(n for n in names if n in wanted)) if axes else (x, names)
+
+
+def arranged(x: Expression, names: str, order: str) -> Expression:
+    """x with its axes in another order."""
+    return x if names == order else transpose(x, [names.index(name) for name in order])
+
+
+def product(a: tuple[Expression, str], b: tuple[Expression, str], wanted: set[str]) -> tuple[Expression, str]:
+    """Two tensors as one product of matrices for each position along the axes that stay of both."""
+    (x, xs), (y, ys) = a, b
+    shared = [n for n in xs if n in ys]
+    each = "".join(n for n in shared if n in wanted)
+    inner = "".join(n for n in shared if n not in wanted)
+    rows = "".join(n for n in xs if n not in ys)
+    cols = "".join(n for n in ys if n not in xs)
+    sizes = {**dict(zip(xs, shape_of(x) if xs else ())), **dict(zip(ys, shape_of(y) if ys else ()))}
+
+    def count(names: str) -> int:
+        return math.prod(sizes[n] for n in names)
+
+    def matrices(x: Expression, names: str, first: str, second: str) -> tuple[Expression, bool]:
+        """x as matrices, perhaps their transposes: whichever needs no copy."""
+        flipped = bool(names) and names == second + first + each and names != first + second + each
+        if flipped:
+            first, second = second, first
+        x = arranged(x, names, first + second + each)
+        return reshape(x, (count(first), count(second), *([count(each)] if each else []))), flipped
+
+    left, left_flipped = matrices(x, xs, rows, inner)
+    right, right_flipped = matrices(y, ys, inner, cols)
+    z = batched.matmul(left, right, left_flipped, right_flipped)
+    names = rows + cols + each
+    return reshape(z, tuple(sizes[n] for n in names) or (1,)), names

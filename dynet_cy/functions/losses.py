@@ -1,0 +1,234 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.functions.arguments import Operand, axis_in, expression, shape_of, tensor
+from dynet_cy.functions.norms import norm
+from dynet_cy.functions.shapes import Integers, gather
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops import arithmetic, unary
+from dynet_cy.ops.inputs import inputTensor
+from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.softmax import log_softmax
+
+__all__ = ["cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "triplet_loss"]
+
+
+def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | None, function: str) -> Expression:
+    """All positions together, or each by itself."""
+    if reduction == "none":
+        return x
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f'{function}: reduction must be "mean", "sum" or "none", not {reduction!r}')
+    total = x.sum()
+    if reduction == "sum":
+        return total
+    return total / (math.prod(shape_of(x)) if count is None else count)
+
+
+def classes(
+    x: Expression, targets: Integers | int, axis: int, ignored: int | None, function: str
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], bool]:
+    """The class of each position, 0 where it is ignored; whether it counts; and whether the last axis is the batch."""
+    own = shape_of(x)
+    array = np.asarray(targets)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{function}: targets must be whole numbers, not {array.dtype}")
+    left = (*own[:axis], *own[axis + 1 :])
+    batched = array.ndim == len(left) + 1 and array.shape[:-1] == left
+    if batched and x.batch_size not in (1, array.shape[-1]):
+        raise DimensionError(f"{function}: targets are for {array.shape[-1]} batch elements, x has {x.batch_size}")
+    if not batched and array.shape != left:
+        raise DimensionError(f"{function}: targets have shape {array.shape}, but x without axis {axis} has {left}")
+    counts = np.ones(array.shape, bool) if ignored is None else array != ignored
+    wrong = array[counts & ((array < 0) | (array >= own[axis]))]
+    if wrong.size:
+        raise IndexError(f"{function}: class {wrong[0]} is not from 0 to {own[axis] - 1}")
+    return np.where(counts, array, 0).astype(np.int64), counts, batched
+
+
+def as_input(array: npt.NDArray[Any], batched: bool) -> Expression:
+    """Numbers of each position, in the form of what `gather` gives."""
+    if not array.ndim:
+        array = array[None]
+    if batched and array.ndim == 1:
+        array = array[None]
+    return inputTensor(array.astype(np.float32), batched)
+
+
+def picked(log_p: Expression, target: npt.NDArray[np.int64], axis: int) -> Expression:
+    """The logarithm of the probability of the class of each position, without the axis of the classes."""
+    y = gather(log_p, np.expand_dims(target, axis), axis)
+    own = shape_of(y)
+    return reshape(y, (*own[:axis], *own[axis + 1 :]) or (1,), 1)
+
+
+def cross_entropy(
+    x: Expression,
+    targets: Integers | int | Expression,
+    axis: int = 0,
+    label_smoothing: float = 0.0,
+    weights: npt.ArrayLike | None = None,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> Expression:
+    """Cross-entropy of the softmax of scores: -log p(target) at each position.
+
+    Args:
+        x: scores, with the classes along `axis`: a vector, a matrix with a column for each word, or more.
+        targets: the class of each position, in the shape of x without `axis`, perhaps with the batch as a further
+            axis; or probabilities, an expression or floats of the shape of x.
+        axis: the axis of the classes.
+        label_smoothing: this share of each target goes to all classes alike (Szegedy et al. 2016).
+        weights: a factor for each class.
+        ignore_index: positions of this target do not count.
+        reduction: "mean" over the positions that count, each with the weight of its class; "sum"; or "none". Batch
+            elements stay apart.
+
+    Returns:
+        An expression of one element, or with "none" of the shape of x without `axis`.
+
+    Raises:
+        DimensionError: there is no such axis, or the shapes do not fit.
+        IndexError: a class does not exist.
+        ValueError: label_smoothing is not from 0 to 1, or there is no such reduction.
+
+    Example:
+        >>> scores = W @ states                     # {tags,n}
+        >>> loss = cross_entropy(scores, tags, label_smoothing=0.1)
+    """
+    k = axis_in(expression(x, "cross_entropy"), axis, "cross_entropy")
+    n = shape_of(x)[k]
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, not {label_smoothing!r}")
+    factors = np.ones(n) if weights is None else np.asarray(weights, np.float64)
+    if factors.shape != (n,):
+        raise DimensionError(f"cross_entropy: weights have shape {factors.shape}, but there are {n} classes")
+    log_p = log_softmax(x, d=k)
+    own_factor = factors.reshape([n if i == k else 1 for i in range(len(shape_of(x)))])
+    if isinstance(targets, Expression) or np.asarray(targets).dtype.kind == "f":
+        if ignore_index is not None:
+            raise ValueError("cross_entropy: ignore_index is for targets that are classes, not probabilities")
+        p = tensor(targets, "cross_entropy", "targets")
+        if shape_of(p) != shape_of(x):
+            raise DimensionError(f"cross_entropy: targets have shape {shape_of(p)}, x has {shape_of(x)}")
+        p = p * (1 - label_smoothing) + label_smoothing / n
+        p = p if weights is None else arithmetic.cmult(p, tensor(own_factor, "cross_entropy", "weights"))
+        return reduced(-arithmetic.cmult(p, log_p).sum(k), reduction, None, "cross_entropy")
+    target, counts, batched = classes(x, targets, k, ignore_index, "cross_entropy")
+    loss = -picked(log_p, target, k)
+    if weights is not None:
+        loss = arithmetic.cmult(loss, as_input(factors[target], batched))
+    if label_smoothing:
+        every = log_p if weights is None else arithmetic.cmult(log_p, tensor(own_factor, "cross_entropy", "weights"))
+        loss = loss * (1 - label_smoothing) - every.sum(k) * (label_smoothing / n)
+    if not counts.all():
+        loss = arithmetic.where(as_input(counts, batched), loss, 0)
+    shares = factors[target] * counts
+    if reduction != "mean":
+        return reduced(loss, reduction, None, "cross_entropy")
+    total = shares.reshape(-1, shares.shape[-1]).sum(0) if batched else shares.sum()
+    if (np.asarray(total) == 0).any():
+        raise ValueError("cross_entropy: no position counts, so there is no mean")
+    if batched:
+        return arithmetic.cdiv(loss.sum(), as_input(total, True))
+    return loss.sum() / float(total)
+
+
+def focal_loss(
+    x: Expression, targets: Integers | int, gamma: float = 2.0, axis: int = 0, reduction: str = "mean"
+) -> Expression:
+    """Cross-entropy in which well-classified positions count less: -(1 - p)^gamma log p (Lin et al. 2017).
+
+    Args:
+        x: scores, with the classes along `axis`.
+        targets: see `cross_entropy`.
+        gamma: at least 0; 0 is cross-entropy.
+        axis: the axis of the classes.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        DimensionError: there is no such axis, or the shapes do not fit.
+        IndexError: a class does not exist.
+        ValueError: gamma is negative, or there is no such reduction.
+    """
+    k = axis_in(expression(x, "focal_loss"), axis, "focal_loss")
+    if not gamma >= 0:
+        raise ValueError(f"focal_loss: gamma must be at least 0, not {gamma!r}")
+    target, _, _ = classes(x, targets, k, None, "focal_loss")
+    log_p = picked(log_softmax(x, d=k), target, k)
+    missing = unary.rectify(-unary.expm1(log_p))  # 1 - p
+    share = arithmetic.where(missing, arithmetic.pow(arithmetic.where(missing, missing, 1), gamma), 0 if gamma else 1)
+    return reduced(-arithmetic.cmult(reshape(share, shape_of(log_p)), log_p), reduction, None, "focal_loss")
+
+
+def triplet_loss(
+    anchor: Expression, positive: Expression, negative: Expression, margin: float = 1.0, p: float = 2
+) -> Expression:
+    """How much the distance to what is alike exceeds that to what is not, less a margin (Schroff et al. 2015).
+
+    Shapes: ``{d}`` each -> ``{1}``; ``{d,n}`` each -> ``{n}``, a loss for each column.
+
+    Args:
+        anchor, positive, negative: vectors, or matrices of them as columns.
+        margin: by which the distances must differ.
+        p: of the norm that is the distance; see `norm`.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    expression(anchor, "triplet_loss", "anchor")
+    near = norm(anchor - expression(positive, "triplet_loss", "positive"), p, 0)
+    far = norm(anchor - expression(negative, "triplet_loss", "negative"), p, 0)
+    return unary.rectify(near - far + margin)
+
+
+def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None) -> Expression:
+    """Kullback and Leibler's divergence of q from p: sum p (log p - log q).
+
+    Args:
+        log_p, log_q: logarithms of probabilities, such as `log_softmax` gives; -inf counts as 0 in p.
+        axis: the axis of the classes, which vanishes; None: all elements are one distribution.
+
+    Raises:
+        DimensionError: the shapes do not fit, or there is no such axis.
+    """
+    expression(log_p, "kl_divergence", "log_p")
+    there = arithmetic.not_equal(log_p, -math.inf)
+    safe = arithmetic.where(there, log_p, 0)
+    terms = arithmetic.cmult(
+        unary.exp(safe), safe - arithmetic.where(there, expression(log_q, "kl_divergence", "log_q"), 0)
+    )
+    return arithmetic.where(there, terms, 0).sum(axis)
+
+
+def gaussian_nll(
+    mean: Expression, target: Operand, variance: Operand, full: bool = False, eps: float = 1e-6
+) -> Expression:
+    """Negative log-likelihood of independent normal distributions, summed (Nix and Weigend 1994).
+
+    Args:
+        mean: the expected values.
+        target: what was observed, of the same shape.
+        variance: of each element, or one for all; less than eps counts as eps.
+        full: whether the constant 1/2 log(2 pi) of each element counts too.
+        eps: the least variance.
+
+    Returns:
+        An expression of one element.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    spread = arithmetic.bmax(tensor(variance, "gaussian_nll", "variance"), eps)
+    error = expression(mean, "gaussian_nll", "mean") - tensor(target, "gaussian_nll", "target")
+    terms = (unary.log(spread) + arithmetic.cdiv(unary.square(error), spread)) * 0.5
+    constant = 0.5 * math.log(2 * math.pi) if full else 0.0
+    return (terms + constant).sum() if full else terms.sum()

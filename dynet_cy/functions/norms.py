@@ -1,0 +1,177 @@
+"""Norms, and tensors brought to a norm or a scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Union
+
+from dynet_cy.functions.arguments import along, axis_in, expression, positive, shape_of
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops import arithmetic, unary
+from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
+
+__all__ = ["clip_norm", "cosine_similarity", "group_norm", "norm", "normalize", "rms_norm"]
+
+Axis = Union[int, Sequence[int], None]
+
+
+def norm(x: Expression, p: float = 2, axis: Axis = None, keepdims: bool = False) -> Expression:
+    """The p-norm ``(sum abs(x)^p)^(1/p)`` along some axes.
+
+    Where all elements are 0 its gradient is 0.
+
+    Args:
+        x: any expression.
+        p: at least 1; `math.inf` for the greatest absolute value.
+        axis: one or several axes, which may count from the end; all of them when None.
+        keepdims: whether the axes stay, with one element each.
+
+    Returns:
+        An expression of the axes that are left, ``{1}`` if none is.
+
+    Raises:
+        DimensionError: there is no such axis.
+        ValueError: p is less than 1.
+
+    Example:
+        >>> norm(dy.inputVector([3, 4])).value()
+        5.0
+    """
+    expression(x, "norm")
+    if not p >= 1:
+        raise ValueError(f"norm: p must be at least 1, not {p!r}")
+    over = axis if axis is None or isinstance(axis, int) else tuple(axis)
+    if p == 2:
+        return unary.safe_sqrt(unary.square(x).sum(over, keepdims))
+    if p == 1:
+        return unary.abs(x).sum(over, keepdims)
+    if math.isinf(p):
+        return unary.abs(x).max(over, keepdims)
+    total = arithmetic.pow(unary.abs(x), p).sum(over, keepdims)
+    # The root of 0 has no slope: where the sum is 0, so is the norm, and its gradient.
+    root = unary.exp(unary.log(arithmetic.where(total, total, 1)) * (1 / p))
+    return arithmetic.where(total, root, 0)
+
+
+def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -> Expression:
+    """x divided by its p-norm along some axes, or by eps where that is less.
+
+    Args:
+        x: any expression.
+        p: see `norm`.
+        axis: one or several axes; by default each column is normalized.
+        eps: the least number to divide by.
+
+    Returns:
+        An expression of the shape of x.
+
+    Raises:
+        DimensionError: there is no such axis.
+        ValueError: p is less than 1, or eps is not above 0.
+    """
+    return arithmetic.cdiv(x, arithmetic.bmax(norm(x, p, axis, True), positive(eps, "normalize", "eps")))
+
+
+def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
+    """x, scaled down to a norm where its own is greater (Pascanu et al. 2013).
+
+    Args:
+        x: any expression.
+        max_norm: the greatest L2 norm, above 0.
+        axis: along which the norms are taken; all axes together when None.
+
+    Returns:
+        An expression of the shape of x.
+
+    Raises:
+        DimensionError: there is no such axis.
+        ValueError: max_norm is not above 0.
+    """
+    limit = positive(max_norm, "clip_norm", "max_norm")
+    length = norm(expression(x, "clip_norm"), 2, axis, axis is not None)
+    return arithmetic.cmult(x, limit / arithmetic.bmax(length, limit))
+
+
+def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float = 1e-8) -> Expression:
+    """Cosine of the angle between x and y: their product divided by their norms.
+
+    Args:
+        x, y: expressions of one shape, or of shapes that broadcast.
+        axis: along which the vectors lie, which vanishes; by default columns are compared.
+        eps: the least number to divide each by.
+
+    Raises:
+        DimensionError: the shapes do not fit, or there is no such axis.
+    """
+    over = axis if axis is None or isinstance(axis, int) else tuple(axis)
+    a = normalize(expression(x, "cosine_similarity"), 2, axis, eps)
+    b = normalize(expression(y, "cosine_similarity", "y"), 2, axis, eps)
+    return arithmetic.cmult(a, b).sum(over)
+
+
+def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-6) -> Expression:
+    """x divided by the root of the mean of its squares along an axis, times g (Zhang and Sennrich 2019).
+
+    Args:
+        x: any expression.
+        g: factors ``{n}`` for the n positions along the axis; none when None.
+        axis: the axis that is normalized; by default each column.
+        eps: added to the mean of the squares.
+
+    Returns:
+        An expression of the shape of x.
+
+    Raises:
+        DimensionError: there is no such axis, or g has not its length.
+    """
+    k = axis_in(expression(x, "rms_norm"), axis, "rms_norm")
+    scale = arithmetic.pow(unary.square(x).mean(k, True) + positive(eps, "rms_norm", "eps"), -0.5)
+    y = arithmetic.cmult(x, reshape(scale, [1 if i == k else n for i, n in enumerate(shape_of(x))]))
+    return y if g is None else arithmetic.cmult(y, for_axis(g, x, k, "rms_norm", "g"))
+
+
+def group_norm(
+    x: Expression,
+    groups: int,
+    g: Expression | None = None,
+    b: Expression | None = None,
+    axis: int = -1,
+    eps: float = 1e-5,
+) -> Expression:
+    """Normalization of groups of channels: each to mean 0 and deviation 1, then times g and plus b (Wu and He 2018).
+
+    Args:
+        x: channels and any other axes, such as an image ``{height,width,channels}``.
+        groups: how many; channels that follow each other are a group.
+        g, b: factors and summands ``{channels}``; none when None.
+        axis: the axis of the channels.
+        eps: added to the variance.
+
+    Returns:
+        An expression of the shape of x.
+
+    Raises:
+        DimensionError: there is no such axis, or the channels cannot be divided into so many groups.
+    """
+    k = axis_in(expression(x, "group_norm"), axis, "group_norm")
+    shape = shape_of(x)
+    if not hasattr(groups, "__index__") or groups < 1 or shape[k] % groups:
+        raise DimensionError(f"group_norm: {shape[k]} channels cannot be divided into {groups!r} groups")
+    parts = reshape(x, (math.prod(shape[:k]), shape[k] // groups, groups, math.prod(shape[k + 1 :])))
+    centered = parts - parts.mean((0, 1, 3), True)
+    variance = unary.square(centered).mean((0, 1, 3), True)
+    scale = arithmetic.pow(variance + positive(eps, "group_norm", "eps"), -0.5)
+    y = reshape(arithmetic.cmult(centered, reshape(scale, (1, 1, groups, 1))), shape)
+    if g is not None:
+        y = arithmetic.cmult(y, for_axis(g, x, k, "group_norm", "g"))
+    return y if b is None else y + for_axis(b, x, k, "group_norm", "b")
+
+
+def for_axis(g: Expression, x: Expression, axis: int, function: str, name: str) -> Expression:
+    """A vector with an element for each position of x along an axis, so that it broadcasts."""
+    shape = shape_of(x)
+    if math.prod(shape_of(expression(g, function, name))) != shape[axis]:
+        raise DimensionError(f"{function}: {name} has shape {shape_of(g)}, but x has {shape[axis]} along axis {axis}")
+    return along(reshape(g, (shape[axis],)), [axis], len(shape))

@@ -1,0 +1,132 @@
+"""Losses of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.functions.arguments import expression, shape_of
+from dynet_cy.functions.shapes import gather
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops import crf, select
+from dynet_cy.ops.inputs import inputTensor, inputVector
+from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
+
+__all__ = ["crf_loss", "crf_score", "ctc_loss"]
+
+Tags = Union[Sequence[int], "npt.NDArray[np.integer[Any]]"]
+
+IMPOSSIBLE = -1e30  # a score whose exponential is 0, and which can be added up
+
+
+def numbers(values: Tags, most: int, function: str, name: str) -> npt.NDArray[np.int64]:
+    """A list of whole numbers from 0 to most - 1."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"{function}: {name} must be a list of whole numbers, not {values!r}")
+    wrong = array[(array < 0) | (array >= most)]
+    if wrong.size:
+        raise IndexError(f"{function}: {name} has {wrong[0]}, which is not from 0 to {most - 1}")
+    return array.astype(np.int64)
+
+
+def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Expression, end: Expression) -> Expression:
+    """The score of one sequence of tags; see `dynet_cy.crf_log_partition`.
+
+    Args:
+        x: the score of each tag for each word, ``{tags,n}``.
+        tags: the n tags.
+        transitions, start, end: see `dynet_cy.crf_log_partition`.
+
+    Raises:
+        DimensionError: there are more or fewer tags than words.
+        IndexError: there is no such tag.
+    """
+    shape = shape_of(expression(x, "crf_score"))
+    n = shape[1] if len(shape) > 1 else 1
+    own = numbers(tags, shape[0], "crf_score", "tags")
+    if len(own) != n:
+        raise DimensionError(f"crf_score: {len(own)} tags are given for {n} words")
+    words = gather(reshape(x, (shape[0], n)), own[None, :]).sum()
+    ends = select.pick(start, int(own[0])) + select.pick(end, int(own[-1]))
+    if n == 1:
+        return words + ends
+    places = own[:-1] + shape[0] * own[1:]
+    moves = select.select_rows(reshape(transitions, shape[0] ** 2), places)
+    return words + ends + moves.sum()
+
+
+def crf_loss(x: Expression, tags: Tags, transitions: Expression, start: Expression, end: Expression) -> Expression:
+    """Negative log-likelihood of a sequence of tags in a linear-chain conditional random field (Lafferty et al. 2001).
+
+    Args:
+        x: the score of each tag for each word, ``{tags,n}``, a column for each word.
+        tags: the n tags.
+        transitions: ``{tags,tags}``: the score of a tag (column) behind another one (row).
+        start, end: ``{tags}``: scores of the first and of the last tag.
+
+    Returns:
+        An expression of one element.
+
+    Raises:
+        DimensionError: the shapes do not fit, or there are more or fewer tags than words.
+        IndexError: there is no such tag.
+
+    Example:
+        >>> A, s, e = m.add_parameters((k, k)), m.add_parameters(k), m.add_parameters(k)
+        >>> losses = [dy.crf_loss(scores(words), tags, A, s, e) for words, tags in batch]
+        >>> dy.esum(losses).backward()              # sentences of all lengths in one call
+    """
+    score = crf_score(x, tags, transitions, start, end)
+    return crf.crf_log_partition(x, transitions, start, end) - score
+
+
+def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
+    """Connectionist temporal classification: -log p(labels), summed over all alignments (Graves et al. 2006).
+
+    The states of an alignment, the labels with blanks between and around, are a linear chain: the sum is that of
+    `dynet_cy.crf_log_partition`, whose time grows with the square of the number of labels.
+
+    Args:
+        log_probs: logarithms of probabilities, ``{classes,frames}``, as `log_softmax` gives.
+        labels: the classes in their order, without blanks; there may be none.
+        blank: the class of the blank.
+
+    Returns:
+        An expression of one element.
+
+    Raises:
+        DimensionError: log_probs is no matrix.
+        IndexError: there is no such class.
+        ValueError: a label is the blank, or there are too few frames for the labels (equal neighbours need a blank
+            between them).
+    """
+    shape = shape_of(expression(log_probs, "ctc_loss", "log_probs"))
+    if len(shape) != 2:
+        raise DimensionError(f"ctc_loss: log_probs must be a matrix of classes and frames, but has shape {shape}")
+    blank = int(numbers([blank], shape[0], "ctc_loss", "blank")[0])
+    own = numbers(labels, shape[0], "ctc_loss", "labels")
+    if (own == blank).any():
+        raise ValueError(f"ctc_loss: the blank, {blank}, is among the labels")
+    needed = len(own) + int((own[1:] == own[:-1]).sum())
+    if shape[1] < max(needed, 1):
+        raise ValueError(f"ctc_loss: {len(own)} labels need {needed} frames, there are {shape[1]}")
+    states = np.full(2 * len(own) + 1, blank)
+    states[1::2] = own
+    n = len(states)
+    may_skip = (states[2:] != blank) & (states[2:] != states[:-2])
+    moves = np.full((n, n), IMPOSSIBLE)
+    moves[np.arange(n), np.arange(n)] = 0
+    moves[np.arange(n - 1), np.arange(1, n)] = 0
+    moves[np.arange(n - 2)[may_skip], np.arange(2, n)[may_skip]] = 0
+    start, end = np.full(n, IMPOSSIBLE), np.full(n, IMPOSSIBLE)
+    start[:2] = 0
+    end[-2:] = 0
+    scores = select.select_rows(log_probs, states)
+    return -crf.crf_log_partition(scores, inputTensor(moves), inputVector(start), inputVector(end))

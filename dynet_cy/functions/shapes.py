@@ -1,0 +1,259 @@
+"""Tensors put together, taken apart and filled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.functions.arguments import Number, axis_in, expression, shape_of
+from dynet_cy.graph.graph import Expression
+from dynet_cy.ops import select, shape
+from dynet_cy.ops.arithmetic import cmult, where
+from dynet_cy.ops.inputs import constant, inputTensor, inputVector, zeros
+from dynet_cy.ops.registry import DimensionError
+
+__all__ = ["arange", "eye", "gather", "outer", "pad", "scatter", "scatter_add", "split", "stack"]
+
+Integers = Union[Sequence[Any], "npt.NDArray[Any]"]
+
+
+def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
+    """Expressions of one shape side by side along a new axis.
+
+    Args:
+        xs: a list of expressions; those with batch size 1 serve for every batch element of the others.
+        axis: where the new axis stands; a negative one counts from the end of the result's.
+
+    Raises:
+        DimensionError: shapes differ, or there is no such place.
+        ValueError: the list is empty.
+
+    Example:
+        >>> stack([dy.zeros(3), dy.ones(3)], 1).shape
+        (3, 2)
+    """
+    parts = [expression(x, "stack", f"xs[{i}]") for i, x in enumerate(xs)]
+    if not parts:
+        raise ValueError("stack: the list of expressions is empty")
+    own = shape_of(parts[0])
+    if not -len(own) - 1 <= axis <= len(own):
+        raise DimensionError(f"stack: axis is {axis}, but the result has {len(own) + 1} axes")
+    place = axis % (len(own) + 1)
+    for i, x in enumerate(parts):
+        if shape_of(x) != own:
+            raise DimensionError(f"stack: xs[{i}] has shape {shape_of(x)}, xs[0] has {own}")
+    return shape.concatenate([shape.reshape(x, (*own[:place], 1, *own[place:])) for x in parts], place)
+
+
+def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expression]:
+    """Parts of x along an axis, as PyTorch's `split`.
+
+    Args:
+        x: any expression.
+        sizes: the size of every part, of which the last may be smaller; or a list of the size of each.
+        axis: the axis.
+
+    Raises:
+        DimensionError: there is no such axis, or the sizes do not add up to its length.
+
+    Example:
+        >>> [p.shape for p in split(dy.zeros(5), 2)]
+        [(2,), (2,), (1,)]
+    """
+    k = axis_in(expression(x, "split"), axis, "split")
+    n = shape_of(x)[k]
+    if isinstance(sizes, (list, tuple)):
+        lengths = [int(size) for size in sizes]
+    else:
+        if int(sizes) < 1:  # type: ignore[arg-type]
+            raise DimensionError(f"split: parts must have at least one element, not {sizes}")
+        each = int(sizes)  # type: ignore[arg-type]
+        lengths = [min(each, n - start) for start in range(0, n, each)]
+    if sum(lengths) != n or min(lengths, default=0) < 0:
+        raise DimensionError(f"split: sizes {lengths} do not add up to the {n} elements along axis {k}")
+    ends = np.cumsum([0, *lengths]).tolist()
+    return [select.pick_range(x, start, end, k) for start, end in zip(ends, ends[1:])]
+
+
+def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], value: Number = 0) -> Expression:
+    """x with a number around it, as NumPy's `pad`.
+
+    Args:
+        x: any expression.
+        widths: how many elements before and behind along each axis: a list of pairs; one pair, or one number,
+            for all axes.
+        value: the number.
+
+    Raises:
+        DimensionError: there are more or fewer pairs than axes.
+        ValueError: a width is negative.
+
+    Example:
+        >>> pad(dy.ones((2, 3)), [(0, 0), (1, 2)]).shape
+        (2, 6)
+    """
+    own = shape_of(expression(x, "pad"))
+    try:
+        pairs = np.broadcast_to(np.asarray(widths), (len(own), 2))
+    except ValueError:
+        raise DimensionError(f"pad: widths {widths} are no pairs for each of {len(own)} axes") from None
+    if pairs.dtype.kind not in "iu" or (pairs < 0).any():
+        raise ValueError(f"pad: widths must be whole numbers of at least 0, not {widths}")
+    for axis, (before, behind) in enumerate(pairs.tolist()):
+        own = shape_of(x)
+        sides = [constant((*own[:axis], n, *own[axis + 1 :]), value) if n else None for n in (before, behind)]
+        if before or behind:
+            x = shape.concatenate([part for part in (sides[0], x, sides[1]) if part is not None], axis)
+    return x
+
+
+def outer(x: Expression, y: Expression) -> Expression:
+    """Products of each element of a vector with each of another.
+
+    Shapes: ``x {m}``, ``y {n}`` -> ``{m,n}``.
+
+    Raises:
+        DimensionError: x or y is no vector.
+    """
+    for name, v in (("x", x), ("y", y)):
+        if len(shape_of(expression(v, "outer", name))) != 1:
+            raise DimensionError(f"outer: {name} must be a vector, but has shape {shape_of(v)}")
+    return cmult(x, shape.reshape(y, (1, shape_of(y)[0])))
+
+
+def eye(n: int, m: int | None = None) -> Expression:
+    """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``."""
+    return inputTensor(np.eye(n, m, dtype=np.float32))
+
+
+def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expression:
+    """The numbers from start up to, but without, stop, as a vector; from 0 up to start where stop is not given.
+
+    Raises:
+        ValueError: step is 0.
+    """
+    if step == 0:
+        raise ValueError("arange: step must not be 0")
+    numbers = np.arange(start) if stop is None else np.arange(start, stop, step)
+    return inputVector(numbers.astype(np.float32)) if len(numbers) else zeros(0)
+
+
+def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[npt.NDArray[np.int64], int]:
+    """Where each index is in x, counted column by column, and then batch element by batch element; how many batch
+    elements the indices have, 0 where they are the same for all."""
+    own = shape_of(x)
+    array = np.asarray(indices)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{function}: indices must be whole numbers, not {array.dtype}")
+    batched = array.ndim == len(own) + 1
+    expected = [n for i, n in enumerate(own) if i != axis]
+    given = [n for i, n in enumerate(array.shape[: len(own)]) if i != axis]
+    if array.ndim - batched != len(own) or given != expected:
+        raise DimensionError(
+            f"{function}: indices have shape {array.shape}, x has {own}; they may differ along axis {axis} only, and "
+            "have the batch as a further axis"
+        )
+    if array.size and not (-own[axis] <= array.min() and array.max() < own[axis]):
+        worst = array.max() if array.max() >= own[axis] else array.min()
+        raise IndexError(f"{function}: index {worst} is not within axis {axis}, which has {own[axis]} elements")
+    found = [np.arange(n).reshape([-1 if i == k else 1 for i in range(array.ndim)]) for k, n in enumerate(array.shape)]
+    found[axis] = array % max(own[axis], 1)
+    steps = np.cumprod([1, *own])
+    at = sum((f.astype(np.int64) * int(step) for f, step in zip(found[: len(own)], steps)), np.int64(0))
+    n_batch = array.shape[-1] if batched else 0
+    if batched:
+        if x.batch_size not in (1, n_batch):
+            raise DimensionError(f"{function}: indices are for {n_batch} batch elements, x has {x.batch_size}")
+        if x.batch_size > 1:
+            at = at + found[-1] * math.prod(own)
+    return np.broadcast_to(at, array.shape), n_batch
+
+
+def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
+    """Elements of x by their places along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
+
+    It is NumPy's `take_along_axis`.  The gradient goes to the elements that were taken, added up.
+
+    Args:
+        x: any expression.
+        indices: an array of whole numbers, known when the graph is made, with the axes of x and its sizes along
+            all but `axis`; with one more axis for places of each batch element.
+        axis: the axis.
+
+    Returns:
+        An expression of the shape of indices.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+        IndexError: an index is out of range.
+
+    Example:
+        >>> gather(dy.inputTensor([[1, 2], [3, 4]]), [[1, 0]]).npvalue()
+        array([[3., 2.]])
+    """
+    k = axis_in(expression(x, "gather"), axis, "gather")
+    at, n_batch = places(x, indices, k, "gather")
+    n = math.prod(shape_of(x))
+    if not n_batch:
+        flat = select.select_rows(shape.reshape(x, n), at.ravel(order="F"))
+        return shape.reshape(flat, at.shape)
+    flat = select.select_rows(shape.reshape(x, n * x.batch_size), at.ravel(order="F"))
+    return shape.reshape(flat, at.shape[:-1], n_batch)
+
+
+def added_at(x: Expression, indices: Integers, source: Expression, axis: int, function: str) -> tuple[Expression, Any]:
+    """A tensor of the shape of x with the elements of the source at their places, and 0 elsewhere; and the places."""
+    at, n_batch = places(x, indices, axis, function)
+    own = shape_of(source)
+    if own != at.shape[: at.ndim - bool(n_batch)]:
+        raise DimensionError(f"{function}: the source has shape {own}, the indices have {at.shape}")
+    if n_batch:
+        raise DimensionError(f"{function}: the indices must be the same for all batch elements")
+    n = math.prod(shape_of(x))
+    y = select.scatter_rows(shape.reshape(source, at.size), at.ravel(order="F"), n)
+    return shape.reshape(y, shape_of(x)), at
+
+
+def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:
+    """x with the elements of another tensor added at their places: ``y[indices[i, j], j] += source[i, j]``.
+
+    Args:
+        x: any expression.
+        indices: places along the axis, the same for all batch elements; see `gather`.  A place that comes several
+            times gets the sum.
+        source: an expression of the shape of indices.
+        axis: the axis.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+        IndexError: an index is out of range.
+    """
+    k = axis_in(expression(x, "scatter_add"), axis, "scatter_add")
+    return x + added_at(x, indices, expression(source, "scatter_add", "source"), k, "scatter_add")[0]
+
+
+def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:
+    """x with the elements of another tensor in the place of its own: ``y[indices[i, j], j] = source[i, j]``.
+
+    Args:
+        x: any expression.
+        indices: places along the axis, see `scatter_add`; none may come twice.
+        source: an expression of the shape of indices.
+        axis: the axis.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+        IndexError: an index is out of range.
+        ValueError: a place comes twice.
+    """
+    k = axis_in(expression(x, "scatter"), axis, "scatter")
+    y, at = added_at(x, indices, expression(source, "scatter", "source"), k, "scatter")
+    if len(np.unique(at)) < at.size:
+        raise ValueError("scatter: a place comes twice among the indices; scatter_add adds them up")
+    taken = np.zeros(math.prod(shape_of(x)), np.float32)
+    taken[at.ravel()] = 1
+    return where(taken.reshape(shape_of(x), order="F"), y, x)

@@ -1,0 +1,97 @@
+"""Linear-chain conditional random fields."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, cols_of, rows_of, size_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+
+cdef int CU = module_at(b"crf")
+cdef int ALPHAS = kernel_at(CU, b"crf_alphas")
+cdef int BETAS = kernel_at(CU, b"crf_betas")
+cdef int MARGINALS = kernel_at(CU, b"crf_marginals")
+cdef int MOVES_BACKWARD = kernel_at(CU, b"crf_moves_backward")
+cdef int VITERBI = kernel_at(CU, b"crf_viterbi")
+
+
+cdef int find_alphas(Gpu* gpu, const Call* c, size_t apart, float* alphas, float* total,
+                     size_t total_step) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, apart, alphas, total, total_step)
+
+
+cdef int find_betas(Gpu* gpu, const Call* c, size_t apart, float* betas) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, apart, betas)
+
+
+# ---- crf_log_partition: alphas and betas of a batch element are kept side by side -------------
+
+cdef int log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return find_alphas(gpu, c, 2 * size_of(&c.x[0].dim), c.kept, c.y.v, 1)
+
+
+cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd, size = size_of(&c.x[0].dim)
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), count, offset
+    if c.first:
+        find_betas(gpu, c, 2 * size, c.kept + size)
+    if i == 1:
+        return launch_each(gpu, MOVES_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                           c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, 2 * size,
+                           c.kept, c.kept + size, c.y.v, c.dy.v, c.dx.v)
+    count = size if i == 0 else tags
+    offset = size - tags if i == 3 else 0
+    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, 2 * size, c.kept, c.kept + size, c.y.v,
+                       <size_t>1, c.dy.v, c.dx.v)
+
+
+cdef size_t log_partition_kept(const Call* c) noexcept nogil:
+    return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
+
+
+cdef size_t no_work(const Call* c, int i) noexcept nogil:
+    return 0
+
+
+cdef GpuOp* op = gpu_op(b"crf_log_partition", CU)
+op.forward = log_partition_forward
+op.backward = log_partition_backward
+op.kept = log_partition_kept
+op.work = no_work
+
+
+# ---- crf_marginals, crf_viterbi -----------------------------------------------------------------
+
+cdef int marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim), apart = 2 * size + 1
+    find_alphas(gpu, c, apart, c.work, c.work + 2 * size, apart)
+    find_betas(gpu, c, apart, c.work + size)
+    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, apart, c.work, c.work + size,
+                       c.work + 2 * size, apart, <float*>NULL, c.y.v)
+
+
+cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
+    return (2 * size_of(&c.x[0].dim) + 1) * c.y.dim.bd
+
+
+op = gpu_op(b"crf_marginals", CU)
+op.forward = marginals_forward
+op.work = marginals_work
+
+
+cdef int viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, VITERBI, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, c.work, c.y.v)
+
+
+cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
+    return (cols_of(&c.x[0].dim) + 2) * rows_of(&c.x[0].dim) * c.y.dim.bd
+
+
+op = gpu_op(b"crf_viterbi", CU)
+op.forward = viterbi_forward
+op.work = viterbi_work

@@ -1,0 +1,83 @@
+"""Sorting, and products up to each element."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, Tensor, total_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.ops.axes cimport Split, split_at
+
+cdef int CU = module_at(b"order")
+cdef int SORT = kernel_at(CU, b"sort_lines")
+cdef int SORT_BACKWARD = kernel_at(CU, b"sort_backward")
+cdef int CUMPROD = kernel_at(CU, b"cumprod_forward")
+cdef int CUMPROD_BACKWARD = kernel_at(CU, b"cumprod_backward")
+
+
+cdef size_t lines_of(const Split* s, const Tensor* x) noexcept nogil:
+    return s.pre * s.post * x.dim.bd
+
+
+cdef size_t uses_of(const Call* c) noexcept nogil:
+    """How many batch elements of y share one of dx."""
+    return c.y.dim.bd // c.dx.dim.bd
+
+
+# ---- sort, argsort: attributes are the axis, how many, and whether the greatest comes first --------
+
+cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = lines_of(&s, &c.y)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch_each(gpu, SORT, n * s.len, n, s.pre, s.len, s.post, <size_t>c.attrs[1].u, <int>c.attrs[2].u,
+                       c.x[0].v, c.x[0].bstride, where, c.y.v)
+
+
+cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return order(gpu, c, c.kept)
+
+
+cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return order(gpu, c, NULL)
+
+
+cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = lines_of(&s, &c.dx)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch_each(gpu, SORT_BACKWARD, n, n, s.pre, s.len, s.post, <size_t>c.attrs[1].u, uses_of(c), c.kept,
+                       c.dy.v, c.dx.v)
+
+
+cdef GpuOp* op = gpu_op(b"sort", CU)
+op.forward = sort_forward
+op.backward = sort_backward
+
+op = gpu_op(b"argsort", CU)
+op.forward = argsort_forward
+
+
+# ---- cumprod -------------------------------------------------------------------------
+
+cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = lines_of(&s, &c.y)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch_each(gpu, CUMPROD, n, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = lines_of(&s, &c.dx)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch_each(gpu, CUMPROD_BACKWARD, n, n, s.pre, s.len, s.post, uses_of(c), c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"cumprod", CU)
+op.forward = cumprod_forward
+op.backward = cumprod_backward

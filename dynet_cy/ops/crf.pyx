@@ -1,0 +1,269 @@
+"""Linear-chain conditional random fields: sums over all sequences of tags, and the best of them."""
+
+from libc.math cimport NAN
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+
+from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of, size_of
+from dynet_cy.graph.graph cimport apply
+from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_UNARY_exp, DY_UNARY_shift, K
+from dynet_cy.ops.registry cimport SHARE, Backward, DimRule, Forward, Op, Shapes, register
+
+from dynet_cy.ops.registry import DimensionError
+
+# A sequence of tags y has the score start[y_0] + sum_t x[y_t, t] + sum_t transitions[y_{t-1}, y_t] + end[y_{n-1}].
+# alpha_t[j] is the logarithm of the sum over all beginnings that end with tag j at t, its own score included; beta_t[i]
+# that of all that may follow.
+
+
+cdef int crf_shapes(const Shapes* s) except -1:
+    cdef uint32_t tags = axis_of(s.x[0], 0), i
+    if s.x[0].nd > 2 or cols_of(s.x[0]) == 0 or tags == 0:
+        raise DimensionError("x must be a matrix with a column for each word, at least one")
+    if axis_of(s.x[1], 0) != tags or axis_of(s.x[1], 1) != tags or s.x[1].nd > 2:
+        raise DimensionError(f"transitions must be a matrix of {tags} x {tags}, a row and a column for each tag")
+    for i in range(2, 4):
+        if size_of(s.x[i]) != tags:
+            raise DimensionError(f"{'start' if i == 2 else 'end'} must have an element for each of {tags} tags")
+    return 0
+
+
+cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
+    crf_shapes(s)
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef void find_alphas(const Call* c, uint32_t b, float* alphas, float* work) noexcept nogil:
+    """All alphas of a batch element; `work` has room for a matrix of tags."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
+    cdef const float* x = element(&c.x[0], b)
+    cdef const float* moves = element(&c.x[1], b)
+    memcpy(alphas, x, tags * sizeof(float))
+    K.add(tags, element(&c.x[2], b), alphas)
+    for t in range(1, n):
+        for j in range(tags):
+            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, moves + j * tags, 1, work + j * tags)
+        alphas += tags
+        K.logsumexp(tags, tags, work, alphas)
+        K.add(tags, x + t * tags, alphas)
+
+
+cdef float log_partition(const Call* c, uint32_t b, const float* alphas, float* work) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    cdef float total
+    K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (n - 1) * tags, 1, element(&c.x[3], b), 1, work)
+    K.logsumexp(tags, 1, work, &total)
+    return total
+
+
+cdef void find_betas(const Call* c, uint32_t b, float* betas, float* work) noexcept nogil:
+    """All betas of a batch element; `work` has room for two matrices of tags and a vector."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
+    cdef const float* x = element(&c.x[0], b)
+    cdef const float* moves = element(&c.x[1], b)
+    cdef float* turned = work + tags * tags
+    cdef float* later = work + 2 * tags * tags
+    for i in range(tags):
+        for j in range(tags):
+            turned[i * tags + j] = moves[j * tags + i]
+    memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
+    for t in range(1, n):
+        K.binary_fwd[<int>DY_BINARY_add](tags, betas + (n - t) * tags, 1, x + (n - t) * tags, 1, later)
+        for i in range(tags):
+            K.binary_fwd[<int>DY_BINARY_add](tags, later, 1, turned + i * tags, 1, work + i * tags)
+        K.logsumexp(tags, tags, work, betas + (n - t - 1) * tags)
+
+
+cdef void marginals(size_t n, const float* alphas, const float* betas, float total, float* y) noexcept nogil:
+    K.binary_fwd[<int>DY_BINARY_add](n, alphas, 1, betas, 1, y)
+    K.unary_fwd[<int>DY_UNARY_shift](n, y, -total, 0, y)
+    K.unary_fwd[<int>DY_UNARY_exp](n, y, 0, 0, y)
+
+
+cdef void log_partition_forward(const Call* c) noexcept nogil:
+    cdef size_t size = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        find_alphas(c, b, c.kept + 2 * b * size, c.work)
+        c.y.v[b] = log_partition(c, b, c.kept + 2 * b * size, c.work)
+
+
+cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n, t, j
+    cdef uint32_t b
+    cdef float dy, total
+    cdef const float* x
+    cdef float* alphas
+    cdef float* betas
+    cdef float* dx
+    for b in range(c.y.dim.bd):
+        alphas = c.kept + 2 * b * size
+        betas = alphas + size
+        dy = c.dy.v[b]
+        total = c.y.v[b]
+        x = element(&c.x[0], b)
+        dx = element(&c.dx, b)
+        if c.first:
+            find_betas(c, b, betas, c.work)
+        if i == 0:
+            for t in range(n):
+                marginals(tags, alphas + t * tags, betas + t * tags, total, c.work)
+                K.axpy(tags, dy, c.work, dx + t * tags)
+        elif i == 1:
+            for t in range(1, n):
+                for j in range(tags):
+                    K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (t - 1) * tags, 1,
+                                                     element(&c.x[1], b) + j * tags, 1, c.work + j * tags)
+                    K.unary_fwd[<int>DY_UNARY_shift](tags, c.work + j * tags,
+                                                     x[t * tags + j] + betas[t * tags + j] - total, 0,
+                                                     c.work + j * tags)
+                K.unary_fwd[<int>DY_UNARY_exp](tags * tags, c.work, 0, 0, c.work)
+                K.axpy(tags * tags, dy, c.work, dx)
+        else:
+            t = 0 if i == 2 else n - 1
+            marginals(tags, alphas + t * tags, betas + t * tags, total, c.work)
+            K.axpy(tags, dy, c.work, dx)
+
+
+cdef size_t log_partition_kept(const Call* c) noexcept nogil:
+    return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
+
+
+cdef size_t log_partition_work(const Call* c, int i) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    return tags * tags if i < 0 else 2 * tags * tags + tags
+
+
+# ---- marginals and the best sequence: for decoding, without gradients ---------------
+
+cdef int marginals_dim(const Shapes* s, Dim* y) except -1:
+    crf_shapes(s)
+    y.nd = s.x[0].nd
+    y.d[0] = s.x[0].d[0]
+    y.d[1] = cols_of(s.x[0])
+    return 0
+
+
+cdef void marginals_forward(const Call* c) noexcept nogil:
+    cdef size_t size = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        find_alphas(c, b, c.work, c.work + 2 * size)
+        find_betas(c, b, c.work + size, c.work + 2 * size)
+        marginals(size, c.work, c.work + size, log_partition(c, b, c.work, c.work + 2 * size), element(&c.y, b))
+
+
+cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    return 2 * size_of(&c.x[0].dim) + 2 * tags * tags + tags
+
+
+cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
+    crf_shapes(s)
+    y.nd = 1
+    y.d[0] = cols_of(s.x[0])
+    return 0
+
+
+cdef void viterbi_forward(const Call* c) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j, best
+    cdef uint32_t b
+    cdef uint32_t* came = <uint32_t*>c.work + 3 * tags      # from where, for each word and tag
+    cdef float* scores = c.work
+    cdef float* next_scores = c.work + tags
+    cdef float* sums = c.work + 2 * tags
+    cdef const float* x
+    cdef const float* moves
+    cdef float* y
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        moves = element(&c.x[1], b)
+        y = element(&c.y, b)
+        K.binary_fwd[<int>DY_BINARY_add](tags, x, 1, element(&c.x[2], b), 1, scores)
+        for t in range(1, n):
+            for j in range(tags):
+                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, moves + j * tags, 1, sums)
+                best = K.argmax(tags, sums)
+                came[t * tags + j] = <uint32_t>best
+                next_scores[j] = sums[best] + x[t * tags + j]
+            memcpy(scores, next_scores, tags * sizeof(float))
+        K.add(tags, element(&c.x[3], b), scores)
+        best = K.argmax(tags, scores)           # a NaN wins: then no sequence is the best
+        if scores[best] != scores[best]:
+            K.fill(n, NAN, y)
+            continue
+        for t in range(n):
+            y[n - 1 - t] = <float>best
+            if t + 1 < n:
+                best = came[(n - 1 - t) * tags + best]
+
+
+cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
+    return size_of(&c.x[0].dim) + 3 * rows_of(&c.x[0].dim)
+
+
+cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward) except NULL:
+    cdef Op* op = register(name, b"x transitions start end", dim, forward, backward)
+    op.rule[1] = op.rule[2] = SHARE
+    op.ragged = True                        # sentences of different lengths
+    return op
+
+
+cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
+                                 log_partition_backward)
+LOG_PARTITION.kept = log_partition_kept
+LOG_PARTITION.work = log_partition_work
+cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
+MARGINALS.work = marginals_work
+MARGINALS.no_gradient_because = b"they are for decoding; the gradient of crf_log_partition is what they are"
+cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
+VITERBI.work = viterbi_work
+VITERBI.no_gradient_because = b"the best sequence is the same for all arguments nearby"
+
+
+def crf_log_partition(x, transitions, start, end):
+    """Logarithm of the sum of e to the scores of all sequences of tags (Lafferty et al. 2001).
+
+    The score of a sequence y is ``start[y_0] + sum x[y_t, t] + sum transitions[y_{t-1}, y_t] + end[y_{n-1}]``.
+    Sentences of different lengths run together where they share the transitions.  See `crf_loss`.
+
+    Shapes: ``x {tags,n}``, ``transitions {tags,tags}``, ``start {tags}``, ``end {tags}`` -> ``{1}``.
+
+    Args:
+        x: the score of each tag for each word, a column for each word.
+        transitions: the score of a tag (column) behind another one (row); what is impossible has a score such as
+            -10000, not -inf.
+        start, end: scores of the first and of the last tag.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    return apply(LOG_PARTITION, (x, transitions, start, end), NULL)
+
+
+def crf_marginals(x, transitions, start, end):
+    """The probability of each tag for each word, all other tags being what they may; see `crf_log_partition`.
+
+    Shapes: ``x {tags,n}`` -> ``{tags,n}``.  There is no gradient.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+    """
+    return apply(MARGINALS, (x, transitions, start, end), NULL)
+
+
+def crf_viterbi(x, transitions, start, end):
+    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; of equal ones the
+    first.  See `crf_log_partition`.
+
+    Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> tags = [int(t) for t in dy.crf_viterbi(x, transitions, start, end).vec_value()]
+    """
+    return apply(VITERBI, (x, transitions, start, end), NULL)

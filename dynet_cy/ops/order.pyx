@@ -1,0 +1,262 @@
+"""Sorting, and products up to each element."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Dim, element, total_of
+from dynet_cy.graph.graph cimport Expression, Extra, apply1x, dim_of, expression
+from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.ops.indices cimport axis_in, whole
+from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
+
+from dynet_cy.ops.registry import DimensionError
+
+
+# ---- sort: y = the first elements of x in order along an axis; argsort: where they are -------------
+# Attributes: the axis, how many, whether the greatest comes first.  Equal elements stay in their order, and NaN comes
+# last, as in NumPy.
+
+cdef int sort_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t axis = s.attrs[0].u
+    if axis >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    if s.attrs[1].u > s.x[0].d[axis]:
+        raise DimensionError(f"x has {s.x[0].d[axis]} elements along axis {axis}, {s.attrs[1].u} are asked for")
+    same_dim(s, y)
+    y.d[axis] = s.attrs[1].u
+    return 0
+
+
+cdef inline bint goes_first(float a, float b, bint descending) noexcept nogil:
+    """Whether a comes before b, and not just beside it."""
+    if b != b:
+        return a == a
+    return a > b if descending else a < b
+
+
+cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending, uint32_t* a,
+                          uint32_t* b) noexcept nogil:
+    """The places of n elements in their order: a merge sort, in a or b."""
+    cdef size_t width = 1, start, middle, end, i, j, k
+    cdef uint32_t* other
+    for k in range(n):
+        a[k] = <uint32_t>k
+    while width < n:
+        start = 0
+        while start < n:
+            middle = min(start + width, n)
+            end = min(start + 2 * width, n)
+            i = start
+            j = middle
+            for k in range(start, end):
+                if i < middle and (j >= end or not goes_first(x[a[j] * step], x[a[i] * step], descending)):
+                    b[k] = a[i]
+                    i += 1
+                else:
+                    b[k] = a[j]
+                    j += 1
+            start += 2 * width
+        other = a
+        a = b
+        b = other
+        width *= 2
+    return a
+
+
+cdef void order(const Call* c, uint32_t* where) noexcept nogil:
+    """Values and places of y, each of which may be NULL."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t count = c.attrs[1].u, o, p, k
+    cdef uint32_t b
+    cdef uint32_t* found
+    cdef uint32_t* work = <uint32_t*>c.work
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        for o in range(s.post):
+            for p in range(s.pre):
+                x = element(&c.x[0], b) + o * s.pre * s.len + p
+                found = order_line(x, s.pre, s.len, c.attrs[2].u, work, work + s.len)
+                for k in range(count):
+                    if where != NULL:
+                        y[k * s.pre + p] = x[found[k] * s.pre]
+                        where[k * s.pre + p] = found[k]
+                    else:
+                        y[k * s.pre + p] = <float>found[k]
+            y += s.pre * count
+            if where != NULL:
+                where += s.pre * count
+
+
+cdef void sort_forward(const Call* c) noexcept nogil:
+    order(c, <uint32_t*>c.kept)
+
+
+cdef void argsort_forward(const Call* c) noexcept nogil:
+    order(c, NULL)
+
+
+cdef void sort_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t count = c.attrs[1].u, o, p
+    cdef uint32_t b
+    cdef const uint32_t* where = <const uint32_t*>c.kept
+    cdef const float* dy = c.dy.v
+    cdef float* dx
+    for b in range(c.y.dim.bd):
+        for o in range(s.post):
+            dx = element(&c.dx, b) + o * s.pre * s.len
+            for _ in range(count):
+                for p in range(s.pre):
+                    dx[where[p] * s.pre + p] += dy[p]
+                where += s.pre
+                dy += s.pre
+
+
+cdef size_t sort_kept(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+cdef size_t sort_work(const Call* c, int i) noexcept nogil:
+    return 2 * split_at(&c.x[0].dim, c.attrs[0].u).len if i < 0 else 0
+
+
+cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward)
+SORT.kept = sort_kept
+SORT.work = sort_work
+SORT.ragged = True
+cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)
+ARGSORT.work = sort_work
+ARGSORT.ragged = True
+ARGSORT.no_gradient_because = b"places are the same for all arguments nearby"
+
+
+cdef Expression ordered(const Op* op, object x, object axis, object count, bint descending, str name):
+    cdef Extra extra
+    cdef Py_ssize_t d = axis_in(x, axis, name)
+    cdef Py_ssize_t k
+    cdef const Dim* dim = dim_of(expression(x, name, "x"))
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = <uint32_t>d
+    if count is None:
+        extra.attrs[1].u = dim.d[d] if d < <Py_ssize_t>dim.nd else 0
+    else:
+        k = whole(count, name, "k")
+        if k < 0 or k > 0xFFFFFFFF:
+            raise DimensionError(f"{name}: k is {k}, which is no number of elements")
+        extra.attrs[1].u = <uint32_t>k
+    extra.attrs[2].u = descending
+    return apply1x(op, x, &extra)
+
+
+def sort(x, d=0, bint descending=False):
+    """The elements in order along an axis; the gradient goes to where each was.
+
+    Equal elements stay in their order, and NaN comes last.
+
+    Args:
+        x: any expression.
+        d: the axis.
+        descending: whether the greatest comes first.
+
+    Raises:
+        DimensionError: x has no axis d.
+    """
+    return ordered(SORT, x, d, None, descending, "sort")
+
+
+def argsort(x, d=0, bint descending=False):
+    """The places of the elements along an axis, in the order of `sort`: whole numbers, without gradient.
+
+    Args:
+        x: any expression of fewer than 2^24 elements along the axis.
+        d: the axis.
+        descending: whether the place of the greatest comes first.
+
+    Raises:
+        DimensionError: x has no axis d.
+    """
+    return ordered(ARGSORT, x, d, None, descending, "argsort")
+
+
+def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
+    """The k greatest elements along an axis, the greatest first, and where they are.
+
+    Args:
+        x: any expression.
+        k: how many.
+        d: the axis.
+        largest: False for the least ones, the least first.
+
+    Returns:
+        Two expressions of k elements along the axis: the values, whose gradient goes to where each was; and
+        the places, whole numbers without gradient.
+
+    Raises:
+        DimensionError: x has no axis d, or fewer than k elements along it.
+    """
+    return ordered(SORT, x, d, k, largest, "topk"), ordered(ARGSORT, x, d, k, largest, "topk")
+
+
+# ---- cumprod: y_i = prod_{j<=i} x_j -----------------------------------------------
+
+cdef int cumprod_dim(const Shapes* s, Dim* y) except -1:
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    return same_dim(s, y)
+
+
+cdef void cumprod_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t k, p
+    cdef uint32_t b
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        for _ in range(s.post):
+            for k in range(s.len):
+                for p in range(s.pre):
+                    y[p] = x[p] * y[<ptrdiff_t>p - <ptrdiff_t>s.pre] if k else x[p]
+                x += s.pre
+                y += s.pre
+
+
+cdef void cumprod_backward(const Call* c, uint32_t i) noexcept nogil:
+    """dx_k = y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}: no division, so zeros are numbers like others."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t o, k, p, at
+    cdef uint32_t b
+    cdef double rest
+    cdef const float* x
+    cdef const float* y = c.y.v
+    cdef const float* dy = c.dy.v
+    cdef float* dx
+    for b in range(c.y.dim.bd):
+        for o in range(s.post):
+            x = element(&c.x[0], b) + o * s.pre * s.len
+            dx = element(&c.dx, b) + o * s.pre * s.len
+            for p in range(s.pre):
+                rest = 0
+                for k in range(s.len):
+                    at = (s.len - 1 - k) * s.pre + p
+                    rest = dy[at] + (x[at + s.pre] * rest if k else 0)
+                    dx[at] += <float>(rest * (y[at - s.pre] if k + 1 < s.len else 1))
+            y += s.pre * s.len
+            dy += s.pre * s.len
+
+
+cdef Op* CUMPROD = register(b"cumprod", b"x", cumprod_dim, cumprod_forward, cumprod_backward)
+CUMPROD.ragged = True
+
+
+def cumprod(x, d=0):
+    """Products of the elements up to and including each, along axis d; the shape stays.
+
+    Raises:
+        DimensionError: x has no axis d.
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = <uint32_t>axis_in(x, d, "cumprod")
+    return apply1x(CUMPROD, x, &extra)

@@ -1,0 +1,243 @@
+"""Functions made of ops: what the rows of the table cannot say, and errors."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import functions
+from dynet_cy.ops.registry import DimensionError
+
+A = np.arange(12.0).reshape(4, 3) / 8
+
+
+def gradient(f, *arrays):
+    """The gradient of the sum of f by its first argument."""
+    xs = [dy.inputTensor(a) for a in arrays]
+    f(*xs).sum().backward(full=True)
+    return xs[0].gradient()
+
+
+def test_no_builtin_is_hidden_but_dynets_own() -> None:
+    import builtins
+
+    assert [name for name in dy.__all__ if hasattr(builtins, name)] == ["pow", "abs", "round"]
+
+
+@pytest.mark.parametrize("name", functions.__all__)
+def test_docstrings(name: str) -> None:
+    """Every function says what it does in a line, and which errors it raises where it has any."""
+    f = getattr(dy, name)
+    doc = inspect.getdoc(f)
+    assert doc
+    assert doc.split("\n")[0].endswith((".", "`."))
+    if "raise " in inspect.getsource(f):
+        assert "Raises:" in doc
+
+
+def test_norms_of_zeros_have_a_gradient_of_zeros(graph) -> None:
+    for p in (1, 2, 3, 2.5, math.inf):
+        x = dy.zeros((3, 2))
+        y = dy.norm(x, p, 0)
+        assert y.value() == [0, 0]
+        np.testing.assert_array_equal(gradient(lambda e, p=p: dy.norm(e, p, 0), np.zeros((3, 2))) * (p != math.inf), 0)
+    for f in (dy.normalize, lambda e: dy.clip_norm(e, 1), lambda e: dy.cosine_similarity(e, dy.ones(3)), dy.rms_norm):
+        assert np.isfinite(gradient(f, np.zeros(3))).all()
+
+
+def test_draws_of_gumbel_softmax(graph) -> None:
+    scores = dy.inputVector(np.log([0.1, 0.2, 0.7]))
+    draws = dy.gumbel_softmax(scores * dy.ones((1, 2000)), 0.5, hard=True)
+    value = draws.npvalue()
+    assert set(np.unique(value)) == {0.0, 1.0}
+    np.testing.assert_array_equal(value.sum(0), 1)
+    np.testing.assert_allclose(value.mean(1), [0.1, 0.2, 0.7], atol=0.05)
+    x = dy.inputVector([1, 2, 3])
+    y = dy.gumbel_softmax(x, 1.0, hard=True)
+    dy.dot_product(y, dy.inputVector([1, 2, 4])).backward(full=True)
+    assert np.abs(x.gradient()).min() > 0
+    np.testing.assert_allclose(x.gradient().sum(), 0, atol=1e-6)
+
+
+def test_sentences_of_all_lengths_run_together(graph) -> None:
+    """One call for the sums of all of them."""
+    rng = np.random.default_rng(1)
+    model = dy.ParameterCollection()
+    rest = [model.parameters_from_numpy(rng.normal(size=s)) for s in ((4, 4), (4,), (4,))]
+    lengths = [3, 7, 1, 7, 5, 2]
+    sentences = [rng.normal(size=(4, n)) for n in lengths]
+    tags = [rng.integers(0, 4, n) for n in lengths]
+    found = []
+    for batching in (0, 1):
+        graph = dy.renew_cg(autobatching=batching)
+        losses = [dy.crf_log_partition(dy.inputTensor(x), *rest) for x in sentences]
+        dy.esum(losses).backward()
+        found.append((dy.values(losses), [p.grad_as_array() for p in rest], graph.n_batches()))
+        model.zero_gradients()
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6)
+    for one, other in zip(found[0][1], found[1][1]):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert found[0][2] == len(lengths) + 1
+    assert found[1][2] == 2
+    dy.renew_cg()
+    total = dy.esum([dy.crf_loss(dy.inputTensor(x), y, *rest) for x, y in zip(sentences, tags)])
+    assert total.value() > 0
+
+
+def test_straight_through(graph) -> None:
+    p = dy.inputVector([0.2, 0.9])
+    y = dy.straight_through(p > 0.5, p)
+    assert y.value() == [0, 1]
+    y.sum().backward(full=True)
+    np.testing.assert_array_equal(p.gradient(), [1, 1])
+
+
+def test_sorting_equal_numbers_and_nan(graph) -> None:
+    x = dy.inputVector([2, 1, math.nan, 1, 2])
+    assert dy.argsort(x).value() == [1, 3, 0, 4, 2]
+    assert dy.argsort(x, descending=True).value() == [0, 4, 1, 3, 2]
+    np.testing.assert_array_equal(dy.sort(x).npvalue(), [1, 1, 2, 2, math.nan])
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 3, 17, 100, 1000):
+        a = rng.integers(0, 9, n).astype(float)
+        np.testing.assert_array_equal(dy.argsort(dy.inputVector(a)).npvalue(), np.argsort(a, kind="stable"))
+
+
+def test_more_places_than_a_node_holds(graph) -> None:
+    rng = np.random.default_rng(1)
+    a, places = rng.normal(size=1000), rng.integers(0, 1000, 150_000)
+    y = dy.gather(dy.inputVector(a), places)
+    np.testing.assert_allclose(y.npvalue(), a[places], rtol=1e-6)
+    counts = dy.scatter_rows(dy.ones(150_000), places, 1000)
+    np.testing.assert_array_equal(counts.npvalue(), np.bincount(places, minlength=1000))
+
+
+def test_kl_divergence_of_impossible_classes(graph) -> None:
+    p = dy.log(dy.inputVector([0.5, 0.5, 0.0]))
+    q = dy.log(dy.inputVector([0.25, 0.75, 0.0]))
+    assert dy.kl_divergence(p, q).value() == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(2 / 3), rel=1e-5)
+
+
+def test_cross_entropy_is_that_of_dynet(graph) -> None:
+    x = dy.inputTensor(A)
+    each = [dy.pickneglogsoftmax(x[:, i], t).value() for i, t in enumerate([2, 0, 3])]
+    np.testing.assert_allclose(dy.cross_entropy(x, [2, 0, 3], reduction="none").value(), each, rtol=1e-6)
+    assert dy.cross_entropy(x[:, 0], np.int64(2)).item() == pytest.approx(each[0], rel=1e-6)
+
+
+def x43():
+    return dy.inputTensor(A)
+
+
+def field():
+    return dy.ones((4, 4)), dy.ones(4), dy.ones(4)
+
+
+WRONG = {
+    "norm-p": (lambda: dy.norm(x43(), 0.5), ValueError, "norm: p must be at least 1, not 0.5"),
+    "norm-type": (lambda: dy.norm(A), TypeError, "norm: x must be an Expression, not ndarray"),
+    "norm-axis": (lambda: dy.norm(x43(), 2, 2), DimensionError, "there is no axis 2"),
+    "normalize-eps": (lambda: dy.normalize(x43(), eps=0), ValueError, "normalize: eps must be a number above 0"),
+    "clip_norm": (lambda: dy.clip_norm(x43(), -1), ValueError, "clip_norm: max_norm must be a number above 0, not -1"),
+    "rms_norm": (lambda: dy.rms_norm(x43(), dy.ones(3)), DimensionError, "rms_norm: g has shape .3,., but x has 4"),
+    "group_norm": (lambda: dy.group_norm(x43(), 2), DimensionError, "3 channels cannot be divided into 2 groups"),
+    "stack-empty": (lambda: dy.stack([]), ValueError, "stack: the list of expressions is empty"),
+    "stack-shapes": (lambda: dy.stack([x43(), dy.ones(4)]), DimensionError, r"xs\[1\] has shape"),
+    "stack-axis": (lambda: dy.stack([x43()], 3), DimensionError, "stack: axis is 3, but the result has 3 axes"),
+    "split": (lambda: dy.split(x43(), [1, 2]), DimensionError, "do not add up to the 4 elements along axis 0"),
+    "split-0": (lambda: dy.split(x43(), 0), DimensionError, "split: parts must have at least one element"),
+    "pad": (lambda: dy.pad(x43(), [(0, 0)] * 3), DimensionError, "are no pairs for each of 2 axes"),
+    "pad-negative": (lambda: dy.pad(x43(), -1), ValueError, "pad: widths must be whole numbers of at least 0"),
+    "outer": (lambda: dy.outer(x43(), dy.ones(2)), DimensionError, "outer: x must be a vector"),
+    "arange": (lambda: dy.arange(0, 3, 0), ValueError, "arange: step must not be 0"),
+    "gather-index": (lambda: dy.gather(x43(), [[4, 0, 0]]), IndexError, "gather: index 4 is not within axis 0"),
+    "gather-shape": (lambda: dy.gather(x43(), [[1, 0]]), DimensionError, "gather: indices have shape"),
+    "gather-floats": (lambda: dy.gather(x43(), [[0.5]]), TypeError, "gather: indices must be whole numbers"),
+    "scatter-twice": (
+        lambda: dy.scatter(x43(), [[0, 0, 0], [0, 1, 1]], dy.ones((2, 3))),
+        ValueError,
+        "scatter: a place comes twice",
+    ),
+    "scatter-source": (lambda: dy.scatter_add(x43(), [[0, 0, 0]], dy.ones(3)), DimensionError, "the source has shape"),
+    "scatter_rows": (lambda: dy.scatter_rows(dy.ones(2), [0, 2], 2), IndexError, "index 2 is not from 0 to 1"),
+    "einsum-letters": (lambda: dy.einsum("ijk->", x43()), DimensionError, "'ijk' has 3 letters but"),
+    "einsum-sizes": (
+        lambda: dy.einsum("ij,ij->", x43(), dy.ones((4, 2))),
+        DimensionError,
+        "axis j has 3 elements, but 2",
+    ),
+    "einsum-number": (lambda: dy.einsum("ij,jk->ik", x43()), ValueError, "is for 2 expressions, 1 are given"),
+    "einsum-spec": (lambda: dy.einsum("i...->i", x43()), ValueError, "must consist of letters, commas and ->"),
+    "einsum-result": (lambda: dy.einsum("ij->ik", x43()), ValueError, "must have letters of the expressions"),
+    "sort": (lambda: dy.sort(x43(), 2), DimensionError, "sort"),
+    "topk": (lambda: dy.topk(x43(), 5), DimensionError, "x has 4 elements along axis 0, 5 are asked for"),
+    "topk-negative": (lambda: dy.topk(x43(), -1), DimensionError, "topk: k is -1"),
+    "cumprod": (lambda: dy.cumprod(x43(), -3), DimensionError, "cumprod: d is -3, but x has 2 axes"),
+    "cross_entropy-class": (lambda: dy.cross_entropy(x43(), [0, 1, 4]), IndexError, "class 4 is not from 0 to 3"),
+    "cross_entropy-shape": (lambda: dy.cross_entropy(x43(), [0, 1]), DimensionError, "targets have shape"),
+    "cross_entropy-none": (
+        lambda: dy.cross_entropy(x43(), [-1] * 3, ignore_index=-1),
+        ValueError,
+        "no position counts, so there is no mean",
+    ),
+    "cross_entropy-reduction": (
+        lambda: dy.cross_entropy(x43(), [0] * 3, reduction="all"),
+        ValueError,
+        'reduction must be "mean", "sum" or "none"',
+    ),
+    "cross_entropy-weights": (
+        lambda: dy.cross_entropy(x43(), [0] * 3, weights=[1, 2]),
+        DimensionError,
+        "but there are 4 classes",
+    ),
+    "cross_entropy-smoothing": (
+        lambda: dy.cross_entropy(x43(), [0] * 3, 0, 2),
+        ValueError,
+        "must be from 0 to 1, not 2",
+    ),
+    "focal_loss": (lambda: dy.focal_loss(x43(), [0] * 3, -1), ValueError, "focal_loss: gamma must be at least 0"),
+    "gumbel_softmax": (lambda: dy.gumbel_softmax(x43(), 0), ValueError, "temperature must be a number above 0, not 0"),
+    "triplet_loss": (lambda: dy.triplet_loss(x43(), x43(), None), TypeError, "triplet_loss: negative must be"),
+    "crf_tags": (lambda: dy.crf_loss(x43(), [0, 1], *field()), DimensionError, "2 tags are given for 3 words"),
+    "crf_tag": (lambda: dy.crf_loss(x43(), [0, 1, 4], *field()), IndexError, "tags has 4, which is not from 0 to 3"),
+    "crf_transitions": (lambda: dy.crf_viterbi(x43(), dy.ones((3, 4)), *field()[1:]), DimensionError, "of 4 x 4"),
+    "crf_start": (
+        lambda: dy.crf_marginals(x43(), field()[0], dy.ones(3), dy.ones(4)),
+        DimensionError,
+        "start must have",
+    ),
+    "ctc_blank": (lambda: dy.ctc_loss(x43(), [1, 0]), ValueError, "the blank, 0, is among the labels"),
+    "ctc_frames": (lambda: dy.ctc_loss(x43(), [1, 1, 2]), ValueError, "3 labels need 4 frames, there are 3"),
+    "ctc_class": (lambda: dy.ctc_loss(x43(), [4]), IndexError, "labels has 4, which is not from 0 to 3"),
+    "where": (lambda: dy.where("a", 1, 2), TypeError, "where: condition must be an Expression, a number or an array"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_errors(name: str, graph) -> None:
+    build, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        build()
+    assert dy.ones(2).value() == [1, 1]
+
+
+def test_examples_in_docstrings() -> None:
+    """Lines of examples that say what they give."""
+    ran = 0
+    for name in functions.__all__:
+        lines = [line.strip() for line in (inspect.getdoc(getattr(dy, name)) or "").split("\n")]
+        for line, result in zip(lines, lines[1:]):
+            if line.startswith(">>> ") and result and not result.startswith(">>>"):
+                dy.renew_cg()
+                found = eval(line[4:], {"dy": dy, "np": np, **{n: getattr(dy, n) for n in functions.__all__}})
+                if result.startswith("array"):
+                    np.testing.assert_array_equal(found, eval(result, {"array": np.array}))
+                else:
+                    assert found == ast.literal_eval(result), line
+                ran += 1
+    assert ran >= 5
