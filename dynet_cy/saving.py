@@ -114,6 +114,13 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
     Raises:
         TypeError: something else is among the objects, or a spec cannot be pickled.
         OSError: a file cannot be written.
+
+    Example:
+        >>> W = model.add_parameters((2, 2))
+        >>> dy.save("model", [W])
+        >>> (V,) = dy.load("model", dy.ParameterCollection())
+        >>> bool((V.npvalue() == W.npvalue()).all())
+        True
     """
     base = os.fspath(basename)
     if isinstance(objects, (str, Expression)) or not isinstance(objects, Iterable):
@@ -418,6 +425,11 @@ def load_generator(
     """`load`, but the objects come one after the other.
 
     `basename.meta` is read and checked at once, the parameters as the objects are asked for.
+
+    Example:
+        >>> dy.save("model", [model.add_parameters(2), model.add_parameters(3)])
+        >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]
+        [(2,), (3,)]
     """
     if not isinstance(params, ParameterCollection):
         raise TypeError(f"load: params must be a ParameterCollection, not {type(params).__name__}")
@@ -449,6 +461,13 @@ def load(
         FileNotFoundError: there is no such file.
         ForbiddenClassError: the file names another class, or wants a class called.
         ModelFileError: a file is cut off or something else, or they do not belong together. Nothing stays in `params`.
+
+    Example:
+        >>> rnn = dy.LSTMBuilder(1, 2, 3, model)
+        >>> dy.save("model", [rnn])
+        >>> (same,) = dy.load("model", dy.ParameterCollection())
+        >>> type(same).__name__, same.spec[:3]
+        ('VanillaLSTMBuilder', (1, 2, 3))
     """
     objects = load_generator(basename, params, classes=classes, trusted=trusted)
     with taken_back(params):

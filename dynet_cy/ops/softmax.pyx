@@ -150,6 +150,10 @@ def softmax(x, int d=0):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.softmax(dy.inputVector([1, 1, 2])).npvalue().round(3)
+        array([0.212, 0.212, 0.576])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -249,6 +253,12 @@ def log_softmax(x, restrict: _Ints | None = None):
 
     Raises:
         IndexError: an index lies outside x.
+
+    Example:
+        >>> dy.log_softmax(dy.inputVector([1, 1])).npvalue().round(3)
+        array([-0.693, -0.693])
+        >>> dy.log_softmax(dy.inputVector([1, 1, 9]), restrict=[0, 1]).npvalue().round(3)
+        array([-0.693, -0.693,   -inf])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -318,6 +328,10 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
 
     Raises:
         IndexError: there is no element v.
+
+    Example:
+        >>> round(dy.pickneglogsoftmax(dy.inputVector([1, 1]), 0).value(), 3)
+        0.693
     """
     cdef Extra extra
     cdef uint32_t index
@@ -337,6 +351,10 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
 
     Raises:
         IndexError: an index lies outside x, or there are more or fewer of them.
+
+    Example:
+        >>> dy.pickneglogsoftmax_batch(dy.inputTensor([[1, 0], [1, 0]], batched=True), [0, 1]).npvalue().round(3)
+        array([[0.693, 0.693]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -418,6 +436,10 @@ def logsumexp(xs: Iterable[Expression]):
 
     Raises:
         ValueError: the list is empty, or shapes differ.
+
+    Example:
+        >>> dy.logsumexp([dy.inputVector([1, 2]), dy.inputVector([1, 2])]).npvalue().round(3)
+        array([1.693, 2.693])
     """
     return apply(LOGSUMEXP, xs, NULL)
 
@@ -488,7 +510,12 @@ SPARSEMAX.work = one_per_row
 
 def sparsemax(x):
     """Projection of each column onto the simplex: like softmax, but with exact
-    zeros (Martins and Astudillo 2016)."""
+    zeros (Martins and Astudillo 2016).
+
+    Example:
+        >>> dy.sparsemax(dy.inputVector([1, 1, 3])).npvalue()
+        array([0., 0., 1.])
+    """
     return apply1x(SPARSEMAX, x, NULL)
 
 
@@ -586,6 +613,10 @@ def hinge(x, v: _Int | _Ints, float m=1.0):
 
     Raises:
         IndexError: there is no element v.
+
+    Example:
+        >>> dy.hinge(dy.inputVector([3, 1, 2.5]), 0).value()
+        0.5
     """
     cdef Extra extra
     cdef uint32_t index
@@ -604,6 +635,10 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
         x: scores, a batch of vectors.
         vs: list of as many indices as there are batch elements.
         m: the margin.
+
+    Example:
+        >>> dy.hinge_batch(dy.inputTensor([[3, 2], [1, 4]], batched=True), [0, 0]).npvalue()
+        array([[0., 3.]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -627,6 +662,10 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], int d=0, float m=1.0):
 
     Raises:
         IndexError: an index lies outside x, or there are more or fewer of them.
+
+    Example:
+        >>> dy.hinge_dim(dy.inputTensor([[3, 1], [2, 4]]), [0, 0]).npvalue()
+        array([0., 4.])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
