@@ -23,6 +23,7 @@ import io
 import os
 import pickle
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import IO, Any, Union
@@ -235,6 +236,13 @@ class _TrustingUnpickler(pickle.Unpickler):
         return super().find_class(module, name) if found is None else found
 
 
+def _may_be_a_class(name: Name) -> bool:
+    """Whether a name may be that of a class of the program: no function, as far as can be seen, nothing of Python's."""
+    found = getattr(sys.modules.get(name.module), name.name, None)
+    standard = getattr(sys, "stdlib_module_names", sys.builtin_module_names)  # from Python 3.10 on
+    return (found is None or isinstance(found, type)) and name.module.partition(".")[0] not in {"builtins", *standard}
+
+
 # A specification has as many elements as the builder's arguments.
 _LONGEST_SPEC = 8
 _TRIES = 5  # to read files that another process is replacing
@@ -256,9 +264,14 @@ class _Loader:
         self.restorer = Restorer(self.own, allowed, package)
 
     def forbidden(self, name: Name, reason: str) -> ForbiddenClassError:
+        way = ""
+        if _may_be_a_class(name):
+            way = (
+                "If it is a class of yours, import it, or pass it: "
+                f"load(basename, params, classes=[{name.name:.100}]). "
+            )
         return ForbiddenClassError(
-            f"it names {name!r:.200}, {reason}; nothing was loaded. If it is a class of yours, import it, or pass it: "
-            f"load(basename, params, classes=[{name.name:.100}]). load(basename, params, trusted=True), and the "
+            f"it names {name!r:.200}, {reason}; nothing was loaded. {way}load(basename, params, trusted=True), and the "
             "environment variable DYNET_CY_TRUSTED_FILES=1, import and call whatever the file says: only for files "
             "from where you trust all programs",
             self.meta,
