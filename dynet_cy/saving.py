@@ -23,7 +23,6 @@ import io
 import os
 import pickle
 import reprlib
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import IO, Any, Union
@@ -35,7 +34,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import add_entry, adding, fill_entries, taken_back
 from dynet_cy.replacing import Replacement
-from dynet_cy.restoring import Forbidden, Restorer, calling_package
+from dynet_cy.restoring import Forbidden, Restorer, calling_package, may_be_a_class
 from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, scan_text_model
 from dynet_cy.unpickling import Name, unpickle
 
@@ -236,13 +235,6 @@ class _TrustingUnpickler(pickle.Unpickler):
         return super().find_class(module, name) if found is None else found
 
 
-def _may_be_a_class(name: Name) -> bool:
-    """Whether a name may be that of a class of the program: no function, as far as can be seen, nothing of Python's."""
-    found = getattr(sys.modules.get(name.module), name.name, None)
-    standard = getattr(sys, "stdlib_module_names", sys.builtin_module_names)  # from Python 3.10 on
-    return (found is None or isinstance(found, type)) and name.module.partition(".")[0] not in {"builtins", *standard}
-
-
 # A specification has as many elements as the builder's arguments.
 _LONGEST_SPEC = 8
 _TRIES = 5  # to read files that another process is replacing
@@ -265,7 +257,7 @@ class _Loader:
 
     def forbidden(self, name: Name, reason: str) -> ForbiddenClassError:
         way = ""
-        if _may_be_a_class(name):
+        if may_be_a_class(name):
             way = (
                 "If it is a class of yours, import it, or pass it: "
                 f"load(basename, params, classes=[{name.name:.100}]). "
