@@ -6,6 +6,7 @@ tutorials of learn/ are programs that run while the site is built, and whose out
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -155,6 +156,8 @@ def write_outside() -> None:
 
         def moved(link: re.Match[str], folder: Path = path.parent) -> str:
             words, goal, anchor = link[1], (folder / link[2]).resolve(), link[3] or ""
+            if goal.suffix == ".svg":
+                return f"[{words}](../{goal.relative_to(HERE).as_posix()})"
             if goal.suffix == ".md" and goal.parent == HERE:
                 return f"[{words}](../{goal.name}{anchor})"
             return f"[{words}](../{known[goal]}{anchor})" if goal in known else words
@@ -164,6 +167,36 @@ def write_outside() -> None:
 
 
 write_outside()
+
+
+def write_examples() -> None:
+    """A page for each example: what it is, what it prints, how its training goes, and the program."""
+    folder, listed = HERE.parent / "examples", HERE / "project" / "examples.md"
+    text = listed.read_text(encoding="utf-8")
+    names = []
+    for path in sorted(folder.glob("*.py")):
+        name, program = path.stem, ast.parse(path.read_text(encoding="utf-8"))
+        about, after = ast.get_docstring(program) or "", (program.body[0].end_lineno or 0) + 2
+        printed, picture = HERE / "gallery" / f"{name}.txt", HERE / "gallery" / f"{name}.svg"
+        parts = [f"# {name}.py", about, "## What it prints"]
+        parts.append(f"```{{literalinclude}} ../gallery/{printed.name}\n:language: text\n```")
+        if picture.exists():
+            parts.append(f"![the training of {name}.py](../gallery/{picture.name})")
+        parts += [
+            "## The program",
+            f"```{{literalinclude}} ../../examples/{name}.py\n:language: python\n:lines: {after}-\n```",
+        ]
+        (HERE / "project" / f"example_{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        heading = f"## {name}.py\n"
+        if heading not in text:
+            raise ValueError(f"examples/README.md has no section {heading.strip()!r}")
+        text = text.replace(heading, f"{heading}\n[The program, and all that it prints](example_{name}.md)\n")
+        names.append(f"example_{name}")
+    toctree = "\n".join(names)
+    listed.write_text(f"{text}\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n", encoding="utf-8")
+
+
+write_examples()
 
 
 def read_source(app: Sphinx, name: str, text: list[str]) -> None:

@@ -37,6 +37,11 @@ def detect_anomaly() -> Iterator[None]:
 
     Raises:
         AnomalyError: in the block, where a value or a gradient is not finite
+
+    Example:
+        >>> with dy.detect_anomaly():
+        ...     dy.log(dy.inputVector([1, 2])).npvalue().round(3)
+        array([0.   , 0.693])
     """
     switch(True)
     try:

@@ -147,6 +147,13 @@ def save_safetensors(
         TypeError: `extra` holds what JSON cannot.
         ValueError: the trainer is one of another model.
         OSError: the file cannot be written.
+
+    Example:
+        >>> W = model.add_parameters((2, 2))
+        >>> trainer = dy.AdamTrainer(model)
+        >>> dy.save_safetensors("point.safetensors", model, trainer, extra={"epoch": 3})
+        >>> dy.load_safetensors("point.safetensors", model, trainer)
+        {'epoch': 3}
     """
     _check("save_safetensors", collection, trainer)
     tensors: dict[str, np.ndarray[Any, Any]] = {}
@@ -398,6 +405,13 @@ def load_safetensors(
         ModelMismatchError: names, shapes or the class of the trainer differ.
         ModelFileError: the file is cut off or something else.
         ValueError: the trainer is one of another model.
+
+    Example:
+        >>> W = model.add_parameters((2, 2))
+        >>> trainer = dy.AdamTrainer(model)
+        >>> dy.save_safetensors("point.safetensors", model, trainer, extra={"epoch": 3})
+        >>> dy.load_safetensors("point.safetensors", model, trainer)
+        {'epoch': 3}
     """
     _check("load_safetensors", collection, trainer)
     stored = _stored(collection)

@@ -124,6 +124,11 @@ def set(
         ValueError: a setting is out of range.
         RuntimeError: a GPU is asked for that is not there, or shared parameters for a process that the launcher has not
             started.
+
+    Example:
+        >>> config.set(random_seed=3)
+        >>> config.get()["seed"]
+        3
     """
     global _checks
     if shared_parameters:
@@ -179,7 +184,12 @@ def _use_gpus(numbers: list[int], what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests."""
+    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests.
+
+    Example:
+        >>> config.get()["check"]
+        False
+    """
     return {
         "mem": _arena.limit() / 2**20,
         "seed": _draws.seed(),
@@ -206,12 +216,22 @@ def set_gpu(flag: bool = True) -> None:
 
     Raises:
         RuntimeError: `flag` is true, and there is no GPU.
+
+    Example:
+        >>> config.set_gpu(False)
+        >>> config.gpu()
+        False
     """
     _use_gpus(_one_gpu() if flag else [], "set_gpu()")
 
 
 def gpu() -> bool:
-    """Whether a GPU is the default device."""
+    """Whether a GPU is the default device.
+
+    Example:
+        >>> config.gpu()
+        False
+    """
     return bool(_gpus)
 
 
@@ -349,6 +369,13 @@ class DynetParams:
     """Settings that are collected first and put in force by `init`.
 
     What is not set here stays as it is.
+
+    Example:
+        >>> params = dy.DynetParams()
+        >>> params.set_random_seed(3)
+        >>> params.init()
+        >>> config.get()["seed"]
+        3
     """
 
     def __init__(self) -> None:
@@ -441,6 +468,9 @@ def init(shared_parameters: bool | None = None) -> None:
     Raises:
         ValueError: an option has a value that is not possible
         RuntimeError: `shared_parameters` is true, and the launcher has not started this process
+
+    Example:
+        >>> dy.init()
     """
     params = DynetParams()
     params.from_args(shared_parameters)
@@ -448,7 +478,15 @@ def init(shared_parameters: bool | None = None) -> None:
 
 
 def init_from_params(params: DynetParams) -> None:
-    """Put settings in force: ``params.init()``."""
+    """Put settings in force: ``params.init()``.
+
+    Example:
+        >>> params = dy.DynetParams()
+        >>> params.set_random_seed(4)
+        >>> dy.init_from_params(params)
+        >>> config.get()["seed"]
+        4
+    """
     params.init()
 
 

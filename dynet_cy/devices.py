@@ -60,6 +60,10 @@ class DeviceInfo:
     Attributes:
         name, id: as above
         type: `dtype`
+
+    Example:
+        >>> dy.get_device_info("CPU").name
+        'CPU'
     """
 
     def __init__(self, name: str, id: int, dtype: int) -> None:
@@ -85,7 +89,12 @@ def count_gpus() -> int:
 
 
 def available_devices() -> list[str]:
-    """The names of the devices."""
+    """The names of the devices.
+
+    Example:
+        >>> "CPU" in dy.available_devices()
+        True
+    """
     return [CPU] + [device_name(1 + n) for n in range(count_gpus())]
 
 
@@ -117,6 +126,10 @@ def get_device_info(name: str) -> DeviceInfo:
     Raises:
         TypeError: `name` is not a string
         RuntimeError: there is no such device
+
+    Example:
+        >>> dy.get_device_info("CPU").name
+        'CPU'
     """
     number = check_device(name, "get_device_info")
     return DeviceInfo(name, number - 1, 0) if number else DeviceInfo(CPU, 0, -1)

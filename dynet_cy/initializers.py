@@ -67,7 +67,12 @@ def _blocks(out: Array) -> Iterator[Array]:
 
 
 class PyInitializer(ABC):
-    """Base class of the initializers. A subclass with a `fill` of its own can be given as `init=` too."""
+    """Base class of the initializers. A subclass with a `fill` of its own can be given as `init=` too.
+
+    Example:
+        >>> isinstance(dy.ConstInitializer(1), dy.PyInitializer)
+        True
+    """
 
     @abstractmethod
     def fill(self, out: Array, rng: RandomSource, lookup: bool = False) -> None:
@@ -86,6 +91,11 @@ class NormalInitializer(PyInitializer):
     Args:
         mean: mean of the distribution (default: 0).
         var: *variance* of the distribution (default: 1).
+
+    Example:
+        >>> W = model.add_parameters(2, init=dy.NormalInitializer(0, 0.01))
+        >>> W.shape()
+        (2,)
     """
 
     def __init__(self, mean: float = 0, var: float = 1) -> None:
@@ -107,6 +117,11 @@ class UniformInitializer(PyInitializer):
 
     Args:
         scale: half the width of the interval.
+
+    Example:
+        >>> W = model.add_parameters(2, init=dy.UniformInitializer(0.5))
+        >>> bool((abs(W.npvalue()) <= 0.5).all())
+        True
     """
 
     def __init__(self, scale: float) -> None:
@@ -128,6 +143,11 @@ class ConstInitializer(PyInitializer):
 
     Args:
         c: the value.
+
+    Example:
+        >>> W = model.add_parameters(2, init=dy.ConstInitializer(3))
+        >>> W.npvalue()
+        array([3., 3.])
     """
 
     def __init__(self, c: float) -> None:
@@ -163,6 +183,11 @@ class GlorotInitializer(PyInitializer):
     Args:
         is_lookup: leave the last dimension out (default: False).
         gain: the gain (default: 1).
+
+    Example:
+        >>> W = model.add_parameters((2, 3), init=dy.GlorotInitializer())
+        >>> W.shape()
+        (2, 3)
     """
 
     def __init__(self, is_lookup: bool = False, gain: float = 1.0) -> None:
@@ -207,6 +232,12 @@ class SaxeInitializer(PyInitializer):
 
     Args:
         scale: the factor (default: 1).
+
+    Example:
+        >>> W = model.add_parameters((2, 2), init=dy.SaxeInitializer())
+        >>> (W.npvalue() @ W.npvalue().T).round(3) + 0.0
+        array([[1., 0.],
+               [0., 1.]])
     """
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -222,7 +253,14 @@ class SaxeInitializer(PyInitializer):
 
 
 class IdentityInitializer(PyInitializer):
-    r"""The identity matrix: :math:`W = I`. For square matrices."""
+    r"""The identity matrix: :math:`W = I`. For square matrices.
+
+    Example:
+        >>> W = model.add_parameters((2, 2), init=dy.IdentityInitializer())
+        >>> W.npvalue()
+        array([[1., 0.],
+               [0., 1.]])
+    """
 
     def fill(self, out: Array, rng: RandomSource, lookup: bool = False) -> None:
         _square(out, "identity")
@@ -238,6 +276,14 @@ class FromFileInitializer(PyInitializer):
 
     Args:
         fname: name of the file.
+
+    Example:
+        >>> with open("numbers", "w") as file:
+        ...     _ = file.write("1 2 3 4")
+        >>> W = model.add_parameters((2, 2), init=dy.FromFileInitializer("numbers"))
+        >>> W.npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
 
     def __init__(self, fname: FileName) -> None:
@@ -266,6 +312,12 @@ class NumpyInitializer(PyInitializer):
 
     Args:
         array: the values.
+
+    Example:
+        >>> W = model.add_parameters((2, 2), init=dy.NumpyInitializer(np.array([[1, 2], [3, 4]])))
+        >>> W.npvalue()
+        array([[1., 2.],
+               [3., 4.]])
     """
 
     def __init__(self, array: NDArray[Any]) -> None:

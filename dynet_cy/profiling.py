@@ -169,6 +169,12 @@ class Profile(list["OpProfile"]):
         requests: lines of the program that asked for values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of them, were scheduled in batches
         reused: how many were not, because an equal structure had been: its schedule was kept
+
+    Example:
+        >>> with profiling.measure(lines=True) as profile:
+        ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
+        >>> profile[0].nodes, profile.lines[0].function
+        (1, '<module>')
     """
 
     lines: list[LineProfile] = []
@@ -195,7 +201,7 @@ class Profile(list["OpProfile"]):
 
         Example:
             >>> with profiling.measure(timeline=True) as profile:
-            ...     value = dy.inputVector([1, 2]).npvalue()
+            ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
             >>> profile.save_timeline("timeline.json")
         """
         if not self.timeline:
@@ -216,7 +222,7 @@ class Profile(list["OpProfile"]):
 
         Example:
             >>> with profiling.measure(timeline=True) as profile:
-            ...     value = dy.inputVector([1, 2]).npvalue()
+            ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
             >>> profile.save_report("report.html", title="One value")
         """
         write_report(self, filename, title)
@@ -308,8 +314,8 @@ def profile() -> Profile:
     """What has been measured so far.
 
     Example:
-        >>> profiling.profile()
-        []
+        >>> isinstance(profiling.profile(), profiling.Profile)
+        True
     """
     return Profile()._measured()
 
@@ -369,7 +375,7 @@ def set_level(level: int) -> None:
 
     Example:
         >>> profiling.set_level(1)
-        >>> value = dy.inputVector([1, 2]).npvalue()
+        >>> value = dy.tanh(dy.inputVector([1, 2])).npvalue()
         >>> profiling.set_level(0)
     """
     global _at_exit

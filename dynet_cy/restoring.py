@@ -31,7 +31,7 @@ import numpy as np
 
 from dynet_cy.unpickling import Name
 
-__all__ = ["Forbidden", "Restorer", "is_model_class"]
+__all__ = ["Forbidden", "Restorer", "is_model_class", "may_be_a_class"]
 
 
 class Forbidden(Exception):
@@ -114,6 +114,14 @@ def _lies_in(module: str, folders: Iterable[str]) -> bool:
         return getattr(found.get("__spec__"), "origin", None) in ("built-in", "frozen")
     path = os.path.realpath(file)
     return any(path.startswith(folder + os.sep) for folder in folders)
+
+
+def may_be_a_class(name: Name) -> bool:
+    """Whether a name may be that of a class of the program: as far as can be seen no function, and nothing of Python's."""
+    inside = _module(name.module)
+    found = None if inside is None else inside.get(name.name.partition(".")[0])
+    standard = getattr(sys, "stdlib_module_names", sys.builtin_module_names)  # from Python 3.10 on
+    return (found is None or isinstance(found, type)) and _top(name.module) not in {"builtins", *standard}
 
 
 def _is_installed(module: str) -> bool:

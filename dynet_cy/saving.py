@@ -34,7 +34,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import add_entry, adding, fill_entries, taken_back
 from dynet_cy.replacing import Replacement
-from dynet_cy.restoring import Forbidden, Restorer, calling_package
+from dynet_cy.restoring import Forbidden, Restorer, calling_package, may_be_a_class
 from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, scan_text_model
 from dynet_cy.unpickling import Name, unpickle
 
@@ -114,6 +114,13 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
     Raises:
         TypeError: something else is among the objects, or a spec cannot be pickled.
         OSError: a file cannot be written.
+
+    Example:
+        >>> W = model.add_parameters((2, 2))
+        >>> dy.save("model", [W])
+        >>> (V,) = dy.load("model", dy.ParameterCollection())
+        >>> bool((V.npvalue() == W.npvalue()).all())
+        True
     """
     base = os.fspath(basename)
     if isinstance(objects, (str, Expression, ParameterCollection)) or not isinstance(objects, Iterable):
@@ -249,9 +256,14 @@ class _Loader:
         self.restorer = Restorer(self.own, allowed, package)
 
     def forbidden(self, name: Name, reason: str) -> ForbiddenClassError:
+        way = ""
+        if may_be_a_class(name):
+            way = (
+                "If it is a class of yours, import it, or pass it: "
+                f"load(basename, params, classes=[{name.name:.100}]). "
+            )
         return ForbiddenClassError(
-            f"it names {name!r:.200}, {reason}; nothing was loaded. If it is a class of yours, import it, or pass it: "
-            f"load(basename, params, classes=[{name.name:.100}]). load(basename, params, trusted=True), and the "
+            f"it names {name!r:.200}, {reason}; nothing was loaded. {way}load(basename, params, trusted=True), and the "
             "environment variable DYNET_CY_TRUSTED_FILES=1, import and call whatever the file says: only for files "
             "from where you trust all programs",
             self.meta,
@@ -418,6 +430,11 @@ def load_generator(
     """`load`, but the objects come one after the other.
 
     `basename.meta` is read and checked at once, the parameters as the objects are asked for.
+
+    Example:
+        >>> dy.save("model", [model.add_parameters(2), model.add_parameters(3)])
+        >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]
+        [(2,), (3,)]
     """
     if not isinstance(params, ParameterCollection):
         raise TypeError(f"load: params must be a ParameterCollection, not {type(params).__name__}")
@@ -449,6 +466,13 @@ def load(
         FileNotFoundError: there is no such file.
         ForbiddenClassError: the file names another class, or wants a class called.
         ModelFileError: a file is cut off or something else, or they do not belong together. Nothing stays in `params`.
+
+    Example:
+        >>> rnn = dy.LSTMBuilder(1, 2, 3, model)
+        >>> dy.save("model", [rnn])
+        >>> (same,) = dy.load("model", dy.ParameterCollection())
+        >>> type(same).__name__, same.spec[:3]
+        ('VanillaLSTMBuilder', (1, 2, 3))
     """
     objects = load_generator(basename, params, classes=classes, trusted=trusted)
     with taken_back(params):

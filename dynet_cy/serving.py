@@ -35,15 +35,36 @@ LATENCIES = 4096  # calls that percentiles are of
 
 
 class ServerClosed(RuntimeError):
-    """A call came after `Server.close`, or was still under way when the server was closed without waiting for it."""
+    """A call came after `Server.close`, or was still under way when the server was closed without waiting for it.
+
+    Example:
+        >>> server = dy.Server(lambda x: x)
+        >>> server.close()
+        >>> server(1)
+        Traceback (most recent call last):
+            ...
+        dynet_cy.serving.ServerClosed: the server is closed
+    """
 
 
 class ServerFull(RuntimeError):
-    """As many calls wait as the server lets wait, and this one was not to wait for room."""
+    """As many calls wait as the server lets wait, and this one was not to wait for room.
+
+    Example:
+        >>> issubclass(dy.ServerFull, Exception)
+        True
+    """
 
 
 class ServerStatistics(NamedTuple):
-    """What a server does and has done; see `Server.statistics`."""
+    """What a server does and has done; see `Server.statistics`.
+
+    Example:
+        >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+        ...     _ = server([0])
+        ...     server.statistics().finished
+        1
+    """
 
     waiting: int  # calls that have not begun
     in_flight: int  # calls under way
@@ -64,6 +85,12 @@ class ServerCall(Future[R]):
     """A call that was handed in by `Server.submit`: a `concurrent.futures.Future`.
 
     `cancel` works while it is under way too: its function is ended by `GreenletExit`, which runs its ``finally`` parts.
+
+    Example:
+        >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+        ...     call = server.submit([0])
+        ...     call.result()
+        0.0
     """
 
     def __init__(self, engine: _Engine, arguments: tuple[Any, ...], deadline: float | None) -> None:
@@ -634,8 +661,14 @@ class Server(Generic[R]):
         asks for several values may see both: where that matters, serve a copy and `reload`.
 
         Example:
-            >>> with server.paused():
-            ...     trainer.update()
+            >>> w = model.add_parameters(1, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.5)
+            >>> with dy.Server(lambda: (w * 2.0).value()) as server:
+            ...     with server.paused():
+            ...         dy.squared_norm(w).backward()
+            ...         trainer.update()
+            ...     server()
+            0.0
         """
         self._engine.check_process()
         refuse_to_wait()

@@ -45,6 +45,10 @@ class SoftmaxBuilder:
     """A layer that gives a distribution over classes for a vector x of length rep_dim.
 
     What the layers have in common; `StandardSoftmaxBuilder` and `ClassFactoredSoftmaxBuilder` are such layers.
+
+    Example:
+        >>> isinstance(dy.StandardSoftmaxBuilder(2, 3, model), dy.SoftmaxBuilder)
+        True
     """
 
     _collection_name: ClassVar[str]
@@ -189,6 +193,11 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
     Raises:
         TypeError: a number is not an integer, or `pc` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+        >>> layer.neg_log_softmax(dy.inputVector([1, 2]), 0).dim()
+        ((1,), 1)
     """
 
     _collection_name = "standard-softmax-builder"
@@ -241,6 +250,14 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             time; the file is empty
         KeyError: a word of the file is not in `word_dict`
         OSError: the file cannot be read
+
+    Example:
+        >>> with open("clusters", "w") as file:
+        ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+        >>> words = {"dog": 0, "cat": 1, "tree": 2}
+        >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+        >>> layer.neg_log_softmax(dy.inputVector([1, 2]), 2).dim()
+        ((1,), 1)
     """
 
     _collection_name = "class-factored-softmax-builder"

@@ -92,6 +92,14 @@ class ModelFileError(ValueError, RuntimeError):
         path: the file.
         line: the number of the line, from 1, or None.
         parameter: the full name of the parameter, or None.
+
+    Example:
+        >>> with open("broken", "w") as file:
+        ...     _ = file.write("?")
+        >>> dy.load_safetensors("broken", model)
+        Traceback (most recent call last):
+            ...
+        dynet_cy.textfile.ModelFileError: not a safetensors file
     """
 
     def __init__(self, message: str, path: str, line: int | None = None, parameter: str | None = None) -> None:

@@ -120,7 +120,7 @@ def join_timelines(filename: FileName, *parts: FileName) -> None:
 
     Example:
         >>> with profiling.measure(timeline=True) as profile:
-        ...     value = dy.inputVector([1, 2]).npvalue()
+        ...     value = dy.tanh(dy.inputVector([1, 2])).npvalue()
         >>> profile.save_timeline("rank0.json.gz")
         >>> profiling.join_timelines("all.json", "rank0.json.gz")
     """

@@ -41,6 +41,13 @@ class AnomalyError(ValueError):
         backward: whether it is a gradient.
         argument: name of the argument whose gradient it is; None for a value.
         origin: the line that made the expression, an Origin of file, line and function; None where it is not recorded.
+
+    Example:
+        >>> with dy.detect_anomaly():
+        ...     dy.log(dy.inputVector([-1])).value()
+        Traceback (most recent call last):
+            ...
+        dynet_cy.execute.anomaly.AnomalyError: log: a value of expression 1 {1} is not finite: 1 NaN of 1
     """
 
     op = number = backward = argument = origin = None

@@ -40,6 +40,12 @@ class Drawing:
 
     Attributes:
         svg: the picture, a document of its own
+
+    Example:
+        >>> drawing = dy.draw(dy.tanh(dy.inputVector([1, 2])))
+        >>> drawing.save("graph.svg")
+        >>> drawing.svg.startswith("<svg")
+        True
     """
 
     svg: str = field(repr=False)

@@ -136,7 +136,16 @@ _local = _Local()
 
 class StaleExpressionError(RuntimeError):
     """An expression of a graph that has been renewed, reverted or closed, or
-    that is not the current graph of this thread."""
+    that is not the current graph of this thread.
+
+    Example:
+        >>> x = dy.inputVector([1])
+        >>> _ = dy.renew_cg()
+        >>> x.value()
+        Traceback (most recent call last):
+            ...
+        dynet_cy.graph.graph.StaleExpressionError: expression 0 is stale
+    """
 
 
 cdef Engine* engine(int kind) noexcept:
@@ -168,6 +177,15 @@ cdef class Expression:
     Expressions are made by ops, not by calling this class.  An expression is
     valid until its graph is renewed (`renew_cg`), reverted to a checkpoint
     before it, or closed; using it later raises `StaleExpressionError`.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> y = dy.squared_norm(2 * x + 1)
+        >>> y.value(), x.dim()
+        (34.0, ((2,), 1))
+        >>> y.backward(full=True)
+        >>> x.gradient()
+        array([12., 20.])
     """
 
     cdef int enter(self) except -1:
@@ -751,17 +769,31 @@ def forward(exps, recalculate=False):
     Args:
         exps: a list of them.
         recalculate: compute all of the graph anew.
+
+    Example:
+        >>> x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
+        >>> dy.forward([dy.sum_elems(x), dy.sum_elems(y)])
     """
     compute_all(exps, "forward", recalculate)
 
 
 def npvalues(exps, recalculate=False):
-    """The values of expressions of one graph, computed together, as arrays: see `npvalue`."""
+    """The values of expressions of one graph, computed together, as arrays: see `npvalue`.
+
+    Example:
+        >>> dy.npvalues([dy.inputVector([1, 2]), dy.inputVector([3])])
+        [array([1., 2.]), array([3.])]
+    """
     return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
 
 
 def values(exps, recalculate=False):
-    """The values of expressions of one graph, computed together: see `value`."""
+    """The values of expressions of one graph, computed together: see `value`.
+
+    Example:
+        >>> dy.values([dy.sum_elems(dy.inputVector([1, 2])), dy.scalarInput(3)])
+        [3.0, 3.0]
+    """
     return [x.value() for x in compute_all(exps, "values", recalculate)]
 
 
@@ -1387,6 +1419,12 @@ cdef class ComputationGraph:
     Args:
         autobatching: how nodes are scheduled: 0 in order of making, 1 batched
             by agenda, 2 batched by depth; the global setting when None.
+
+    Example:
+        >>> with dy.ComputationGraph() as graph:
+        ...     y = dy.tanh(dy.inputVector([0]))
+        ...     y.value(), len(graph)
+        (0.0, 2)
     """
 
     def __cinit__(self):
@@ -1851,22 +1889,50 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
 
     Returns:
         The graph.
+
+    Example:
+        >>> x = dy.tanh(dy.inputVector([1, 2]))
+        >>> graph = dy.renew_cg()
+        >>> len(graph)
+        0
     """
     return current().renew(immediate_compute, check_validity, autobatching, forward_only)
 
 
 def cg():
-    """The current graph: that of the innermost `with`, else the thread's own."""
+    """The current graph: that of the innermost `with`, else the thread's own.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> len(dy.cg())
+        1
+    """
     return current()
 
 
 def cg_version():
-    """A number that changes when the current graph is renewed."""
+    """A number that changes when the current graph is renewed.
+
+    Example:
+        >>> before = dy.cg_version()
+        >>> _ = dy.renew_cg()
+        >>> dy.cg_version() > before
+        True
+    """
     return current().version()
 
 
 def cg_checkpoint():
-    """Remember the state of the current graph, for `cg_revert`."""
+    """Remember the state of the current graph, for `cg_revert`.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.cg_checkpoint()
+        >>> y = dy.tanh(x)
+        >>> dy.cg_revert()
+        >>> len(dy.cg())
+        1
+    """
     current().checkpoint()
 
 
@@ -1875,6 +1941,14 @@ def cg_revert():
 
     Raises:
         RuntimeError: there is none since the graph was renewed.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.cg_checkpoint()
+        >>> y = dy.tanh(x)
+        >>> dy.cg_revert()
+        >>> len(dy.cg())
+        1
     """
     current().revert()
 
@@ -1931,6 +2005,14 @@ def set_seed(seed):
 
     Dropout masks, noise and initial values follow from it and from the order in
     which graphs, nodes and parameters are made, not from batching.
+
+    Example:
+        >>> dy.reset_random_seed(3)
+        >>> first = dy.random_normal(2).npvalue()
+        >>> _ = dy.renew_cg()
+        >>> dy.reset_random_seed(3)
+        >>> bool((dy.random_normal(2).npvalue() == first).all())
+        True
     """
     global streams
     cdef uint32_t slot

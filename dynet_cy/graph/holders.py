@@ -22,6 +22,12 @@ class FloatValue:
 
     Args:
         val: the number (default: 0)
+
+    Example:
+        >>> number = dy.FloatValue(1.5)
+        >>> number.set(2)
+        >>> number.get()
+        2.0
     """
 
     def __init__(self, val: float = 0.0) -> None:
@@ -44,6 +50,12 @@ class UnsignedValue:
 
     Raises:
         ValueError: it is not whole, or out of range
+
+    Example:
+        >>> number = dy.UnsignedValue(3)
+        >>> number.set(2)
+        >>> number.get()
+        2
     """
 
     def __init__(self, val: int = 0) -> None:
@@ -63,6 +75,11 @@ class FloatVectorValue:
 
     Args:
         vals: the numbers
+
+    Example:
+        >>> numbers = dy.FloatVectorValue([1, 2])
+        >>> numbers.get(), numbers.size()
+        ([1.0, 2.0], 2)
     """
 
     def __init__(self, vals: Iterable[float]) -> None:
@@ -89,6 +106,11 @@ class UnsignedVectorValue:
 
     Raises:
         ValueError: one is not whole, or out of range
+
+    Example:
+        >>> numbers = dy.UnsignedVectorValue([1, 2])
+        >>> numbers.get(), numbers.size()
+        ([1, 2], 2)
     """
 
     def __init__(self, vals: Iterable[int]) -> None:

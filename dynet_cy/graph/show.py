@@ -89,19 +89,44 @@ def print_graphviz(
 
     Raises:
         StaleExpressionError: an expression with a name is of a renewed graph
+
+    Example:
+        >>> x = dy.tanh(dy.inputVector([1, 2]))
+        >>> dy.print_graphviz(compact=True, show_dims=False)
+        digraph G {
+          rankdir=BT;
+          nodesep=.05;
+          N0 [label="v0 = input", shape=box];
+          N1 [label="v1 = tanh"];
+          N0 -> N1;
+        }
     """
     sys.stdout.write(dot(None, compact, show_dims, expression_names, "BT"))
 
 
 def print_text_graphviz() -> None:
-    """Write the current graph to the standard error, in the language of Graphviz."""
+    """Write the current graph to the standard error, in the language of Graphviz.
+
+    Example:
+        >>> x = dy.tanh(dy.inputVector([1, 2]))
+        >>> dy.print_text_graphviz()
+    """
     sys.stderr.write(dot())
 
 
 def dump_cg(
     filename: Path = "", show_values: bool = True, show_gradients: bool = True, nan_check_only: bool = False
 ) -> None:
-    """Write values and gradients of all computed nodes of the current graph: see `ComputationGraph.dump`."""
+    """Write values and gradients of all computed nodes of the current graph: see `ComputationGraph.dump`.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> _ = x.value()
+        >>> dy.dump_cg("values", show_gradients=False)
+        >>> with open("values") as file:
+        ...     file.read().split()
+        ['Node', '0', 'Value:', '1', '2']
+    """
     dump(cg(), filename, show_values, show_gradients, nan_check_only)
 
 

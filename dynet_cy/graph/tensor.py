@@ -17,6 +17,12 @@ class Tensor:
 
     The batch, if any, is the last axis. NumPy's functions take a Tensor as they take an array. Axes that the shape does
     not name have one element.
+
+    Example:
+        >>> scores = dy.inputVector([1, 5, 3]).tensor_value()
+        >>> _ = dy.renew_cg()
+        >>> scores.as_numpy(), scores.argmax()
+        (array([1., 5., 3.]), <Tensor of int, shape (1,)>)
     """
 
     def __init__(self, array: npt.NDArray[Any], axes: int) -> None:

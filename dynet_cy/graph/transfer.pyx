@@ -27,6 +27,10 @@ def to_device(e, device_str):
         TypeError: `e` is not an Expression, or `device_str` not a string.
         RuntimeError: there is no such device.
         StaleExpressionError: the graph of `e` was renewed.
+
+    Example:
+        >>> dy.to_device(dy.inputVector([1, 2]), "CPU").npvalue()
+        array([1., 2.])
     """
     cdef Extra extra
     cdef int asked, source

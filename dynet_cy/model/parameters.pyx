@@ -356,6 +356,13 @@ cdef class Parameters(_Stored):
     """A parameter: a tensor that is trained.  It can be used wherever an expression can.
 
     Made by `ParameterCollection.add_parameters`.
+
+    Example:
+        >>> W = model.add_parameters((2, 2), init=dy.IdentityInitializer())
+        >>> (W * dy.inputVector([3, 4])).npvalue()
+        array([3., 4.])
+        >>> W.shape(), W.name()
+        ((2, 2), '/_0')
     """
 
     @property
@@ -401,6 +408,14 @@ cdef class LookupParameters(_Stored):
     """A lookup table: rows of trained parameters, of which a graph uses a few.
 
     Made by `ParameterCollection.add_lookup_parameters`.
+
+    Example:
+        >>> table = model.add_lookup_parameters((100, 3))
+        >>> table[7].dim(), len(table)
+        (((3,), 1), 100)
+        >>> table.init_row(7, [1, 2, 3])
+        >>> table[7].npvalue()
+        array([1., 2., 3.])
     """
 
     @property
@@ -543,6 +558,11 @@ def lookup(p, index=0, update=True):
 
     Raises:
         IndexError: there is no such row.
+
+    Example:
+        >>> table = model.add_lookup_parameters((10, 2), init=1.0)
+        >>> dy.lookup(table, 7).npvalue()
+        array([1., 1.])
     """
     return _row(as_table(p, "lookup"), index, update)
 
@@ -569,6 +589,11 @@ def lookup_batch(p, indices, update=True):
     Raises:
         IndexError: there is no such row.
         ValueError: the list is empty.
+
+    Example:
+        >>> table = model.add_lookup_parameters((10, 2))
+        >>> dy.lookup_batch(table, [7, 3, 7]).dim()
+        ((2,), 3)
     """
     cdef LookupParameters t = as_table(p, "lookup_batch")
     cdef uint32_t* rows
@@ -652,6 +677,11 @@ def parameter(*parameters):
 
     Returns:
         The parameter, or a tuple of them for several; a list for a list.
+
+    Example:
+        >>> W = model.add_parameters((2, 2))
+        >>> dy.parameter(W) is W
+        True
     """
     if len(parameters) == 1 and isinstance(parameters[0], (list, tuple)):
         made = [_checked(p, "parameter") for p in parameters[0]]
@@ -665,6 +695,13 @@ def const_parameter(*parameters):
 
     Returns:
         An expression, or a tuple of them for several parameters.
+
+    Example:
+        >>> W = model.add_parameters((2, 2))
+        >>> dy.sum_elems(dy.const_parameter(W) * dy.inputVector([1, 2])).backward()
+        >>> W.grad_as_array()
+        array([[0., 0.],
+               [0., 0.]], dtype=float32)
     """
     if not parameters:
         raise TypeError("const_parameter: no parameter was given")
@@ -841,6 +878,14 @@ class ParameterCollection:
 
     The memory of a root collection and of all below it stays for as long as one
     of them, or one of their parameters, does.
+
+    Example:
+        >>> W = model.add_parameters((2, 3), name="W")
+        >>> words = model.add_subcollection("words").add_lookup_parameters((100, 3), name="E")
+        >>> [p.name() for p in model.parameters_list()], words.name()
+        (['/W'], '/words/E')
+        >>> (W * words[7]).dim()
+        ((2,), 1)
     """
 
     def __init__(self):

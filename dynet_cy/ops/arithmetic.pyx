@@ -114,12 +114,22 @@ from dynet_cy.kernels.kernels cimport (
 
 
 def cmult(x, y):
-    """Product element by element; shapes broadcast."""
+    """Product element by element; shapes broadcast.
+
+    Example:
+        >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
+        array([3., 8.])
+    """
     return apply2(BINARY[DY_BINARY_mul], x, y)
 
 
 def cdiv(x, y):
-    """Quotient element by element; shapes broadcast."""
+    """Quotient element by element; shapes broadcast.
+
+    Example:
+        >>> dy.cdiv(dy.inputVector([1, 6]), dy.inputVector([2, 3])).npvalue()
+        array([0.5, 2. ])
+    """
     return apply2(BINARY[DY_BINARY_div], x, y)
 
 
@@ -133,6 +143,11 @@ def colwise_add(x, y):
     """Add a vector to every column of a matrix.
 
     Shapes: ``x {m,n}``, ``y {m}`` -> ``{m,n}``.
+
+    Example:
+        >>> dy.colwise_add(dy.inputTensor([[1, 2], [3, 4]]), dy.inputVector([10, 20])).npvalue()
+        array([[11., 12.],
+               [23., 24.]])
     """
     cdef const Dim* a = dim_of(expression(x, "colwise_add", "x"))
     cdef const Dim* b = dim_of(expression(y, "colwise_add", "y"))
@@ -147,6 +162,10 @@ def bmin(x, y: Expression | _Number):
     """The smaller of two elements; of equal ones y has the gradient.
 
     y may be a number; then x has the gradient where they are equal.
+
+    Example:
+        >>> dy.bmin(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
+        array([1., 4.])
     """
     y = operand(y, "bmin", "y")
     if isinstance(y, Expression):
@@ -155,7 +174,12 @@ def bmin(x, y: Expression | _Number):
 
 
 def bmax(x, y: Expression | _Number):
-    """The larger of two elements; see `bmin`."""
+    """The larger of two elements; see `bmin`.
+
+    Example:
+        >>> dy.bmax(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
+        array([3., 5.])
+    """
     y = operand(y, "bmax", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_max], x, y)
@@ -166,6 +190,10 @@ def pow(x: Expression | _Number, y: Expression | _Number):
     """x to the power of y: expressions, whose shapes broadcast, or one of them a number.
 
     Axes of one element at the end of the result vanish, as in DyNet: of a matrix of one column a vector is left.
+
+    Example:
+        >>> dy.pow(dy.inputVector([2, 3]), 2).npvalue()
+        array([4., 9.])
     """
     return power(x, y, "pow")
 
@@ -556,16 +584,30 @@ def esum(xs: Iterable[Expression]):
 
     Raises:
         ValueError: the list is empty, or shapes differ.
+
+    Example:
+        >>> dy.esum([dy.inputVector([1, 2]), dy.inputVector([3, 4]), dy.inputVector([5, 6])]).npvalue()
+        array([ 9., 12.])
     """
     return apply(ESUM, xs, NULL)
 
 
 def average(xs: Iterable[Expression]):
-    """Mean of expressions of one shape; see `esum`."""
+    """Mean of expressions of one shape; see `esum`.
+
+    Example:
+        >>> dy.average([dy.inputVector([1, 2]), dy.inputVector([3, 4])]).npvalue()
+        array([2., 3.])
+    """
     return apply(AVERAGE, xs, NULL)
 
 
 def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
-    the first has the gradient.  See `esum`."""
+    the first has the gradient.  See `esum`.
+
+    Example:
+        >>> dy.emax([dy.inputVector([1, 5]), dy.inputVector([3, 4])]).npvalue()
+        array([3., 5.])
+    """
     return apply(EMAX, xs, NULL)

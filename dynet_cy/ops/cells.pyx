@@ -223,12 +223,24 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> W, U, b = dy.ones((4, 2)), dy.ones((4, 1)), dy.zeros(4)
+        >>> dy.vanilla_lstm_gates(dy.inputVector([1, 2]), dy.zeros(1), W, U, b).npvalue().round(3)
+        array([0.953, 0.982, 0.953, 0.995])
     """
     return gates([x_t], h_tm1, Wx, Wh, b, weightnoise_std)
 
 
 def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
-    """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated."""
+    """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated.
+
+    Example:
+        >>> W, U, b = dy.ones((4, 2)), dy.ones((4, 1)), dy.zeros(4)
+        >>> gates = dy.vanilla_lstm_gates_concat([dy.inputVector([1]), dy.inputVector([2])], dy.zeros(1), W, U, b)
+        >>> gates.npvalue().round(3)
+        array([0.953, 0.982, 0.953, 0.995])
+    """
     return gates(x_t, h_tm1, Wx, Wh, b, weightnoise_std)
 
 
@@ -241,6 +253,11 @@ def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> projected = dy.inputVector([1, 1, 1, 1])
+        >>> dy.vanilla_lstm_gates_projected(projected, dy.zeros(1), dy.ones((4, 1))).npvalue().round(3)
+        array([0.731, 0.881, 0.731, 0.762])
     """
     return apply(PROJECTED, [p_t, Wh, h_tm1], NULL)
 
@@ -295,6 +312,12 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_ma
     Args:
         x_t, h_tm1, Wx, Wh, b, weightnoise_std: see `vanilla_lstm_gates`.
         dropout_mask_x, dropout_mask_h: factors for the elements of x_t and h_tm1.
+
+    Example:
+        >>> W, U, b = dy.ones((4, 1)), dy.ones((4, 1)), dy.zeros(4)
+        >>> x, h, kept, dropped = dy.inputVector([2]), dy.zeros(1), dy.ones(1), dy.zeros(1)
+        >>> dy.vanilla_lstm_gates_dropout(x, h, W, U, b, dropped, kept).npvalue().round(3)
+        array([0.5  , 0.731, 0.5  , 0.   ])
     """
     return gates([masked(x_t, dropout_mask_x, 0, True)],
                  masked(h_tm1, dropout_mask_h, 0, True), Wx, Wh, b, weightnoise_std)
@@ -303,7 +326,14 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_ma
 def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
-    dropout_mask_x is for all of them."""
+    dropout_mask_x is for all of them.
+
+    Example:
+        >>> W, U, b = dy.ones((4, 2)), dy.ones((4, 1)), dy.zeros(4)
+        >>> xs, h, mask = [dy.inputVector([1]), dy.inputVector([2])], dy.zeros(1), dy.inputVector([1, 0])
+        >>> dy.vanilla_lstm_gates_dropout_concat(xs, h, W, U, b, mask, dy.ones(1)).npvalue().round(3)
+        array([0.731, 0.881, 0.731, 0.762])
+    """
     cdef list inputs = sequence(x_t, b"vanilla_lstm_gates_dropout_concat")
     cdef list xs = []
     cdef size_t offset = 0
@@ -403,6 +433,10 @@ def vanilla_lstm_c(c_tm1, gates_t):
     """The cell of an LSTM: f c + i g.
 
     Shapes: ``c_tm1 {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
+
+    Example:
+        >>> dy.vanilla_lstm_c(dy.inputVector([2]), dy.inputVector([0.5, 1, 0.5, 1])).npvalue()
+        array([2.5])
     """
     return apply2(CELL, c_tm1, gates_t)
 
@@ -411,5 +445,9 @@ def vanilla_lstm_h(c_t, gates_t):
     """The output of an LSTM: o tanh(c).
 
     Shapes: ``c_t {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
+
+    Example:
+        >>> dy.vanilla_lstm_h(dy.inputVector([2]), dy.inputVector([0.5, 1, 0.5, 1])).npvalue().round(3)
+        array([0.482])
     """
     return apply2(OUTPUT, c_t, gates_t)

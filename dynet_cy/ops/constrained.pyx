@@ -121,5 +121,9 @@ def constrained_softmax(x, y):
 
     Raises:
         DimensionError: x and y are not vectors of as many elements.
+
+    Example:
+        >>> dy.constrained_softmax(dy.inputVector([1, 1, 3]), dy.inputVector([1, 1, 0.5])).npvalue().round(3)
+        array([0.25, 0.25, 0.5 ])
     """
     return apply2(CONSTRAINED, x, y)

@@ -93,6 +93,11 @@ def contract3d_1d(x, y):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.contract3d_1d(dy.ones((2, 3, 4)), dy.inputVector([1, 2, 3, 4])).npvalue()
+        array([[10., 10., 10.],
+               [10., 10., 10.]])
     """
     return apply2(CONTRACT, x, y)
 
@@ -104,6 +109,10 @@ def contract3d_1d_bias(x, y, b):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.contract3d_1d_bias(dy.ones((1, 2, 2)), dy.inputVector([1, 2]), dy.inputTensor([[10, 20]])).npvalue()
+        array([[13., 23.]])
     """
     return apply(CONTRACT_BIAS, (x, y, b), NULL)
 
@@ -133,6 +142,10 @@ def contract3d_1d_1d(x, y, z):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.contract3d_1d_1d(dy.ones((2, 2, 2)), dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
+        array([21., 21.])
     """
     return contracted_twice((x, y, z), "contract3d_1d_1d")
 
@@ -144,6 +157,11 @@ def contract3d_1d_1d_bias(x, y, z, b):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> y, z, b = dy.inputVector([1, 2]), dy.inputVector([3, 4]), dy.inputVector([100, 200])
+        >>> dy.contract3d_1d_1d_bias(dy.ones((2, 2, 2)), y, z, b).npvalue()
+        array([121., 221.])
     """
     return contracted_twice((x, y, z, b), "contract3d_1d_1d_bias")
 
@@ -223,6 +241,10 @@ def circ_conv(u, v):
 
     Raises:
         DimensionError: u and v are not vectors of as many elements.
+
+    Example:
+        >>> dy.circ_conv(dy.inputVector([1, 2, 3]), dy.inputVector([0, 1, 0])).npvalue().round(3)
+        array([3., 1., 2.])
     """
     return apply2(CIRC_CONV, u, v)
 
@@ -234,5 +256,9 @@ def circ_corr(u, v):
 
     Raises:
         DimensionError: u and v are not vectors of as many elements.
+
+    Example:
+        >>> dy.circ_corr(dy.inputVector([1, 2, 3]), dy.inputVector([0, 1, 0])).npvalue().round(3)
+        array([2., 1., 3.])
     """
     return apply2(CIRC_CORR, u, v)

@@ -200,6 +200,13 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> image, filters = dy.ones((4, 4, 1)), dy.ones((3, 3, 1, 2))
+        >>> dy.conv2d(image, filters, [1, 1]).dim()
+        ((2, 2, 2), 1)
+        >>> dy.conv2d(image, filters, [1, 1]).npvalue()[0, 0].round(3)
+        array([9., 9.])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -214,6 +221,11 @@ def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True):
     Args:
         x, f, stride, is_valid: see `conv2d`.
         b: vector of as many elements as f has output channels.
+
+    Example:
+        >>> image, filters = dy.ones((4, 4, 1)), dy.ones((3, 3, 1, 2))
+        >>> dy.conv2d_bias(image, filters, dy.inputVector([0, 1]), [1, 1]).npvalue()[0, 0].round(3)
+        array([ 9., 10.])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -282,6 +294,11 @@ def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
 
     Raises:
         DimensionError: the window does not fit.
+
+    Example:
+        >>> image = dy.reshape(dy.inputVector([1, 2, 3, 4]), (2, 2, 1))
+        >>> dy.maxpooling2d(image, [2, 2], [2, 2]).npvalue()
+        array([[[4.]]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -350,6 +367,10 @@ def filter1d_narrow(x, y):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.filter1d_narrow(dy.inputTensor([[1, 2, 3]]), dy.inputTensor([[1, 1]])).npvalue()
+        array([[3., 5.]])
     """
     return apply2(FILTER1D, x, y)
 
@@ -460,6 +481,10 @@ def kmax_pooling(x, int k, d=1):
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.
+
+    Example:
+        >>> dy.kmax_pooling(dy.inputTensor([[3, 1, 2]]), 2).npvalue()
+        array([[3., 2.]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -514,6 +539,10 @@ def kmh_ngram(x, v: int):
     Raises:
         DimensionError: x is not a matrix, or has fewer than v columns.
         ValueError: v is below 1.
+
+    Example:
+        >>> dy.kmh_ngram(dy.inputTensor([[1, 2, 3]]), 2).npvalue()
+        array([[3., 5.]])
     """
     cdef Extra extra
     cdef Py_ssize_t n = whole(v, "kmh_ngram", "v")

@@ -139,6 +139,10 @@ def logistic_affine(exprs: Iterable[Expression]):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.logistic_affine([dy.inputVector([1]), dy.inputTensor([[2]]), dy.inputVector([0])]).npvalue().round(3)
+        array([0.731])
     """
     cdef Extra extra
     set_logistic(&extra)
@@ -153,6 +157,10 @@ def tanh_affine(exprs: Iterable[Expression]):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.tanh_affine([dy.inputVector([1]), dy.inputTensor([[2]]), dy.inputVector([0])]).npvalue().round(3)
+        array([0.762])
     """
     cdef Extra extra
     set_tanh(&extra)
@@ -174,6 +182,11 @@ def tree_lstm_gates(exprs: Iterable[Expression], int children):
     Raises:
         DimensionError: the shapes do not fit.
         ValueError: `children` is negative.
+
+    Example:
+        >>> gates = dy.tree_lstm_gates([dy.zeros(4), dy.ones((4, 2)), dy.inputVector([1, 2])], 1)
+        >>> gates.npvalue().round(3)
+        array([0.953, 0.953, 0.995, 0.953])
     """
     cdef Extra extra
     if children < 0:
@@ -241,6 +254,10 @@ def gru_h(h_tm1, z_t, g_t):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.gru_h(dy.inputVector([1, 1]), dy.inputVector([0, 0.5]), dy.inputVector([4, 4])).npvalue()
+        array([1. , 2.5])
     """
     return apply(GRU_H, [h_tm1, z_t, g_t], NULL)
 
@@ -319,6 +336,10 @@ def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.tree_lstm_c(dy.inputVector([0.5, 1, 0.5, 1]), [dy.inputVector([2])], 1).npvalue()
+        array([2.25])
     """
     cdef Extra extra
     cdef list args = [gates] + sequence(cells, b"tree_lstm_c")
@@ -392,5 +413,9 @@ def tree_lstm_h(c, gates):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.tree_lstm_h(dy.inputVector([2]), dy.inputVector([0.5, 1, 0.5, 1])).npvalue().round(3)
+        array([0.964])
     """
     return apply(TREE_H, [c, gates], NULL)

@@ -59,12 +59,26 @@ def constant(dim: _Shape, val: _Number, batch_size=1):
         dim: shape, a tuple or one number.
         val: the number.
         batch_size: number of batch elements.
+
+    Example:
+        >>> dy.constant((2, 2), 3).npvalue()
+        array([[3., 3.],
+               [3., 3.]])
     """
     return filled(dim, batch_size, val, "constant")
 
 
 def zeros(dim: _Shape, batch_size=1):
-    """A tensor of zeros; see `constant`."""
+    """A tensor of zeros; see `constant`.
+
+    Example:
+        >>> dy.zeroes(2).npvalue()
+        array([0., 0.])
+
+    Example:
+        >>> dy.zeros(2).npvalue()
+        array([0., 0.])
+    """
     return filled(dim, batch_size, 0, "zeros")
 
 
@@ -73,7 +87,13 @@ zeroes = zeros
 
 
 def ones(dim: _Shape, batch_size=1):
-    """A tensor of ones; see `constant`."""
+    """A tensor of ones; see `constant`.
+
+    Example:
+        >>> dy.ones((2, 2)).npvalue()
+        array([[1., 1.],
+               [1., 1.]])
+    """
     return filled(dim, batch_size, 1, "ones")
 
 
@@ -129,7 +149,12 @@ cdef Expression from_values(object values, str op, bint batched, int on=0):
 
 
 def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
-    """One number as an input of shape ``{1}``; `set` changes it later."""
+    """One number as an input of shape ``{1}``; `set` changes it later.
+
+    Example:
+        >>> dy.scalarInput(3).value()
+        3.0
+    """
     cdef int on = asked_device(device, "scalarInput")
     array = floats_in(s, "scalarInput", "s", 7)
     if array.size != 1:
@@ -138,7 +163,16 @@ def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
 
 
 def inputVector(v: npt.ArrayLike, device="") -> InputExpression:
-    """A list of n numbers as an input of shape ``{n}``; `set` changes it later."""
+    """A list of n numbers as an input of shape ``{n}``; `set` changes it later.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> x.npvalue()
+        array([1., 2.])
+        >>> x.set([3, 4])
+        >>> dy.tanh(x).dim()
+        ((2,), 1)
+    """
     cdef int on = asked_device(device, "inputVector")
     array = floats_in(v, "inputVector", "v", 1)
     if array.ndim != 1:
@@ -153,7 +187,14 @@ cdef zeros_of(tuple shape, str op):
 
 
 def vecInput(dim: int, device="") -> InputExpression:
-    """An input of shape ``{dim}``, zeros until `set` is called."""
+    """An input of shape ``{dim}``, zeros until `set` is called.
+
+    Example:
+        >>> x = dy.vecInput(2)
+        >>> x.set([1, 2])
+        >>> x.npvalue()
+        array([1., 2.])
+    """
     cdef int on = asked_device(device, "vecInput")
     return from_values(zeros_of((dim,), "vecInput"), "vecInput", False, on)
 
@@ -172,6 +213,13 @@ def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=Fals
 
     Raises:
         TypeError, ValueError: arr does not hold numbers, or has too many axes.
+
+    Example:
+        >>> dy.inputTensor([[1, 2], [3, 4]]).npvalue()
+        array([[1., 2.],
+               [3., 4.]])
+        >>> dy.inputTensor([[1, 2], [3, 4]], batched=True).dim()
+        ((2,), 2)
     """
     cdef int on = asked_device(device, "inputTensor")
     if isinstance(arr, (list, tuple)) and arr and all([isinstance(x, np.ndarray) for x in arr]):
@@ -195,6 +243,10 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
     Raises:
         ValueError: arr has more or fewer numbers than shape and batch size need, or
             more than one axis.
+
+    Example:
+        >>> dy.inputTensorTranspose([1, 2, 3, 4, 5, 6], (3,), batch_size=2).dim()
+        ((3,), 2)
     """
     cdef Dim size
     on = asked_device(device, "inputTensorTranspose")
@@ -229,6 +281,10 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
         IndexError: an index lies outside its axis.
         TypeError: indices or values are not lists of numbers.
         ValueError: there are more or fewer lists than axes, or indices than values.
+
+    Example:
+        >>> dy.sparse_inputTensor([[0, 2]], [5, 6], (4,)).npvalue()
+        array([5., 0., 6., 0.])
     """
     op = "sparse_inputTensor"
     on = asked_device(device, op)
@@ -282,6 +338,11 @@ def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression:
     Args:
         v: the numbers.
         d: shape.
+
+    Example:
+        >>> dy.inputMatrix([1, 2, 3, 4], (2, 2)).npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
     array = floats_in(v, "inputMatrix", "v", 1)
     shape = tuple(int(n) for n in d)
@@ -292,7 +353,15 @@ def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression:
 
 
 def matInput(d1: int, d2: int) -> InputExpression:
-    """An input of shape ``{d1,d2}``, zeros until `set` is called."""
+    """An input of shape ``{d1,d2}``, zeros until `set` is called.
+
+    Example:
+        >>> x = dy.matInput(2, 2)
+        >>> x.set([1, 2, 3, 4])
+        >>> x.npvalue()
+        array([[1., 3.],
+               [2., 4.]])
+    """
     return from_values(zeros_of((d1, d2), "matInput"), "matInput", False)
 
 
@@ -309,6 +378,10 @@ def one_hot(d: int, idx: int | Sequence[int], device=""):
 
     Raises:
         IndexError: a place is not from 0 to d - 1.
+
+    Example:
+        >>> dy.one_hot(3, 1).npvalue()
+        array([0., 1., 0.])
     """
     cdef Dim dim
     cdef float* v

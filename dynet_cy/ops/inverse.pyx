@@ -96,6 +96,11 @@ def inverse(x):
 
     Raises:
         DimensionError: x is not a square matrix.
+
+    Example:
+        >>> dy.inverse(dy.inputTensor([[2, 1], [1, 1]])).npvalue().round(3)
+        array([[ 1., -1.],
+               [-1.,  2.]])
     """
     return apply1(INVERSE, x)
 
@@ -178,5 +183,9 @@ def logdet(x):
 
     Raises:
         DimensionError: x is not a square matrix.
+
+    Example:
+        >>> round(dy.logdet(dy.inputTensor([[2, 0], [0, 4]])).value(), 3)
+        2.079
     """
     return apply1(LOGDET, x)

@@ -219,6 +219,11 @@ def affine_transform(exprs: Iterable[Expression]):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> b, W, x = dy.inputVector([10, 20]), dy.inputTensor([[1, 2], [3, 4]]), dy.inputVector([1, 1])
+        >>> dy.affine_transform([b, W, x]).npvalue()
+        array([13., 27.])
     """
     return apply(AFFINE, exprs, NULL)
 
@@ -274,6 +279,10 @@ def dot_product(x, y):
     """Sum of the products of corresponding elements.
 
     Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.
+
+    Example:
+        >>> dy.dot_product(dy.inputVector([1, 2]), dy.inputVector([3, 4])).value()
+        11.0
     """
     return apply2(DOT_PRODUCT, x, y)
 
@@ -296,5 +305,9 @@ def trace_of_product(x, y):
 
     Raises:
         DimensionError: x and y are not matrices of one shape.
+
+    Example:
+        >>> dy.trace_of_product(dy.inputTensor([[1, 2], [3, 4]]), dy.inputTensor([[1, 0], [0, 1]])).value()
+        5.0
     """
     return apply2(TRACE_OF_PRODUCT, x, y)

@@ -108,12 +108,22 @@ cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forwa
 
 
 def squared_distance(x, y):
-    """Sum of the squared differences of two expressions of one shape."""
+    """Sum of the squared differences of two expressions of one shape.
+
+    Example:
+        >>> dy.squared_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
+        13.0
+    """
     return apply2(SQUARED_DISTANCE, x, y)
 
 
 def l1_distance(x, y):
-    """Sum of the absolute differences of two expressions of one shape."""
+    """Sum of the absolute differences of two expressions of one shape.
+
+    Example:
+        >>> dy.l1_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
+        5.0
+    """
     return apply2(L1_DISTANCE, x, y)
 
 
@@ -146,6 +156,10 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
     Raises:
         DimensionError: y has another shape.
         TypeError: y is neither an expression nor numbers.
+
+    Example:
+        >>> round(dy.binary_log_loss(dy.inputVector([0.5, 0.9]), dy.inputVector([1, 1])).value(), 3)
+        0.799
     """
     if not isinstance(y, (Expression, str)) and (is_list(y) or isinstance(y, numbers.Real)):
         y = labels_like(expression(x, "binary_log_loss", "x"), y)
@@ -193,6 +207,10 @@ def huber_distance(x, y, float c=1.345):
     Args:
         x, y: expressions of one shape.
         c: the difference where the linear part begins.
+
+    Example:
+        >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
+        1.0
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -255,6 +273,10 @@ def pairwise_rank_loss(x, y, float m=1.0):
         x: scores that should be the greater ones.
         y: scores, of the same shape.
         m: the margin.
+
+    Example:
+        >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()
+        array([0., 1.])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -301,6 +323,10 @@ def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDAr
     Args:
         log_lambda: logarithm of the mean.
         x: the count; or a list of one for each batch element.
+
+    Example:
+        >>> round(dy.poisson_loss(dy.scalarInput(0), 2).value(), 3)
+        1.693
     """
     cdef Extra extra
     cdef uint32_t count

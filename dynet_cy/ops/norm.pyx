@@ -270,6 +270,10 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
+
+    Example:
+        >>> dy.layer_norm(dy.inputVector([1, 2, 3]), dy.ones(3), dy.zeros(3)).npvalue().round(3)
+        array([-1.225,  0.   ,  1.225])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -352,5 +356,9 @@ def weight_norm(w, g):
 
     Raises:
         DimensionError: g is not a scalar.
+
+    Example:
+        >>> dy.weight_norm(dy.inputVector([3, 4]), dy.scalarInput(10)).npvalue()
+        array([6., 8.])
     """
     return apply2(WEIGHT_NORM, w, g)

@@ -81,6 +81,13 @@ def dropout(x, double p):
 
     Raises:
         ValueError: p is not a probability.
+
+    Example:
+        >>> dropped = dy.dropout(dy.ones(1000), 0.5).npvalue()
+        >>> sorted(set(dropped.tolist()))
+        [0.0, 2.0]
+        >>> bool(400 < (dropped == 0).sum() < 600)
+        True
     """
     return drop(DROPOUT, x, p, 0)
 
@@ -154,6 +161,11 @@ def dropout_dim(x, d: int, double p):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> dropped = dy.dropout_dim(dy.ones((2, 100)), 0, 0.5).npvalue()
+        >>> bool((dropped[0] == dropped[1]).all())
+        True
     """
     return drop(DROPOUT_DIM, x, p, <int>axis_in(x, d, "dropout_dim"))
 
@@ -190,6 +202,11 @@ def dropout_batch(x, double p):
     Args:
         x: any expression.
         p: the probability of zero.
+
+    Example:
+        >>> dy.dropout_batch(dy.inputTensor([[1, 3], [2, 4]], batched=True), 0.0).npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
     return drop(DROPOUT_BATCH, x, p, 0)
 
@@ -200,6 +217,10 @@ def block_dropout(x, double p):
     Args:
         x: any expression.
         p: the probability of zero.
+
+    Example:
+        >>> dy.block_dropout(dy.inputVector([1, 2]), 0.0).npvalue()
+        array([1., 2.])
     """
     return drop(BLOCK_DROPOUT, x, p, 0)
 
@@ -239,6 +260,12 @@ def noise(x, float stddev):
 
     Raises:
         ValueError: stddev is negative or nan.
+
+    Example:
+        >>> dy.noise(dy.inputVector([1, 2]), 0.0).npvalue()
+        array([1., 2.])
+        >>> bool(dy.noise(dy.zeros(1000), 1.0).npvalue().std() > 0.9)
+        True
     """
     cdef Extra extra
     check_deviation("noise", stddev)
@@ -304,6 +331,10 @@ def random_normal(dim: _Shape, float mean=0.0, float stddev=1.0, batch_size=1):
 
     Raises:
         ValueError: stddev is negative or nan.
+
+    Example:
+        >>> abs(dy.mean_elems(dy.random_normal(10000, mean=5)).value() - 5) < 0.1
+        True
     """
     check_deviation("random_normal", stddev)
     return random_leaf(RANDOM_NORMAL, dim, batch_size, mean, stddev)
@@ -319,6 +350,11 @@ def random_uniform(dim: _Shape, float left, float right, batch_size=1):
 
     Raises:
         ValueError: left is greater than right, or one of them is nan.
+
+    Example:
+        >>> x = dy.random_uniform(1000, -1, 1).npvalue()
+        >>> bool(-1 <= x.min() < x.max() <= 1)
+        True
     """
     if not left <= right:
         raise ValueError(
@@ -337,6 +373,10 @@ def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
 
     Raises:
         ValueError: p is not from 0 to 1.
+
+    Example:
+        >>> set(dy.random_bernoulli(100, 0.5, scale=2.0).value()) == {0.0, 2.0}
+        True
     """
     if not 0 <= p <= 1:
         raise ValueError(f"random_bernoulli: p must be a probability, not {p}")
@@ -350,5 +390,9 @@ def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
         dim: shape, a tuple or one number.
         mu, beta: location and scale.
         batch_size: number of batch elements.
+
+    Example:
+        >>> dy.random_gumbel((2, 3)).dim()
+        ((2, 3), 1)
     """
     return random_leaf(RANDOM_GUMBEL, dim, batch_size, mu, beta)

@@ -283,7 +283,12 @@ SUM.work = sweep_work
 
 
 def sum_elems(x):
-    """Sum of all elements: a scalar for each batch element."""
+    """Sum of all elements: a scalar for each batch element.
+
+    Example:
+        >>> dy.sum_elems(dy.inputVector([1, 2, 6])).value()
+        9.0
+    """
     return reduced(SUM, x, ALL_AXES, 0, 1)
 
 
@@ -298,12 +303,21 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
 
     Raises:
         DimensionError: there is no such axis, or nothing to sum over.
+
+    Example:
+        >>> dy.sum_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
+        array([4., 6.])
     """
     return reduced(SUM, x, mask_of(x, d, b, "sum_dim"), 0, 1)
 
 
 def sum_batches(x):
-    """Sum of all batch elements: one batch element of the same shape."""
+    """Sum of all batch elements: one batch element of the same shape.
+
+    Example:
+        >>> dy.sum_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
+        array([4., 6.])
+    """
     return reduced(SUM, x, BATCH_BIT, 0, 1)
 
 
@@ -370,7 +384,12 @@ cdef int order(int r, str op) except -1:
 
 
 def mean_elems(x):
-    """Mean of all elements: a scalar for each batch element."""
+    """Mean of all elements: a scalar for each batch element.
+
+    Example:
+        >>> dy.mean_elems(dy.inputVector([1, 2, 6])).value()
+        3.0
+    """
     return reduced(MOMENT, x, ALL_AXES, 0, 1)
 
 
@@ -386,27 +405,51 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
         ValueError: n is negative.
+
+    Example:
+        >>> dy.mean_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
+        array([2., 3.])
     """
     return reduced(MOMENT, x, mask_of(x, d, b, "mean_dim"), number_of(n, "mean_dim"), 1)
 
 
 def mean_batches(x):
-    """Mean of all batch elements: one batch element of the same shape."""
+    """Mean of all batch elements: one batch element of the same shape.
+
+    Example:
+        >>> dy.mean_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
+        array([2., 3.])
+    """
     return reduced(MOMENT, x, BATCH_BIT, 0, 1)
 
 
 def moment_elems(x, int r):
-    """Mean of the r-th powers of all elements: a scalar for each batch element."""
+    """Mean of the r-th powers of all elements: a scalar for each batch element.
+
+    Example:
+        >>> dy.moment_elems(dy.inputVector([1, 3]), 2).value()
+        5.0
+    """
     return reduced(MOMENT, x, ALL_AXES, 0, order(r, "moment_elems"))
 
 
 def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
-    """Mean of the r-th powers along some axes; see `mean_dim`."""
+    """Mean of the r-th powers along some axes; see `mean_dim`.
+
+    Example:
+        >>> dy.moment_dim(dy.inputTensor([[1, 4], [3, 2]]), [0], 2).npvalue()
+        array([ 5., 10.])
+    """
     return reduced(MOMENT, x, mask_of(x, d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
 
 
 def moment_batches(x, int r):
-    """Mean of the r-th powers of all batch elements: one batch element of the same shape."""
+    """Mean of the r-th powers of all batch elements: one batch element of the same shape.
+
+    Example:
+        >>> dy.moment_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True), 2).npvalue()
+        array([ 5., 10.])
+    """
     return reduced(MOMENT, x, BATCH_BIT, 0, order(r, "moment_batches"))
 
 
@@ -468,7 +511,12 @@ STD.assigns = True
 
 
 def std_elems(x):
-    """Standard deviation of all elements: a scalar for each batch element."""
+    """Standard deviation of all elements: a scalar for each batch element.
+
+    Example:
+        >>> dy.std_elems(dy.inputVector([1, 3])).value()
+        1.0
+    """
     return reduced(STD, x, ALL_AXES, 0, 1)
 
 
@@ -485,13 +533,22 @@ def std_dim(x, d: Sequence[int], b=False, int n=0):
 
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
+
+    Example:
+        >>> dy.std_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
+        array([1., 1.])
     """
     number_of(n, "std_dim")
     return reduced(STD, x, mask_of(x, d, b, "std_dim"), 0, 1)
 
 
 def std_batches(x):
-    """Standard deviation over the batch elements; see `std_dim`."""
+    """Standard deviation over the batch elements; see `std_dim`.
+
+    Example:
+        >>> dy.std_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
+        array([1., 1.])
+    """
     return reduced(STD, x, BATCH_BIT, 0, 1)
 
 
@@ -522,7 +579,12 @@ cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm
 
 
 def squared_norm(x):
-    """Sum of the squares of all elements."""
+    """Sum of the squares of all elements.
+
+    Example:
+        >>> dy.squared_norm(dy.inputVector([3, 4])).value()
+        25.0
+    """
     return apply1(SQUARED_NORM, x)
 
 
@@ -547,7 +609,12 @@ cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_no
 
 
 def l2_norm(x):
-    """Square root of the sum of the squares of all elements; its gradient at zero is zero."""
+    """Square root of the sum of the squares of all elements; its gradient at zero is zero.
+
+    Example:
+        >>> dy.l2_norm(dy.inputVector([3, 4])).value()
+        5.0
+    """
     return apply1(L2_NORM, x)
 
 
@@ -658,12 +725,21 @@ def max_dim(x, d=0):
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.
+
+    Example:
+        >>> dy.max_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
+        array([3., 4.])
     """
     return along(MAX_DIM, x, axis_in(x, d, "max_dim"))
 
 
 def min_dim(x, d=0):
-    """Least element along axis d; see `max_dim`."""
+    """Least element along axis d; see `max_dim`.
+
+    Example:
+        >>> dy.min_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
+        array([1., 2.])
+    """
     return along(MIN_DIM, x, axis_in(x, d, "min_dim"))
 
 
@@ -722,7 +798,12 @@ CUMSUM.work = cumsum_work
 
 
 def cumsum(x, d=0):
-    """Sums of the elements up to and including each, along axis d; the shape stays."""
+    """Sums of the elements up to and including each, along axis d; the shape stays.
+
+    Example:
+        >>> dy.cumsum(dy.inputVector([1, 2, 3])).npvalue()
+        array([1., 3., 6.])
+    """
     return along(CUMSUM, x, axis_in(x, d, "cumsum"))
 
 
@@ -818,6 +899,10 @@ def logsumexp_dim(x, d=0):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> round(dy.logsumexp_dim(dy.inputVector([1, 1])).value(), 3)
+        1.693
     """
     return along(LOGSUMEXP_DIM, x, axis_in(x, d, "logsumexp_dim"))
 
@@ -861,6 +946,10 @@ def argmax(x, gradient_mode: str):
     Raises:
         DimensionError: x is not a vector.
         ValueError: there is no such gradient mode.
+
+    Example:
+        >>> dy.argmax(dy.inputVector([1, 5, 3]), gradient_mode="zero_gradient").npvalue()
+        array([0., 1., 0.])
     """
     if gradient_mode == "zero_gradient":
         return apply1(ARGMAX, x)

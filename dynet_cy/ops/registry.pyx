@@ -14,6 +14,12 @@ class DimensionError(ValueError):
     """Shapes of arguments that do not fit an op.
 
     The message gives the rule that was broken and every argument by name.
+
+    Example:
+        >>> dy.inputVector([1, 2]) + dy.inputVector([1, 2, 3])
+        Traceback (most recent call last):
+            ...
+        dynet_cy.ops.registry.DimensionError: add: shapes do not fit
     """
 
 

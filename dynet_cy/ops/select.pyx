@@ -185,6 +185,12 @@ def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
     Raises:
         DimensionError: e has no such axis.
         IndexError: the index is out of range.
+
+    Example:
+        >>> dy.pick(dy.inputVector([1, 2, 3]), 2).value()
+        3.0
+        >>> dy.pick(dy.inputTensor([[1, 2], [3, 4]]), 1).npvalue()
+        array([3., 4.])
     """
     return settable(picked_at(e, whole(index, "pick"), axis_in(e, dim, "pick", "dim")))
 
@@ -204,6 +210,10 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
         DimensionError: e has no such axis.
         IndexError: there are more or fewer indices than batch elements, or one
             is out of range.
+
+    Example:
+        >>> dy.pick_batch(dy.inputTensor([[1, 3], [2, 4]], batched=True), [0, 1]).npvalue()
+        array([[1., 4.]])
     """
     cdef Extra extra
     cdef const Dim* d = dim_of(expression(e, "pick_batch", "e"))
@@ -290,12 +300,21 @@ def pick_range(x, s: int, e: int, d=0):
     Raises:
         DimensionError: x has no such axis.
         IndexError: the range is not within the axis.
+
+    Example:
+        >>> dy.pick_range(dy.inputVector([1, 2, 3, 4]), 1, 3).npvalue()
+        array([2., 3.])
     """
     return range_of(x, whole(s, "pick_range"), whole(e, "pick_range"), axis_in(x, d, "pick_range"))
 
 
 def pickrange(x, s: int, e: int):
-    """`pick_range` along axis 0, by its old name."""
+    """`pick_range` along axis 0, by its old name.
+
+    Example:
+        >>> dy.pickrange(dy.inputVector([1, 2, 3, 4]), 1, 3).npvalue()
+        array([2., 3.])
+    """
     return range_of(x, whole(s, "pickrange"), whole(e, "pickrange"), 0)
 
 
@@ -343,6 +362,10 @@ def pick_batch_elem(x, v: int):
 
     Raises:
         IndexError: x has no such batch element.
+
+    Example:
+        >>> dy.pick_batch_elem(dy.inputTensor([[1, 3], [2, 4]], batched=True), 1).npvalue()
+        array([3., 4.])
     """
     return batch_elem(x, whole(v, "pick_batch_elem"))
 
@@ -356,6 +379,10 @@ def pick_batch_elems(x, vs: _Ints):
 
     Raises:
         IndexError: x has no such batch element.
+
+    Example:
+        >>> dy.pick_batch_elems(dy.inputTensor([[1, 3], [2, 4]], batched=True), [1, 1]).dim()
+        ((2,), 2)
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -459,6 +486,10 @@ def select_rows(x, rs: _Ints):
 
     Raises:
         IndexError: x has no such row.
+
+    Example:
+        >>> dy.select_rows(dy.inputTensor([[1, 2], [3, 4]]), [1]).npvalue()
+        array([[3., 4.]])
     """
     return selected(SELECT_ROWS, x, rs, 0, "select_rows")
 
@@ -473,6 +504,11 @@ def select_cols(x, cs: _Ints):
     Raises:
         DimensionError: x is a vector.
         IndexError: x has no such column.
+
+    Example:
+        >>> dy.select_cols(dy.inputTensor([[1, 2], [3, 4]]), [1]).npvalue()
+        array([[2.],
+               [4.]])
     """
     return selected(SELECT_COLS, x, cs, 1, "select_cols")
 
@@ -660,6 +696,10 @@ def strided_select(x, strides: Sequence[int], range_from: Sequence[int], range_t
     Raises:
         DimensionError: there are more numbers than axes.
         ValueError: a stride is below 1, or a range is not within its axis.
+
+    Example:
+        >>> dy.strided_select(dy.inputVector([1, 2, 3, 4]), [2], [0], [4]).npvalue()
+        array([1., 3.])
     """
     cdef const Dim* d = dim_of(expression(x, "strided_select", "x"))
     cdef uint32_t nd = d.nd

@@ -109,6 +109,11 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
 
     Raises:
         DimensionError: the new shape has more or fewer elements.
+
+    Example:
+        >>> dy.reshape(dy.inputVector([1, 2, 3, 4]), (2, 2)).npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
     cdef unsigned int[7] sizes
     cdef unsigned int n = 0
@@ -272,6 +277,11 @@ def transpose(x, dims: Sequence[int] = (1, 0)):
 
     Raises:
         DimensionError: dims has not each axis of x once.
+
+    Example:
+        >>> dy.transpose(dy.inputTensor([[1, 2], [3, 4]])).npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
     cdef Extra extra
     cdef Py_ssize_t axis
@@ -388,6 +398,13 @@ def concatenate(xs: Iterable[Expression], d=0):
 
     Raises:
         ValueError: the list is empty, or shapes do not fit.
+
+    Example:
+        >>> dy.concatenate([dy.inputVector([1, 2]), dy.inputVector([3])]).npvalue()
+        array([1., 2., 3.])
+        >>> dy.concatenate([dy.inputVector([1, 2]), dy.inputVector([3, 4])], d=1).npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
     axis = whole(d, "concatenate", "d")
     if axis < 0:
@@ -400,6 +417,11 @@ def concatenate_cols(xs: Iterable[Expression]):
     """Columns, and matrices column by column, side by side; see `concatenate`.
 
     Shapes: ``{m}`` or ``{m,n_i}`` each -> ``{m, sum of n_i}``.
+
+    Example:
+        >>> dy.concatenate_cols([dy.inputVector([1, 2]), dy.inputVector([3, 4])]).npvalue()
+        array([[1., 3.],
+               [2., 4.]])
     """
     return concatenated(xs, 1)
 
@@ -459,6 +481,10 @@ def concatenate_to_batch(xs: Iterable[Expression]):
 
     Raises:
         ValueError: the list is empty, or shapes differ.
+
+    Example:
+        >>> dy.concatenate_to_batch([dy.inputVector([1, 2]), dy.inputVector([3, 4])]).dim()
+        ((2,), 2)
     """
     return apply(CONCATENATE_TO_BATCH, xs, NULL)
 
@@ -517,6 +543,11 @@ def fold_rows(x, unsigned int nrows=2):
 
     Raises:
         DimensionError: m is no multiple of nrows.
+
+    Example:
+        >>> dy.fold_rows(dy.inputVector([1, 2, 3, 4])).npvalue()
+        array([[3.],
+               [7.]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -560,12 +591,26 @@ SCALE_GRADIENT.assigns = True
 
 
 def nobackprop(x):
-    """x, through which no gradient passes."""
+    """x, through which no gradient passes.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.sum_elems(x + dy.nobackprop(x)).backward(full=True)
+        >>> x.gradient()
+        array([1., 1.])
+    """
     return apply1(NOBACKPROP, x)
 
 
 def flip_gradient(x):
-    """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015)."""
+    """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015).
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.sum_elems(dy.flip_gradient(x)).backward(full=True)
+        >>> x.gradient()
+        array([-1., -1.])
+    """
     return apply1(FLIP_GRADIENT, x)
 
 
@@ -574,7 +619,14 @@ _operators["copy"] = lambda x: scale_gradient(x)
 
 
 def scale_gradient(x, float lambd=1.0):
-    """x, whose gradient is multiplied by lambd on its way back."""
+    """x, whose gradient is multiplied by lambd on its way back.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.sum_elems(dy.scale_gradient(x, 3)).backward(full=True)
+        >>> x.gradient()
+        array([3., 3.])
+    """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = lambd

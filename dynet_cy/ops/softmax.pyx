@@ -160,6 +160,10 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.softmax(dy.inputVector([1, 1, 2])).npvalue().round(3)
+        array([0.212, 0.212, 0.576])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -271,6 +275,12 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
         DimensionError: x has no axis d.
         IndexError: an index lies outside x.
         ValueError: `restrict` is empty, or given beside a mask or another axis.
+
+    Example:
+        >>> dy.log_softmax(dy.inputVector([1, 1])).npvalue().round(3)
+        array([-0.693, -0.693])
+        >>> dy.log_softmax(dy.inputVector([1, 1, 9]), restrict=[0, 1]).npvalue().round(3)
+        array([-0.693, -0.693,   -inf])
     """
     cdef Extra extra
     cdef Py_ssize_t axis = d if d >= 0 else axis_in(x, d, "log_softmax")
@@ -345,6 +355,10 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
 
     Raises:
         IndexError: there is no element v.
+
+    Example:
+        >>> round(dy.pickneglogsoftmax(dy.inputVector([1, 1]), 0).value(), 3)
+        0.693
     """
     cdef Extra extra
     cdef uint32_t index
@@ -364,6 +378,10 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
 
     Raises:
         IndexError: an index lies outside x, or there are more or fewer of them.
+
+    Example:
+        >>> dy.pickneglogsoftmax_batch(dy.inputTensor([[1, 0], [1, 0]], batched=True), [0, 1]).npvalue().round(3)
+        array([[0.693, 0.693]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -445,6 +463,10 @@ def logsumexp(xs: Iterable[Expression]):
 
     Raises:
         ValueError: the list is empty, or shapes differ.
+
+    Example:
+        >>> dy.logsumexp([dy.inputVector([1, 2]), dy.inputVector([1, 2])]).npvalue().round(3)
+        array([1.693, 2.693])
     """
     return apply(LOGSUMEXP, xs, NULL)
 
@@ -515,7 +537,12 @@ SPARSEMAX.work = one_per_row
 
 def sparsemax(x):
     """Projection of each column onto the simplex: like softmax, but with exact
-    zeros (Martins and Astudillo 2016)."""
+    zeros (Martins and Astudillo 2016).
+
+    Example:
+        >>> dy.sparsemax(dy.inputVector([1, 1, 3])).npvalue()
+        array([0., 0., 1.])
+    """
     return apply1x(SPARSEMAX, x, NULL)
 
 
@@ -613,6 +640,10 @@ def hinge(x, v: _Int | _Ints, float m=1.0):
 
     Raises:
         IndexError: there is no element v.
+
+    Example:
+        >>> dy.hinge(dy.inputVector([3, 1, 2.5]), 0).value()
+        0.5
     """
     cdef Extra extra
     cdef uint32_t index
@@ -631,6 +662,10 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
         x: scores, a batch of vectors.
         vs: list of as many indices as there are batch elements.
         m: the margin.
+
+    Example:
+        >>> dy.hinge_batch(dy.inputTensor([[3, 2], [1, 4]], batched=True), [0, 0]).npvalue()
+        array([[0., 3.]])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
@@ -654,6 +689,10 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
 
     Raises:
         IndexError: an index lies outside x, or there are more or fewer of them.
+
+    Example:
+        >>> dy.hinge_dim(dy.inputTensor([[3, 1], [2, 4]]), [0, 0]).npvalue()
+        array([0., 4.])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))

@@ -48,157 +48,312 @@ from dynet_cy.kernels.kernels cimport (
 
 
 def tanh(x):
-    """Hyperbolic tangent of each element."""
+    """Hyperbolic tangent of each element.
+
+    Example:
+        >>> dy.tanh(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 0.762])
+    """
     return apply1(UNARY[DY_UNARY_tanh], x)
 
 
 def exp(x):
-    """e to the power of each element."""
+    """e to the power of each element.
+
+    Example:
+        >>> dy.exp(dy.inputVector([0, 1])).npvalue().round(3)
+        array([1.   , 2.718])
+    """
     return apply1(UNARY[DY_UNARY_exp], x)
 
 
 def expm1(x):
-    """e^x - 1 of each element, exact also near 0."""
+    """e^x - 1 of each element, exact also near 0.
+
+    Example:
+        >>> dy.expm1(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 1.718])
+    """
     return apply1(UNARY[DY_UNARY_expm1], x)
 
 
 def log(x):
-    """Natural logarithm of each element; -inf at 0 and nan below."""
+    """Natural logarithm of each element; -inf at 0 and nan below.
+
+    Example:
+        >>> dy.log(dy.inputVector([1, 2])).npvalue().round(3)
+        array([0.   , 0.693])
+    """
     return apply1(UNARY[DY_UNARY_log], x)
 
 
 def log1p(x):
-    """log(1 + x) of each element, exact also near 0."""
+    """log(1 + x) of each element, exact also near 0.
+
+    Example:
+        >>> dy.log1p(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 0.693])
+    """
     return apply1(UNARY[DY_UNARY_log1p], x)
 
 
 def logistic(x):
-    """Logistic sigmoid 1 / (1 + e^-x) of each element."""
+    """Logistic sigmoid 1 / (1 + e^-x) of each element.
+
+    Example:
+        >>> dy.logistic(dy.inputVector([0, 2])).npvalue().round(3)
+        array([0.5  , 0.881])
+    """
     return apply1(UNARY[DY_UNARY_logistic], x)
 
 
 def log_sigmoid(x):
-    """log(logistic(x)) of each element, without overflow."""
+    """log(logistic(x)) of each element, without overflow.
+
+    Example:
+        >>> dy.log_sigmoid(dy.inputVector([0, 2])).npvalue().round(3)
+        array([-0.693, -0.127])
+    """
     return apply1(UNARY[DY_UNARY_log_sigmoid], x)
 
 
 def softplus(x):
-    """log(1 + e^x) of each element, without overflow."""
+    """log(1 + e^x) of each element, without overflow.
+
+    Example:
+        >>> dy.softplus(dy.inputVector([0, 2])).npvalue().round(3)
+        array([0.693, 2.127])
+    """
     return apply1(UNARY[DY_UNARY_softplus], x)
 
 
 def rectify(x):
-    """Rectifier max(x, 0) of each element (ReLU)."""
+    """Rectifier max(x, 0) of each element (ReLU).
+
+    Example:
+        >>> dy.rectify(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([0., 2.])
+    """
     return apply1(UNARY[DY_UNARY_rectify], x)
 
 
 def square(x):
-    """Square of each element."""
+    """Square of each element.
+
+    Example:
+        >>> dy.square(dy.inputVector([-1, 3])).npvalue().round(3)
+        array([1., 9.])
+    """
     return apply1(UNARY[DY_UNARY_square], x)
 
 
 def cube(x):
-    """Third power of each element."""
+    """Third power of each element.
+
+    Example:
+        >>> dy.cube(dy.inputVector([-1, 3])).npvalue().round(3)
+        array([-1., 27.])
+    """
     return apply1(UNARY[DY_UNARY_cube], x)
 
 
 def sqrt(x):
-    """Square root of each element; its gradient is infinite at 0."""
+    """Square root of each element; its gradient is infinite at 0.
+
+    Example:
+        >>> dy.sqrt(dy.inputVector([4, 9])).npvalue().round(3)
+        array([2., 3.])
+    """
     return apply1(UNARY[DY_UNARY_sqrt], x)
 
 
 def abs(x):
-    """Absolute value of each element; its gradient is taken to be 0 at 0."""
+    """Absolute value of each element; its gradient is taken to be 0 at 0.
+
+    Example:
+        >>> dy.abs(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([1., 2.])
+    """
     return apply1(UNARY[DY_UNARY_abs], x)
 
 
 def softsign(x):
-    """x / (1 + abs(x)) of each element."""
+    """x / (1 + abs(x)) of each element.
+
+    Example:
+        >>> dy.softsign(dy.inputVector([-1, 3])).npvalue().round(3)
+        array([-0.5 ,  0.75])
+    """
     return apply1(UNARY[DY_UNARY_softsign], x)
 
 
 def erf(x):
-    """Gauss error function of each element."""
+    """Gauss error function of each element.
+
+    Example:
+        >>> dy.erf(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 0.843])
+    """
     return apply1(UNARY[DY_UNARY_erf], x)
 
 
 def gelu(x):
-    """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016)."""
+    """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016).
+
+    Example:
+        >>> dy.gelu(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([-0.159,  1.954])
+    """
     return apply1(UNARY[DY_UNARY_gelu], x)
 
 
 def lgamma(x):
-    """Logarithm of the absolute value of the gamma function of each element."""
+    """Logarithm of the absolute value of the gamma function of each element.
+
+    Example:
+        >>> dy.lgamma(dy.inputVector([1, 4])).npvalue().round(3)
+        array([0.   , 1.792])
+    """
     return apply1(UNARY[DY_UNARY_lgamma], x)
 
 
 def sin(x):
-    """Sine of each element."""
+    """Sine of each element.
+
+    Example:
+        >>> dy.sin(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 0.841])
+    """
     return apply1(UNARY[DY_UNARY_sin], x)
 
 
 def cos(x):
-    """Cosine of each element."""
+    """Cosine of each element.
+
+    Example:
+        >>> dy.cos(dy.inputVector([0, 1])).npvalue().round(3)
+        array([1.  , 0.54])
+    """
     return apply1(UNARY[DY_UNARY_cos], x)
 
 
 def tan(x):
-    """Tangent of each element."""
+    """Tangent of each element.
+
+    Example:
+        >>> dy.tan(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 1.557])
+    """
     return apply1(UNARY[DY_UNARY_tan], x)
 
 
 def asin(x):
-    """Inverse sine of each element."""
+    """Inverse sine of each element.
+
+    Example:
+        >>> dy.asin(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 1.571])
+    """
     return apply1(UNARY[DY_UNARY_asin], x)
 
 
 def acos(x):
-    """Inverse cosine of each element."""
+    """Inverse cosine of each element.
+
+    Example:
+        >>> dy.acos(dy.inputVector([0, 1])).npvalue().round(3)
+        array([1.571, 0.   ])
+    """
     return apply1(UNARY[DY_UNARY_acos], x)
 
 
 def atan(x):
-    """Inverse tangent of each element."""
+    """Inverse tangent of each element.
+
+    Example:
+        >>> dy.atan(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 0.785])
+    """
     return apply1(UNARY[DY_UNARY_atan], x)
 
 
 def sinh(x):
-    """Hyperbolic sine of each element."""
+    """Hyperbolic sine of each element.
+
+    Example:
+        >>> dy.sinh(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 1.175])
+    """
     return apply1(UNARY[DY_UNARY_sinh], x)
 
 
 def cosh(x):
-    """Hyperbolic cosine of each element."""
+    """Hyperbolic cosine of each element.
+
+    Example:
+        >>> dy.cosh(dy.inputVector([0, 1])).npvalue().round(3)
+        array([1.   , 1.543])
+    """
     return apply1(UNARY[DY_UNARY_cosh], x)
 
 
 def asinh(x):
-    """Inverse hyperbolic sine of each element."""
+    """Inverse hyperbolic sine of each element.
+
+    Example:
+        >>> dy.asinh(dy.inputVector([0, 1])).npvalue().round(3)
+        array([0.   , 0.881])
+    """
     return apply1(UNARY[DY_UNARY_asinh], x)
 
 
 def acosh(x):
-    """Inverse hyperbolic cosine of each element."""
+    """Inverse hyperbolic cosine of each element.
+
+    Example:
+        >>> dy.acosh(dy.inputVector([1, 2])).npvalue().round(3)
+        array([0.   , 1.317])
+    """
     return apply1(UNARY[DY_UNARY_acosh], x)
 
 
 def atanh(x):
-    """Inverse hyperbolic tangent of each element."""
+    """Inverse hyperbolic tangent of each element.
+
+    Example:
+        >>> dy.atanh(dy.inputVector([0, 0.5])).npvalue().round(3)
+        array([0.   , 0.549])
+    """
     return apply1(UNARY[DY_UNARY_atanh], x)
 
 
 def elu(x, float alpha=1.0):
-    """Exponential linear unit: x above 0, alpha (e^x - 1) below (Clevert et al. 2016)."""
+    """Exponential linear unit: x above 0, alpha (e^x - 1) below (Clevert et al. 2016).
+
+    Example:
+        >>> dy.elu(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([-0.632,  2.   ])
+    """
     return apply_unary(DY_UNARY_elu, x, alpha, 0)
 
 
 def selu(x):
-    """Scaled exponential linear unit of each element (Klambauer et al. 2017)."""
+    """Scaled exponential linear unit of each element (Klambauer et al. 2017).
+
+    Example:
+        >>> dy.selu(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([-1.111,  2.101])
+    """
     return apply1(UNARY[DY_UNARY_selu], x)
 
 
 def silu(x, float beta=1.0):
-    """Sigmoid linear unit x logistic(beta x) of each element (Elfwing et al. 2018)."""
+    """Sigmoid linear unit x logistic(beta x) of each element (Elfwing et al. 2018).
+
+    Example:
+        >>> dy.silu(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([-0.269,  1.762])
+    """
     return apply_unary(DY_UNARY_silu, x, beta, 0)
 
 
@@ -207,6 +362,10 @@ def clip(x, float low, float high):
 
     Raises:
         ValueError: low is greater than high, or one of them is nan.
+
+    Example:
+        >>> dy.clip(dy.inputVector([-2, 0.5, 3]), -1, 1).npvalue()
+        array([-1. ,  0.5,  1. ])
     """
     if not low <= high:
         raise ValueError(f"clip: low must not be greater than high, but they are {low} and {high}")
@@ -218,6 +377,10 @@ def huber(x, float c=1.345):
 
     Raises:
         ValueError: c is not positive.
+
+    Example:
+        >>> dy.huber(dy.inputVector([1, 3])).npvalue().round(3)
+        array([1.   , 6.261])
     """
     if not c > 0:
         raise ValueError(f"huber: c must be positive, not {c}")
@@ -289,17 +452,31 @@ def floor(x, gradient_mode="zero_gradient"):
 
     Raises:
         ValueError: there is no such gradient mode.
+
+    Example:
+        >>> dy.floor(dy.inputVector([0.2, 1.7])).npvalue()
+        array([0., 1.])
     """
     return rounded(DY_UNARY_floor, x, gradient_mode)
 
 
 def ceil(x, gradient_mode="zero_gradient"):
-    """The smallest whole number that is not smaller than each element; see `floor`."""
+    """The smallest whole number that is not smaller than each element; see `floor`.
+
+    Example:
+        >>> dy.ceil(dy.inputVector([0.2, 1.7])).npvalue()
+        array([1., 2.])
+    """
     return rounded(DY_UNARY_ceil, x, gradient_mode)
 
 
 def round(x, gradient_mode="zero_gradient"):
-    """The whole number nearest to each element; halves go away from zero.  See `floor`."""
+    """The whole number nearest to each element; halves go away from zero.  See `floor`.
+
+    Example:
+        >>> dy.round(dy.inputVector([0.2, 1.7])).npvalue()
+        array([0., 2.])
+    """
     return rounded(DY_UNARY_round, x, gradient_mode)
 
 

@@ -43,6 +43,12 @@ class BiRNNBuilder:
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1, or `hidden_dim` is odd
+
+    Example:
+        >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+        >>> states = rnn.transduce([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])])
+        >>> [state.dim() for state in states]
+        [((8,), 1), ((8,), 1)]
     """
 
     def __init__(

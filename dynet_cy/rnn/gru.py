@@ -40,6 +40,12 @@ class GRUBuilder(_RNNBuilder):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> rnn = dy.GRUBuilder(1, 3, 4, model)
+        >>> state = rnn.initial_state().add_input(dy.inputVector([1, 2, 3]))
+        >>> state.output().dim()
+        ((4,), 1)
     """
 
     _collection_name = "gru-builder"

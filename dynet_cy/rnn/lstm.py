@@ -322,6 +322,12 @@ class VanillaLSTMBuilder(_StackedGates):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> rnn = dy.VanillaLSTMBuilder(1, 3, 4, model)
+        >>> state = rnn.initial_state().add_input(dy.inputVector([1, 2, 3]))
+        >>> state.output().dim()
+        ((4,), 1)
     """
 
     _collection_name = "vanilla-lstm-builder"
@@ -365,6 +371,12 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> rnn = dy.SparseLSTMBuilder(1, 3, 4, model)
+        >>> rnn.set_sparsity(0.5)
+        >>> rnn.initial_state().transduce([dy.inputVector([1, 2, 3])])[0].dim()
+        ((4,), 1)
     """
 
     def __init__(
@@ -437,6 +449,12 @@ class CompactVanillaLSTMBuilder(_StackedGates):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> rnn = dy.CompactVanillaLSTMBuilder(1, 3, 4, model)
+        >>> state = rnn.initial_state().add_input(dy.inputVector([1, 2, 3]))
+        >>> state.output().dim()
+        ((4,), 1)
     """
 
     _collection_name = "compact-vanilla-lstm-builder"
@@ -491,6 +509,12 @@ class CoupledLSTMBuilder(_RNNBuilder):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> rnn = dy.CoupledLSTMBuilder(1, 3, 4, model)
+        >>> state = rnn.initial_state().add_input(dy.inputVector([1, 2, 3]))
+        >>> state.output().dim()
+        ((4,), 1)
     """
 
     _collection_name = "lstm-builder"
@@ -557,6 +581,12 @@ class FastLSTMBuilder(CoupledLSTMBuilder):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> rnn = dy.FastLSTMBuilder(1, 3, 4, model)
+        >>> state = rnn.initial_state().add_input(dy.inputVector([1, 2, 3]))
+        >>> state.output().dim()
+        ((4,), 1)
     """
 
     _collection_name = "fast-lstm-builder"

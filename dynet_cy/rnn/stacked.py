@@ -19,6 +19,12 @@ class StackedRNNState:
 
     Raises:
         ValueError: no states
+
+    Example:
+        >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+        >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+        >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
+        ((5,), 1)
     """
 
     __slots__ = ("__weakref__", "_prev", "_states")

@@ -228,6 +228,14 @@ cdef class RNNState:
     number of times. A state is valid as long as the graph in which its builder's `initial_state` made it.
 
     States are made by builders, not by calling this class.
+
+    Example:
+        >>> first = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+        >>> second = first.add_input(dy.inputVector([1, 2, 3]))
+        >>> second.output().dim()
+        ((4,), 1)
+        >>> second.prev() is first
+        True
     """
 
     # h and c hold one vector a layer; None stands for zeros.

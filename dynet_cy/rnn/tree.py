@@ -25,7 +25,13 @@ __all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
 
 
 class TreeState(NamedTuple):
-    """What a Tree-LSTM knows of a subtree: its output h and its cell c, each of shape (hidden_dim,)."""
+    """What a Tree-LSTM knows of a subtree: its output h and its cell c, each of shape (hidden_dim,).
+
+    Example:
+        >>> leaf = dy.ChildSumTreeLSTMBuilder(3, 4, model).add_input(dy.inputVector([1, 2, 3]))
+        >>> leaf.h.dim(), leaf.c.dim()
+        (((4,), 1), ((4,), 1))
+    """
 
     h: Expression
     c: Expression
@@ -110,6 +116,12 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> tree = dy.NaryTreeLSTMBuilder(2, 3, 4, model)
+        >>> leaf = tree.add_input(dy.inputVector([1, 2, 3]))
+        >>> tree.add_input(None, [leaf, leaf]).h.dim()
+        ((4,), 1)
     """
 
     _collection_name = "nary-tree-lstm-builder"
@@ -186,6 +198,12 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
         ValueError: a number is less than 1
+
+    Example:
+        >>> tree = dy.ChildSumTreeLSTMBuilder(3, 4, model)
+        >>> leaf = tree.add_input(dy.inputVector([1, 2, 3]))
+        >>> tree.add_input(None, [leaf, leaf, leaf]).h.dim()
+        ((4,), 1)
     """
 
     _collection_name = "child-sum-tree-lstm-builder"

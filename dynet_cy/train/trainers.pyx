@@ -891,6 +891,17 @@ class Trainer:
     Args:
         m: the ParameterCollection to train, with all below it.
         learning_rate: see each class.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+        >>> isinstance(trainer, dy.Trainer)
+        True
+        >>> trainer.set_clip_threshold(1.0)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> round(trainer.gradient_norm, 3)
+        2.828
     """
 
     _rule = None                # number of a row of optim.def
@@ -1002,8 +1013,10 @@ class Trainer:
             ValueError: a parameter is not one of the trainer's, or is in another group; or a decay is negative.
 
         Example:
-            >>> biases = [p for p in m.parameters_list() if len(p.shape()) == 1]
-            >>> trainer.group(biases, weight_decay=0)
+            >>> bias, table = model.add_parameters(3), model.add_lookup_parameters((10, 3))
+            >>> trainer = dy.AdamWTrainer(model)
+            >>> biases = [p for p in model.parameters_list() if len(p.shape()) == 1]
+            >>> group = trainer.group(biases, weight_decay=0)
             >>> slow = trainer.group(table, learning_rate=1e-5)
             >>> slow.learning_rate /= 2
         """
@@ -1080,10 +1093,12 @@ class Trainer:
                 what waits for the device before, such as reading a value.
 
         Example:
-            >>> loss.backward()
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> dy.squared_norm(w).backward()
             >>> trainer.update(skip_nonfinite=True)
-            >>> trainer.gradient_norm
-            2.25
+            >>> w.npvalue().round(3), round(trainer.gradient_norm, 3)
+            (array([0.8, 0.8]), 2.828)
         """
         self._compute_update(None, skip_nonfinite)
 
@@ -1451,6 +1466,14 @@ class SimpleSGDTrainer(Trainer):
     Args:
         m: the ParameterCollection to train.
         learning_rate: step size.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_sgd
@@ -1468,6 +1491,14 @@ class CyclicalSGDTrainer(Trainer):
         learning_rate_min, learning_rate_max: bounds of the learning rate.
         step_size: updates from one bound to the other.
         gamma: factor per update on the height of the cycle.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.CyclicalSGDTrainer(model, learning_rate_min=0.1, learning_rate_max=0.2)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_sgd
@@ -1512,6 +1543,14 @@ class MomentumSGDTrainer(Trainer):
         m: the ParameterCollection to train.
         learning_rate: step size.
         mom: momentum.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.MomentumSGDTrainer(model, learning_rate=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_momentum
@@ -1529,6 +1568,14 @@ class AdagradTrainer(Trainer):
         m: the ParameterCollection to train.
         learning_rate: step size.
         eps: keeps the divisor from zero.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.AdagradTrainer(model, learning_rate=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_adagrad
@@ -1546,6 +1593,14 @@ class AdadeltaTrainer(Trainer):
         m: the ParameterCollection to train.
         eps: keeps divisors from zero.
         rho: decay of the means of squares.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.AdadeltaTrainer(model, rho=0.9)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_adadelta
@@ -1566,6 +1621,14 @@ class RMSPropTrainer(Trainer):
         learning_rate: step size.
         eps: keeps the divisor from zero.
         rho: decay of the mean of squares.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.RMSPropTrainer(model, learning_rate=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_rmsprop
@@ -1589,6 +1652,14 @@ class AdamTrainer(Trainer):
         alpha: step size.
         beta_1, beta_2: decay of the means of g and of g².
         eps: keeps the divisor from zero.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.AdamTrainer(model, alpha=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_adam
@@ -1628,8 +1699,9 @@ class AdamWTrainer(AdamTrainer):
         ValueError: weight_decay is negative or not finite, or a parameter is not one of m.
 
     Example:
-        >>> biases = [p for p in m.parameters_list() if len(p.shape()) == 1]
-        >>> trainer = dy.AdamWTrainer(m, 1e-3, weight_decay=0.05, exclude=[*biases, table])
+        >>> bias, table = model.add_parameters(3), model.add_lookup_parameters((10, 3))
+        >>> biases = [p for p in model.parameters_list() if len(p.shape()) == 1]
+        >>> trainer = dy.AdamWTrainer(model, 1e-3, weight_decay=0.05, exclude=[*biases, table])
     """
 
     def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude: _Params = ()):
@@ -1658,6 +1730,14 @@ class AmsgradTrainer(AdamTrainer):
         alpha: step size.
         beta_1, beta_2: decay of the means of g and of g².
         eps: keeps the divisor from zero.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.AmsgradTrainer(model, alpha=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
     """
 
     _rule = kernels.DY_OPTIM_amsgrad

@@ -762,6 +762,25 @@ class TestObjectsOfThePrograms:
         assert type(found) is Deleting
         assert load(attack(tmp_path, name(HERE, "trap")), classes=[trap]) is trap
 
+    @pytest.mark.parametrize(
+        ("module", "called", "offered"),
+        [
+            ("builtins", "print", False),
+            ("os", "system", False),
+            ("subprocess", "Popen", False),
+            (HERE, "trap", False),
+            ("some_program", "Tagger", True),
+        ],
+    )
+    def test_only_classes_are_offered(self, tmp_path: Path, module: str, called: str, offered: bool) -> None:
+        """What a hostile file wants called is not offered as something to pass."""
+        spec = name(module, called) + text("x") + pickle.TUPLE1 + pickle.REDUCE
+        with pytest.raises(ForbiddenClassError, match="nothing was loaded") as caught:
+            load(attack(tmp_path, spec))
+        if sys.version_info >= (3, 10) or module != "subprocess":
+            assert (f"classes=[{called}]" in str(caught.value)) == offered
+        assert RAN == []
+
 
 def numpy_array(shape: Any, dtype: Any, data: Any, version: int = 1) -> Any:
     class Array:

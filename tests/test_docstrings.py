@@ -1,0 +1,85 @@
+"""Docstrings: public ones have an example, and the examples print what they say.
+
+The examples see `dy`, `np`, the modules `config`, `curves` and `profiling`, and `model`, a new collection.
+"""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import config, curves, profiling
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_map"}  # switch stacks
+METHODS_WITHOUT = 207  # methods and properties without an example of their own: none may be added
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """All functions and classes, by the names that programs use."""
+    for module, before in ((dy, ""), (profiling, "profiling."), (curves, "curves."), (config, "config.")):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if callable(value) and not (before and hasattr(dy, name)):
+                yield before + name, value
+
+
+def members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for member, found in vars(value).items() if isinstance(value, type) else ():
+        if not member.startswith("_") and inspect.getdoc(found) and (callable(found) or hasattr(found, "__get__")):
+            yield f"{name}.{member}", found
+
+
+def has_example(value: Any) -> bool:
+    return ">>>" in (inspect.getdoc(value) or "")
+
+
+def examples() -> Iterator[Any]:
+    seen: set[str] = set()
+    for name, value in public():
+        for one, found in [(name, value), *members(name, value)]:
+            text = inspect.getdoc(found) or ""
+            if ">>>" in text and text not in seen:  # some have two names
+                seen.add(text)
+                marks = [pytest.mark.fibers] if name in FIBERS else []
+                yield pytest.param(one, text, id=one, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "text"), list(examples()))
+def test_example(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seed = config.get()["seed"]
+    dy.reset_random_seed(1)
+    dy.renew_cg()
+    known = {"dy": dy, "np": np, "model": dy.ParameterCollection(), "config": config, "curves": curves}
+    parsed = doctest.DocTestParser().get_doctest(text, {**known, "profiling": profiling}, name, None, None)
+    told: list[str] = []
+    try:
+        doctest.DocTestRunner(optionflags=OPTIONS).run(parsed, out=told.append)
+    finally:
+        dy.reset_random_seed(seed)
+        dy.renew_cg()
+    assert not told, "".join(told)
+
+
+def test_every_public_name_has_an_example() -> None:
+    # Tuples of numbers that functions return are shown where these are.
+    without = [name for name, value in public() if not has_example(value) and not hasattr(value, "_fields")]
+    assert without == []
+
+
+def test_methods_without_an_example_get_fewer() -> None:
+    without = {
+        one
+        for name, value in public()
+        for one, found in members(name, value)
+        if not has_example(found) and not (inspect.getdoc(found) or "").startswith("Alias for field number")
+    }
+    assert len(without) <= METHODS_WITHOUT, "a new method has no example"
