@@ -29,7 +29,7 @@ from typing import IO, Any, Union
 
 import numpy as np
 
-from dynet_cy import rnn, softmax_builders
+from dynet_cy import nn, rnn, softmax_builders
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import add_entry, adding, fill_entries, taken_back
@@ -54,8 +54,8 @@ def _own_classes() -> dict[str, Any]:
 
     `ClassFactoredSoftmaxBuilder` is none: its spec has the name of a file, which it reads.
     """
-    known = {name: getattr(rnn, name) for name in rnn.__all__ if not name.startswith("_")}
-    known = {name: cls for name, cls in known.items() if hasattr(cls, "from_spec")}
+    known = {name: getattr(module, name) for module in (rnn, nn) for name in module.__all__ if not name.startswith("_")}
+    known = {name: cls for name, cls in known.items() if hasattr(cls, "from_spec") and cls is not nn.Layer}
     return {**known, "StandardSoftmaxBuilder": softmax_builders.StandardSoftmaxBuilder}
 
 
@@ -346,11 +346,23 @@ class _Loader:
         """Those of the library's builders are a few numbers and classes."""
         if cls not in self.own.values():
             return
+        if issubclass(cls, nn.Layer):
+            if not isinstance(spec, (tuple, list)) or not self.describes_layers(spec):
+                raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
+            return
         simple = isinstance(spec, (tuple, list)) and len(spec) <= _LONGEST_SPEC
         if simple and cls is rnn.BiRNNBuilder and len(spec) == 5 and not spec[4] and type(spec[4]) in (list, tuple):
             spec = spec[:4]
         if not simple or not all(x is None or type(x) in (int, float, bool) or callable(x) for x in spec):
             raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
+
+    def describes_layers(self, x: Any) -> bool:
+        """Whether it is what layers have in their specs: numbers, names, classes of layers, tuples of them."""
+        if type(x) in (tuple, list):
+            return all(map(self.describes_layers, x))
+        if isinstance(x, type):
+            return issubclass(x, nn.Layer)
+        return x is None or type(x) in (int, float, bool, str)
 
     # ---- the objects
 

@@ -1,0 +1,37 @@
+"""Layers: objects that own parameters and are called on expressions. docs/layers.md explains them."""
+
+from dynet_cy.nn.attention import BiaffineAttention, KeysValues, MultiHeadAttention, PointerAttention
+from dynet_cy.nn.basic import Activation, Dropout, Embedding, Highway, LayerNorm, Linear, RMSNorm
+from dynet_cy.nn.containers import LayerList, Sequential
+from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.positions import SinusoidalPositions
+from dynet_cy.nn.transformer import (
+    DecoderState,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+
+__all__ = [
+    "Activation",
+    "BiaffineAttention",
+    "DecoderState",
+    "Dropout",
+    "Embedding",
+    "Highway",
+    "KeysValues",
+    "Layer",
+    "LayerList",
+    "LayerNorm",
+    "Linear",
+    "MultiHeadAttention",
+    "PointerAttention",
+    "RMSNorm",
+    "Sequential",
+    "SinusoidalPositions",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]

@@ -1,0 +1,463 @@
+"""Attention: of many heads, pointers, biaffine."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.nn.basic import Dropout
+from dynet_cy.nn.layer import Layer, Stored
+from dynet_cy.nn.positions import causal_mask, distance_bias, rotate
+from dynet_cy.nn.weights import Array, Weights
+from dynet_cy.ops import api as ops
+from dynet_cy.ops.registry import DimensionError
+
+__all__ = ["BiaffineAttention", "KeysValues", "MultiHeadAttention", "PointerAttention"]
+
+# What is added to the scores of keys that a query must not look at: enough that their weights are 0.
+_FORBIDDEN = -1e9
+
+
+class KeysValues(NamedTuple):
+    """What attention looks at: keys and values of all heads.
+
+    They belong to a graph. A decoder's cache is of these: one is never changed, so that the continuations of a beam can
+    share it.
+
+    Attributes:
+        keys: shape ``{dim/heads,n}``, with a batch element for each head of each batch element
+        values: the same
+    """
+
+    keys: Expression
+    values: Expression
+
+    @property
+    def columns(self) -> int:
+        """How many columns they have."""
+        return _columns(self.keys.dim()[0])
+
+    def joined(self, more: KeysValues) -> KeysValues:
+        """These, and further ones after them."""
+        return KeysValues(
+            ops.concatenate([self.keys, more.keys], d=1), ops.concatenate([self.values, more.values], d=1)
+        )
+
+
+Memory = Union[Expression, KeysValues]
+
+
+def _columns(shape: tuple[int, ...]) -> int:
+    return shape[1] if len(shape) > 1 else 1
+
+
+class MultiHeadAttention(Layer):
+    """For each query a mean of values, weighted by how well their keys fit, by several heads (Vaswani et al.,
+    "Attention is all you need", NeurIPS 2017).
+
+    With d = dim / heads, head i of the queries x and the memory m is V softmax(K' Q / sqrt(d)), where Q, K and V are
+    rows d i to d (i + 1) of Wq x + bq, Wk m + bk and Wv m + bv. The result is Wo times the heads below each other, plus
+    bo.
+
+    Parameters: Wq, Wk, Wv and Wo (dim, dim), Glorot; bq, bk, bv and bo (dim,), zeros; with relative positions a table
+    of 2 max_distance + 1 biases for each head, zeros.
+
+    Args:
+        dim: length of the columns
+        heads: number of heads, which divides dim
+        model: where the parameters go
+        dropout: rate of dropout of the weights in training mode
+        bias: whether there are bq, bk, bv and bo
+        positions: None; "rotary": queries and keys are turned by angles that grow with their positions (Su et al.,
+            "RoFormer", 2021), in halves; or "relative": each score gets a bias that is learnt for its head and
+            distance (Raffel et al., "T5", JMLR 2020, with the distances cut at max_distance of Shaw et al., NAACL 2018)
+        max_distance: from where on distances count as the same, for "relative"
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1, heads do not divide dim, there are no such positions, or for "rotary" dim /
+            heads is odd
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> attention = dy.nn.MultiHeadAttention(8, 2, dy.ParameterCollection())
+        >>> attention(dy.zeros((8, 5))).dim()  # of the words of a sentence to each other
+        ((8, 5), 1)
+        >>> attention(dy.zeros((8, 5)), dy.zeros((8, 7))).dim()  # to those of another
+        ((8, 5), 1)
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        model: ParameterCollection,
+        dropout: float = 0.0,
+        bias: bool = True,
+        positions: str | None = None,
+        max_distance: int = 16,
+    ) -> None:
+        self.dim = self._size(dim, "dim")
+        self.heads = self._size(heads, "heads")
+        self.max_distance = self._size(max_distance, "max_distance")
+        if self.dim % self.heads:
+            raise ValueError(f"MultiHeadAttention: {heads} heads do not divide a dim of {dim}")
+        if positions not in (None, "rotary", "relative"):
+            expected = "expected None, 'rotary' or 'relative'"
+            raise ValueError(f"MultiHeadAttention: argument positions: {expected}, got {positions!r}")
+        if positions == "rotary" and self.dim // self.heads % 2:
+            raise ValueError(f"MultiHeadAttention: rotary positions need an even dim / heads, got {dim} / {heads}")
+        self.dropout = Dropout(dropout)
+        self.positions = positions
+        super().__init__(
+            model, (self.dim, self.heads, self.dropout.rate, bool(bias), self.positions, self.max_distance)
+        )
+        names = ("q", "k", "v", "o")
+        self._weights = [self._matrix(self.dim, self.dim, "W" + name) for name in names]
+        self._biases = [self._vector(self.dim, 0.0, "b" + name) if bias else None for name in names]
+        self._distances = None
+        if positions == "relative":
+            rows = 2 * self.max_distance + 1
+            self._distances = self.collection.add_lookup_parameters((rows, self.heads), init=0.0, name="distances")
+
+    def __call__(
+        self,
+        x: Expression,
+        memory: Memory | None = None,
+        *,
+        causal: bool = False,
+        mask: npt.ArrayLike | None = None,
+    ) -> Expression:
+        """The attention of the columns of x to those of the memory.
+
+        Args:
+            x: what queries are made of, shape ``{dim,m}`` or ``{dim}``
+            memory: what keys and values are made of, ``{dim,n}``; or those, from `keys_values`; x itself when None
+            causal: whether query j may look at keys 0 to j only
+            mask: truths, of shape (n, m) or (n, 1), with the batch as a third axis if it has one: whether a query may
+                look at a key. Not needed for sentences of different lengths. A query that may look at none looks at
+                all.
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or a mask of another shape
+        """
+        return self._attend(x, self._memory(x, memory), 0, causal, mask)
+
+    def weights(
+        self,
+        x: Expression,
+        memory: Memory | None = None,
+        *,
+        causal: bool = False,
+        mask: npt.ArrayLike | None = None,
+    ) -> Expression:
+        """How much each query looks at each key.
+
+        Args:
+            x, memory, causal, mask: as in a call
+
+        Returns:
+            Expression of shape ``{n,m}``, whose columns sum to 1, with a batch element for each head of each batch
+            element.
+        """
+        shape, batch = self._checked(x, self.dim)
+        past = self._spread(self._memory(x, memory), batch)
+        return self._fit(self._queries(x, 0), past, batch, _columns(shape), 0, causal, mask)
+
+    def keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
+        """Keys and values of a memory, for calls that look at the same one often.
+
+        Args:
+            memory: shape ``{dim,n}`` or ``{dim}``
+            first: the position of its first column
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        self._checked(memory, self.dim, "memory")
+        keys = self._heads_of(1, memory)
+        return KeysValues(rotate(keys, first) if self.positions == "rotary" else keys, self._heads_of(2, memory))
+
+    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+        """Causal attention of the next columns of a sequence, given those before: what a call with `causal=True` gives
+        for them.
+
+        Args:
+            x: the next column ``{dim}``, or several ``{dim,m}``
+            past: keys and values of the columns before, from the last step; None at the beginning
+
+        Returns:
+            Expression of the shape of x, and keys and values of all columns up to here.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        first = 0 if past is None else past.columns
+        here = self.keys_values(x, first)
+        past = here if past is None else past.joined(here)
+        return self._attend(x, past, first, True, None), past
+
+    # ---- parts
+
+    def _memory(self, x: Expression, memory: Memory | None) -> KeysValues:
+        self._checked(x, self.dim)
+        return memory if isinstance(memory, KeysValues) else self.keys_values(x if memory is None else memory)
+
+    def _queries(self, x: Expression, first: int) -> Expression:
+        queries = self._heads_of(0, x)
+        return rotate(queries, first) if self.positions == "rotary" else queries
+
+    def _attend(
+        self, x: Expression, past: KeysValues, first: int, causal: bool, mask: npt.ArrayLike | None
+    ) -> Expression:
+        shape, batch = self._checked(x, self.dim)
+        queries = _columns(shape)
+        past = self._spread(past, batch)
+        weights = self.dropout(self._fit(self._queries(x, first), past, batch, queries, first, causal, mask))
+        found = past.values * weights
+        size = self.dim // self.heads
+        if queries > 1 and self.heads > 1:
+            found = ops.transpose(ops.reshape(found, (size, queries, self.heads), batch), (0, 2, 1))
+        return self._project(3, ops.reshape(found, shape, batch))
+
+    def _fit(
+        self,
+        q: Expression,
+        past: KeysValues,
+        batch: int,
+        queries: int,
+        first: int,
+        causal: bool,
+        mask: npt.ArrayLike | None,
+    ) -> Expression:
+        """The weights of all heads, as batch elements."""
+        n = past.columns
+        scores = ops.transpose(past.keys) * (q * (self.dim // self.heads) ** -0.5)
+        shape = scores.dim()[0]
+        if self._distances is not None:
+            bias = distance_bias(self._distances, self.heads, n, queries, first, batch)
+            scores = scores + ops.reshape(bias, shape, self.heads * batch)
+        if causal and queries > 1:
+            scores = scores + _penalties(causal_mask(n, queries, first))
+        if mask is not None:
+            scores = scores + self._masked(mask, n, queries, batch)
+        return ops.softmax(scores)
+
+    def _masked(self, mask: npt.ArrayLike, n: int, queries: int, batch: int) -> Expression:
+        truths = np.asarray(mask)
+        if (
+            truths.shape[:1] != (n,)
+            or truths.shape[1:2] not in ((queries,), (1,))
+            or truths.shape[2:]
+            not in (
+                (),
+                (batch,),
+            )
+        ):
+            expected = f"({n}, {queries}) or ({n}, 1), and perhaps ({batch},)"
+            raise DimensionError(f"MultiHeadAttention: argument mask: expected shape {expected}, got {truths.shape}")
+        if truths.ndim == 3:
+            truths = np.repeat(truths, self.heads, axis=2)
+        return _penalties(truths)
+
+    def _spread(self, past: KeysValues, batch: int) -> KeysValues:
+        """Keys and values of one memory for all batch elements of the queries."""
+        there = past.keys.dim()[1]
+        if there == self.heads * batch:
+            return past
+        if there != self.heads:
+            raise DimensionError(
+                f"MultiHeadAttention: argument memory: batch size {there // self.heads}, but x has {batch}"
+            )
+        return KeysValues(*(ops.concatenate_to_batch([part] * batch) for part in past))
+
+    def _project(self, which: int, x: Expression) -> Expression:
+        weight, bias = self._weights[which], self._biases[which]
+        return weight * x if bias is None else ops.affine_transform([bias, weight, x])
+
+    def _heads_of(self, which: int, x: Expression) -> Expression:
+        """A projection of x, its rows divided among heads, which are batch elements."""
+        shape, batch = x.dim()
+        n, size = _columns(shape), self.dim // self.heads
+        y = self._project(which, x)
+        if n > 1 and self.heads > 1:
+            y = ops.transpose(ops.reshape(y, (size, self.heads, n), batch), (0, 2, 1))
+        return ops.reshape(y, (size, n), self.heads * batch)
+
+    def _trained(self) -> Any:
+        yield from self._weights
+        yield from (bias for bias in self._biases if bias is not None)
+        if self._distances is not None:
+            yield self._distances
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        if self.positions is not None:
+            raise NotImplementedError(f"MultiHeadAttention.load_pytorch: PyTorch has no {self.positions} positions")
+        d = self.dim
+        joined = weights.take("in_proj_weight", (3 * d, d))
+        parts: list[tuple[Stored, Array]] = list(zip(self._weights, np.split(joined, 3)))
+        parts.append((self._weights[3], weights.take("out_proj.weight", (d, d))))
+        biases = [b for b in self._biases if b is not None]
+        if biases:
+            parts += zip(biases, np.split(weights.take("in_proj_bias", (3 * d,)), 3))
+            parts.append((biases[3], weights.take("out_proj.bias", (d,))))
+        for parameter, array in parts:
+            weights.put(parameter, array)
+
+
+def _penalties(allowed: npt.NDArray[Any]) -> Expression:
+    return ops.inputTensor(np.where(allowed, np.float32(0), np.float32(_FORBIDDEN)), batched=allowed.ndim == 3)
+
+
+class PointerAttention(Layer):
+    """A score of each column of a memory for a query: v' tanh(W m + U q + b) (Bahdanau, Cho and Bengio, ICLR 2015; as
+    pointers, Vinyals, Fortunato and Jaitly, NeurIPS 2015). Its softmax points at a column; columns times that are a
+    mean.
+
+    Parameters: W (hidden_dim, memory_dim), U (hidden_dim, query_dim) and v (1, hidden_dim), Glorot; b (hidden_dim,),
+    zeros.
+
+    Args:
+        memory_dim: length of the columns of the memory
+        query_dim: length of a query
+        hidden_dim: length of what tanh is taken of
+        model: where the parameters go
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> pointer = dy.nn.PointerAttention(6, 4, 8, dy.ParameterCollection())
+        >>> pointer(dy.zeros((6, 5)), dy.zeros(4)).dim()
+        ((5,), 1)
+    """
+
+    def __init__(self, memory_dim: int, query_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+        self.memory_dim = self._size(memory_dim, "memory_dim")
+        self.query_dim = self._size(query_dim, "query_dim")
+        self.hidden_dim = self._size(hidden_dim, "hidden_dim")
+        super().__init__(model, (self.memory_dim, self.query_dim, self.hidden_dim))
+        self.W = self._matrix(self.hidden_dim, self.memory_dim)
+        self.U = self._matrix(self.hidden_dim, self.query_dim, "U")
+        self.v = self._matrix(1, self.hidden_dim, "v")
+        self.b = self._vector(self.hidden_dim)
+
+    def keys(self, memory: Expression) -> Expression:
+        """W m, for calls with many queries.
+
+        Args:
+            memory: shape ``{memory_dim,n}``
+
+        Returns:
+            Expression of shape ``{hidden_dim,n}``.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        self._checked(memory, self.memory_dim, "memory")
+        return self.W * memory
+
+    def __call__(self, memory: Expression, query: Expression, keys: Expression | None = None) -> Expression:
+        """The scores of the columns.
+
+        Args:
+            memory: shape ``{memory_dim,n}``
+            query: shape ``{query_dim}``
+            keys: `keys(memory)`, if it is there
+
+        Returns:
+            Expression of shape ``{n}``.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another shape
+        """
+        shape, _ = self._checked(memory, self.memory_dim, "memory")
+        if len(self._checked(query, self.query_dim, "query")[0]) > 1:
+            raise DimensionError(f"PointerAttention: argument query: expected a vector, got {query.dim()[0]}")
+        keys = self.keys(memory) if keys is None else keys
+        asked = ops.affine_transform([self.b, self.U, query])
+        scores = self.v * ops.tanh(keys + asked)
+        return ops.reshape(scores, (_columns(shape),), scores.dim()[1])
+
+
+class BiaffineAttention(Layer):
+    """A score of each pair of columns: x' U y + u' x + v' y + b, one for each class (Dozat and Manning, "Deep biaffine
+    attention for neural dependency parsing", ICLR 2017).
+
+    With `bias`, U has a further row and column, for a 1 below x and y.
+
+    Parameters: U (classes (x_dim + 1), y_dim + 1), Glorot; without the ones if `bias` is False.
+
+    Args:
+        x_dim: length of the columns of x
+        y_dim: length of the columns of y
+        model: where the parameters go
+        classes: number of scores of a pair
+        bias: whether there are u, v and b
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> arcs = dy.nn.BiaffineAttention(6, 4, dy.ParameterCollection())
+        >>> arcs(dy.zeros((6, 5)), dy.zeros((4, 3))).dim()
+        ((5, 3), 1)
+        >>> labels = dy.nn.BiaffineAttention(6, 4, dy.ParameterCollection(), classes=10)
+        >>> labels(dy.zeros((6, 5)), dy.zeros((4, 3))).dim()
+        ((5, 3, 10), 1)
+    """
+
+    def __init__(self, x_dim: int, y_dim: int, model: ParameterCollection, classes: int = 1, bias: bool = True) -> None:
+        self.x_dim = self._size(x_dim, "x_dim")
+        self.y_dim = self._size(y_dim, "y_dim")
+        self.classes = self._size(classes, "classes")
+        self.bias = bool(bias)
+        super().__init__(model, (self.x_dim, self.y_dim, self.classes, self.bias))
+        self.U: Parameters = self._matrix(self.classes * (self.x_dim + self.bias), self.y_dim + self.bias, "U")
+
+    def __call__(self, x: Expression, y: Expression) -> Expression:
+        """The scores of all pairs.
+
+        Args:
+            x: shape ``{x_dim,n}``
+            y: shape ``{y_dim,m}``
+
+        Returns:
+            Expression of shape ``{n,m}``, or ``{n,m,classes}``.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        n = _columns(self._checked(x, self.x_dim)[0])
+        m = _columns(self._checked(y, self.y_dim, "y")[0])
+        if self.bias:
+            x, y = self._with_one(x, n), self._with_one(y, m)
+        rows = self.x_dim + self.bias
+        right = self.U * y
+        scores = ops.transpose(ops.reshape(x, (rows, n), x.dim()[1]))
+        scores = scores * ops.reshape(right, (rows, self.classes * m), right.dim()[1])
+        batch = scores.dim()[1]
+        if self.classes == 1:
+            return ops.reshape(scores, (n, m), batch)
+        return ops.transpose(ops.reshape(scores, (n, self.classes, m), batch), (0, 2, 1))
+
+    def _with_one(self, x: Expression, columns: int) -> Expression:
+        shape, batch = x.dim()
+        return ops.concatenate([x, ops.ones((1, *shape[1:]), batch)])

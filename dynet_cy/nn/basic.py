@@ -1,0 +1,351 @@
+"""Layers that work column by column: Linear, Embedding, norms, dropout, activations, highway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn.layer import Layer, activation, as_row, positive, share
+from dynet_cy.nn.weights import Weights
+from dynet_cy.ops import api as ops
+
+__all__ = ["Activation", "Dropout", "Embedding", "Highway", "LayerNorm", "Linear", "RMSNorm"]
+
+Ids = Union[int, Sequence[int], npt.NDArray[np.integer[Any]]]
+
+
+class Linear(Layer):
+    """W x + b, of each column.
+
+    Parameters: W (output_dim, input_dim), Glorot; b (output_dim,), zeros.
+
+    Args:
+        input_dim: length of the columns of x
+        output_dim: length of those of the result
+        model: where the parameters go
+        bias: whether there is b (default: yes)
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.Linear(3, 2, dy.ParameterCollection())
+        >>> layer(dy.zeros((3, 5))).dim()
+        ((2, 5), 1)
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, model: ParameterCollection, bias: bool = True) -> None:
+        self.input_dim = self._size(input_dim, "input_dim")
+        self.output_dim = self._size(output_dim, "output_dim")
+        super().__init__(model, (self.input_dim, self.output_dim, bool(bias)))
+        self.W = self._matrix(self.output_dim, self.input_dim)
+        self.b = self._vector(self.output_dim) if bias else None
+
+    def __call__(self, x: Expression) -> Expression:
+        """W x + b.
+
+        Args:
+            x: shape ``{input_dim}`` or ``{input_dim,n}``
+
+        Returns:
+            Expression of shape ``{output_dim}`` or ``{output_dim,n}``.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        self._checked(x, self.input_dim)
+        return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        weights.put(self.W, weights.take("weight", (self.output_dim, self.input_dim)))
+        if self.b is not None:
+            weights.put(self.b, weights.take("bias", (self.output_dim,)))
+
+
+class Embedding(Layer):
+    """A table of vectors, of which numbers choose some.
+
+    Parameters: a table of `size` vectors of length `dim`, drawn as `add_lookup_parameters` does.
+
+    Args:
+        size: number of vectors
+        dim: length of a vector
+        model: where the table goes
+        padding: the number of a vector that counts as zeros and is not trained, if there is one
+        frozen: whether the table is left as it is by trainers (default: no)
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is less than 1, or `padding` is not one of the table
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> words = dy.nn.Embedding(1000, 64, dy.ParameterCollection())
+        >>> words([5, 2, 7]).dim()  # a sentence
+        ((64, 3), 1)
+        >>> words(5).dim()  # a word
+        ((64,), 1)
+    """
+
+    def __init__(
+        self, size: int, dim: int, model: ParameterCollection, padding: int | None = None, frozen: bool = False
+    ) -> None:
+        self.size = self._size(size, "size")
+        self.dim = self._size(dim, "dim")
+        if padding is not None and not 0 <= padding < self.size:
+            raise ValueError(f"Embedding: argument padding: expected a number from 0 to {size - 1}, got {padding!r}")
+        super().__init__(model, (self.size, self.dim, padding, bool(frozen)))
+        self.padding = padding
+        self.table = self.collection.add_lookup_parameters((self.size, self.dim), name="table")
+        self.table.set_updated(not frozen)
+
+    @classmethod
+    def from_numpy(
+        cls, array: npt.ArrayLike, model: ParameterCollection, padding: int | None = None, frozen: bool = False
+    ) -> Embedding:
+        """A table with the values of an array.
+
+        Args:
+            array: shape (size, dim): a row for each vector
+            model, padding, frozen: see `Embedding`
+
+        Raises:
+            ValueError: not a matrix of numbers, or one without rows or columns
+        """
+        numbers = np.asarray(array, dtype=np.float32)
+        if numbers.ndim != 2 or 0 in numbers.shape:
+            raise ValueError(f"Embedding.from_numpy: argument array: expected rows of vectors, got {numbers.shape}")
+        layer = cls(numbers.shape[0], numbers.shape[1], model, padding, frozen)
+        layer.table.init_from_array(numbers)
+        return layer
+
+    def __call__(self, ids: Ids) -> Expression:
+        """The vectors of some numbers.
+
+        Args:
+            ids: a number; a list of n numbers; or for a minibatch of B lists an array of shape (n, B): as everywhere,
+                the batch is the last axis
+
+        Returns:
+            Expression of shape ``{dim}``, or ``{dim,n}``, with a batch of B.
+
+        Raises:
+            TypeError: something else than whole numbers
+            ValueError: an empty list, or an array of more than two axes
+            IndexError: there is no such vector
+        """
+        numbers = np.asarray(ids)
+        if numbers.dtype.kind not in "iu" and numbers.size:
+            raise TypeError(f"Embedding: argument ids: expected whole numbers, got {ids!r:.80}")
+        if numbers.ndim > 2 or numbers.size == 0:
+            raise ValueError(f"Embedding: argument ids: expected numbers, got an array of shape {numbers.shape}")
+        if numbers.ndim == 0:
+            x: Expression = self.table[int(numbers)]
+        else:
+            batch = numbers.shape[1] if numbers.ndim == 2 else 1
+            flat = np.ascontiguousarray(numbers.ravel(order="F"))
+            x = ops.reshape(self.table.batch(flat), (self.dim, len(numbers)), batch)
+        if self.padding is None:
+            return x
+        kept = numbers != self.padding
+        if kept.all():
+            return x
+        mask = kept.reshape((1, *numbers.shape)).astype(np.float32)
+        return ops.cmult(x, ops.inputTensor(mask, batched=numbers.ndim == 2))
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        weights.put(self.table, weights.take("weight", (self.size, self.dim)))
+
+
+class LayerNorm(Layer):
+    """Each column brought to mean 0 and deviation 1, then times g and plus b (Ba, Kiros and Hinton, "Layer
+    normalization", 2016).
+
+    Parameters: g (dim,), ones; b (dim,), zeros.
+
+    Args:
+        dim: length of a column
+        model: where the parameters go
+        eps: added to the variance, as in PyTorch; None, the default, for `layer_norm`, which is one node and adds 1e-8
+            to the deviation
+
+    Raises:
+        TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`
+        ValueError: `dim` is less than 1, or `eps` is not above 0
+    """
+
+    def __init__(self, dim: int, model: ParameterCollection, eps: float | None = None) -> None:
+        self.dim = self._size(dim, "dim")
+        self.eps = None if eps is None else positive(eps, "LayerNorm", "eps")
+        super().__init__(model, (self.dim, self.eps))
+        self.g = self._vector(self.dim, 1.0, "g")
+        self.b = self._vector(self.dim)
+
+    def __call__(self, x: Expression) -> Expression:
+        """The normalized columns.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,n}``
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        shape, batch = self._checked(x, self.dim)
+        if self.eps is None:
+            return ops.layer_norm(x, self.g, self.b)
+        centered = x - as_row(ops.mean_dim(x, [0]), shape, batch)
+        variance = as_row(ops.mean_dim(ops.square(centered), [0]), shape, batch)
+        return ops.cmult(ops.cmult(centered, ops.pow(variance + self.eps, -0.5)), self.g) + self.b
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        weights.put(self.g, weights.take("weight", (self.dim,)))
+        weights.put(self.b, weights.take("bias", (self.dim,)))
+
+
+class RMSNorm(Layer):
+    """Each column divided by the root of the mean of its squares, then times g (Zhang and Sennrich, "Root mean square
+    layer normalization", NeurIPS 2019).
+
+    Parameters: g (dim,), ones.
+
+    Args:
+        dim: length of a column
+        model: where the parameter goes
+        eps: added to the mean of the squares
+
+    Raises:
+        TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`
+        ValueError: `dim` is less than 1, or `eps` is not above 0
+    """
+
+    def __init__(self, dim: int, model: ParameterCollection, eps: float = 1e-6) -> None:
+        self.dim = self._size(dim, "dim")
+        self.eps = positive(eps, "RMSNorm", "eps")
+        super().__init__(model, (self.dim, self.eps))
+        self.g = self._vector(self.dim, 1.0, "g")
+
+    def __call__(self, x: Expression) -> Expression:
+        """The normalized columns.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,n}``
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        shape, batch = self._checked(x, self.dim)
+        mean = as_row(ops.mean_dim(ops.square(x), [0]), shape, batch)
+        return ops.cmult(ops.cmult(x, ops.pow(mean + self.eps, -0.5)), self.g)
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        weights.put(self.g, weights.take("weight", (self.dim,)))
+
+
+class Dropout(Layer):
+    """In training mode each element becomes 0 with probability `rate`, and the others are divided by 1 - rate
+    (Srivastava et al., "Dropout", JMLR 2014).
+
+    Args:
+        rate: from 0 to 1
+
+    Raises:
+        ValueError: not between 0 and 1
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = share(rate, "Dropout", "rate")
+        super().__init__(None, (self.rate,))
+
+    def __call__(self, x: Expression) -> Expression:
+        """x, with elements dropped in training mode.
+
+        Args:
+            x: any expression
+        """
+        return ops.dropout(x, self.rate) if self.training and self.rate > 0 else x
+
+    def set_dropout(self, f: float) -> None:
+        self.rate = share(f, "Dropout.set_dropout", "f")
+
+
+class Activation(Layer):
+    """An elementwise function as a layer; `Sequential` makes one of a name.
+
+    Args:
+        name: elu, gelu, log_sigmoid, logistic, rectify, selu, silu, softplus, softsign or tanh
+
+    Raises:
+        ValueError: another name
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.function = activation(name, "Activation")
+        super().__init__(None, (name,))
+
+    def __call__(self, x: Expression) -> Expression:
+        """The function of each element of x."""
+        return self.function(x)
+
+
+class Highway(Layer):
+    """t * f(W x + b) + (1 - t) * x with t = logistic(W_t x + b_t), of each column: a layer that begins by passing x
+    through (Srivastava, Greff and Schmidhuber, "Highway networks", 2015).
+
+    Parameters: W (dim, dim) and W_t (dim, dim), Glorot; b (dim,), zeros; b_t (dim,), `gate_bias`.
+
+    Args:
+        dim: length of a column
+        model: where the parameters go
+        activation: the name of f; see `Activation`
+        gate_bias: what b_t begins with: the less, the more of x is passed through
+
+    Raises:
+        TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`
+        ValueError: `dim` is less than 1, or there is no such activation
+    """
+
+    def __init__(
+        self, dim: int, model: ParameterCollection, activation: str = "rectify", gate_bias: float = -2.0
+    ) -> None:
+        self.dim = self._size(dim, "dim")
+        self.activation = Activation(activation)
+        super().__init__(model, (self.dim, activation, float(gate_bias)))
+        self.W = self._matrix(self.dim, self.dim)
+        self.b = self._vector(self.dim)
+        self.W_t = self._matrix(self.dim, self.dim, "Wt")
+        self.b_t = self._vector(self.dim, float(gate_bias), "bt")
+
+    def __call__(self, x: Expression) -> Expression:
+        """The mixture of f(W x + b) and x.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,n}``
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        self._checked(x, self.dim)
+        gate = ops.logistic(ops.affine_transform([self.b_t, self.W_t, x]))
+        new = self.activation(ops.affine_transform([self.b, self.W, x]))
+        return x + ops.cmult(gate, new - x)

@@ -1,0 +1,114 @@
+"""Positions of words: sinusoids that are added, rotations of queries and keys, and biases of scores by distance."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import LookupParameters
+from dynet_cy.nn.layer import Layer
+from dynet_cy.ops import api as ops
+
+__all__ = ["SinusoidalPositions"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@lru_cache(maxsize=256)
+def angles(dim: int, first: int, count: int) -> npt.NDArray[np.float64]:
+    """The angle of each pair of elements at each position: shape (dim / 2, count)."""
+    frequencies = 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    found: npt.NDArray[np.float64] = frequencies[:, None] * np.arange(first, first + count)
+    return found
+
+
+class SinusoidalPositions(Layer):
+    """Adds to each column what tells its position: sines and cosines of many wavelengths (Vaswani et al., "Attention is
+    all you need", NeurIPS 2017). Elements 2i and 2i + 1 of column t get the sine and cosine of t / 10000^(2i/dim).
+
+    Args:
+        dim: length of a column, an even number
+
+    Raises:
+        TypeError: `dim` is not an integer
+        ValueError: `dim` is not even, or less than 1
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> dy.nn.SinusoidalPositions(4)(dy.zeros((4, 2))).npvalue()[:, 0].tolist()
+        [0.0, 1.0, 0.0, 1.0]
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.dim = self._size(dim, "dim")
+        if self.dim % 2:
+            raise ValueError(f"SinusoidalPositions: argument dim: expected an even number, got {dim}")
+        super().__init__(None, (self.dim,))
+
+    def __call__(self, x: Expression, first: int = 0) -> Expression:
+        """x with positions.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,n}``
+            first: the position of the first column: how many words came before, where a decoder goes on
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+            ValueError: `first` is negative
+        """
+        shape, _ = self._checked(x, self.dim)
+        if first < 0:
+            raise ValueError(f"SinusoidalPositions: argument first: expected a position from 0 on, got {first!r}")
+        table = _sinusoids(self.dim, int(first), shape[1] if len(shape) > 1 else 1)
+        return x + ops.inputTensor(table.reshape(shape))
+
+
+@lru_cache(maxsize=256)
+def _sinusoids(dim: int, first: int, count: int) -> Floats:
+    turned = angles(dim, first, count)
+    table = np.empty((dim, count), dtype=np.float32)
+    table[0::2], table[1::2] = np.sin(turned), np.cos(turned)
+    return table
+
+
+def rotate(x: Expression, first: int) -> Expression:
+    """Rotary positions: columns of a half of the elements beside the other are turned by angles that grow with the
+    position, so that a product of two depends on their distance.
+    """
+    dim, count = x.dim()[0]
+    cosines, sines = _rotation(dim, first, count)
+    half = dim // 2
+    upper, lower = x[:half], x[half:]
+    turned = ops.concatenate([-lower, upper])
+    return ops.cmult(x, ops.inputTensor(cosines)) + ops.cmult(turned, ops.inputTensor(sines))
+
+
+@lru_cache(maxsize=256)
+def _rotation(dim: int, first: int, count: int) -> tuple[Floats, Floats]:
+    turned = angles(dim, first, count)
+    both = np.concatenate([turned, turned])
+    return np.cos(both).astype(np.float32), np.sin(both).astype(np.float32)
+
+
+def distance_bias(table: LookupParameters, heads: int, keys: int, queries: int, first: int, batch: int) -> Expression:
+    """The bias of each score by the distance of its key from its query, as ``{keys,queries}`` for each head."""
+    farthest = (len(table) - 1) // 2
+    distances = np.arange(keys)[:, None] - (first + np.arange(queries))[None, :]
+    rows = np.clip(distances, -farthest, farthest) + farthest
+    bias = ops.reshape(table.batch(np.ascontiguousarray(rows.ravel(order="F"))), (heads, keys, queries), 1)
+    bias = ops.reshape(ops.transpose(bias, (1, 2, 0)), (keys, queries), heads)
+    return bias if batch == 1 else ops.concatenate_to_batch([bias] * batch)
+
+
+def causal_mask(keys: int, queries: int, first: int) -> npt.NDArray[Any]:
+    """Which keys each query may look at: those up to its own position."""
+    found: npt.NDArray[Any] = np.arange(keys)[:, None] <= first + np.arange(queries)
+    return found

@@ -1,0 +1,419 @@
+"""Transformers: layers and stacks of encoders and decoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union
+
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn.attention import KeysValues, Memory, MultiHeadAttention
+from dynet_cy.nn.basic import Activation, Dropout, LayerNorm, Linear
+from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.weights import Weights
+from dynet_cy.ops.registry import DimensionError
+
+__all__ = [
+    "DecoderState",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]
+
+Past = Union[KeysValues, None]
+
+
+class DecoderState(NamedTuple):
+    """Where a decoder is: what its next step looks at. It belongs to a graph, and is never changed.
+
+    Attributes:
+        past: keys and values of the columns before, for each layer; None at the beginning
+        memory: those of what the decoder looks at, for each layer
+    """
+
+    past: tuple[Past, ...]
+    memory: tuple[KeysValues, ...]
+
+    def position(self) -> int:
+        """How many columns have been."""
+        return 0 if self.past[0] is None else self.past[0].columns
+
+
+class _Block(Layer):
+    """What encoder and decoder layers share: sublayers with residual connections and norms, the last of them two linear
+    layers with a function between.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        hidden_dim: int,
+        model: ParameterCollection,
+        dropout: float = 0.0,
+        activation: str = "rectify",
+        norm_first: bool = False,
+        positions: str | None = None,
+        eps: float | None = None,
+        max_distance: int = 16,
+    ) -> None:
+        self.dim = self._size(dim, "dim")
+        self.heads = self._size(heads, "heads")
+        self.hidden_dim = self._size(hidden_dim, "hidden_dim")
+        self.norm_first = bool(norm_first)
+        self.dropout = Dropout(dropout)
+        self.activation = Activation(activation)
+        rate = self.dropout.rate
+        super().__init__(
+            model,
+            (self.dim, heads, self.hidden_dim, rate, activation, self.norm_first, positions, eps, max_distance),
+        )
+        self.attention = MultiHeadAttention(dim, heads, self.collection, rate, True, positions, max_distance)
+        self._add_attention(rate)
+        self.linear1 = Linear(dim, hidden_dim, self.collection)
+        self.linear2 = Linear(hidden_dim, dim, self.collection)
+        self.norms = [LayerNorm(dim, self.collection, eps) for _ in range(self._sublayers)]
+
+    _sublayers = 2
+
+    def _add_attention(self, rate: float) -> None:
+        """Add what a derived class has between attention and the linear layers."""
+
+    def _before(self, which: int, x: Expression) -> Expression:
+        """What a sublayer is called on."""
+        return self.norms[which](x) if self.norm_first else x
+
+    def _after(self, which: int, x: Expression, found: Expression) -> Expression:
+        """x and what a sublayer makes of it."""
+        x = x + self.dropout(found)
+        return x if self.norm_first else self.norms[which](x)
+
+    def _feed_forward(self, x: Expression) -> Expression:
+        which = self._sublayers - 1
+        hidden = self.dropout(self.activation(self.linear1(self._before(which, x))))
+        return self._after(which, x, self.linear2(hidden))
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        self.attention._take_pytorch(weights.below("self_attn"))
+        self.linear1._take_pytorch(weights.below("linear1"))
+        self.linear2._take_pytorch(weights.below("linear2"))
+        for i, norm in enumerate(self.norms, 1):
+            norm._take_pytorch(weights.below(f"norm{i}"))
+
+
+class TransformerEncoderLayer(_Block):
+    """Attention of a sequence to itself, then two linear layers for each column, both added to what they are called on
+    (Vaswani et al., "Attention is all you need", NeurIPS 2017).
+
+        x = norm(x + attention(x));  x = norm(x + W2 f(W1 x + b1) + b2)
+
+    or, with `norm_first`, x + attention(norm(x)) and so on (Xiong et al., "On layer normalization in the Transformer
+    architecture", ICML 2020).
+
+    Parameters: those of `MultiHeadAttention`, two `Linear` and two `LayerNorm`.
+
+    Args:
+        dim: length of the columns
+        heads: number of heads, which divides dim
+        hidden_dim: length between the linear layers
+        model: where the parameters go
+        dropout: rate of all dropout in training mode: of the weights of attention, of f(...), and of what is added
+        activation: the name of f; see `Activation`
+        norm_first: whether norms come first
+        positions: None, "rotary" or "relative"; see `MultiHeadAttention`
+        eps: that of the norms; see `LayerNorm`. PyTorch has 1e-5.
+        max_distance: see `MultiHeadAttention`
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is out of its range, or there is no such activation
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.TransformerEncoderLayer(8, 2, 16, dy.ParameterCollection())
+        >>> layer(dy.zeros((8, 5))).dim()
+        ((8, 5), 1)
+    """
+
+    def __call__(self, x: Expression, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
+        """The columns, each with what it has seen of the others.
+
+        Args:
+            x: shape ``{dim,n}``
+            causal, mask: see `MultiHeadAttention`
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or a mask of another shape
+        """
+        found = self.attention(self._before(0, x), causal=causal, mask=mask)
+        return self._feed_forward(self._after(0, x, found))
+
+    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+        """What a call with `causal=True` gives for the next columns; see `MultiHeadAttention.step`.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,m}``
+            past: from the last step; None at the beginning
+        """
+        found, past = self.attention.step(self._before(0, x), past)
+        return self._feed_forward(self._after(0, x, found)), past
+
+
+class TransformerDecoderLayer(_Block):
+    """Causal attention of a sequence to itself, attention to a memory, then two linear layers for each column, each
+    added to what it is called on (Vaswani et al., "Attention is all you need", NeurIPS 2017).
+
+    Parameters: those of two `MultiHeadAttention`, two `Linear` and three `LayerNorm`.
+
+    Args:
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, eps, max_distance: see `TransformerEncoderLayer`
+        positions: those of the attention to itself; that to the memory has none
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is out of its range, or there is no such activation
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.TransformerDecoderLayer(8, 2, 16, dy.ParameterCollection())
+        >>> layer(dy.zeros((8, 5)), dy.zeros((8, 7))).dim()
+        ((8, 5), 1)
+    """
+
+    _sublayers = 3
+
+    def _add_attention(self, rate: float) -> None:
+        self.cross = MultiHeadAttention(self.dim, self.heads, self.collection, rate)
+
+    def __call__(self, x: Expression, memory: Memory, *, mask: npt.ArrayLike | None = None) -> Expression:
+        """The columns, each with what it has seen of those before and of the memory.
+
+        Args:
+            x: shape ``{dim,m}``
+            memory: shape ``{dim,n}``, or keys and values of it, `layer.cross.keys_values(memory)`
+            mask: what may be seen of the memory; see `MultiHeadAttention`
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or a mask of another shape
+        """
+        return self._rest(self._after(0, x, self.attention(self._before(0, x), causal=True)), memory, mask)
+
+    def step(self, x: Expression, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
+        """What a call gives for the next columns; see `MultiHeadAttention.step`.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,m}``
+            past: from the last step; None at the beginning
+            memory: as in a call
+        """
+        found, past = self.attention.step(self._before(0, x), past)
+        return self._rest(self._after(0, x, found), memory, None), past
+
+    def _rest(self, x: Expression, memory: Memory, mask: npt.ArrayLike | None) -> Expression:
+        found = self.cross(self._before(1, x), memory, mask=mask)
+        return self._feed_forward(self._after(1, x, found))
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        super()._take_pytorch(weights)
+        self.cross._take_pytorch(weights.below("multihead_attn"))
+
+
+class _Stack(Layer):
+    """Blocks, of which each is called on what the one before gives, and a norm behind them."""
+
+    _block: type[Any]
+
+    def __init__(
+        self,
+        layers: int,
+        dim: int,
+        heads: int,
+        hidden_dim: int,
+        model: ParameterCollection,
+        dropout: float = 0.0,
+        activation: str = "rectify",
+        norm_first: bool = False,
+        positions: str | None = None,
+        eps: float | None = None,
+        max_distance: int = 16,
+        final_norm: bool | None = None,
+    ) -> None:
+        count = self._size(layers, "layers")
+        options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
+        final = bool(norm_first if final_norm is None else final_norm)
+        super().__init__(model, (count, dim, heads, hidden_dim, *options, final))
+        self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options) for _ in range(count)]
+        self.norm = LayerNorm(dim, self.collection, eps) if final else None
+
+    def _finish(self, x: Expression) -> Expression:
+        return x if self.norm is None else self.norm(x)
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        for i, layer in enumerate(self.layers):
+            layer._take_pytorch(weights.below(f"layers.{i}"))
+        if self.norm is not None:
+            self.norm._take_pytorch(weights.below("norm"))
+
+
+class TransformerEncoder(_Stack):
+    """A stack of `TransformerEncoderLayer`. Causal, and with steps, it is the decoder of a language model.
+
+    Args:
+        layers: number of layers, at least 1
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance: see
+            `TransformerEncoderLayer`
+        final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is out of its range, or there is no such activation
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> encoder = dy.nn.TransformerEncoder(2, 8, 2, 16, dy.ParameterCollection())
+        >>> encoder(dy.zeros((8, 5))).dim()
+        ((8, 5), 1)
+        >>> first, state = encoder.step(dy.zeros(8))  # word by word, as in writing
+        >>> second, state = encoder.step(dy.zeros(8), state)
+    """
+
+    _block = TransformerEncoderLayer
+
+    def __call__(self, x: Expression, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
+        """The columns, each with what it has seen of the others.
+
+        Args:
+            x: shape ``{dim,n}``
+            causal, mask: see `MultiHeadAttention`
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or a mask of another shape
+        """
+        for layer in self.layers:
+            x = layer(x, causal=causal, mask=mask)
+        return self._finish(x)
+
+    def step(self, x: Expression, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
+        """What a call with `causal=True` gives for the next columns, from keys and values of those before.
+
+        Args:
+            x: the next column ``{dim}``, or several ``{dim,m}``
+            state: from the last step; None at the beginning
+
+        Returns:
+            Expression of the shape of x, and the state after it: keys and values for each layer.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or the state of another stack
+        """
+        past = _for_layers(state, self)
+        found: list[KeysValues] = []
+        for layer, before in zip(self.layers, past):
+            x, after = layer.step(x, before)
+            found.append(after)
+        return self._finish(x), tuple(found)
+
+
+class TransformerDecoder(_Stack):
+    """A stack of `TransformerDecoderLayer`.
+
+    Args:
+        layers: number of layers, at least 1
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance: see
+            `TransformerDecoderLayer`
+        final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is out of its range, or there is no such activation
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> decoder = dy.nn.TransformerDecoder(2, 8, 2, 16, dy.ParameterCollection())
+        >>> memory = dy.zeros((8, 7))
+        >>> decoder(dy.zeros((8, 5)), memory).dim()  # in training, where all words are known
+        ((8, 5), 1)
+        >>> state = decoder.start(memory)  # in writing, word by word
+        >>> first, state = decoder.step(dy.zeros(8), state)
+        >>> second, state = decoder.step(dy.zeros(8), state)
+    """
+
+    _block = TransformerDecoderLayer
+
+    def __call__(self, x: Expression, memory: Expression, *, mask: npt.ArrayLike | None = None) -> Expression:
+        """The columns, each with what it has seen of those before and of the memory.
+
+        Args:
+            x: shape ``{dim,m}``
+            memory: shape ``{dim,n}``
+            mask: what may be seen of the memory; see `MultiHeadAttention`
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or a mask of another shape
+        """
+        for layer in self.layers:
+            x = layer(x, memory, mask=mask)
+        return self._finish(x)
+
+    def start(self, memory: Expression) -> DecoderState:
+        """The state before the first step.
+
+        Args:
+            memory: shape ``{dim,n}``
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        return DecoderState((None,) * len(self.layers), tuple(layer.cross.keys_values(memory) for layer in self.layers))
+
+    def step(self, x: Expression, state: DecoderState) -> tuple[Expression, DecoderState]:
+        """What a call gives for the next columns.
+
+        Args:
+            x: the next column ``{dim}``, or several ``{dim,m}``
+            state: from `start`, or from the last step
+
+        Returns:
+            Expression of the shape of x, and the state after it.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or the state of another stack
+        """
+        past: list[Past] = []
+        for layer, before, memory in zip(self.layers, _for_layers(state.past, self), state.memory):
+            x, after = layer.step(x, before, memory)
+            past.append(after)
+        return self._finish(x), DecoderState(tuple(past), state.memory)
+
+
+def _for_layers(state: Sequence[Past] | None, stack: _Stack) -> Sequence[Past]:
+    if state is None:
+        return (None,) * len(stack.layers)
+    if len(state) != len(stack.layers):
+        name = type(stack).__name__
+        raise DimensionError(
+            f"{name}.step: argument state: expected one of {len(stack.layers)} layers, got {len(state)}"
+        )
+    return state

@@ -1,0 +1,107 @@
+"""Weights from files of PyTorch: arrays by name, and which parameters they are for.
+
+A layer says in `_take_pytorch` which names and shapes it expects and what becomes of the arrays. Nothing is changed
+before every array of a file has found its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, deserialize
+
+from dynet_cy.model import LookupParameters, Parameters
+from dynet_cy.textfile import ModelFileError, ModelMismatchError
+
+__all__ = ["Weights", "read_tensors"]
+
+Array = npt.NDArray[Any]
+FileName = Union[str, "os.PathLike[str]"]
+
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1"}
+
+
+def read_tensors(path: FileName) -> dict[str, Array]:
+    """All arrays of a safetensors file.
+
+    Raises:
+        ModelFileError: not a whole safetensors file, or numbers of a type that NumPy has no name for.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    parse: Any = deserialize  # has no types
+    try:
+        found = parse(data)
+    except SafetensorError as error:
+        raise ModelFileError(f"not a safetensors file: {error}", os.fspath(path)) from error
+    return {name: _array(name, tensor, path) for name, tensor in found}
+
+
+def _array(name: str, tensor: dict[str, Any], path: FileName) -> Array:
+    kind, shape = tensor["dtype"], tensor["shape"]
+    if kind == "BF16":  # the upper half of a float
+        halves = np.frombuffer(tensor["data"], "<u2").astype(np.uint32)
+        return (halves << 16).view(np.float32).reshape(shape)
+    if kind not in _TYPES:
+        raise ModelFileError(f"{name} holds numbers of type {kind}", os.fspath(path))
+    return np.frombuffer(tensor["data"], _TYPES[kind]).reshape(shape)
+
+
+class Weights:
+    """Arrays whose names begin with a prefix, and the parameters that they will be the values of.
+
+    Args:
+        arrays: by their full names
+        source: what messages call them
+        prefix: what the names begin with, such as `encoder.`
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], source: str, prefix: str = "") -> None:
+        self.arrays = arrays
+        self.source = source
+        self.prefix = prefix
+        self.taken: set[str] = set()
+        self.values: list[tuple[Parameters | LookupParameters, Array]] = []
+
+    def below(self, name: str) -> Weights:
+        """The arrays whose names go on with `name.`."""
+        part = Weights(self.arrays, self.source, f"{self.prefix}{name}.")
+        part.taken, part.values = self.taken, self.values
+        return part
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Array:
+        """One array, which must be there in this shape."""
+        full = self.prefix + name
+        if full not in self.arrays:
+            raise ModelMismatchError(f"there is no {full}", self.source, parameter=full)
+        array = np.asarray(self.arrays[full])
+        if array.shape != shape:
+            raise ModelMismatchError(f"has shape {array.shape}, the layer needs {shape}", self.source, parameter=full)
+        self.taken.add(full)
+        return array
+
+    def skip(self, name: str) -> None:
+        """An array that has no meaning here."""
+        self.taken.add(self.prefix + name)
+
+    def put(self, parameter: Parameters | LookupParameters, array: Array) -> None:
+        """The value that a parameter will have."""
+        self.values.append((parameter, array))
+
+    def finish(self) -> None:
+        """Set the values, if no array is left."""
+        left = sorted(name for name in self.arrays if name.startswith(self.prefix) and name not in self.taken)
+        if left:
+            names = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+            raise ModelMismatchError(f"the layer has no place for {names}", self.source)
+        for parameter, array in self.values:
+            numbers = np.asarray(array, dtype=np.float32)
+            if isinstance(parameter, LookupParameters):
+                parameter.init_from_array(numbers)
+            else:
+                parameter.set_value(numbers)

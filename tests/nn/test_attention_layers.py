@@ -1,0 +1,269 @@
+"""Attention of many heads, pointers, biaffine scores, positions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from layer_checks import arrays, check_layer, check_minibatch, randomized, sentences
+
+import dynet_cy as dy
+from dynet_cy import nn, profiling
+
+D, HEADS = 8, 2
+SIZE = D // HEADS
+
+
+def softmax(x):
+    e = np.exp(x - x.max(0))
+    return e / e.sum(0)
+
+
+def turned(x, first=0):
+    """Rotary positions: pairs (i, i + half) as complex numbers, times e^(i angle)."""
+    half = len(x) // 2
+    angles = np.outer(10000.0 ** (-np.arange(half) / half), first + np.arange(x.shape[1]))
+    numbers = (x[:half] + 1j * x[half:]) * np.exp(1j * angles)
+    return np.concatenate([numbers.real, numbers.imag])
+
+
+def attention(p, x, memory=None, causal=False, positions=None, mask=None, farthest=2, name=""):
+    memory = x if memory is None else memory
+    q, k, v = (
+        p[f"{name}W{c}"] @ y + p.get(f"{name}b{c}", np.zeros(1))[:, None] for c, y in zip("qkv", (x, memory, memory))
+    )
+    n, m = memory.shape[1], x.shape[1]
+    allowed = np.ones((n, m), bool) if mask is None else np.broadcast_to(mask, (n, m))
+    if causal:
+        allowed = allowed & (np.arange(n)[:, None] <= np.arange(m))
+    found = []
+    for h in range(HEADS):
+        rows = slice(h * SIZE, (h + 1) * SIZE)
+        qh, kh = (turned(q[rows]), turned(k[rows])) if positions == "rotary" else (q[rows], k[rows])
+        scores = kh.T @ qh / np.sqrt(SIZE)
+        if positions == "relative":
+            away = np.clip(np.arange(n)[:, None] - np.arange(m), -farthest, farthest) + farthest
+            scores = scores + p[f"{name}distances"][away, h]
+        found.append(v[rows] @ softmax(np.where(allowed, scores, -np.inf)))
+    return p[f"{name}Wo"] @ np.concatenate(found) + p.get(f"{name}bo", np.zeros(1))[:, None]
+
+
+def made(positions=None, bias=True, seed=0):
+    return randomized(nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), 0.0, bias, positions, 2), seed)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("positions", [None, "rotary", "relative"])
+def test_self_attention(positions: str | None, causal: bool) -> None:
+    layer = made(positions)
+    check_layer(
+        layer,
+        lambda p, x: attention(p, x, None, causal, positions),
+        sentences(D, (5, 1, 3)),
+        lambda x: layer(x, causal=causal),
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_cross_attention(bias: bool) -> None:
+    pairs = [(x, m) for (x,), (m,) in zip(sentences(D, (3, 1, 4)), sentences(D, (2, 4, 1), seed=2))]
+    check_layer(made(None, bias), attention, pairs)
+
+
+def test_one_head_and_vectors() -> None:
+    layer = randomized(nn.MultiHeadAttention(D, 1, dy.ParameterCollection()))
+    x, memory = sentences(D, (1, 3))
+    want = arrays(layer)["Wv"] @ memory[0] + arrays(layer)["bv"][:, None]
+    q = arrays(layer)["Wq"] @ x[0] + arrays(layer)["bq"][:, None]
+    k = arrays(layer)["Wk"] @ memory[0] + arrays(layer)["bk"][:, None]
+    want = arrays(layer)["Wo"] @ (want @ softmax(k.T @ q / np.sqrt(D))) + arrays(layer)["bo"][:, None]
+    found = layer(dy.inputVector(x[0][:, 0]), dy.inputTensor(memory[0]))
+    assert found.dim() == ((D,), 1)
+    np.testing.assert_allclose(found.npvalue(), want[:, 0], rtol=1e-5, atol=1e-5)
+
+
+def test_masks() -> None:
+    layer = made()
+    ((x,),) = sentences(D, (4,))
+    mask = np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1]], bool)
+    for kept in (mask, mask[:, 1:2]):
+        found = layer(dy.inputTensor(x), mask=kept).npvalue()
+        np.testing.assert_allclose(found, attention(arrays(layer), x, mask=kept), rtol=1e-5, atol=1e-5)
+    both = np.stack([x, x], -1)
+    masks = np.stack([mask, mask.T], -1)
+    found = layer(dy.inputTensor(both, batched=True), mask=masks).npvalue()
+    for b in range(2):
+        want = attention(arrays(layer), x, mask=masks[..., b])
+        np.testing.assert_allclose(found[..., b], want, rtol=1e-5, atol=1e-5)
+
+
+def test_padded_batch_is_each_alone() -> None:
+    layer = made()
+    short, long = (x for (x,) in sentences(D, (2, 5)))
+    padded = np.zeros((D, 5, 2), np.float32)
+    padded[:, :2, 0], padded[..., 1] = short, long
+    mask = np.ones((5, 1, 2), bool)
+    mask[2:, :, 0] = False
+    found = layer(dy.inputTensor(padded, batched=True), mask=mask).npvalue()
+    np.testing.assert_allclose(found[:, :2, 0], layer(dy.inputTensor(short)).npvalue(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found[..., 1], layer(dy.inputTensor(long)).npvalue(), rtol=1e-5, atol=1e-5)
+
+
+def test_weights() -> None:
+    layer = made()
+    x, memory = (x for (x,) in sentences(D, (3, 4)))
+    found = layer.weights(dy.inputTensor(x), dy.inputTensor(memory), causal=True)
+    assert found.dim() == ((4, 3), HEADS)
+    np.testing.assert_allclose(found.npvalue().sum(0), 1, rtol=1e-5)
+    assert (found.npvalue()[3] == 0).all()
+    assert (found.npvalue()[1:, 0] == 0).all()
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("positions", [None, "rotary", "relative"])
+def test_steps(positions: str | None, batch: int) -> None:
+    layer = made(positions)
+    x = np.random.default_rng(4).normal(size=(D, 6, batch)).astype(np.float32)
+    want = layer(dy.inputTensor(x, batched=True), causal=True).npvalue().reshape(D, 6, batch)
+    past, found = None, []
+    for first, last in [(0, 1), (1, 2), (2, 5), (5, 6)]:
+        columns = x[:, first:last] if last - first > 1 else x[:, first]
+        y, past = layer.step(dy.inputTensor(columns, batched=True), past)
+        found.append(y.npvalue().reshape(D, -1, batch))
+    assert past.columns == 6
+    np.testing.assert_allclose(np.concatenate(found, 1), want, rtol=1e-5, atol=1e-5)
+
+
+def test_steps_can_branch() -> None:
+    layer = made("rotary")
+    a, b, c = (dy.inputVector(np.random.default_rng(i).normal(size=D)) for i in range(3))
+    _, past = layer.step(a)
+    one, _ = layer.step(b, past)
+    other, _ = layer.step(c, past)
+    again, _ = layer.step(b, past)
+    np.testing.assert_array_equal(one.npvalue(), again.npvalue())
+    assert not np.allclose(one.npvalue(), other.npvalue())
+
+
+def test_one_memory_for_a_batch() -> None:
+    layer = made()
+    x, memory = (x for (x,) in sentences(D, (3, 4)))
+    queries = np.stack([x, -x], -1)
+    past = layer.keys_values(dy.inputTensor(memory))
+    found = layer(dy.inputTensor(queries, batched=True), past).npvalue()
+    for b in range(2):
+        want = layer(dy.inputTensor(queries[..., b]), dy.inputTensor(memory)).npvalue()
+        np.testing.assert_allclose(found[..., b], want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(dy.DimensionError, match="argument memory: batch size 3, but x has 2"):
+        layer(dy.inputTensor(queries, batched=True), dy.zeros((D, 4), 3))
+
+
+def test_dropout_of_weights() -> None:
+    layer = nn.MultiHeadAttention(D, HEADS, dy.ParameterCollection(), dropout=0.5)
+    x = dy.inputTensor(sentences(D, (4,))[0][0])
+    assert not np.array_equal(layer(x).npvalue(), layer(x).npvalue())
+    layer.eval()
+    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
+
+
+def test_errors() -> None:
+    model = dy.ParameterCollection()
+    for arguments, message in [
+        ((8, 3, model), "3 heads do not divide a dim of 8"),
+        ((6, 2, model, 0.0, True, "rotary"), "need an even dim / heads"),
+        ((8, 2, model, 0.0, True, "sines"), "expected None, 'rotary' or 'relative'"),
+        ((8, 2, model, 2.0), "expected a probability"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            nn.MultiHeadAttention(*arguments)
+    assert model.parameter_count() == 0
+    layer = made()
+    with pytest.raises(dy.DimensionError, match=r"argument x: expected 8 rows, got \(5,\)"):
+        layer(dy.zeros(5), dy.zeros((D, 2)))
+    with pytest.raises(dy.DimensionError, match="argument memory: expected 8 rows"):
+        layer(dy.zeros(D), dy.zeros((5, 2)))
+    with pytest.raises(dy.DimensionError, match=r"argument mask: expected shape \(3, 3\)"):
+        layer(dy.zeros((D, 3)), mask=np.ones((2, 2)))
+
+
+def test_frozen_files_and_copies(tmp_path) -> None:
+    layer = made("relative", seed=5)
+    x = dy.inputTensor(sentences(D)[0][0])
+    dy.save(tmp_path / "m", [layer])
+    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
+    for other in (loaded, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert other.spec == layer.spec
+        np.testing.assert_array_equal(other(x).npvalue(), layer(x).npvalue())
+    layer.set_updated(False)
+    below = layer.param_collection()
+    assert not any(p.is_updated() for p in [*below.parameters_list(), *below.lookup_parameters_list()])
+
+
+def test_calls_of_sentences_of_all_lengths_are_shared() -> None:
+    layer = made()
+    examples = sentences(D, (2, 5, 3, 7, 4))
+
+    def calls(examples):
+        dy.renew_cg()
+        with profiling.measure() as profile:
+            dy.esum([dy.sum_elems(layer(dy.inputTensor(x))) for (x,) in examples]).value()
+        shared = ("affine_transform", "matmul", "softmax", "transpose")
+        return {row.op: row.calls for row in profile if row.op in shared}
+
+    few, many = calls(examples[:1]), calls(examples)
+    assert many == few
+
+
+# ---- positions
+
+
+def test_sinusoids() -> None:
+    layer = nn.SinusoidalPositions(6)
+    t, i = np.arange(5), np.arange(3)
+    angles = t / 10000.0 ** (2 * i[:, None] / 6)
+    want = np.empty((6, 5))
+    want[0::2], want[1::2] = np.sin(angles), np.cos(angles)
+    np.testing.assert_allclose(layer(dy.zeros((6, 5))).npvalue(), want, atol=1e-6)
+    np.testing.assert_allclose(layer(dy.zeros((6, 2)), 3).npvalue(), want[:, 3:], atol=1e-6)
+    np.testing.assert_allclose(layer(dy.zeros(6), first=4).npvalue(), want[:, 4], atol=1e-6)
+    check_minibatch(layer, sentences(6, (4, 4)), 1e-6)
+    with pytest.raises(ValueError, match="expected an even number"):
+        nn.SinusoidalPositions(3)
+    with pytest.raises(ValueError, match="argument first"):
+        layer(dy.zeros(6), -1)
+
+
+# ---- pointers and pairs
+
+
+def test_pointer() -> None:
+    def reference(p, memory, query):
+        return (p["v"] @ np.tanh(p["W"] @ memory + p["U"] @ query[:, None] + p["b"][:, None]))[0]
+
+    layer = randomized(nn.PointerAttention(3, 4, 5, dy.ParameterCollection()))
+    rng = np.random.default_rng(0)
+    pairs = [(x, rng.normal(size=4).astype(np.float32)) for (x,) in sentences(3)]
+    check_layer(layer, reference, pairs, minibatch=False)
+    check_minibatch(layer, [pairs[0], (pairs[0][0] + 1, pairs[0][1] - 1)], 1e-5)
+    memory, query = dy.inputTensor(pairs[0][0]), dy.inputVector(pairs[0][1])
+    once = layer(memory, query, layer.keys(memory))
+    np.testing.assert_array_equal(once.npvalue(), layer(memory, query).npvalue())
+    with pytest.raises(dy.DimensionError, match="argument query: expected a vector"):
+        layer(memory, dy.zeros((4, 2)))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_biaffine(classes: int, bias: bool) -> None:
+    def reference(p, x, y):
+        if bias:
+            x, y = (np.concatenate([z, np.ones((1, z.shape[1]))]) for z in (x, y))
+        u = p["U"].reshape(classes, len(x), len(y))
+        scores = np.einsum("in,cij,jm->nmc", x, u, y)
+        return scores[..., 0] if classes == 1 else scores
+
+    layer = randomized(nn.BiaffineAttention(3, 2, dy.ParameterCollection(), classes, bias))
+    pairs = [(x, y) for (x,), (y,) in zip(sentences(3), sentences(2, (2, 4, 1), seed=3))]
+    check_layer(layer, reference, pairs)

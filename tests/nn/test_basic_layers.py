@@ -1,0 +1,282 @@
+"""Layers that work column by column, containers, modes, files and copies."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import importlib
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from layer_checks import arrays, check_layer, parameters, randomized, sentences
+
+import dynet_cy as dy
+from dynet_cy import nn
+
+D = 4
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def linear(p, x, name=""):
+    return p[name + "W"] @ x + p.get(name + "b", np.zeros(1))[:, None]
+
+
+def layer_norm(p, x, eps=None, name=""):
+    centered = x - x.mean(0)
+    scale = x.std(0) + 1e-8 if eps is None else np.sqrt(x.var(0) + eps)
+    return p[name + "g"][:, None] * centered / scale + p[name + "b"][:, None]
+
+
+def rms_norm(p, x):
+    return p["g"][:, None] * x / np.sqrt((x**2).mean(0) + 1e-6)
+
+
+def highway(p, x):
+    t = sigmoid(p["Wt"] @ x + p["bt"][:, None])
+    return t * np.tanh(p["W"] @ x + p["b"][:, None]) + (1 - t) * x
+
+
+CASES = {
+    "linear": ((nn.Linear, D, 3), linear),
+    "linear_without_bias": ((nn.Linear, D, 3, False), linear),
+    "layer_norm": ((nn.LayerNorm, D), layer_norm),
+    "layer_norm_eps": ((nn.LayerNorm, D, 0.1), lambda p, x: layer_norm(p, x, 0.1)),
+    "rms_norm": ((nn.RMSNorm, D), rms_norm),
+    "highway": ((nn.Highway, D, "tanh"), highway),
+    "sequential": (
+        (nn.Sequential, ((nn.Linear, D, 3), "tanh", (nn.Linear, 3, 2))),
+        lambda p, x: linear(p, np.tanh(linear(p, x, "linear/")), "linear_1/"),
+    ),
+}
+
+
+def made(name: str, seed: int = 0):
+    cls, *spec = CASES[name][0]
+    return randomized(cls.from_spec(spec, dy.ParameterCollection()), seed)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str) -> None:
+    check_layer(made(name), CASES[name][1], sentences(D))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_vector_is_a_column(name: str) -> None:
+    layer = made(name)
+    x = np.random.default_rng(0).normal(size=D)
+    want = CASES[name][1](arrays(layer), x[:, None])[:, 0]
+    found = layer(dy.inputVector(x))
+    assert len(found.dim()[0]) == 1
+    np.testing.assert_allclose(found.npvalue(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_pickles_and_copies(name: str, tmp_path: Path) -> None:
+    layer = made(name, 3)
+    x = sentences(D)[0][0]
+
+    def value(layer):
+        return layer(dy.inputTensor(x)).npvalue()
+
+    dy.save(tmp_path / "m", [layer])
+    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
+    assert type(loaded) is type(layer)
+    assert loaded.spec == layer.spec
+    for other in (loaded, pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer)):
+        np.testing.assert_array_equal(value(other), value(layer))
+        parameters(other)[0].set_value(0 * parameters(other)[0].as_array())
+        assert not np.array_equal(value(other), value(layer))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_errors(name: str) -> None:
+    layer = made(name)
+    with pytest.raises(dy.DimensionError, match=r"argument x: expected 4 rows, got \(3, 2\)"):
+        layer(dy.zeros((3, 2)))
+    with pytest.raises(TypeError, match="argument x: expected an expression"):
+        layer(np.zeros((4, 2)))
+
+
+def test_errors_of_constructors() -> None:
+    model = dy.ParameterCollection()
+    with pytest.raises(TypeError, match="Linear: argument model: expected a ParameterCollection, got int"):
+        nn.Linear(3, 4, 5)
+    with pytest.raises(ValueError, match="Linear: argument input_dim: expected at least 1, got 0"):
+        nn.Linear(0, 4, model)
+    with pytest.raises(ValueError, match="RMSNorm: argument eps"):
+        nn.RMSNorm(3, model, eps=0)
+    with pytest.raises(ValueError, match="Activation: argument activation: expected one of elu"):
+        nn.Activation("sinus")
+    with pytest.raises(ValueError, match="Dropout: argument rate: expected a probability"):
+        nn.Dropout(1.5)
+    with pytest.raises(TypeError, match="Sequential: argument layers: expected a class of layers"):
+        nn.Sequential([dy.tanh], model)
+    with pytest.raises(ValueError, match="padding: expected a number from 0 to 2"):
+        nn.Embedding(3, 2, model, padding=3)
+
+
+# ---- Embedding
+
+
+def test_embedding() -> None:
+    layer = randomized(nn.Embedding(5, 3, dy.ParameterCollection()))
+    table = layer.table.as_array()
+    np.testing.assert_array_equal(layer(4).npvalue(), table[4])
+    np.testing.assert_array_equal(layer([4, 0, 4]).npvalue(), table[[4, 0, 4]].T)
+    ids = np.array([[1, 2], [3, 4], [0, 0]])
+    found = layer(ids)
+    assert found.dim() == ((3, 3), 2)
+    for b in range(2):
+        np.testing.assert_array_equal(found.npvalue()[..., b], table[ids[:, b]].T)
+    for wrong, error in [([], ValueError), ([1.5], TypeError), (5, IndexError), (np.zeros((1, 1, 1), int), ValueError)]:
+        with pytest.raises(error):
+            layer(wrong)
+
+
+def test_padding_is_zero_and_not_trained() -> None:
+    layer = randomized(nn.Embedding(5, 3, dy.ParameterCollection(), padding=2))
+    before = layer.table.as_array().copy()
+    trainer = dy.AdamTrainer(layer.param_collection())
+    ids = np.array([[1, 2], [2, 2]])
+    found = layer(ids)
+    np.testing.assert_array_equal(found.npvalue()[:, 0, 1], 0)
+    np.testing.assert_array_equal(found.npvalue()[:, 0, 0], before[1])
+    np.testing.assert_array_equal(layer(2).npvalue(), 0)
+    dy.sum_batches(dy.sum_elems(dy.square(found - 3))).backward()
+    trainer.update()
+    after = layer.table.as_array()
+    np.testing.assert_array_equal(after[[0, 2, 3, 4]], before[[0, 2, 3, 4]])
+    assert not np.array_equal(after[1], before[1])
+
+
+def test_embedding_of_an_array_and_frozen(tmp_path: Path) -> None:
+    vectors = np.arange(12.0).reshape(4, 3)
+    model = dy.ParameterCollection()
+    layer = nn.Embedding.from_numpy(vectors, model, frozen=True)
+    np.testing.assert_array_equal(layer([3, 0]).npvalue(), vectors[[3, 0]].T)
+    trainer = dy.SimpleSGDTrainer(model)
+    dy.sum_elems(layer([3, 0])).backward()
+    trainer.update()
+    np.testing.assert_array_equal(layer.table.as_array(), vectors)
+    dy.save(tmp_path / "m", [layer])
+    (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection())
+    assert not loaded.table.is_updated()
+    with pytest.raises(ValueError, match="expected rows of vectors"):
+        nn.Embedding.from_numpy(np.zeros(3), model)
+
+
+# ---- modes
+
+
+class Tagger(nn.Layer):
+    """A layer of a program's own."""
+
+    def __init__(self, words, tags, model, dropout=0.5):
+        super().__init__(model, (words, tags, dropout))
+        self.words = nn.Embedding(words, D, self.collection)
+        self.dropout = nn.Dropout(dropout)
+        self.scores = [nn.Linear(D, tags, self.collection)]
+
+    def __call__(self, ids):
+        return self.scores[0](self.dropout(self.words(ids)))
+
+
+def test_modes_reach_all_layers() -> None:
+    tagger = Tagger(9, 3, dy.ParameterCollection())
+    ids = [1, 2, 3]
+    assert tagger.training
+    assert not np.array_equal(tagger(ids).npvalue(), tagger(ids).npvalue())
+    assert tagger.eval() is tagger
+    assert not tagger.dropout.training
+    assert not tagger.scores[0].training
+    np.testing.assert_array_equal(tagger(ids).npvalue(), tagger(ids).npvalue())
+    tagger.train().set_dropout(0.9)
+    assert tagger.dropout.rate == 0.9
+    tagger.disable_dropout()
+    np.testing.assert_array_equal(tagger(ids).npvalue(), tagger(ids).npvalue())
+
+
+def test_dropout() -> None:
+    layer = nn.Dropout(0.25)
+    found = layer(dy.ones((100, 100))).npvalue()
+    assert set(np.unique(found)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert 0.2 < (found == 0).mean() < 0.3
+    x = dy.ones(3)
+    assert layer.eval()(x) is x
+
+
+def test_frozen_layers() -> None:
+    tagger = Tagger(9, 3, dy.ParameterCollection())
+    tagger.set_updated(False)
+    assert not any(p.is_updated() for p in parameters(tagger))
+    tagger.set_updated(True)
+    assert all(p.is_updated() for p in parameters(tagger))
+
+
+def test_files_of_own_layers(tmp_path: Path) -> None:
+    tagger = Tagger(9, 3, dy.ParameterCollection(), 0.1).eval()
+    dy.save(tmp_path / "m", [tagger, nn.Linear(2, 2, dy.ParameterCollection())])
+    loaded, _ = dy.load(tmp_path / "m", dy.ParameterCollection())
+    assert loaded.spec == (9, 3, 0.1)
+    assert loaded.training
+    np.testing.assert_array_equal(loaded.eval()([1, 2]).npvalue(), tagger([1, 2]).npvalue())
+
+
+def test_specs_in_files_are_checked(tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2, dy.ParameterCollection())
+    layer.spec = (10**6, 10**6, True)
+    dy.save(tmp_path / "large", [layer])
+    layer.spec = (2, {1: 2}, True)
+    dy.save(tmp_path / "odd", [layer])
+    for name, message in [("large", "more parameters than the file"), ("odd", "cannot be made with spec")]:
+        model = dy.ParameterCollection()
+        with pytest.raises(dy.ModelFileError, match=message):
+            dy.load(tmp_path / name, model)
+        assert model.parameter_count() == 0
+
+
+def test_list() -> None:
+    layers = nn.LayerList([(nn.Linear, 2, 2), "tanh"], dy.ParameterCollection())
+    assert len(layers) == 2
+    assert [type(layer) for layer in layers] == [nn.Linear, nn.Activation]
+    assert layers[-1].name == "tanh"
+    assert repr(layers) == "<LayerList [Linear (2, 2, True), Activation ('tanh',)]>"
+    with pytest.raises(NotImplementedError, match="LayerList has no __call__"):
+        layers(dy.zeros(2))
+
+
+def test_trained_by_a_trainer() -> None:
+    model = dy.ParameterCollection()
+    net = nn.Sequential([(nn.Linear, 2, 8), "tanh", (nn.Linear, 8, 1)], model)
+    trainer = dy.AdamTrainer(model, alpha=0.05)
+    xs = np.array([[0, 0, 1, 1], [0, 1, 0, 1]], dtype=np.float32)
+    ys = np.array([[0, 1, 1, 0]], dtype=np.float32)
+    for _ in range(200):
+        dy.renew_cg()
+        loss = dy.squared_distance(net(dy.inputTensor(xs)), dy.inputTensor(ys))
+        loss.backward()
+        trainer.update()
+    dy.renew_cg()
+    np.testing.assert_allclose(net(dy.inputTensor(xs)).npvalue(), ys, atol=0.2)
+
+
+MODULES = sorted(path.stem for path in Path(nn.__file__).parent.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    module = importlib.import_module(f"dynet_cy.nn.{name}")
+    assert doctest.testmod(module).failed == 0
+
+
+def test_every_layer_says_what_it_takes() -> None:
+    for name in nn.__all__:
+        found = getattr(nn, name)
+        assert found.__doc__, name
+        if isinstance(found, type) and issubclass(found, nn.Layer) and found.__call__ is not nn.Layer.__call__:
+            assert found.__call__.__doc__, name

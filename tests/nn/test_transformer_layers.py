@@ -1,0 +1,211 @@
+"""Transformers: values and gradients, decoding by steps, files, training."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+from layer_checks import check_layer, check_minibatch, parameters, randomized, sentences
+from test_attention_layers import HEADS, D, attention
+from test_basic_layers import layer_norm, linear
+
+import dynet_cy as dy
+from dynet_cy import nn
+
+HIDDEN = 5
+ENCODER, DECODER = "transformer-encoder-layer", "transformer-decoder-layer"
+
+
+def numbered(name, i):
+    return f"{name}/" if i == 0 else f"{name}_{i}/"
+
+
+def block(p, x, name, norm_first, eps, attentions):
+    """Sublayers with residual connections."""
+    p = {key[len(name) :]: value for key, value in p.items() if key.startswith(name)}
+
+    def feed_forward(y):
+        return linear(p, np.maximum(linear(p, y, "linear/"), 0), "linear_1/")
+
+    for i, sublayer in enumerate([*(f(p) for f in attentions), feed_forward]):
+        norm = numbered("layer-norm", i)
+        x = x + sublayer(layer_norm(p, x, eps, norm)) if norm_first else layer_norm(p, x + sublayer(x), eps, norm)
+    return x
+
+
+def encoder_layer(p, x, name="", norm_first=False, eps=None, causal=False):
+    def own(p):
+        return lambda y: attention(p, y, None, causal, name="multi-head-attention/")
+
+    return block(p, x, name, norm_first, eps, [own])
+
+
+def decoder_layer(p, x, memory, name="", norm_first=False, eps=None):
+    def own(p):
+        return lambda y: attention(p, y, None, True, name="multi-head-attention/")
+
+    def cross(p):
+        return lambda y: attention(p, y, memory, name="multi-head-attention_1/")
+
+    return block(p, x, name, norm_first, eps, [own, cross])
+
+
+def layer_made(cls, norm_first=False, eps=None, seed=0):
+    return randomized(cls(D, HEADS, HIDDEN, dy.ParameterCollection(), 0.0, "rectify", norm_first, None, eps), seed, 0.4)
+
+
+@pytest.mark.parametrize(("norm_first", "eps"), [(False, None), (True, 0.01)])
+def test_encoder_layer(norm_first: bool, eps: float | None) -> None:
+    check_layer(
+        layer_made(nn.TransformerEncoderLayer, norm_first, eps),
+        lambda p, x: encoder_layer(p, x, "", norm_first, eps),
+        sentences(D, (4, 1, 3)),
+        tolerance=3e-5,
+    )
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_decoder_layer(norm_first: bool) -> None:
+    pairs = [(x, m) for (x,), (m,) in zip(sentences(D, (3, 1, 4)), sentences(D, (2, 4, 1), seed=2))]
+    check_layer(
+        layer_made(nn.TransformerDecoderLayer, norm_first),
+        lambda p, x, m: decoder_layer(p, x, m, "", norm_first),
+        pairs,
+        tolerance=3e-5,
+    )
+
+
+def test_encoder_stack() -> None:
+    layer = randomized(nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), norm_first=True), 0, 0.4)
+
+    def reference(p, x):
+        for i in range(2):
+            x = encoder_layer(p, x, numbered(ENCODER, i), True, None, True)
+        return layer_norm(p, x, None, "layer-norm/")
+
+    examples = sentences(D, (4, 1, 3))
+    for (x,) in examples:
+        found = layer(dy.inputTensor(x), causal=True).npvalue().reshape(x.shape)
+        held = {p.name()[len(layer.param_collection().name()) :]: p.as_array() for p in parameters(layer)}
+        np.testing.assert_allclose(found, reference(held, x), rtol=3e-5, atol=3e-5)
+    check_minibatch(layer, [examples[0], (-examples[0][0],)], 1e-5)
+
+
+def test_decoder_stack() -> None:
+    layer = randomized(nn.TransformerDecoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), final_norm=True), 0, 0.4)
+    x, memory = (x for (x,) in sentences(D, (4, 3)))
+    held = {p.name()[len(layer.param_collection().name()) :]: p.as_array() for p in parameters(layer)}
+    want = x
+    for i in range(2):
+        want = decoder_layer(held, want, memory, numbered(DECODER, i))
+    want = layer_norm(held, want, None, "layer-norm/")
+    found = layer(dy.inputTensor(x), dy.inputTensor(memory)).npvalue()
+    np.testing.assert_allclose(found, want, rtol=3e-5, atol=3e-5)
+    check_minibatch(layer, [(x, memory), (-x, memory + 1)], 2e-5)
+
+
+@pytest.mark.parametrize("positions", [None, "rotary", "relative"])
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_steps_are_the_whole(kind: str, positions: str | None) -> None:
+    cls = nn.TransformerEncoder if kind == "encoder" else nn.TransformerDecoder
+    layer = randomized(cls(2, D, HEADS, HIDDEN, dy.ParameterCollection(), 0.0, "gelu", True, positions), 0, 0.4)
+    x, memory = (dy.inputTensor(x) for (x,) in sentences(D, (5, 3)))
+    if kind == "encoder":
+        want, state = layer(x, causal=True).npvalue(), None
+    else:
+        want, state = layer(x, memory).npvalue(), layer.start(memory)
+        assert state.position() == 0
+    for i in range(5):
+        y, state = layer.step(dy.pick(x, i, 1), state)
+        np.testing.assert_allclose(y.npvalue(), want[:, i], rtol=3e-5, atol=3e-5)
+    if kind == "decoder":
+        assert state.position() == 5
+
+
+def test_decoding_of_many_runs_together() -> None:
+    """Sentences of different lengths, each word by word, in one pass a step."""
+    layer = randomized(nn.TransformerDecoder(1, D, HEADS, HIDDEN, dy.ParameterCollection()), 0, 0.4)
+    memories = [x for (x,) in sentences(D, (2, 5, 3))]
+
+    def write(memory):
+        state = layer.start(dy.inputTensor(memory))
+        x, found = dy.zeros(D), []
+        for _ in range(4):
+            x, state = layer.step(x, state)
+            found.append(x.npvalue())
+        return np.stack(found)
+
+    dy.renew_cg(forward_only=True)
+    together = dy.batched_map(write, memories)
+    for memory, found in zip(memories, together):
+        dy.renew_cg()
+        np.testing.assert_allclose(found, write(memory), rtol=2e-5, atol=2e-5)
+
+
+def test_files_pickles_and_copies(tmp_path) -> None:
+    model = dy.ParameterCollection()
+    encoder = nn.TransformerEncoder(2, D, HEADS, HIDDEN, model, 0.1, "silu", True, "relative", 1e-5, 3, False).eval()
+    decoder = nn.TransformerDecoder(1, D, HEADS, HIDDEN, model, 0.1).eval()
+    x = dy.inputTensor(sentences(D)[0][0])
+    want = decoder(x, encoder(x)).npvalue()
+    dy.save(tmp_path / "m", [encoder, decoder])
+    pairs = [
+        dy.load(tmp_path / "m", dy.ParameterCollection()),
+        pickle.loads(pickle.dumps((encoder, decoder))),
+        copy.deepcopy((encoder, decoder)),
+    ]
+    for first, second in pairs:
+        assert (first.spec, second.spec) == (encoder.spec, decoder.spec)
+        np.testing.assert_array_equal(second.eval()(x, first.eval()(x)).npvalue(), want)
+
+
+def test_dropout_and_modes() -> None:
+    layer = nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection(), dropout=0.3)
+    x = dy.inputTensor(sentences(D)[0][0])
+    assert not np.array_equal(layer(x).npvalue(), layer(x).npvalue())
+    layer.eval()
+    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
+    layer.train().disable_dropout()
+    np.testing.assert_array_equal(layer(x).npvalue(), layer(x).npvalue())
+
+
+def test_errors() -> None:
+    model = dy.ParameterCollection()
+    with pytest.raises(ValueError, match="argument activation"):
+        nn.TransformerEncoder(1, D, HEADS, HIDDEN, model, 0.0, "relu6")
+    with pytest.raises(ValueError, match="argument layers: expected at least 1, got 0"):
+        nn.TransformerEncoder(0, D, HEADS, HIDDEN, model)
+    layer = nn.TransformerEncoder(2, D, HEADS, HIDDEN, dy.ParameterCollection())
+    with pytest.raises(dy.DimensionError, match="argument x: expected 8 rows"):
+        layer(dy.zeros((3, 2)))
+    with pytest.raises(dy.DimensionError, match="expected one of 2 layers, got 1"):
+        layer.step(dy.zeros(D), (None,))
+
+
+def test_learns_to_copy() -> None:
+    """A language model that must look back: a b c | a b c."""
+    dy.reset_random_seed(1)
+    rng = np.random.default_rng(1)
+    model = dy.ParameterCollection()
+    words = nn.Embedding(6, 16, model)
+    encoder = nn.TransformerEncoder(2, 16, 2, 32, model, norm_first=True, positions="rotary")
+    out = nn.Linear(16, 6, model)
+    trainer = dy.AdamTrainer(model, alpha=0.005)
+    last = math.inf
+    for _ in range(150):
+        dy.renew_cg()
+        losses = []
+        for _ in range(16):
+            part = rng.integers(1, 6, rng.integers(2, 5)).tolist()
+            text = [0, *part, 0, *part]
+            scores = out(encoder(words(text[:-1]), causal=True))
+            first = len(part) + 1  # from there on the words are known
+            losses += [dy.pickneglogsoftmax(scores[:, i], text[i + 1]) for i in range(first, len(text) - 1)]
+        loss = dy.average(losses)
+        last = loss.value()
+        loss.backward()
+        trainer.update()
+    assert last < 0.3
