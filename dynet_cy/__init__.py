@@ -66,6 +66,14 @@ from dynet_cy.ops import api as _api
 from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.saving import load, load_generator, save
+from dynet_cy.schedules import (
+    CosineSchedule,
+    LinearSchedule,
+    PlateauSchedule,
+    Schedule,
+    StepSchedule,
+    WarmupSchedule,
+)
 from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
 from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.textfile import ModelFileError
@@ -188,6 +196,13 @@ __all__ = [
     "ServerClosed",
     "ServerFull",
     "ServerStatistics",
+    # training
+    "CosineSchedule",
+    "LinearSchedule",
+    "PlateauSchedule",
+    "Schedule",
+    "StepSchedule",
+    "WarmupSchedule",
     # several processes
     "parallel",
     # derived: names of builders and trainers, by tools/derive.py

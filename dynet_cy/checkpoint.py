@@ -14,6 +14,7 @@ state of the random streams, and what the caller adds.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Iterator
@@ -88,6 +89,7 @@ _SETTINGS: dict[str, Schema] = {
     "_groups": every(record({**_GROUP, "names": every(TEXT), "decay_due": _UNIT})),
     "_iteration": COUNT,
     "_learning_rate": NUMBER,
+    "_schedule": record({"schedule": TEXT, "begun": COUNT, "values": mapping(ANY)}),
     "_skipped": WHOLE,
     "_sparse": FLAG,
     "_step_size": Schema("a number greater than 0", lambda x, place: NUMBER.holds(x, place) and x > 0),
@@ -297,6 +299,7 @@ class _Checkpoint:
         if there["class"] != type(trainer).__name__:
             raise self.mismatch(f"the file has the state of {there['class']}, not of {type(trainer).__name__}")
         own = trainer._settings()
+        self.check_schedule(trainer, there["settings"].get("_schedule"))
         different = sorted((there["settings"].keys() ^ own.keys()) - (_LATER - there["settings"].keys()))
         if different:
             raise self.mismatch(f"the file and the {there['class']} have other settings: {', '.join(different)}")
@@ -321,6 +324,21 @@ class _Checkpoint:
             raise self.mismatch(f"the file has the state of a trainer of other parameters: {', '.join(different)}")
         for name, x in wanted.items():
             self.check_tensor(name, x.shape(), x.name())
+
+    def check_schedule(self, trainer: Trainer, state: Any) -> None:
+        if state is not None:
+            self.check(state, _SETTINGS["_schedule"], "the trainer's schedule")
+        found, own = (None if state is None else state["schedule"]), trainer.schedule
+        if found != (None if own is None else repr(own)):
+            raise self.mismatch(
+                f"the file has the schedule {found}, the trainer {own!r}; give it the same one before the file is "
+                "read, and another one afterwards"
+            )
+        if own is not None:
+            try:
+                copy.deepcopy(own)._set_values(state["values"])
+            except Exception as error:  # of whatever kind: programs have schedules of their own
+                raise self.damaged(error) from error
 
     def fill(self, stored: list[Stored]) -> None:
         for x in stored:

@@ -93,7 +93,7 @@ cdef class Meeting(Stepper):
                 f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
         self.begin()
         memset(self.own, 0, self.notice_bytes)
-        self.own.lr = trainer._learning_rate
+        self.own.lr = trainer.learning_rate
         self.own.threshold = trainer._clip_threshold
         self.own.weight_decay, self.own.decay_due = trainer.collection._decay_state()
         self.own.sparse = trainer._sparse
@@ -158,7 +158,8 @@ cdef class Meeting(Stepper):
                         f"on rank {other}; all ranks must make the same updates")
         self.agree_on_groups(trainer, lead, leader)
         if not self.active:
-            trainer._learning_rate = lead.lr
+            if trainer.schedule is None:        # which all ranks have alike
+                trainer._learning_rate = lead.lr
             trainer._clip_threshold = lead.threshold
             trainer._sparse = bool(lead.sparse)
             u.skips = lead.skips
@@ -196,6 +197,7 @@ cdef class Meeting(Stepper):
                     f"{told[r]} on rank {r}; all ranks must make the same updates")
         if not self.active:
             trainer._groups = restored_groups(trainer._groups, told[leader])
+            trainer._follow(trainer._pace)
         return 0
 
     cdef int end(self, object error) except -1:

@@ -31,6 +31,7 @@ from dynet_cy.memory.storage cimport (
 from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
+from dynet_cy.schedules import Pace
 
 
 cdef extern from *:
@@ -718,6 +719,13 @@ cdef double number(object value, str name) except? -1:
     return float(value)
 
 
+cdef int check_not_scheduled(object pace) except -1:
+    if pace is not None:
+        raise RuntimeError(
+            f"learning_rate is set by {pace.schedule!r}; set the trainer's schedule to None first, or to another one")
+    return 0
+
+
 cdef list stored_in(object params, str op):
     """Parameters and tables: one, all of a collection, or those of a list of these."""
     if isinstance(params, _Stored):
@@ -741,6 +749,7 @@ class ParameterGroup:
     """
 
     _SETTINGS = ("learning_rate", "weight_decay", "clip_threshold")
+    _pace = None                # of the trainer's schedule, if it has one
 
     def __init__(self, names, learning_rate=None, weight_decay=None, clip_threshold=None):
         self.names = tuple(names)
@@ -752,10 +761,12 @@ class ParameterGroup:
     @property
     def learning_rate(self):
         """Step size of the next update."""
-        return self._learning_rate
+        return self._learning_rate if None in (self._learning_rate, self._pace) else self._pace.scaled(
+            self._learning_rate)
 
     @learning_rate.setter
     def learning_rate(self, value):
+        check_not_scheduled(self._pace)
         self._learning_rate = None if value is None else number(value, "learning_rate")
 
     @property
@@ -778,11 +789,12 @@ class ParameterGroup:
 
     def _state(self):
         """Plain data."""
-        settings = {k: getattr(self, k) for k in self._SETTINGS}
+        settings = {k: getattr(self, "_" + k) for k in self._SETTINGS}
         return {"names": list(self.names), **settings, "decay_due": self._decay_due}
 
     def _restore(self, state):
         """Put back what `_state` has returned, of a group of the same parameters."""
+        self._pace = None
         for k in self._SETTINGS:
             setattr(self, k, state[k])
         self._decay_due = state["decay_due"]
@@ -825,7 +837,7 @@ cdef int set_rates(object trainer, Update* u, double least) except -1:
         decay = group.weight_decay if k else None
         decoupled = trainer._weight_decay if decay is None else decay
         s = &u.settings[k]
-        rate = trainer._rate(group.learning_rate if k else None, 0)
+        rate = trainer._rate(group._learning_rate if k else None, 0)
         s.h.lr = <float>(rate * correction)
         s.h.b1 = constants.get("b1", 0.0)
         s.h.b2 = constants.get("b2", 0.0)
@@ -913,6 +925,7 @@ class Trainer:
     _decay_due = 0.0
     _skipped = 0
     _norm = None
+    _pace = None
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -962,11 +975,46 @@ class Trainer:
     def learning_rate(self):
         """Step size of the next update."""
         (<Stepper>self._stepper).reconcile(self)
-        return self._learning_rate
+        return self._learning_rate if self._pace is None else self._pace.scaled(self._learning_rate)
 
     @learning_rate.setter
     def learning_rate(self, value):
+        check_not_scheduled(self._pace)
         self._learning_rate = number(value, "learning_rate")
+
+    @property
+    def schedule(self):
+        """What changes the learning rate from update to update: a `Schedule`, or None (the default).
+
+        A schedule begins when it is set.  The learning rates that the trainer and its groups have then are
+        multiplied by what it says for each update, and cannot be set while there is one.  With None they are again
+        what they were before.  Updates that `skip_nonfinite` drops do not count.  Place and state of a
+        schedule are part of checkpoints.
+
+        Raises:
+            TypeError: what is set is no schedule.
+
+        Example:
+            >>> trainer = dy.AdamTrainer(model, alpha=0.001)
+            >>> trainer.schedule = dy.WarmupSchedule(100, then=dy.CosineSchedule(900))
+            >>> round(trainer.learning_rate, 8)             # of the first update
+            1e-05
+            >>> trainer.schedule = None
+            >>> trainer.learning_rate
+            0.001
+        """
+        return None if self._pace is None else self._pace.schedule
+
+    @schedule.setter
+    def schedule(self, value):
+        stepper_of(self).learn(self)
+        self._follow(None if value is None else Pace(value, self._steps))
+
+    def _follow(self, pace):
+        """Let this and all groups be scaled by a schedule, or by none."""
+        self._pace = pace
+        for group in self._groups:
+            group._pace = pace
 
     def set_learning_rate(self, value):
         """Set the step size; the same as ``trainer.learning_rate = value``."""
@@ -996,7 +1044,8 @@ class Trainer:
 
         Args:
             params: a parameter or table, a ParameterCollection (for all that it has now), or a list of these.
-            learning_rate: step size of these parameters.  Schedules of the trainer do not change it.
+            learning_rate: step size of these parameters.  A `schedule` of the trainer scales it; what the trainer
+                itself changes, as the cycle of `CyclicalSGDTrainer`, does not.
             weight_decay: each update takes the share learning_rate * weight_decay off the values, before
                 the step (decoupled weight decay: Loshchilov and Hutter 2019).  For these parameters
                 it stands in place of that of `AdamWTrainer` and of `ParameterCollection.set_weight_decay`,
@@ -1034,6 +1083,7 @@ class Trainer:
             names.append(name)
         made = ParameterGroup(names, learning_rate, weight_decay, clip_threshold)
         self._groups = [*self._groups, made]
+        made._pace = self._pace
         return made
 
     @property
@@ -1144,6 +1194,8 @@ class Trainer:
 
     def _update(self, names, skip_nonfinite=False):
         """Update the parameters of these names, all if None."""
+        if self._pace is not None:
+            self._pace.scaled(1.0)                      # its errors come before anything is changed
         if self._swapped:
             raise RuntimeError(
                 f"{type(self).__name__}: the parameters are set to their moving average; "
@@ -1207,11 +1259,15 @@ class Trainer:
     def _count(self):
         """Count an update that is made."""
         self._updates += 1
+        if self._pace is not None:
+            self._pace.updates = self._steps
 
     def _uncount(self, n):
         """Count the last n updates as not asked for."""
         self._steps -= n
         self._updates -= n
+        if self._pace is not None:
+            self._pace.updates = self._steps
 
     def _take_back(self, n):
         """`_uncount`, and the moving average too: the device has left them out."""
@@ -1227,7 +1283,8 @@ class Trainer:
             own: that of a group, or None.
             back: how many.
         """
-        return self._learning_rate if own is None else own
+        rate = self._learning_rate if own is None else own
+        return rate if self._pace is None else self._pace.scaled(rate, back)
 
     def _correction(self, steps):
         """What the rule multiplies the learning rate by in the update of that number."""
@@ -1238,7 +1295,7 @@ class Trainer:
         dropped, up to `coming`."""
         corrections = [self._correction(max(self._steps - back, 1)) for back in range(coming + 1)]
         return [[self._rate(own, back) * correction for back, correction in enumerate(corrections)]
-                for own in (None, *(group.learning_rate for group in self._groups))]
+                for own in (None, *(group._learning_rate for group in self._groups))]
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
@@ -1373,8 +1430,11 @@ class Trainer:
     def _settings(self):
         """All but the collection, the state of the rule, and who makes the updates: plain data."""
         stepper_of(self).learn(self)
-        settings = {k: v for k, v in self.__dict__.items() if k not in ("_collection", "_states", "_stepper", "_norm")}
+        settings = {k: v for k, v in self.__dict__.items() if k not in (
+            "_collection", "_states", "_stepper", "_norm", "_pace")}
         settings["_groups"] = [group._state() for group in self._groups]
+        if self._pace is not None:
+            settings["_schedule"] = self._pace.state()
         if self._average is not None:
             settings["_average"] = dict(self._average)
         return settings
@@ -1386,6 +1446,8 @@ class Trainer:
 
     def _restore(self, settings, arrays):
         """Put back what `_settings` and `_state_arrays` have returned."""
+        settings = dict(settings)
+        pace = settings.pop("_schedule", None)
         see_whole()
         n = self._n_planes(settings)
         planes = self.__dict__.get("_states", [])       # they may be memory that is shared with others
@@ -1396,6 +1458,7 @@ class Trainer:
         self.__dict__.update(settings)
         self._states = planes
         self._groups = restored_groups(own, settings["_groups"]) if "_groups" in settings else own
+        self._follow(None if pace is None else self._pace.restored(pace, self._steps))
         for x, own in zip(self._collection._below(), arrays):
             for k, plane in enumerate(planes):
                 if own is None and is_zero(x, plane):
@@ -1412,10 +1475,11 @@ class Trainer:
                 for x in self._collection._below()]
 
     def __getstate__(self):
-        return self._collection, self._settings(), self._state_arrays()
+        return self._collection, self._settings(), self._state_arrays(), self._pace
 
     def __setstate__(self, state):
-        self._collection, settings, arrays = state
+        self._collection, settings, arrays, *pace = state
+        self._pace = pace[0] if pace else None              # nothing in pickles of earlier versions
         self._restore(settings, arrays)
 
     def _hyperparameters(self):
@@ -1448,11 +1512,11 @@ class Trainer:
         dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``."""
         stepper_of(self).learn(self)
         skipped = f" skipped={self._skipped}" if self._skipped else ""
-        sys.stderr.write(f"[lr={self._learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
+        sys.stderr.write(f"[lr={self.learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
         self._clips = self._updates = self._skipped = 0
 
     def __repr__(self):
-        return (f"<{type(self).__name__} of {self._collection!r}, learning_rate={self._learning_rate:g}, "
+        return (f"<{type(self).__name__} of {self._collection!r}, learning_rate={self.learning_rate:g}, "
                 f"{self._steps} updates>")
 
     def whoami(self):
@@ -1525,7 +1589,7 @@ class CyclicalSGDTrainer(Trainer):
             self._learning_rate = self._rate_after(self._iteration)
 
     def _rate(self, own, back):
-        return super()._rate(own, back) if own is not None or not back else self._rate_after(self._iteration - back)
+        return super()._rate(self._rate_after(self._iteration - back) if own is None and back else own, back)
 
     def _rate_after(self, updates):
         """The learning rate after so many updates."""

@@ -389,7 +389,12 @@ def mixed_updates(make_trainer, change=None, with_norms: bool = False):
     return classifier, trainer, norms
 
 
-@pytest.mark.parametrize("change", [None, clip, never_clip, decay, dense, groups, average])
+def schedule(classifier: Classifier, trainer) -> None:
+    trainer.group(classifier.V, learning_rate=0.02)
+    trainer.schedule = dy.WarmupSchedule(3, then=dy.LinearSchedule(8))
+
+
+@pytest.mark.parametrize("change", [None, clip, never_clip, decay, dense, groups, average, schedule])
 @pytest.mark.parametrize("name", ["CyclicalSGD", "Adam", "AdamW"])
 def test_dropped_updates(on, name: str, change, capsys) -> None:
     """They change nothing but the count; the updates after them are made, with the learning rates of their numbers."""
