@@ -54,6 +54,7 @@ from dynet_cy.initializers import (
     UniformInitializer,
 )
 from dynet_cy.model import (
+    LookupExpression,
     LookupParameters,
     ParameterCollection,
     Parameters,
@@ -64,7 +65,9 @@ from dynet_cy.model import (
 )
 from dynet_cy.ops import api as _api
 from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
+from dynet_cy.ops.inputs import InputExpression
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.select import PickedExpression
 from dynet_cy.saving import load, load_generator, save
 from dynet_cy.schedules import (
     CosineSchedule,
@@ -139,6 +142,9 @@ __all__ = [
     "ComputationGraph",
     "Drawing",
     "Expression",
+    "InputExpression",
+    "LookupExpression",
+    "PickedExpression",
     "StaleExpressionError",
     "Tensor",
     "batched_map",

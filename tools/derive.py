@@ -384,16 +384,32 @@ def listed(found: Sequence[Family], text: str) -> Iterator[str]:
 FUNCTIONS = ROOT / "dynet_cy" / "functions"
 
 
-def functions_of_ops() -> Iterator[str]:
-    """The functions of `dynet_cy/functions` in docs/surface.md: the first line of each module, and its `__all__`."""
-    for path in sorted(FUNCTIONS.glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        match = re.search(r"^__all__ = (\[.*?\])", text, re.MULTILINE | re.DOTALL)
-        title = re.match(r'"""(.+?)\.', text)
-        if path.stem != "__init__" and match and title:
-            names = ", ".join(f"`{n}`" for n in sorted(ast.literal_eval(match[1])))
-            yield ""
-            yield from wrapped(f"**{title[1]}** (`functions.{path.stem}`): {names}.", "")
+def offered(folder: Path) -> dict[str, list[str]]:
+    """What each module of a package offers: its `__all__`."""
+    found = {}
+    for path in sorted(folder.glob("*.py")):
+        match = re.search(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        if match and path.stem != "__init__":
+            found[path.stem] = sorted(ast.literal_eval(match[1]))
+    return found
+
+
+def functions_of_ops() -> Iterator[tuple[Path, str]]:
+    """The functions of `dynet_cy/functions` in its `__init__.py`."""
+    modules = offered(FUNCTIONS)
+    imports = [line for module, names in modules.items() for line in imported(f"dynet_cy.functions.{module}", names)]
+    names = quoted(sorted(name for names in modules.values() for name in names))
+    yield with_regions(FUNCTIONS / "__init__.py", imports=iter([*imports, ""]), names=names)
+
+
+def listed_functions() -> Iterator[str]:
+    """The same in docs/surface.md, beside the first line of each module."""
+    for module, names in offered(FUNCTIONS).items():
+        title = re.match(r'"""(.+?)\.', (FUNCTIONS / f"{module}.py").read_text(encoding="utf-8"))
+        if title is None:
+            raise Mistake(f"dynet_cy/functions/{module}.py: there is no docstring that ends with a point")
+        yield ""
+        yield from wrapped(f"**{title[1]}** (`functions.{module}`): {', '.join(f'`{n}`' for n in names)}.", "")
     yield ""
 
 
@@ -454,13 +470,8 @@ def number(text: str) -> str:
 
 
 def builders() -> dict[str, list[str]]:
-    """What each module of `dynet_cy/rnn` offers: its `__all__`."""
-    found = {}
-    for path in sorted(BUILDERS.glob("*.py")):
-        match = re.search(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-        if match and path.stem != "__init__":
-            found[path.stem] = sorted(ast.literal_eval(match[1]))
-    return found
+    """What each module of `dynet_cy/rnn` offers."""
+    return offered(BUILDERS)
 
 
 def imported(module: str, names: Sequence[str]) -> Iterator[str]:
@@ -548,7 +559,8 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     yield OPS / "api.py", api(found)
     surface = ROOT / "docs" / "surface.md"
     text = surface.read_text(encoding="utf-8")
-    yield with_regions(surface, ops=listed(found, text), functions=functions_of_ops())
+    yield with_regions(surface, ops=listed(found, text), functions=listed_functions())
+    yield from functions_of_ops()
     yield differences(found)
 
 

@@ -1,11 +1,43 @@
 """Functions that are made of ops: they batch and run wherever these do."""
 
-from dynet_cy.functions import choices, contraction, losses, norms, sequences, shapes
-from dynet_cy.functions.choices import *  # noqa: F403 - the __all__ of each module is the list
-from dynet_cy.functions.contraction import *  # noqa: F403
-from dynet_cy.functions.losses import *  # noqa: F403
-from dynet_cy.functions.norms import *  # noqa: F403
-from dynet_cy.functions.sequences import *  # noqa: F403
-from dynet_cy.functions.shapes import *  # noqa: F403
+# derived: imports, by tools/derive.py
+from dynet_cy.functions.choices import gumbel_softmax, softmin, straight_through
+from dynet_cy.functions.contraction import einsum
+from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
+from dynet_cy.functions.norms import clip_norm, cosine_similarity, group_norm, norm, normalize, rms_norm
+from dynet_cy.functions.sequences import crf_loss, crf_score, ctc_loss
+from dynet_cy.functions.shapes import arange, eye, gather, outer, pad, scatter, scatter_add, split, stack
 
-__all__ = sorted(name for module in (choices, contraction, losses, norms, sequences, shapes) for name in module.__all__)
+# end of imports
+
+__all__ = [
+    # derived: names, by tools/derive.py
+    "arange",
+    "clip_norm",
+    "cosine_similarity",
+    "crf_loss",
+    "crf_score",
+    "cross_entropy",
+    "ctc_loss",
+    "einsum",
+    "eye",
+    "focal_loss",
+    "gather",
+    "gaussian_nll",
+    "group_norm",
+    "gumbel_softmax",
+    "kl_divergence",
+    "norm",
+    "normalize",
+    "outer",
+    "pad",
+    "rms_norm",
+    "scatter",
+    "scatter_add",
+    "softmin",
+    "split",
+    "stack",
+    "straight_through",
+    "triplet_loss",
+    # end of names
+]

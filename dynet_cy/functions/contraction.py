@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def einsum(spec: str, *xs: Expression) -> Expression:
     Args:
         spec: a letter for each axis of each expression, and of the result behind ``->``; without it the result has
             the letters that come once, in alphabetic order.  A letter that comes twice in one expression is its
-            diagonal.
+            diagonal; ``...`` stands for as many axes as there are, which all expressions that have it share.
         xs: expressions, or arrays.
 
     Returns:
@@ -42,11 +43,13 @@ def einsum(spec: str, *xs: Expression) -> Expression:
         >>> einsum("ii->", A)                       # a trace
         >>> einsum("dhn,dhm->nmh", keys, queries)   # scores of attention, for each head h
     """
-    letters, out = parsed(spec, len(xs))
+    if not isinstance(spec, str):
+        raise TypeError(f"einsum: spec must be a string, not {type(spec).__name__}")
+    given = [tensor(x, "einsum", f"xs[{i}]") for i, x in enumerate(xs)]
+    letters, out = parsed(spelled_out(spec.replace(" ", ""), [len(shape_of(e)) for e in given]), len(xs))
     terms = []
     sizes: dict[str, int] = {}
-    for i, (names, x) in enumerate(zip(letters, xs)):
-        e = tensor(x, "einsum", f"xs[{i}]")
+    for i, (names, e) in enumerate(zip(letters, given)):
         own = shape_of(e)
         if len(names) != len(own):
             raise DimensionError(f"einsum: {names!r} has {len(names)} letters but xs[{i}] has shape {own}")
@@ -62,11 +65,26 @@ def einsum(spec: str, *xs: Expression) -> Expression:
     return arranged(x, names, out) if out else x
 
 
+def spelled_out(spec: str, axes: list[int]) -> str:
+    """The spec with letters in the place of ``...``."""
+    if "..." not in spec:
+        return spec
+    left, arrow, out = spec.partition("->")
+    counts = {n - len(names) + 3 for names, n in zip(left.split(","), axes) if "..." in names}
+    if len(counts) > 1 or min(counts, default=0) < 0:
+        raise DimensionError(f"einsum: the ... of {spec!r} stands for {sorted(counts)} axes")
+    if arrow and "..." not in out:
+        raise ValueError(f"einsum: the result of {spec!r} must have ... too")
+    unused = [c for c in string.ascii_letters if c not in spec]
+    more = "".join(unused[: counts.pop()]) if counts else ""
+    if not arrow:
+        out = more + "".join(sorted(c for c in set(left) - set(".,") if left.count(c) == 1))
+    return f"{left.replace('...', more)}->{out.replace('...', more)}"
+
+
 def parsed(spec: str, n: int) -> tuple[list[str], str]:
     """The letters of each expression, and of the result."""
-    if not isinstance(spec, str):
-        raise TypeError(f"einsum: spec must be a string, not {type(spec).__name__}")
-    left, arrow, out = spec.replace(" ", "").partition("->")
+    left, arrow, out = spec.partition("->")
     letters = left.split(",")
     if not arrow:
         out = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))

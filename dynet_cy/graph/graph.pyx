@@ -102,6 +102,7 @@ cdef enum:
     MAX_GRAPHS = 65536
     MOST_ON_STACK = 8
     FETCHED_TOGETHER = 1 << 16      # bytes; copying so many from a device takes about as long as asking for them
+    MOST_SHOWN = 200                # nodes of a picture that notebooks show without being asked
 
 # The version of a graph while it runs without the GIL: no expression has it.
 cdef uint64_t RUNNING = 0xFFFFFFFFFFFFFFFFu
@@ -1654,6 +1655,11 @@ cdef class ComputationGraph:
 
     def __repr__(self):
         return f"<ComputationGraph of {self.g.n_nodes} nodes>"
+
+    def _repr_svg_(self):
+        """A picture of the graph, for notebooks; None where it would be too large to read, or empty."""
+        from dynet_cy.graph.drawing import draw         # it needs this module
+        return draw(graph=self).svg if 0 < self.g.n_nodes <= MOST_SHOWN else None
 
     def op_names(self):
         """Names of the ops of all nodes, in the order of making."""

@@ -1,6 +1,7 @@
 """Models: collections of parameters."""
 
 from dynet_cy.model.parameters import (
+    LookupExpression,
     LookupParameters,
     ParameterCollection,
     Parameters,
@@ -11,6 +12,7 @@ from dynet_cy.model.parameters import (
 )
 
 __all__ = [
+    "LookupExpression",
     "LookupParameters",
     "ParameterCollection",
     "Parameters",

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import html
 import math
 import numbers
 import os
@@ -1283,6 +1284,15 @@ class ParameterCollection:
 
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self)} parameters, {self.parameter_count():,} numbers>"
+
+    def _repr_html_(self):
+        """A table of names, shapes and sizes, for notebooks."""
+        rows = "".join([
+            f"<tr><td>{html.escape(name)}</td><td>{' x '.join(map(str, x.shape))}</td>"
+            f"<td>{(<_Stored>x).p.size:,}</td><td>{type(x).__name__}{'' if x.is_updated() else ', frozen'}</td></tr>"
+            for name, x in self._by_name().items()])
+        return (f"<table><caption>{html.escape(repr(self))}</caption>"
+                f"<tr><th>name</th><th>shape</th><th>numbers</th><th></th></tr>{rows}</table>")
 
 
 def _free_name(name, taken, what):

@@ -276,6 +276,23 @@ def test_what_repr_says() -> None:
         assert repr(dy.tanh(dy.zeros((2, 3), batch_size=4))) == "<expression 1 tanh {2,3} x 4>"
 
 
+def test_what_notebooks_show() -> None:
+    model = dy.ParameterCollection()
+    model.add_parameters((4, 3), name="W<b>")
+    model.add_lookup_parameters((7, 2), name="E").set_updated(False)
+    shown = model._repr_html_()
+    assert "<td>W&lt;b&gt;</td><td>4 x 3</td><td>12</td><td>Parameters</td>" in shown
+    assert "<td>E</td><td>7 x 2</td><td>14</td><td>LookupParameters, frozen</td>" in shown
+    assert "2 parameters, 26 numbers" in shown
+    with dy.ComputationGraph() as graph:
+        assert graph._repr_svg_() is None
+        x = dy.tanh(dy.inputVector([1, 2]))
+        assert graph._repr_svg_() == dy.draw(graph=graph).svg
+        for _ in range(200):
+            x = dy.tanh(x)
+        assert graph._repr_svg_() is None
+
+
 def test_classes_that_users_see_have_public_names(graph) -> None:
     table = dy.ParameterCollection().add_lookup_parameters((7, 2))
     dy.renew_cg()

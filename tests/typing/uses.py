@@ -104,6 +104,11 @@ def tagger(model: dy.ParameterCollection, array: npt.NDArray[np.float32], words:
     mixed = (states @ attention).mean(axis=-1)[:, None] + array
     mixed = dy.where(mixed > 0, mixed, 0.1 * mixed)[[0, 2], ..., None].reshape(-1, 2)
     assert_type(mixed.shape, tuple[int, ...])
+    assert_type(dy.cross_entropy(w @ states, words, label_smoothing=0.1, ignore_index=-1), dy.Expression)
+    assert_type(dy.einsum("dn,dm->nm", states, states), dy.Expression)
+    assert_type(dy.split(states, [4, 12]), list[dy.Expression])
+    assert_type(dy.topk(scores, 2)[1], dy.Expression)
+    assert_type(dy.inputVector([1, 2]), dy.InputExpression)
     assert_type(mixed.sum().item(), float)
     assert_type(f"{loss:.3f}", str)
     if loss < 3.0 and float(abs(loss)) > 0:
