@@ -117,7 +117,7 @@ def _lies_in(module: str, folders: Iterable[str]) -> bool:
 
 
 def may_be_a_class(name: Name) -> bool:
-    """Whether a name may be that of a class of the program: as far as can be seen no function, and nothing of Python's."""
+    """Whether a name may be that of a class of the program: no function that is known, and nothing of Python's."""
     inside = _module(name.module)
     found = None if inside is None else inside.get(name.name.partition(".")[0])
     standard = getattr(sys, "stdlib_module_names", sys.builtin_module_names)  # from Python 3.10 on

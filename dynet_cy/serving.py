@@ -611,6 +611,12 @@ class Server(Generic[R]):
         """Hand a call in, and return a `concurrent.futures.Future` for its result.
 
         It returns when the call is in the queue; for the arguments and what is raised see the call itself.
+
+        Example:
+            >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...     call = server.submit([0])
+            ...     call.result()
+            0.0
         """
         if wait:
             refuse_to_wait()
@@ -646,6 +652,12 @@ class Server(Generic[R]):
         Raises:
             TypeError: function cannot be called.
             ServerClosed: the server has been closed.
+
+        Example:
+            >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...     server.reload(lambda x: dy.exp(dy.inputVector(x)).value())
+            ...     server([0])
+            1.0
         """
         check_function(function, "Server.reload")
         self._engine.check_process()
@@ -676,7 +688,14 @@ class Server(Generic[R]):
             yield
 
     def statistics(self) -> ServerStatistics:
-        """What the server does and has done: calls that wait, are under way and have ended, passes, latencies."""
+        """What the server does and has done: calls that wait, are under way and have ended, passes, latencies.
+
+        Example:
+            >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...     answers = [server([x]) for x in range(3)]
+            ...     server.statistics().finished
+            3
+        """
         self._engine.check_process()
         return self._engine.statistics()
 
@@ -690,6 +709,12 @@ class Server(Generic[R]):
         Raises:
             TimeoutError: the thread has not ended within the timeout; it goes on.
             RuntimeError: this is a call of a server.
+
+        Example:
+            >>> server = dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value())
+            >>> server([0])
+            0.0
+            >>> server.close()
         """
         refuse_to_wait()
         if not self._engine.close(drain, timeout):

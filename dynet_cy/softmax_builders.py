@@ -258,6 +258,11 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
         >>> layer.neg_log_softmax(dy.inputVector([1, 2]), 2).dim()
         ((1,), 1)
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> layer.sample(dy.inputVector([1, 2])) in (0, 1, 2)
+            True
     """
 
     _collection_name = "class-factored-softmax-builder"

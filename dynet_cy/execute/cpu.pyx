@@ -24,7 +24,7 @@ from dynet_cy.graph.graph cimport (
     items_of, lock_graph, made_at, nodes_of, open_gradients, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
-from dynet_cy.graph.timeline cimport BACKWARD, FORWARD, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -123,7 +123,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         leave_pool()
     g.forward_ms += <uint32_t>(coarse_ms() - begun)
     unlock_graph(g)
-    end_span(FORWARD, span)
+    end_span(FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
     raise_interrupt(&failure.interrupts)
@@ -434,7 +434,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         leave_pool()
         end_journal(&journal)
     unlock_graph(g)
-    end_span(BACKWARD, span)
+    end_span(BACKWARD_PASS, span)
     try:
         raise_interrupt(&failure.interrupts)
     finally:

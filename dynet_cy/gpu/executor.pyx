@@ -28,7 +28,7 @@ from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
     lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph, value_here,
 )
-from dynet_cy.graph.timeline cimport FORWARD, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.schedule.plan cimport drop_plan, plan
@@ -241,7 +241,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
                 raise_interrupt(&s)
     finally:
         unlock_graph(g)
-    end_span(FORWARD, span)
+    end_span(FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
     return 0

@@ -25,7 +25,7 @@ from dynet_cy.graph.graph cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
     lock_graph, nodes_of, open_gradients, order_of, parameter_here, state_of, unlock_graph,
 )
-from dynet_cy.graph.timeline cimport BACKWARD, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport BACKWARD_PASS, begin_pass_span, end_span
 from dynet_cy.memory.arena cimport arena_at, arena_rewind
 from dynet_cy.memory.mirror cimport mirrors
 from dynet_cy.memory.storage cimport Param, note_gradient
@@ -69,7 +69,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)     # what comes there next comes after this pass
         unlock_graph(g)
-    end_span(BACKWARD, span)
+    end_span(BACKWARD_PASS, span)
     return 0
 
 

@@ -40,7 +40,7 @@ from dynet_cy.graph.graph cimport (
     device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
     unlock_graph, untake_values, value_of,
 )
-from dynet_cy.graph.timeline cimport BACKWARD, FORWARD, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -107,7 +107,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         raise
     finally:
         unlock_graph(g)
-    end_span(FORWARD, span)
+    end_span(FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
     return 0
@@ -301,7 +301,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
-    end_span(BACKWARD, span)
+    end_span(BACKWARD_PASS, span)
     raise_interrupt(&failure.interrupts)
     for device in range(MOST_GPUS):
         if used >> device & 1:

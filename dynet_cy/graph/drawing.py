@@ -55,6 +55,9 @@ class Drawing:
 
         Raises:
             OSError: the file cannot be written
+
+        Example:
+            >>> dy.draw(dy.tanh(dy.inputVector([1, 2]))).save("graph.svg")
         """
         with open(filename, "w", encoding="utf-8") as file:
             file.write(self.svg)

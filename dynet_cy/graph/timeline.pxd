@@ -17,8 +17,8 @@ cdef enum Kind:
     WEIGHTS                     # products of factors that were collected
     MAKING                      # nodes were made
     SCHEDULING
-    FORWARD                     # a pass
-    BACKWARD                    # a pass
+    FORWARD_PASS                # all batches that a value needs
+    BACKWARD_PASS               # the gradients of all
     UPDATE                      # of parameters
     EXCHANGE                    # between processes
     NAMED                       # what Python code has named

@@ -87,6 +87,12 @@ class BiRNNBuilder:
     def add_inputs(self, es: Iterable[Expression]) -> list[tuple[RNNState, RNNState]]:
         """The states of the top layer at each position: pairs of that of the forward network, after the inputs up to
         there, and that of the backward network, after the inputs from the end back to there. `[]` for no inputs.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> ((forward, backward),) = rnn.add_inputs([dy.inputVector([1, 2, 3])])
+            >>> forward.output().dim()
+            ((4,), 1)
         """
         return in_scope_of(self, self._states, list(es))
 
@@ -98,7 +104,13 @@ class BiRNNBuilder:
         return list(zip(states, reversed(backward_states)))
 
     def transduce(self, es: Iterable[Expression]) -> list[Expression]:
-        """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs."""
+        """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> rnn.transduce([dy.inputVector([1, 2, 3])])[0].dim()
+            ((8,), 1)
+        """
         return in_scope_of(self, self._run_layers, list(es), self.builder_layers)
 
     def _run_layers(self, xs: list[Expression], layers: Pairs) -> list[Expression]:
@@ -113,19 +125,36 @@ class BiRNNBuilder:
 
         Raises:
             ValueError: not between 0 and 1
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> rnn.set_dropout(0.3)
+            >>> rnn.disable_dropout()
         """
         for pair in self.builder_layers:
             for builder in pair:
                 builder.set_dropout(p)
 
     def disable_dropout(self) -> None:
-        """Set all dropout rates to 0."""
+        """Set all dropout rates to 0.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> rnn.set_dropout(0.3)
+            >>> rnn.disable_dropout()
+        """
         for pair in self.builder_layers:
             for builder in pair:
                 builder.disable_dropout()
 
     def param_collection(self) -> ParameterCollection:
-        """The sub-collection that holds the parameters."""
+        """The sub-collection that holds the parameters.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> rnn.param_collection().name()
+            '/birnn/'
+        """
         return self.model
 
     def whoami(self) -> str:

@@ -421,6 +421,10 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
 
         Raises:
             ValueError: not between 0 and 1
+
+        Example:
+            >>> rnn = dy.SparseLSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_sparsity(0.5)
         """
         part = rate(sparsity, self, "set_sparsity", "sparsity")
         masks = [mask for layer in self._weight_masks for mask in layer]

@@ -36,7 +36,14 @@ class StackedRNNState:
         self._prev = to_predecessor(prev)
 
     def add_input(self, x: Expression) -> StackedRNNState:
-        """The state after one more input to the bottom network."""
+        """The state after one more input to the bottom network.
+
+        Example:
+            >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+            >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+            >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
+            ((5,), 1)
+        """
         states: list[RNNState] = []
         for state in self._states:
             after = state.add_input(x)
@@ -47,7 +54,14 @@ class StackedRNNState:
         return StackedRNNState(states, self)
 
     def add_inputs(self, xs: Iterable[Expression]) -> list[StackedRNNState]:
-        """The states after each of the inputs, added one after the other."""
+        """The states after each of the inputs, added one after the other.
+
+        Example:
+            >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+            >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+            >>> len(state.add_inputs([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])]))
+            2
+        """
         states: list[StackedRNNState] = []
         state = self
         for x in xs:
@@ -56,7 +70,14 @@ class StackedRNNState:
         return states
 
     def output(self) -> Expression | None:
-        """The output of the top network."""
+        """The output of the top network.
+
+        Example:
+            >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+            >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+            >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
+            ((5,), 1)
+        """
         return self._states[-1].output()
 
     def h(self) -> tuple[Expression, ...]:
@@ -68,6 +89,13 @@ class StackedRNNState:
         return tuple(e for state in self._states for e in state.s())
 
     def prev(self) -> StackedRNNState | None:
-        """The state that this one was made from; None for the first. It has the error of `RNNState.prev`."""
+        """The state that this one was made from; None for the first. It has the error of `RNNState.prev`.
+
+        Example:
+            >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+            >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+            >>> state.add_input(dy.inputVector([1, 2, 3])).prev() is state
+            True
+        """
         state: StackedRNNState | None = predecessor(self._prev)
         return state

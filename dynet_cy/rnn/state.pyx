@@ -267,6 +267,11 @@ cdef class RNNState:
             StaleExpressionError: the graph was renewed since the state was made
             TypeError: `x` is not an Expression
             DimensionError: the shape of `x` does not fit
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
+            ((4,), 1)
         """
         try:
             return self.after(x)
@@ -295,6 +300,11 @@ cdef class RNNState:
         """The states after each of the inputs, added one after the other; `[]` for no inputs.
 
         Use `transduce` when the outputs are all that is needed: it is quicker.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> len(state.add_inputs([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])]))
+            2
         """
         cdef list states = []
         cdef RNNState state = self
@@ -312,6 +322,11 @@ cdef class RNNState:
 
         The same as `[state.output() for state in self.add_inputs(xs)]` (with other dropout masks where a builder draws
         one at every step), with fewer objects, and built layer by layer.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> [output.dim() for output in state.transduce([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])])]
+            [((4,), 1), ((4,), 1)]
         """
         inputs = list(xs)
         try:
@@ -325,6 +340,13 @@ cdef class RNNState:
         """The output of the top layer; None before the first input when the state was not set either.
 
         This is `h()[-1]`, but for a `GRUBuilder` with dropout, which drops out its output and not its state.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> state.output() is None
+            True
+            >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
+            ((4,), 1)
         """
         if self._out is not None:
             return self._out
@@ -332,13 +354,25 @@ cdef class RNNState:
         return h[-1] if h else None
 
     def h(self):
-        """The hidden vectors of the layers, bottom first, each of shape (hidden_dim,); `()` in an empty state."""
+        """The hidden vectors of the layers, bottom first, each of shape (hidden_dim,); `()` in an empty state.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> state.h(), len(state.add_input(dy.inputVector([1, 2, 3])).h())
+            ((), 1)
+        """
         if self._h is None:
             return () if self._c is None else self._zeros()
         return self._h
 
     def s(self):
-        """All vectors of the state: the cells of the layers, for a builder that has cells, then `h()`."""
+        """All vectors of the state: the cells of the layers, for a builder that has cells, then `h()`.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> [vector.dim() for vector in state.add_input(dy.inputVector([1, 2, 3])).s()]
+            [((4,), 1), ((4,), 1)]
+        """
         if self._c is None:
             if self._h is None:
                 return ()
@@ -354,6 +388,11 @@ cdef class RNNState:
         Raises:
             TypeError: not expressions
             ValueError: another number of vectors, or other shapes
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> state.set_h([dy.ones(4)]).output().npvalue()
+            array([1., 1., 1., 1.])
         """
         return self._binding.builder._set_h(self, es)
 
@@ -367,6 +406,11 @@ cdef class RNNState:
         Raises:
             TypeError: not expressions
             ValueError: another number of vectors, or other shapes
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> state.set_s([dy.zeros(4), dy.ones(4)]).output().npvalue()
+            array([1., 1., 1., 1.])
         """
         return self._binding.builder._set_s(self, es, "set_s", "es")
 
@@ -375,11 +419,22 @@ cdef class RNNState:
 
         Raises:
             RuntimeError: it is gone: the graph was renewed with ``forward_only=True``, and the program has not kept it.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> state.add_input(dy.inputVector([1, 2, 3])).prev() is state
+            True
         """
         return predecessor(self._prev)
 
     def b(self):
-        """The builder."""
+        """The builder.
+
+        Example:
+            >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
+            >>> type(state.b()).__name__
+            'VanillaLSTMBuilder'
+        """
         return self._binding.builder
 
     def _zeros(self):

@@ -150,6 +150,12 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         Raises:
             TypeError: a child is no state
             ValueError: neither x nor a child is given, there are more than N children, or a shape does not fit
+
+        Example:
+            >>> tree = dy.NaryTreeLSTMBuilder(2, 3, 4, model)
+            >>> leaf = tree.add_input(dy.inputVector([1, 2, 3]))
+            >>> tree.add_input(None, [leaf, None]).h.dim()
+            ((4,), 1)
         """
         return in_scope_of(self, self._node, x, children)
 
@@ -232,6 +238,12 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
         Raises:
             TypeError: a child is no state
             ValueError: neither x nor a child is given, or a shape does not fit
+
+        Example:
+            >>> tree = dy.ChildSumTreeLSTMBuilder(3, 4, model)
+            >>> leaf = tree.add_input(dy.inputVector([1, 2, 3]))
+            >>> tree.add_input(dy.inputVector([4, 5, 6]), [leaf]).h.dim()
+            ((4,), 1)
         """
         return in_scope_of(self, self._node, x, children)
 

@@ -968,12 +968,24 @@ class Trainer:
 
     @property
     def collection(self):
-        """The collection that it trains."""
+        """The collection that it trains.
+
+        Example:
+            >>> dy.AdamTrainer(model).collection is model
+            True
+        """
         return self._collection
 
     @property
     def learning_rate(self):
-        """Step size of the next update."""
+        """Step size of the next update.
+
+        Example:
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.learning_rate /= 2
+            >>> trainer.learning_rate
+            0.05
+        """
         (<Stepper>self._stepper).reconcile(self)
         return self._learning_rate if self._pace is None else self._pace.scaled(self._learning_rate)
 
@@ -1017,15 +1029,34 @@ class Trainer:
             group._pace = pace
 
     def set_learning_rate(self, value):
-        """Set the step size; the same as ``trainer.learning_rate = value``."""
+        """Set the step size; the same as ``trainer.learning_rate = value``.
+
+        Example:
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> trainer.set_learning_rate(0.5)
+            >>> trainer.learning_rate
+            0.5
+        """
         self.learning_rate = value
 
     def set_clip_threshold(self, thr):
-        """Set the global norm beyond which gradients are scaled down; 0 or less: never."""
+        """Set the global norm beyond which gradients are scaled down; 0 or less: never.
+
+        Example:
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> trainer.set_clip_threshold(1.0)
+            >>> trainer.get_clip_threshold()
+            1.0
+        """
         self._clip_threshold = max(number(thr, "thr"), 0.0)
 
     def get_clip_threshold(self):
-        """The global norm beyond which gradients are scaled down; 0: never."""
+        """The global norm beyond which gradients are scaled down; 0: never.
+
+        Example:
+            >>> dy.SimpleSGDTrainer(model).get_clip_threshold()
+            5.0
+        """
         return self._clip_threshold
 
     def set_sparse_updates(self, su):
@@ -1033,6 +1064,10 @@ class Trainer:
 
         With rules that keep moving without gradient (momentum, Adam), all rows
         are changed at every update when it is off.
+
+        Example:
+            >>> trainer = dy.AdamTrainer(model)
+            >>> trainer.set_sparse_updates(False)
         """
         self._sparse = bool(su)
 
@@ -1088,7 +1123,15 @@ class Trainer:
 
     @property
     def groups(self):
-        """The groups that `group` has made, in their order: a tuple."""
+        """The groups that `group` has made, in their order: a tuple.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> group = trainer.group([w], learning_rate=0.01)
+            >>> [group.names for group in trainer.groups]
+            [('/_0',)]
+        """
         return tuple(self._groups)
 
     @property
@@ -1098,6 +1141,14 @@ class Trainer:
         It is infinite or not a number if the update was dropped, and None before the first update
         and after one that had no need of it: neither clipping nor `skip_nonfinite`.  With a
         threshold of ``math.inf`` it is measured, and nothing is clipped.  On a GPU it is waited for.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> round(trainer.gradient_norm, 3)
+            2.828
         """
         stepper_of(self).learn(self)
         return self._norm
@@ -1121,7 +1172,16 @@ class Trainer:
         return self._skipped
 
     def zero_gradients(self):
-        """Set the gradients of all parameters to zero: see `ParameterCollection.zero_gradients`."""
+        """Set the gradients of all parameters to zero: see `ParameterCollection.zero_gradients`.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.zero_gradients()
+            >>> w.grad_as_array()
+            array([0., 0.], dtype=float32)
+        """
         stepper_of(self).learn(self)
         self._collection.zero_gradients()
 
@@ -1165,6 +1225,14 @@ class Trainer:
         Raises:
             IndexError: there is no such parameter or table.
             RuntimeError: see `update`.
+
+        Example:
+            >>> w, v = model.add_parameters(1, init=1.0), model.add_parameters(1, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> (dy.squared_norm(w) + dy.squared_norm(v)).backward()
+            >>> trainer.update_subset([0], [])
+            >>> round(w.value(), 3), v.value()
+            (0.8, 1.0)
         """
         wanted = set()
         for numbers, of, what in (
@@ -1313,6 +1381,15 @@ class Trainer:
         Raises:
             ValueError: beta or update_freq is out of range.
             RuntimeError: the parameters are set to their moving average, or training is asynchronous.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.exponential_moving_average(0.9)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> trainer.swap_params_to_moving_average()
+            >>> trainer.swap_params_to_weights()
         """
         beta = number(beta, "beta")
         if not 0 <= beta < 1:
@@ -1323,6 +1400,13 @@ class Trainer:
         """Keep the mean of the values that the parameters have after updates from now on.
 
         See `exponential_moving_average`.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.cumulative_moving_average()
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
         """
         self._start_average(None, update_freq)
 
@@ -1339,6 +1423,15 @@ class Trainer:
 
         Raises:
             RuntimeError: there is no average yet, or the parameters are set to it already.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.exponential_moving_average(0.9)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> trainer.swap_params_to_moving_average()
+            >>> trainer.swap_params_to_weights()
         """
         cdef _Stored x
         cdef Plane average, kept
@@ -1376,6 +1469,15 @@ class Trainer:
 
         Raises:
             RuntimeError: they are not set to their average, or the values were not saved.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.exponential_moving_average(0.9)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> trainer.swap_params_to_moving_average()
+            >>> trainer.swap_params_to_weights()
         """
         cdef _Stored x
         cdef list stored = self._collection._below()
@@ -1500,6 +1602,12 @@ class Trainer:
 
         Args:
             learning_rate: the step size from now on; as before when None.
+
+        Example:
+            >>> trainer = dy.AdamTrainer(model)
+            >>> trainer.restart(learning_rate=0.01)
+            >>> trainer.learning_rate
+            0.01
         """
         cdef Storage storage = self._collection.storage
         for plane in self._states[:self._n_states]:
@@ -1520,7 +1628,12 @@ class Trainer:
                 f"{self._steps} updates>")
 
     def whoami(self):
-        """Name of the class."""
+        """Name of the class.
+
+        Example:
+            >>> dy.AdamTrainer(model).whoami()
+            'AdamTrainer'
+        """
         return type(self).__name__
 
 

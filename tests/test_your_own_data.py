@@ -1,0 +1,28 @@
+"""The page that goes from a table of texts to a model in use: its programs run, and print what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "your-own-data.md"
+
+
+def test_programs(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n# (\S+)\n(.*?)```", text, flags=re.DOTALL)
+    assert [name for name, _ in programs] == ["make_data.py", "train.py", "use.py"]
+    printed = ""
+    for name, program in programs:
+        (tmp_path / name).write_text(program, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout
+    # Initial values are drawn anew in each run: losses are not those of the page.
+    assert re.search(r"^epoch 8: loss 0\.\d+, (3[6-9]|40) of 40 right$", printed, flags=re.MULTILINE)
+    said = text.split("$ python make_data.py")[1].split("```")[0].splitlines()
+    assert printed.splitlines()[-2:] == said[-2:]
