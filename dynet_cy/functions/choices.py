@@ -13,7 +13,12 @@ __all__ = ["gumbel_softmax", "softmin", "straight_through"]
 
 
 def softmin(x: Expression, d: int = 0) -> Expression:
-    """Softmax of -x along an axis: the least element has the greatest share."""
+    """Softmax of -x along an axis: the least element has the greatest share.
+
+    Example:
+        >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
+        array([0.75, 0.25])
+    """
     return softmax(-expression(x, "softmin"), d)
 
 
@@ -25,7 +30,9 @@ def straight_through(hard: Expression, soft: Expression) -> Expression:
         soft: what the gradient goes to, of the same shape.
 
     Example:
-        >>> straight_through(probabilities > 0.5, probabilities)
+        >>> probabilities = dy.softmax(dy.inputVector([1, 2]))
+        >>> dy.straight_through(probabilities > 0.5, probabilities).npvalue()       # its gradient is that of the softmax
+        array([0., 1.])
     """
     return nobackprop(expression(hard, "straight_through", "hard")) + (
         expression(soft, "straight_through", "soft") - nobackprop(soft)
@@ -48,6 +55,10 @@ def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, 
     Raises:
         DimensionError: there is no such axis.
         ValueError: the temperature is not above 0.
+
+    Example:
+        >>> float(dy.gumbel_softmax(dy.inputVector([1, 2, 3]), hard=True).npvalue().sum())     # one of the three is 1
+        1.0
     """
     k = axis_in(expression(x, "gumbel_softmax"), d, "gumbel_softmax", "d")
     scale = 1 / positive(temperature, "gumbel_softmax", "temperature")

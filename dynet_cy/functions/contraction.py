@@ -39,9 +39,15 @@ def einsum(spec: str, *xs: Expression) -> Expression:
         ValueError: the spec cannot be read, or has another number of expressions.
 
     Example:
-        >>> einsum("ij,jk->ik", A, B)               # a product
-        >>> einsum("ii->", A)                       # a trace
-        >>> einsum("dhn,dhm->nmh", keys, queries)   # scores of attention, for each head h
+        >>> A, B = dy.inputTensor([[1, 2], [3, 4]]), dy.inputTensor([[0, 1], [1, 0]])
+        >>> dy.einsum("ij,jk->ik", A, B).npvalue()             # a product
+        array([[2., 1.],
+               [4., 3.]])
+        >>> dy.einsum("ii->", A).value()                       # a trace
+        5.0
+        >>> keys, queries = dy.ones((8, 2, 5)), dy.ones((8, 2, 7))
+        >>> dy.einsum("dhn,dhm->nmh", keys, queries).shape     # scores of attention, for each head h
+        (5, 7, 2)
     """
     if not isinstance(spec, str):
         raise TypeError(f"einsum: spec must be a string, not {type(spec).__name__}")

@@ -101,8 +101,9 @@ def cross_entropy(
         ValueError: label_smoothing is not from 0 to 1, or there is no such reduction.
 
     Example:
-        >>> scores = W @ states                     # {tags,n}
-        >>> loss = cross_entropy(scores, tags, label_smoothing=0.1)
+        >>> scores = dy.inputTensor([[5, 0, 0], [0, 5, 0]])            # {tags,n}
+        >>> round(dy.cross_entropy(scores, [0, 1, 0], label_smoothing=0.1).value(), 3)
+        0.402
     """
     k = axis_in(expression(x, "cross_entropy"), axis, "cross_entropy")
     n = shape_of(x)[k]
@@ -158,6 +159,10 @@ def focal_loss(
         DimensionError: there is no such axis, or the shapes do not fit.
         IndexError: a class does not exist.
         ValueError: gamma is negative, or there is no such reduction.
+
+    Example:
+        >>> round(dy.focal_loss(dy.inputVector([2, 0]), 0).value(), 5)
+        0.0018
     """
     k = axis_in(expression(x, "focal_loss"), axis, "focal_loss")
     if not gamma >= 0:
@@ -183,6 +188,11 @@ def triplet_loss(
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> a, b, c = (dy.inputVector([x, 0]) for x in (0, 1, 1.5))
+        >>> dy.triplet_loss(a, b, c).value()
+        0.5
     """
     expression(anchor, "triplet_loss", "anchor")
     near = norm(anchor - expression(positive, "triplet_loss", "positive"), p, 0)
@@ -199,6 +209,11 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
+
+    Example:
+        >>> log_p, log_q = (dy.log_softmax(dy.inputVector(x)) for x in ([0, 0], [0, 1]))
+        >>> round(dy.kl_divergence(log_p, log_q).value(), 4)
+        0.1201
     """
     expression(log_p, "kl_divergence", "log_p")
     there = arithmetic.not_equal(log_p, -math.inf)
@@ -226,6 +241,10 @@ def gaussian_nll(
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> round(dy.gaussian_nll(dy.inputVector([1, 2]), dy.inputVector([1, 3]), dy.inputVector([1, 4])).value(), 4)
+        0.8181
     """
     spread = arithmetic.bmax(tensor(variance, "gaussian_nll", "variance"), eps)
     error = expression(mean, "gaussian_nll", "mean") - tensor(target, "gaussian_nll", "target")

@@ -36,7 +36,7 @@ def norm(x: Expression, p: float = 2, axis: Axis = None, keepdims: bool = False)
         ValueError: p is less than 1.
 
     Example:
-        >>> norm(dy.inputVector([3, 4])).value()
+        >>> dy.norm(dy.inputVector([3, 4])).value()
         5.0
     """
     expression(x, "norm")
@@ -70,6 +70,10 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
     Raises:
         DimensionError: there is no such axis.
         ValueError: p is less than 1, or eps is not above 0.
+
+    Example:
+        >>> dy.normalize(dy.inputVector([3, 4])).npvalue()
+        array([0.60000002, 0.80000001])
     """
     return arithmetic.cdiv(x, arithmetic.bmax(norm(x, p, axis, True), positive(eps, "normalize", "eps")))
 
@@ -88,6 +92,10 @@ def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
     Raises:
         DimensionError: there is no such axis.
         ValueError: max_norm is not above 0.
+
+    Example:
+        >>> dy.clip_norm(dy.inputVector([3, 4]), 1).npvalue()
+        array([0.60000002, 0.80000001])
     """
     limit = positive(max_norm, "clip_norm", "max_norm")
     length = norm(expression(x, "clip_norm"), 2, axis, axis is not None)
@@ -104,6 +112,10 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
+
+    Example:
+        >>> round(dy.cosine_similarity(dy.inputVector([1, 0]), dy.inputVector([1, 1])).value(), 3)
+        0.707
     """
     over = axis if axis is None or isinstance(axis, int) else tuple(axis)
     a = normalize(expression(x, "cosine_similarity"), 2, axis, eps)
@@ -125,6 +137,10 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
 
     Raises:
         DimensionError: there is no such axis, or g has not its length.
+
+    Example:
+        >>> dy.rms_norm(dy.inputVector([3, 4, 0, 0])).npvalue().round(3)
+        array([1.2, 1.6, 0. , 0. ])
     """
     k = axis_in(expression(x, "rms_norm"), axis, "rms_norm")
     scale = arithmetic.pow(unary.square(x).mean(k, True) + positive(eps, "rms_norm", "eps"), -0.5)
@@ -154,6 +170,10 @@ def group_norm(
 
     Raises:
         DimensionError: there is no such axis, or the channels cannot be divided into so many groups.
+
+    Example:
+        >>> dy.group_norm(dy.inputVector([1, 3, 10, 30]), 2).npvalue().round(3)
+        array([-1.,  1., -1.,  1.])
     """
     k = axis_in(expression(x, "group_norm"), axis, "group_norm")
     shape = shape_of(x)

@@ -47,6 +47,12 @@ def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Express
     Raises:
         DimensionError: there are more or fewer tags than words.
         IndexError: there is no such tag.
+
+    Example:
+        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])
+        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
+        >>> dy.crf_score(x, [0, 1, 1], transitions, ends, ends).value()
+        6.0
     """
     shape = shape_of(expression(x, "crf_score"))
     n = shape[1] if len(shape) > 1 else 1
@@ -79,9 +85,10 @@ def crf_loss(x: Expression, tags: Tags, transitions: Expression, start: Expressi
         IndexError: there is no such tag.
 
     Example:
-        >>> A, s, e = m.add_parameters((k, k)), m.add_parameters(k), m.add_parameters(k)
-        >>> losses = [dy.crf_loss(scores(words), tags, A, s, e) for words, tags in batch]
-        >>> dy.esum(losses).backward()              # sentences of all lengths in one call
+        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])                 # two tags, three words
+        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
+        >>> round(dy.crf_loss(x, [0, 1, 1], transitions, ends, ends).value(), 4)
+        0.4888
     """
     score = crf_score(x, tags, transitions, start, end)
     return crf.crf_log_partition(x, transitions, start, end) - score
@@ -106,6 +113,11 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
         IndexError: there is no such class.
         ValueError: a label is the blank, or there are too few frames for the labels (equal neighbours need a blank
             between them).
+
+    Example:
+        >>> log_probs = dy.log_softmax(dy.zeros((3, 4)))               # three symbols, one of them blank; four frames
+        >>> round(dy.ctc_loss(log_probs, [1, 2]).value(), 4)
+        1.6864
     """
     shape = shape_of(expression(log_probs, "ctc_loss", "log_probs"))
     if len(shape) != 2:

@@ -33,7 +33,7 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
         ValueError: the list is empty.
 
     Example:
-        >>> stack([dy.zeros(3), dy.ones(3)], 1).shape
+        >>> dy.stack([dy.zeros(3), dy.ones(3)], 1).shape
         (3, 2)
     """
     parts = [expression(x, "stack", f"xs[{i}]") for i, x in enumerate(xs)]
@@ -61,7 +61,7 @@ def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expr
         DimensionError: there is no such axis, or the sizes do not add up to its length.
 
     Example:
-        >>> [p.shape for p in split(dy.zeros(5), 2)]
+        >>> [p.shape for p in dy.split(dy.zeros(5), 2)]
         [(2,), (2,), (1,)]
     """
     k = axis_in(expression(x, "split"), axis, "split")
@@ -93,7 +93,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
         ValueError: a width is negative.
 
     Example:
-        >>> pad(dy.ones((2, 3)), [(0, 0), (1, 2)]).shape
+        >>> dy.pad(dy.ones((2, 3)), [(0, 0), (1, 2)]).shape
         (2, 6)
     """
     own = shape_of(expression(x, "pad"))
@@ -118,6 +118,11 @@ def outer(x: Expression, y: Expression) -> Expression:
 
     Raises:
         DimensionError: x or y is no vector.
+
+    Example:
+        >>> dy.outer(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
+        array([[3., 4.],
+               [6., 8.]])
     """
     for name, v in (("x", x), ("y", y)):
         if len(shape_of(expression(v, "outer", name))) != 1:
@@ -126,7 +131,13 @@ def outer(x: Expression, y: Expression) -> Expression:
 
 
 def eye(n: int, m: int | None = None) -> Expression:
-    """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``."""
+    """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``.
+
+    Example:
+        >>> dy.eye(2).npvalue()
+        array([[1., 0.],
+               [0., 1.]])
+    """
     return inputTensor(np.eye(n, m, dtype=np.float32))
 
 
@@ -135,6 +146,10 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expre
 
     Raises:
         ValueError: step is 0.
+
+    Example:
+        >>> dy.arange(1, 4).npvalue()
+        array([1., 2., 3.])
     """
     if step == 0:
         raise ValueError("arange: step must not be 0")
@@ -192,7 +207,7 @@ def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
         IndexError: an index is out of range.
 
     Example:
-        >>> gather(dy.inputTensor([[1, 2], [3, 4]]), [[1, 0]]).npvalue()
+        >>> dy.gather(dy.inputTensor([[1, 2], [3, 4]]), [[1, 0]]).npvalue()
         array([[3., 2.]])
     """
     k = axis_in(expression(x, "gather"), axis, "gather")
@@ -231,6 +246,10 @@ def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int 
     Raises:
         DimensionError: the shapes do not fit.
         IndexError: an index is out of range.
+
+    Example:
+        >>> dy.scatter_add(dy.zeros(3), [0, 2, 0], dy.inputVector([1, 2, 3])).npvalue()
+        array([4., 0., 2.])
     """
     k = axis_in(expression(x, "scatter_add"), axis, "scatter_add")
     return x + added_at(x, indices, expression(source, "scatter_add", "source"), k, "scatter_add")[0]
@@ -249,6 +268,10 @@ def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0)
         DimensionError: the shapes do not fit.
         IndexError: an index is out of range.
         ValueError: a place comes twice.
+
+    Example:
+        >>> dy.scatter(dy.zeros(3), [2, 0], dy.inputVector([1, 2])).npvalue()
+        array([2., 0., 1.])
     """
     k = axis_in(expression(x, "scatter"), axis, "scatter")
     y, at = added_at(x, indices, expression(source, "scatter", "source"), k, "scatter")

@@ -219,12 +219,22 @@ cdef class Expression:
 
     @property
     def shape(self):
-        """Shape of one batch element, a tuple."""
+        """Shape of one batch element, a tuple.
+
+        Example:
+            >>> dy.zeros((2, 3), batch_size=4).shape
+            (2, 3)
+        """
         return bridge_shape_of(dim_of(self))
 
     @property
     def batch_size(self):
-        """Number of batch elements; 1 where there is no batch."""
+        """Number of batch elements; 1 where there is no batch.
+
+        Example:
+            >>> dy.zeros((2, 3), batch_size=4).batch_size
+            4
+        """
         return dim_of(self).bd
 
     def forward(self, recalculate=False):
@@ -279,14 +289,25 @@ cdef class Expression:
         return value_here(g, x)[0]
 
     def item(self):
-        """The value of an expression of one element as a float: `scalar_value` by the name that arrays have for it."""
+        """The value of an expression of one element as a float: `scalar_value` by the name that arrays have for it.
+
+        Example:
+            >>> dy.squared_norm(dy.inputVector([3, 4])).item()
+            25.0
+        """
         return self.scalar_value()
 
     # ---- what arrays have as methods; the family of each fills them in
 
     @property
     def T(self):
-        """The axes in the opposite order: of a matrix its transpose, of a vector the vector itself."""
+        """The axes in the opposite order: of a matrix its transpose, of a vector the vector itself.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).T.npvalue()
+            array([[1., 3.],
+                   [2., 4.]])
+        """
         return _operators["T"](self)
 
     def reshape(self, *shape):
@@ -316,19 +337,38 @@ cdef class Expression:
 
         Raises:
             DimensionError: there is no such axis, or it is given twice.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).sum(axis=-1).npvalue()
+            array([3., 7.])
         """
         return _operators["sum"](self, axis, keepdims)
 
     def mean(self, axis=None, keepdims=False):
-        """Mean of each batch element along some axes; see `sum`."""
+        """Mean of each batch element along some axes; see `sum`.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).mean(axis=0).npvalue()
+            array([2., 3.])
+        """
         return _operators["mean"](self, axis, keepdims)
 
     def max(self, axis=None, keepdims=False):
-        """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`."""
+        """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).max().value()
+            4.0
+        """
         return _operators["max"](self, axis, keepdims)
 
     def min(self, axis=None, keepdims=False):
-        """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`."""
+        """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).min(axis=1).npvalue()
+            array([1., 3.])
+        """
         return _operators["min"](self, axis, keepdims)
 
     def backward(self, full=False):
@@ -396,9 +436,12 @@ cdef class Expression:
                 other pass is needed, and values of parameters have changed since.
 
         Example:
-            >>> loss.backward(full=True)
+            >>> W = model.add_parameters(2, init=1)
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> dy.squared_norm(W).backward(full=True)
             >>> trainer.update()
             >>> W.gradient()            # of this loss
+            array([2., 2.])
         """
         cdef Graph* g = self.graph()
         if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:

@@ -1128,8 +1128,10 @@ class ParameterCollection:
         """The values of all parameters and tables below by name, as new arrays; of tables the rows come first.
 
         Example:
+            >>> W = model.add_parameters(2, init=1, name="W")
             >>> np.savez("model.npz", **model.state_dict())
             >>> model.load_state_dict(np.load("model.npz"))
+            Matched(loaded=['W'], missing=[], unexpected=[])
         """
         return {name: x.as_array() for name, x in self._by_name().items()}
 
@@ -1165,7 +1167,12 @@ class ParameterCollection:
         """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
 
         Example:
-            >>> model.encoder.copy_from(pretrained.encoder)
+            >>> pretrained = dy.ParameterCollection()
+            >>> V, W = (m.add_parameters(2, init=i, name="W") for i, m in enumerate([pretrained, model]))
+            >>> model.copy_from(pretrained)
+            Matched(loaded=['W'], missing=[], unexpected=[])
+            >>> W.as_array()
+            array([0., 0.], dtype=float32)
         """
         if not isinstance(other, ParameterCollection):
             raise TypeError(f"copy_from: a ParameterCollection is needed, not {type(other).__name__}")
@@ -1236,9 +1243,13 @@ class ParameterCollection:
                 `strict`, or a shape is another one.
 
         Example:
-            >>> report = model.populate_by_name("pretrained.model", "/encoder/", strict=False)
-            >>> report.missing
-            ['W_out', 'b_out']
+            >>> pretrained = dy.ParameterCollection()
+            >>> V = pretrained.add_parameters(2, name="W")
+            >>> pretrained.save("pretrained.model")
+            >>> W, W_out = model.add_parameters(2, name="W"), model.add_parameters((3, 2), name="W_out")
+            >>> report = model.populate_by_name("pretrained.model", strict=False)
+            >>> report.loaded, report.missing
+            (['W'], ['W_out'])
         """
         own = self._by_name()
         prefix = key if key.endswith("/") else key + "/"

@@ -216,17 +216,31 @@ def less(x, y: Expression | _Number | npt.ArrayLike):
     Args:
         x: an expression.
         y: an expression, a number, or an array.
+
+    Example:
+        >>> dy.less(dy.inputVector([1, 2, 3]), 2).npvalue()
+        array([1., 0., 0.])
     """
     return compared(DY_BINARY_less, DY_UNARY_less_const, x, y, "less")
 
 
 def less_equal(x, y: Expression | _Number | npt.ArrayLike):
-    """1 where an element of x is not greater than that of y, else 0: ``x <= y``; see `less`."""
+    """1 where an element of x is not greater than that of y, else 0: ``x <= y``; see `less`.
+
+    Example:
+        >>> dy.less_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
+        array([1., 1., 0.])
+    """
     return compared(DY_BINARY_less_equal, DY_UNARY_less_equal_const, x, y, "less_equal")
 
 
 def greater(x, y: Expression | _Number | npt.ArrayLike):
-    """1 where an element of x is greater than that of y, else 0: ``x > y``; see `less`."""
+    """1 where an element of x is greater than that of y, else 0: ``x > y``; see `less`.
+
+    Example:
+        >>> dy.greater(dy.inputVector([1, 2, 3]), 2).npvalue()
+        array([0., 0., 1.])
+    """
     y = operand(y, "greater", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_less], y, x)
@@ -234,7 +248,12 @@ def greater(x, y: Expression | _Number | npt.ArrayLike):
 
 
 def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
-    """1 where an element of x is not less than that of y, else 0: ``x >= y``; see `less`."""
+    """1 where an element of x is not less than that of y, else 0: ``x >= y``; see `less`.
+
+    Example:
+        >>> dy.greater_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
+        array([0., 1., 1.])
+    """
     y = operand(y, "greater_equal", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_less_equal], y, x)
@@ -242,12 +261,22 @@ def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
 
 
 def equal(x, y: Expression | _Number | npt.ArrayLike):
-    """1 where the elements of x and y are equal, else 0; see `less`.  (``x == y`` asks whether they are one object.)"""
+    """1 where the elements of x and y are equal, else 0; see `less`.  (``x == y`` asks whether they are one object.)
+
+    Example:
+        >>> dy.equal(dy.inputVector([1, 2, 3]), 2).npvalue()
+        array([0., 1., 0.])
+    """
     return compared(DY_BINARY_equal, DY_UNARY_equal_const, x, y, "equal")
 
 
 def not_equal(x, y: Expression | _Number | npt.ArrayLike):
-    """1 where the elements of x and y differ, else 0; see `equal`."""
+    """1 where the elements of x and y differ, else 0; see `equal`.
+
+    Example:
+        >>> dy.not_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
+        array([1., 0., 1.])
+    """
     return compared(DY_BINARY_not_equal, DY_UNARY_not_equal_const, x, y, "not_equal")
 
 
@@ -268,7 +297,9 @@ def where(condition: Expression | npt.ArrayLike, x: Expression | _Number | npt.A
         x, y: expressions, numbers or arrays.
 
     Example:
-        >>> dy.where(e > 0, dy.log(e), 0)
+        >>> e = dy.inputVector([-1, 1])
+        >>> dy.where(e > 0, dy.log(e), 0).npvalue()
+        array([0., 0.])
     """
     return chosen(as_expression(condition, "where", "condition"), as_expression_or_zero(x, "where", "x"),
                   as_expression_or_zero(y, "where", "y"))
@@ -301,7 +332,9 @@ def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
         value: the number; -inf before a softmax.
 
     Example:
-        >>> dy.softmax(dy.masked_fill(scores, later, -np.inf))
+        >>> scores = dy.inputVector([1, 2, 3])
+        >>> dy.softmax(dy.masked_fill(scores, np.array([0, 0, 1]), -np.inf)).npvalue().round(3)
+        array([0.269, 0.731, 0.   ])
     """
     return chosen(as_expression(mask, "masked_fill", "mask"),
                   as_expression_or_zero(number(value, "masked_fill", "value"), "masked_fill", "value"),

@@ -155,7 +155,10 @@ def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike, bint tr
         TypeError: one of the two is a number.
 
     Example:
+        >>> keys, queries = dy.ones((4, 3)), dy.ones((4, 2))
         >>> scores = keys.T @ queries               # {d,n}, {d,m} -> {n,m}
+        >>> scores.shape
+        (3, 2)
     """
     cdef Expression a = tensor(x, "x")
     cdef Expression b = tensor(y, "y")

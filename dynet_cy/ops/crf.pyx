@@ -239,6 +239,13 @@ def crf_log_partition(x, transitions, start, end):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> x, transitions, ends = dy.zeros((2, 3)), dy.zeros((2, 2)), dy.zeros(2)
+        >>> round(dy.crf_log_partition(x, transitions, ends, ends).value(), 4)      # eight sequences
+        2.0794
+        >>> round(float(np.log(8)), 4)
+        2.0794
     """
     return apply(LOG_PARTITION, (x, transitions, start, end), NULL)
 
@@ -250,6 +257,12 @@ def crf_marginals(x, transitions, start, end):
 
     Raises:
         DimensionError: the shapes do not fit.
+
+    Example:
+        >>> x, transitions, ends = dy.zeros((2, 3)), dy.zeros((2, 2)), dy.zeros(2)
+        >>> dy.crf_marginals(x, transitions, ends, ends).npvalue().round(3)
+        array([[0.5, 0.5, 0.5],
+               [0.5, 0.5, 0.5]])
     """
     return apply(MARGINALS, (x, transitions, start, end), NULL)
 
@@ -264,6 +277,9 @@ def crf_viterbi(x, transitions, start, end):
         DimensionError: the shapes do not fit.
 
     Example:
-        >>> tags = [int(t) for t in dy.crf_viterbi(x, transitions, start, end).vec_value()]
+        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])              # two tags, three words
+        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
+        >>> [int(t) for t in dy.crf_viterbi(x, transitions, ends, ends).vec_value()]
+        [0, 1, 1]
     """
     return apply(VITERBI, (x, transitions, start, end), NULL)

@@ -161,6 +161,10 @@ def sort(x, d=0, bint descending=False):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.sort(dy.inputVector([3, 1, 2]), descending=True).npvalue()
+        array([3., 2., 1.])
     """
     return ordered(SORT, x, d, None, descending, "sort")
 
@@ -175,6 +179,10 @@ def argsort(x, d=0, bint descending=False):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.argsort(dy.inputVector([3, 1, 2])).npvalue()
+        array([1., 2., 0.])
     """
     return ordered(ARGSORT, x, d, None, descending, "argsort")
 
@@ -194,6 +202,11 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.
+
+    Example:
+        >>> values, indices = dy.topk(dy.inputVector([3, 1, 2]), 2)
+        >>> values.npvalue(), indices.npvalue()
+        (array([3., 2.]), array([0., 2.]))
     """
     return ordered(SORT, x, d, k, largest, "topk"), ordered(ARGSORT, x, d, k, largest, "topk")
 
@@ -255,6 +268,10 @@ def cumprod(x, d=0):
 
     Raises:
         DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.cumprod(dy.inputVector([2, 3, 4])).npvalue()
+        array([ 2.,  6., 24.])
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))

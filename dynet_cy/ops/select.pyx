@@ -563,6 +563,10 @@ def scatter_rows(x, rs: _Ints, n: int):
     Raises:
         DimensionError: x is no vector, or there are more or fewer places than elements.
         IndexError: a place is not from 0 to n - 1.
+
+    Example:
+        >>> dy.scatter_rows(dy.inputVector([1, 2, 3]), [0, 2, 0], 4).npvalue()
+        array([4., 0., 2., 0.])
     """
     cdef Extra extra
     cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")

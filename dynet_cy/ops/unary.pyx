@@ -392,6 +392,10 @@ def leaky_relu(x, float alpha=0.01):
 
     Raises:
         ValueError: alpha is not a number.
+
+    Example:
+        >>> dy.leaky_relu(dy.inputVector([-2, 3])).npvalue()
+        array([-0.02,  3.  ])
     """
     if not alpha == alpha:
         raise ValueError(f"leaky_relu: alpha must be a number, not {alpha}")
@@ -399,17 +403,32 @@ def leaky_relu(x, float alpha=0.01):
 
 
 def mish(x):
-    """x tanh(softplus(x)) of each element (Misra 2020)."""
+    """x tanh(softplus(x)) of each element (Misra 2020).
+
+    Example:
+        >>> dy.mish(dy.inputVector([-1, 2])).npvalue().round(3)
+        array([-0.303,  1.944])
+    """
     return apply1(UNARY[DY_UNARY_mish], x)
 
 
 def hard_tanh(x):
-    """Each element, or -1 below and 1 above, where its gradient is 0 (Collobert 2004)."""
+    """Each element, or -1 below and 1 above, where its gradient is 0 (Collobert 2004).
+
+    Example:
+        >>> dy.hard_tanh(dy.inputVector([-2, 0.5, 2])).npvalue()
+        array([-1. ,  0.5,  1. ])
+    """
     return apply1(UNARY[DY_UNARY_hard_tanh], x)
 
 
 def safe_sqrt(x):
-    """Square root of each element, whose gradient at 0 is 0, as for the length of a vector."""
+    """Square root of each element, whose gradient at 0 is 0, as for the length of a vector.
+
+    Example:
+        >>> dy.safe_sqrt(dy.inputVector([0, 4])).npvalue()
+        array([0., 2.])
+    """
     return apply1(UNARY[DY_UNARY_safe_sqrt], x)
 # ---- end of functions
 
