@@ -529,7 +529,7 @@ def test_deleted_collections(devices) -> None:
 
 
 def test_what_the_last_backward_gave(devices) -> None:
-    """To each expression of a parameter, on whatever device; see tests/engine/test_given.py."""
+    """To each expression of a parameter, on whatever device; see tests/graph/test_given.py."""
     for places in (ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")):
         pc = dy.ParameterCollection()
         W, V = (pc.add_parameters((2, 2), init=n, device=place) for n, place in enumerate(places[:2], 1))
