@@ -530,7 +530,7 @@ def test_deleted_collections(devices) -> None:
 
 @pytest.mark.parametrize("places", [ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")], ids="-".join)
 def test_what_the_last_backward_gave(devices, places) -> None:
-    """To each expression of a parameter, on whatever device; see tests/engine/test_given.py."""
+    """To each expression of a parameter, on whatever device; see tests/graph/test_given.py."""
     needs(devices, places)
     pc = dy.ParameterCollection()
     W, V = (pc.add_parameters((2, 2), init=n, device=place) for n, place in enumerate(places[:2], 1))

@@ -15,8 +15,8 @@ each_with_gradient = pytest.mark.parametrize("case", [c for c in CASES if c.grad
 
 # Leaves and what no expression of the table can reach, with the tests that do.
 ELSEWHERE = {
-    "parameter": "arguments of every case; tests/engine/test_model.py",
-    "lookup": "tests/engine/test_model.py",
+    "parameter": "arguments of every case; tests/model/test_model.py",
+    "lookup": "tests/model/test_model.py",
     "to_device": "tests/gpu/test_devices.py",
 }
 

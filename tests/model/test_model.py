@@ -231,6 +231,17 @@ def test_rows_with_axes(collection, graph, strategy) -> None:
     np.testing.assert_array_equal(t.as_array(), values)
 
 
+def test_parameter_gives_the_parameters_themselves(collection, graph) -> None:
+    """So what is asked of them afterwards is of the current graph, and they can be set and saved."""
+    p, t = collection.add_parameters(2, init=1.0), collection.add_lookup_parameters((3, 2), init=1.0)
+    assert dy.parameter(p) is p
+    assert dy.parameter(t) is t
+    for made, kind in ((dy.parameter(p, t), tuple), (dy.parameter((p, t)), tuple), (dy.parameter([p, t]), list)):
+        assert type(made) is kind
+        assert made[0] is p
+        assert made[1] is t
+
+
 # ---- the end of a collection -------------------------------------------------
 
 

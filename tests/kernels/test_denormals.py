@@ -63,7 +63,7 @@ def test_denormal_results_are_zero(compute) -> None:
     assert compute() == 0
     assert caller_has_denormals()
     config.set(flush_denormals=False)
-    assert abs(compute()) == pytest.approx(1e-40, rel=1e-3)
+    assert abs(compute()) == pytest.approx(1e-40, rel=1e-3, abs=0)
     assert caller_has_denormals()
 
 
@@ -74,7 +74,7 @@ def test_denormal_arguments_are_zero() -> None:
 
     assert product() == 0
     config.set(flush_denormals=False)
-    assert product() == pytest.approx(1e-30, rel=1e-3)
+    assert product() == pytest.approx(1e-30, rel=1e-3, abs=0)
 
 
 def test_values_are_handed_over_as_they_are() -> None:
@@ -110,7 +110,7 @@ def test_threads_of_the_pool_compute_as_their_owner() -> None:
     config.set(flush_denormals=False)
     least, greatest = least_and_greatest()
     assert least == greatest
-    assert greatest == pytest.approx(300e-40, rel=1e-3)
+    assert greatest == pytest.approx(300e-40, rel=1e-3, abs=0)
 
 
 def test_every_thread_has_its_own_arithmetic() -> None:
