@@ -19,7 +19,6 @@ from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport There, close, fetch, there, there_for
 from dynet_cy.gpu.memory cimport Range
-from dynet_cy.gpu.mirrored cimport note_use
 from dynet_cy.gpu.passes cimport (
     FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items, raise_pass_failure,
     room, run_pass, scratch, uses_in,
@@ -151,7 +150,6 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
         s.failure.needed = batch.bytes
         return -1
     s.values_needed = max(s.values_needed, g.values.top)
-    note_use(&g.values, &s.t.values)
     if lay_each(s, batch, half) if batch.form == EACH else lay_call(s, batch, half):
         return -1
     if g.forward_only:                          # no backward: nothing is kept

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.gpu.driver cimport Address, DeviceArena, Gpu
-from dynet_cy.memory.arena cimport Arena, Segment
+from dynet_cy.memory.arena cimport Arena, Segment, segment_of
 
 
 # Memory of the device that is cut into blocks of one size.
@@ -42,9 +42,8 @@ cdef struct Mirror:
 
 cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil
 cdef void close_mirror(Mirror* m) noexcept nogil
-# Where something lies on the device that lies in a segment of the arena; 0: it does not, or there is no room for it,
-# which is noted.  The device is not entered, unless the segment has its part.
-cdef Address address_in(const Arena* here, Mirror* m, const void* p) noexcept nogil
+# A part for a segment that has none; NULL: there was no room, which is noted.  The device is not entered.
+cdef Part* new_part(const Arena* here, Mirror* m, uint32_t i) noexcept nogil
 # The other way round; NULL: it is nowhere in the arena.
 cdef void* place_of(const Arena* here, const Mirror* m, Address p) noexcept nogil
 # A pass begins, that notes what it uses: the segment in use up to the bump pointer, or all segments.
@@ -55,3 +54,25 @@ cdef void note_uses(const Arena* here, Mirror* m) noexcept nogil
 cdef bint goes_on(const Arena* here, const Mirror* m, const Segment* s) noexcept nogil
 # Have memory for what was noted.  The device is entered already.  0, or the error of the driver.
 cdef int extend_mirror(Mirror* m) noexcept nogil
+
+
+cdef inline bint stands_for(const Part* part, const Segment* s) noexcept nogil:
+    return part.here == s.p and part.n == s.bytes
+
+
+cdef inline Part* part_of(const Arena* here, Mirror* m, const Segment* s) noexcept nogil:
+    """The part that stands for a segment, made if it is not there; see `new_part`."""
+    cdef uint32_t i = <uint32_t>(s - here.segments)
+    if i < m.n and stands_for(&m.parts[i], s):
+        return &m.parts[i]
+    return new_part(here, m, i)
+
+
+cdef inline Address address_in(const Arena* here, Mirror* m, const void* p) noexcept nogil:
+    """Where something lies on the device that lies in a segment of the arena; 0: it does not, or see `new_part`."""
+    cdef const Segment* s = segment_of(here, p)
+    cdef Part* part
+    if s == NULL:
+        return 0
+    part = part_of(here, m, s)
+    return part.there + <size_t>(<const char*>p - s.p) if part != NULL else 0

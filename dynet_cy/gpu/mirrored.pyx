@@ -14,7 +14,6 @@ from libc.string cimport memset
 
 from dynet_cy.gpu.driver cimport MOST_GPUS, enter, leave
 from dynet_cy.gpu.memory cimport OUT_OF_MEMORY, close_arena, extend_arena, reserve_arena
-from dynet_cy.memory.arena cimport segment_of
 
 cdef enum:
     SLAB = 1 << 21
@@ -158,15 +157,7 @@ cdef int add_part(Mirror* m, const Segment* s) noexcept nogil:
     return 0
 
 
-cdef inline bint stands_for(const Part* part, const Segment* s) noexcept nogil:
-    return part.here == s.p and part.n == s.bytes
-
-
-cdef Part* part_of(const Arena* here, Mirror* m, const Segment* s) noexcept nogil:
-    """The part that stands for a segment; it is made if it is not there.  NULL: there was no room."""
-    cdef uint32_t i = <uint32_t>(s - here.segments)
-    if i < m.n and stands_for(&m.parts[i], s):
-        return &m.parts[i]
+cdef Part* new_part(const Arena* here, Mirror* m, uint32_t i) noexcept nogil:
     if m.error:
         return NULL
     if not enter(m.gpu):
@@ -194,12 +185,6 @@ cdef void close_mirror(Mirror* m) noexcept nogil:
     free(m.runs)
     m.parts = NULL
     m.runs = NULL
-
-
-cdef Address address_in(const Arena* here, Mirror* m, const void* p) noexcept nogil:
-    cdef const Segment* s = segment_of(here, p)
-    cdef Part* part = part_of(here, m, s) if s != NULL else NULL
-    return part.there + <size_t>(<const char*>p - s.p) if part != NULL else 0
 
 
 cdef void* place_of(const Arena* here, const Mirror* m, Address p) noexcept nogil:
