@@ -1,5 +1,8 @@
+from typing import final
+
 from dynet_cy.graph import Expression
 
+@final
 class Clipping:
     def __new__(cls, device: int) -> Clipping: ...
     def wait(self, polls: bool = True) -> None: ...

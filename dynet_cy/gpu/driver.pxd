@@ -162,6 +162,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Address base
         size_t reserved
         size_t mapped
+        size_t gap
         uint32_t n_chunks
         Chunk[64] chunks
 

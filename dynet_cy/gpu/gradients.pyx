@@ -15,6 +15,7 @@ from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, note_
 from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport Address, GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport There, there, there_for
+from dynet_cy.gpu.mirrored cimport place_of
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
     begin_moves, begin_pass, call_there, end_moves, lay_items, load_moves, raise_pass_failure, room, run_pass, scratch,
@@ -26,7 +27,7 @@ from dynet_cy.graph.graph cimport (
     lock_graph, nodes_of, open_gradients, order_of, parameter_here, state_of, unlock_graph,
 )
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, begin_pass_span, end_span
-from dynet_cy.memory.arena cimport arena_at, arena_rewind
+from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.mirror cimport mirrors
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.ops.registry cimport Factors, Op, op_at
@@ -421,12 +422,13 @@ cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, 
     cdef Node** empty = <Node**>room(s, &s.t.commands, batch.count * sizeof(Node*))
     cdef uint32_t j, arg
     cdef bint adds = not half.assigns
+    cdef Address at
     cdef Node* a
     if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.bd):
-        dx[j] = there(g, s.t, gradient_at(g, <float*>arena_at(
-            &g.values, <size_t>(<Address><uintptr_t>batch.x[i].list[j] - s.t.values.base))))
+        at = <Address><uintptr_t>batch.x[i].list[j]
+        dx[j] = there(g, s.t, gradient_at(g, <float*>place_of(&g.values, &s.t.values, at)))
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         a = &nodes_of(g)[arg]

@@ -1,7 +1,8 @@
 """What is kept for a graph that runs on a device: arenas there that its own stand for."""
 
 from dynet_cy.core.interrupts cimport Interrupts
-from dynet_cy.gpu.driver cimport DeviceArena, Gpu
+from dynet_cy.gpu.driver cimport Gpu
+from dynet_cy.gpu.mirrored cimport Mirror
 from dynet_cy.graph.graph cimport Graph
 from dynet_cy.memory.arena cimport Arena, Array
 
@@ -10,15 +11,15 @@ from dynet_cy.memory.arena cimport Arena, Array
 cdef struct There:
     There* next
     Gpu* gpu
-    DeviceArena values
-    DeviceArena grads
-    DeviceArena scratch
-    DeviceArena tables
+    Mirror values
+    Mirror grads
+    Mirror scratch
+    Mirror tables
     Arena commands                  # of the host: those of the pass that runs
     void* replays                   # CUDA graphs of passes before
     Array ranges                    # of the host: Range, what its upload consists of
 
-cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil
+cdef float* there(const Graph* g, There* t, const void* p) noexcept nogil
 cdef There* there_for(Graph* g, int device) except NULL
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1
 # The same within a pass that is not to be ended: what handlers of signals raise is kept.

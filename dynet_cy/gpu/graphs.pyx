@@ -1,7 +1,7 @@
 """What is kept for a graph that runs on a device: arenas there that its own stand for.
 
-What lies at an offset in an arena of the graph lies at the same offset in that of
-the device.
+What lies somewhere in a segment of an arena of the graph lies at the same place of
+what stands for the segment on the device.
 """
 
 from libc.stdint cimport uintptr_t
@@ -9,28 +9,26 @@ from libc.stdlib cimport calloc, free
 
 from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.driver cimport (
-    Address, DeviceArena, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for, wait_with,
+    Address, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for, wait_with,
 )
-from dynet_cy.gpu.memory cimport close_arena, open_arena
+from dynet_cy.gpu.mirrored cimport address_in, close_mirror, open_mirror
 from dynet_cy.gpu.replay cimport drop_replays
-from dynet_cy.memory.arena cimport Segment, arena_close, arena_open, array_close, array_open, segment_of
+from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open
 
 
-cdef float* there(const Graph* g, const There* t, const void* p) noexcept nogil:
-    """Where on the device something lies that has a place in an arena of the graph."""
-    cdef Address at
-    if lies_in(&g.values, &t.values, p, &at) or lies_in(&g.scratch, &t.scratch, p, &at) or (
-            lies_in(&g.grads, &t.grads, p, &at)) or lies_in(&g.tables, &t.tables, p, &at):
-        return <float*><uintptr_t>at
-    return NULL
+cdef float* there(const Graph* g, There* t, const void* p) noexcept nogil:
+    """Where on the device something lies that has a place in an arena of the graph.
 
-
-cdef inline bint lies_in(const Arena* here, const DeviceArena* there, const void* p, Address* at) noexcept nogil:
-    cdef const Segment* s = segment_of(here, p)
-    if s == NULL:
-        return False
-    at[0] = there.base + s.begin + <size_t>(<const char*>p - s.p)
-    return True
+    NULL where there is no room on the device for the segment that it is in; the pass fails then, see `run_pass`.
+    """
+    cdef Address at = address_in(&g.values, &t.values, p)
+    if not at:
+        at = address_in(&g.scratch, &t.scratch, p)
+    if not at:
+        at = address_in(&g.grads, &t.grads, p)
+    if not at:
+        at = address_in(&g.tables, &t.tables, p)
+    return <float*><uintptr_t>at
 
 
 cdef There* there_for(Graph* g, int device) except NULL:
@@ -44,16 +42,12 @@ cdef There* there_for(Graph* g, int device) except NULL:
         if t == NULL:
             raise MemoryError("the record of a graph on a device")
         t.gpu = gpu
-        try:
-            open_arena(gpu, &t.values)
-            open_arena(gpu, &t.grads)
-            open_arena(gpu, &t.scratch)
-            open_arena(gpu, &t.tables)
-            arena_open(&t.commands, False)
-            array_open(&t.ranges, False)
-        except BaseException:
-            close_one(t)
-            raise
+        open_mirror(gpu, &t.values)
+        open_mirror(gpu, &t.grads)
+        open_mirror(gpu, &t.scratch)
+        open_mirror(gpu, &t.tables)
+        arena_open(&t.commands, False)
+        array_open(&t.ranges, False)
         t.next = <There*>g.there
         g.there = t
     return t
@@ -71,10 +65,10 @@ cdef void close(Graph* g) noexcept:
 
 cdef void close_one(There* t) noexcept:
     drop_replays(t.gpu, &t.replays)
-    close_arena(&t.values)
-    close_arena(&t.grads)
-    close_arena(&t.scratch)
-    close_arena(&t.tables)
+    close_mirror(&t.values)
+    close_mirror(&t.grads)
+    close_mirror(&t.scratch)
+    close_mirror(&t.tables)
     arena_close(&t.commands)
     array_close(&t.ranges)
     free(t)

@@ -4,10 +4,17 @@ from libc.stdint cimport uint64_t
 
 from dynet_cy.gpu.driver cimport DeviceArena, Gpu
 
+cdef enum:
+    OUT_OF_MEMORY = 2
+
+# An arena without memory, as large as the device has memory; and one for n bytes, with the device entered: 0, or the
+# error of the driver.
 cdef int open_arena(Gpu* gpu, DeviceArena* a) except -1
+cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil
 # Room for n bytes from the base on: 0, or the error of the driver; the arena is as it was then.
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil
-cdef void close_arena(DeviceArena* a) noexcept nogil
+# `enters` unless the device is entered already.
+cdef void close_arena(DeviceArena* a, bint enters=*) noexcept nogil
 cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1
 
 

@@ -1,9 +1,8 @@
 """Memory of a device: arenas that grow in place, and copies.
 
-An arena is a reserved range of addresses of the device, as large as its memory;
-chunks of memory are mapped to it from its beginning on, each as large as all
-before it.  So pointers into it stay as they are when it grows, as they do in
-the arenas of the host, which the arenas of the device mirror.
+An arena is a reserved range of addresses of the device; chunks of memory are
+mapped to it from its beginning on, each as large as all before it.  So pointers
+into it stay as they are when it grows, as they do in the arenas of the host.
 
 Copies to the device go through a ring of page-locked buffers.  Each has an
 event that says when the device has read it, so the host waits only where it is
@@ -26,7 +25,6 @@ cdef enum:
     RING = 3
     LEAST_BUFFER = 1 << 16
     MOST_AT_ONCE = 1 << 23              # more takes several buffers, so that these stay small
-    OUT_OF_MEMORY = 2
 
 # What cuda.h calls CUmemAllocationProp and CUmemAccessDesc.
 cdef struct Location:
@@ -73,27 +71,33 @@ cdef Properties properties_of(const Gpu* gpu) noexcept nogil:
 
 
 cdef int open_arena(Gpu* gpu, DeviceArena* a) except -1:
-    """An arena without memory."""
-    cdef Properties p = properties_of(gpu)
-    cdef size_t step = 0, total = 0
+    cdef size_t total = 0
     cdef int error
-    memset(a, 0, sizeof(DeviceArena))
-    a.gpu = gpu
     enter(gpu)
-    error = gpu.driver.cuMemGetAllocationGranularity(&step, &p, 0)
+    error = gpu.driver.cuDeviceTotalMem_v2(&total, gpu.number)
     if not error:
-        error = gpu.driver.cuDeviceTotalMem_v2(&total, gpu.number)
-    if not error:
-        a.reserved = (total + step - 1) // step * step
-        # The range of addresses may be short where there are many graphs.
-        while True:
-            error = gpu.driver.cuMemAddressReserve(&a.base, a.reserved, 0, 0, 0)
-            if error != OUT_OF_MEMORY or a.reserved <= 64 * step:
-                break
-            a.reserved = a.reserved // 2 // step * step
+        error = reserve_arena(gpu, a, total)
+        # Addresses may be short where there are many collections.
+        while error == OUT_OF_MEMORY and total > 1 << 27:
+            total //= 2
+            error = reserve_arena(gpu, a, total)
     leave(gpu)
     check(gpu, error, "reserving a range of addresses")
     return 0
+
+
+cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil:
+    cdef Properties p = properties_of(gpu)
+    cdef size_t step = 0
+    cdef int error
+    memset(a, 0, sizeof(DeviceArena))
+    a.gpu = gpu
+    error = gpu.driver.cuMemGetAllocationGranularity(&step, &p, 0)
+    if error:
+        return error
+    a.reserved = (n + step - 1) // step * step
+    a.gap = step
+    return gpu.driver.cuMemAddressReserve(&a.base, a.reserved + a.gap, 0, 0, 0)
 
 
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
@@ -138,19 +142,20 @@ cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
     return 0
 
 
-cdef void close_arena(DeviceArena* a) noexcept nogil:
+cdef void close_arena(DeviceArena* a, bint enters=True) noexcept nogil:
     """Give memory and addresses back.  Errors mean that the driver has gone before us."""
     cdef uint32_t i
     cdef Address at = a.base
     if a.base == 0:
         return
-    if enter(a.gpu) != FORKED:                  # it is the other process's
+    if (enter(a.gpu) if enters else a.gpu.error) != FORKED:     # it is the other process's
         a.gpu.driver.cuStreamSynchronize(a.gpu.stream)
         for i in range(a.n_chunks):
             a.gpu.driver.cuMemUnmap(at, a.chunks[i].n)
             at += a.chunks[i].n
-        a.gpu.driver.cuMemAddressFree(a.base, a.reserved)
-    leave(a.gpu)
+        a.gpu.driver.cuMemAddressFree(a.base, a.reserved + a.gap)
+    if enters:
+        leave(a.gpu)
     a.base = 0
     a.mapped = a.reserved = 0
     a.n_chunks = 0
@@ -163,7 +168,7 @@ cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1
         check(gpu, error, f"memory for {what}")
     gpu.driver.cuMemGetInfo_v2(&unused, &total)
     raise MemoryError(
-        f"out of memory of GPU:{gpu.number} for {what}: {n:,} bytes are needed in one range, {unused:,} of {total:,} "
+        f"out of memory of GPU:{gpu.number} for {what}: {n:,} bytes are needed, {unused:,} of {total:,} "
         "are unused by all processes")
 
 

@@ -31,7 +31,8 @@ from dynet_cy.gpu.gradients cimport (
     add_gradient, add_one, keep_gradients, list_batches_backward, note_after, put_gradients_back, remember_moves,
 )
 from dynet_cy.gpu.graphs cimport There, fetch_within, there, there_for
-from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
+from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
+from dynet_cy.gpu.mirrored cimport begin_use, extend_mirror, note_uses
 from dynet_cy.gpu.passes cimport (
     Pass, add_fill, begin_moves, begin_pass, end_moves, load_moves, raise_pass_failure, run_pass,
 )
@@ -220,12 +221,14 @@ cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
     cdef size_t needed = g.values.top
     cdef int error = 0, failure
     cdef Range r
+    begin_use(&g.values, &t.values)
     r.here = v
     r.there = <Address><uintptr_t>there(g, t, v)
     r.n = n * sizeof(float)
     with nogil:
+        note_uses(&g.values, &t.values)
         if not enter(gpu):
-            error = extend_arena(&t.values, needed)
+            error = extend_mirror(&t.values)
             if not error:
                 send_ranges(gpu, &r, 1)
         failure = leave(gpu)

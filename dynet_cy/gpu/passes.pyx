@@ -12,7 +12,8 @@ from dynet_cy.gpu.driver cimport (
     Address, Gpu, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport there
-from dynet_cy.gpu.memory cimport Range, extend_arena, out_of_device_memory, send_ranges
+from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
+from dynet_cy.gpu.mirrored cimport address_in, begin_use, extend_mirror, goes_on, note_use, note_uses
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.graph cimport (
@@ -40,6 +41,7 @@ cdef void* scratch(Pass* s, size_t n) noexcept nogil:
     """Room in the scratch arena, which the device has to have too."""
     cdef void* p = room(s, &s.g.scratch, n)
     s.scratch_needed = max(s.scratch_needed, s.g.scratch.top)
+    note_use(&s.g.scratch, &s.t.scratch)
     return p
 
 
@@ -213,6 +215,10 @@ cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
     s.values_needed = g.values.top
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top
+    begin_use(&g.values, &t.values)
+    begin_use(&g.grads, &t.grads)
+    begin_use(&g.scratch, &t.scratch)
+    begin_use(&g.tables, &t.tables)
     arena_rewind(&t.commands, 0)
     array_rewind(&t.ranges, 0)
 
@@ -241,6 +247,9 @@ cdef int run_pass(Pass* s, str what) except -1:
     if s.modules & ~loaded(gpu)[0]:
         load(gpu, s.modules)
     with nogil:
+        note_uses(&s.g.values, &s.t.values)
+        note_uses(&s.g.grads, &s.t.grads)
+        note_uses(&s.g.tables, &s.t.tables)
         if not enter(gpu):
             error = extend_all(s, &needed)
             if not error and not upload(s):
@@ -259,16 +268,16 @@ cdef int run_pass(Pass* s, str what) except -1:
 cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
     cdef int error
     needed[0] = s.values_needed
-    error = extend_arena(&s.t.values, needed[0])
+    error = extend_mirror(&s.t.values)
     if not error:
         needed[0] = s.g.grads.top
-        error = extend_arena(&s.t.grads, needed[0])
+        error = extend_mirror(&s.t.grads)
     if not error:
         needed[0] = s.scratch_needed
-        error = extend_arena(&s.t.scratch, needed[0])
+        error = extend_mirror(&s.t.scratch)
     if not error:
         needed[0] = s.g.tables.top
-        error = extend_arena(&s.t.tables, needed[0])
+        error = extend_mirror(&s.t.tables)
     return error
 
 
@@ -300,17 +309,21 @@ cdef int upload(Pass* s) noexcept nogil:
     cdef Arena* tables = &s.g.tables
     cdef Range* r = <Range*>s.t.ranges.base
     cdef const Segment* part
-    cdef size_t begin = s.tables_from, end
+    cdef size_t begin = s.tables_from, end, copied
     s.t.ranges.top = join_ranges(r, s.t.ranges.top // sizeof(Range)) * sizeof(Range)
     while begin < tables.top:                   # from segment to segment
         part = segment_at(tables, begin)
-        end = part[1].begin if part < tables.segments + tables.now else tables.top
+        end = copied = tables.top
+        if part < tables.segments + tables.now:
+            end = copied = part[1].begin
+            if goes_on(tables, &s.t.tables, part):  # with its unused end it is one copy with the next one
+                copied = part.begin + part.bytes
         r = <Range*>array_push(&s.t.ranges, sizeof(Range))
         if r == NULL:
             return failed(s.t.gpu, 2, -1)
-        r.there = s.t.tables.base + begin
         r.here = part.p + (begin - part.begin)
-        r.n = end - begin
+        r.there = address_in(tables, &s.t.tables, r.here)
+        r.n = copied - begin
         begin = end
     return send_ranges(s.t.gpu, <Range*>s.t.ranges.base, s.t.ranges.top // sizeof(Range))
 

@@ -470,6 +470,7 @@ typedef struct {
     dy_gpu *gpu;
     dy_address base;
     size_t reserved, mapped;
+    size_t gap;                 /* addresses behind it that stay empty: what lies next to it never lies side by side */
     uint32_t n_chunks;
     dy_device_chunk chunks[DY_MOST_CHUNKS];
 } dy_device_arena;

@@ -214,6 +214,50 @@ def test_frozen_and_trained_again(on) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("places", [("GPU:0", "GPU:0"), ("CPU", "GPU:0"), ("GPU:0", "GPU:1")])
+@pytest.mark.parametrize("name", ["SimpleSGD", "MomentumSGD", "Adam", "AdamW"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_frozen_parameters_have_no_part(device: str, places, name: str, sparse: bool) -> None:
+    """No gradient, no share of the norm, no decay of either kind, no state: they stay what they are to the bit, and the
+    others become what they become on the CPU."""
+    if not set(places) <= set(dy.available_devices()):
+        pytest.skip("there are not so many devices")
+
+    def run(places) -> tuple:
+        rng = np.random.default_rng(7)
+        model = dy.ParameterCollection()
+        model.set_weight_decay(0.1)
+        ps = [model.parameters_from_numpy(rng.normal(size=(6, 5)), device=places[k % 2]) for k in range(4)]
+        ps += [model.lookup_parameters_from_numpy(rng.normal(size=(8, 3)), device=places[k % 2]) for k in range(4)]
+        frozen, free = [*ps[:2], *ps[4:6]], [*ps[2:4], *ps[6:]]
+        trainer = TRAINERS[name](model)
+        trainer.set_clip_threshold(0.5)
+        trainer.set_sparse_updates(sparse)
+        trainer.group([ps[0], ps[2], ps[4], ps[6]], weight_decay=0.2, clip_threshold=0.4)
+        norms = []
+        before = [p.as_array() for p in frozen]
+        for p in frozen:
+            p.set_updated(False)
+        for step in range(3):
+            dy.renew_cg()
+            parts = [dy.squared_norm(p) for p in ps[:4]] + [dy.squared_norm(p[step]) for p in ps[4:]]
+            dy.esum([dy.to_device(e, "CPU") for e in parts]).backward()
+            assert not any(p.grad_as_array().any() for p in frozen)
+            trainer.update()
+            norms.append(trainer.gradient_norm)
+        for p, old in zip(frozen, before):
+            np.testing.assert_array_equal(p.as_array(), old)
+        states = trainer._state_arrays()
+        assert [state is None for state in states] == [p in frozen for p in model.parameters_list() + ps[4:]]
+        return [p.as_array() for p in free], norms
+
+    desired = run(("CPU", "CPU"))
+    found = run(places)
+    np.testing.assert_allclose(found[1], desired[1], rtol=1e-5)
+    for a, b in zip(found[0], desired[0]):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
 def test_update_subset_and_restart(on) -> None:
     def run():
         classifier, trainer, losses = trained(TRAINERS["MomentumSGD"])

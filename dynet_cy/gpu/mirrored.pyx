@@ -1,0 +1,247 @@
+"""Arenas of graphs on a device.
+
+Each segment of an arena of the host has a part of a range of addresses of the device, in which all lies where it does
+here; pointers into it stay.  A range, or run, is some times as large as the first segment in it, so that those that
+follow go there too, and one copy is enough for them; memory is mapped as far as passes use it.  Small runs are blocks
+of memory that all graphs share: thousands of graphs take little, where the least that can be mapped is 2 MiB.
+
+Parts go when the segments do.  Blocks are used again at once, since a device does one thing after another.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from dynet_cy.gpu.driver cimport MOST_GPUS, enter, leave
+from dynet_cy.gpu.memory cimport OUT_OF_MEMORY, close_arena, extend_arena, reserve_arena
+
+cdef enum:
+    SLAB = 1 << 21
+    LEAST_BLOCK = 1 << 14
+    SIZES = 7                           # up to a MiB
+    AHEAD = 16                          # how many times as large as its first segment a run is
+
+# Those that have room, by device and size of their blocks, the smallest first; used with the device entered.
+ctypedef Slab* OfSize
+cdef OfSize[MOST_GPUS][SIZES] slabs
+memset(slabs, 0, sizeof(slabs))
+
+
+# ---- blocks ----------------------------------------------------------------------
+
+cdef inline size_t block_bytes(uint32_t size) noexcept nogil:
+    return <size_t>LEAST_BLOCK << size
+
+
+cdef int take_block(Gpu* gpu, Run* run) noexcept nogil:
+    """A block for a run; 0, or the error of the driver."""
+    cdef uint32_t size = 0, i = 0
+    cdef Slab* s
+    cdef int error
+    while block_bytes(size) < run.size:
+        size += 1
+    s = slabs[gpu.number][size]
+    if s == NULL:
+        s = <Slab*>calloc(1, sizeof(Slab))
+        if s == NULL:
+            return OUT_OF_MEMORY
+        s.size = size
+        error = reserve_arena(gpu, &s.memory, SLAB)
+        if not error:
+            error = extend_arena(&s.memory, SLAB)
+        if error:
+            close_arena(&s.memory, False)
+            free(s)
+            return error
+        slabs[gpu.number][size] = s
+    while s.used[i // 64] >> (i % 64) & 1:
+        i += 1
+    s.used[i // 64] |= <unsigned long long>1 << (i % 64)
+    s.n_used += 1
+    if s.n_used == SLAB // block_bytes(size):
+        slabs[gpu.number][size] = s.next            # it is full
+    run.slab = s
+    run.base = s.memory.base + i * block_bytes(size)
+    return 0
+
+
+cdef void give_block(Gpu* gpu, Run* run) noexcept nogil:
+    cdef Slab* s = run.slab
+    cdef uint32_t i = <uint32_t>((run.base - s.memory.base) // block_bytes(s.size))
+    cdef Slab** at = &slabs[gpu.number][s.size]
+    if s.n_used == SLAB // block_bytes(s.size):
+        s.next = at[0]
+        at[0] = s
+    s.used[i // 64] &= ~(<unsigned long long>1 << (i % 64))
+    s.n_used -= 1
+    if s.n_used or (at[0] == s and s.next == NULL):     # the last one stays
+        return
+    while at[0] != s:
+        at = &at[0].next
+    at[0] = s.next
+    close_arena(&s.memory, False)
+    free(s)
+
+
+# ---- runs and parts --------------------------------------------------------------
+
+cdef int open_run(Gpu* gpu, Run* run, size_t first, size_t before) noexcept nogil:
+    """A run for a segment of that size, behind so many bytes of others; 0, or the error of the driver."""
+    cdef int error
+    memset(run, 0, sizeof(Run))
+    run.size = max(first * AHEAD if before else first, <size_t>LEAST_BLOCK)
+    if first <= block_bytes(SIZES - 1):
+        run.size = min(run.size, block_bytes(SIZES - 1))
+        return take_block(gpu, run)
+    run.own = <DeviceArena*>calloc(1, sizeof(DeviceArena))
+    if run.own == NULL:
+        return OUT_OF_MEMORY
+    error = reserve_arena(gpu, run.own, run.size)
+    if error == OUT_OF_MEMORY and run.size > first:     # addresses are short
+        run.size = first
+        error = reserve_arena(gpu, run.own, first)
+    run.base = run.own.base
+    return error
+
+
+cdef void close_run(Gpu* gpu, Run* run) noexcept nogil:
+    if run.slab != NULL:
+        give_block(gpu, run)
+    elif run.own != NULL:
+        close_arena(run.own, False)
+        free(run.own)
+
+
+cdef void drop_parts(Mirror* m, uint32_t first) noexcept nogil:
+    """Drop a part and all behind it.  The device is entered already."""
+    cdef Part* part
+    while m.n > first:
+        m.n -= 1
+        part = &m.parts[m.n]
+        m.runs[part.run].used = part.there - m.runs[part.run].base
+        if m.runs[part.run].used == 0:
+            m.n_runs -= 1
+            close_run(m.gpu, &m.runs[m.n_runs])
+
+
+cdef int add_part(Mirror* m, const Segment* s) noexcept nogil:
+    """A part behind the others; 0, or the error of the driver.  The device is entered already."""
+    cdef Part* parts = <Part*>realloc(m.parts, (m.n + 1) * sizeof(Part))
+    cdef Run* runs
+    cdef Run* run
+    cdef size_t before = 0
+    cdef uint32_t i
+    cdef int error
+    if parts == NULL:
+        return OUT_OF_MEMORY
+    m.parts = parts
+    if m.n_runs == 0 or m.runs[m.n_runs - 1].size - m.runs[m.n_runs - 1].used < s.bytes:
+        runs = <Run*>realloc(m.runs, (m.n_runs + 1) * sizeof(Run))
+        if runs == NULL:
+            return OUT_OF_MEMORY
+        m.runs = runs
+        for i in range(m.n):
+            before += m.parts[i].n
+        error = open_run(m.gpu, &m.runs[m.n_runs], s.bytes, before)
+        if error:
+            close_run(m.gpu, &m.runs[m.n_runs])
+            return error
+        m.n_runs += 1
+    run = &m.runs[m.n_runs - 1]
+    parts[m.n].here = s.p
+    parts[m.n].n = s.bytes
+    parts[m.n].there = run.base + run.used
+    parts[m.n].run = m.n_runs - 1
+    run.used += s.bytes
+    m.n += 1
+    return 0
+
+
+cdef Part* new_part(const Arena* here, Mirror* m, uint32_t i) noexcept nogil:
+    if m.error:
+        return NULL
+    if not enter(m.gpu):
+        drop_parts(m, i)
+        while m.n <= i and not m.error:
+            m.error = add_part(m, &here.segments[m.n])
+    leave(m.gpu)
+    return &m.parts[i] if i < m.n else NULL
+
+
+# ---- arenas ----------------------------------------------------------------------
+
+cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil:
+    memset(m, 0, sizeof(Mirror))
+    m.gpu = gpu
+
+
+cdef void close_mirror(Mirror* m) noexcept nogil:
+    """Errors mean that the driver has gone before us."""
+    if m.n:
+        enter(m.gpu)
+        drop_parts(m, 0)
+        leave(m.gpu)
+    free(m.parts)
+    free(m.runs)
+    m.parts = NULL
+    m.runs = NULL
+
+
+cdef void* place_of(const Arena* here, const Mirror* m, Address p) noexcept nogil:
+    cdef uint32_t i
+    for i in range(min(m.n, here.n)):
+        if p - m.parts[i].there < m.parts[i].n:
+            return here.segments[i].p + (p - m.parts[i].there)
+    return NULL
+
+
+cdef void begin_use(const Arena* here, Mirror* m) noexcept nogil:
+    cdef uint32_t i = 0
+    m.error = 0
+    while i < m.n and i < here.n and stands_for(&m.parts[i], &here.segments[i]):
+        i += 1
+    if i < m.n:
+        enter(m.gpu)
+        drop_parts(m, i)
+        leave(m.gpu)
+    for i in range(m.n_runs):
+        m.runs[i].needed = 0
+
+
+cdef void note(const Arena* here, Mirror* m, uint32_t i, size_t end) noexcept nogil:
+    """Note that the segment of that number is used up to an offset."""
+    cdef Part* part
+    cdef Run* run
+    if end > here.segments[i].begin:
+        part = part_of(here, m, &here.segments[i])
+        if part != NULL:
+            run = &m.runs[part.run]
+            run.needed = max(run.needed, part.there - run.base + min(end - here.segments[i].begin, part.n))
+
+
+cdef void note_use(const Arena* here, Mirror* m) noexcept nogil:
+    if here.n:
+        note(here, m, here.now, here.top)
+
+
+cdef void note_uses(const Arena* here, Mirror* m) noexcept nogil:
+    cdef uint32_t i
+    for i in range(here.now if here.n else 0):
+        note(here, m, i, here.segments[i + 1].begin)
+    note_use(here, m)
+
+
+cdef bint goes_on(const Arena* here, const Mirror* m, const Segment* s) noexcept nogil:
+    cdef uint32_t i = <uint32_t>(s - here.segments)
+    cdef const Part* part = &m.parts[i]
+    return (i + 1 < m.n and part[1].run == part.run
+            and m.runs[part.run].needed > part[1].there - m.runs[part.run].base)
+
+
+cdef int extend_mirror(Mirror* m) noexcept nogil:
+    cdef uint32_t i
+    cdef int error = m.error
+    for i in range(m.n_runs):
+        if not error and m.runs[i].own != NULL:
+            error = extend_arena(m.runs[i].own, m.runs[i].needed)
+    return error
