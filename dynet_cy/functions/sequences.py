@@ -132,7 +132,7 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     states = np.full(2 * len(own) + 1, blank)
     states[1::2] = own
     n = len(states)
-    may_skip = (states[2:] != blank) & (states[2:] != states[:-2])
+    may_skip = states[2:] != states[:-2]  # the blank between two labels that differ
     moves = np.full((n, n), IMPOSSIBLE)
     moves[np.arange(n), np.arange(n)] = 0
     moves[np.arange(n - 1), np.arange(1, n)] = 0
