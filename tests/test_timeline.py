@@ -265,6 +265,22 @@ def test_report(step, tmp_path: Path) -> None:
     assert "<td>encoder</td>" in text
 
 
+def test_report_of_lines_with_tags(tmp_path: Path) -> None:
+    """Lines of the program stand in the page as they are, and do not end its script."""
+    program = tmp_path / "program.py"
+    program.write_text("def step(dy):\n    return dy.tanh(dy.inputVector([1.0])).value()  # </script><b>\n", "utf-8")
+    places: dict = {}
+    exec(compile(program.read_text(encoding="utf-8"), str(program), "exec"), places)
+    with profiling.measure(lines=True) as profile:
+        dy.renew_cg()
+        places["step"](dy)
+    dy.renew_cg()
+    profile.save_report(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.count("</script>") == text.count("<script>")
+    assert any(path[-2].endswith("# </script><b>") for path in paths(flame(text, "lines")) if len(path) > 2)
+
+
 def test_report_without_a_timeline(step, tmp_path: Path) -> None:
     with profiling.measure() as profile:
         step()
