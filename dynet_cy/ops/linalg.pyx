@@ -133,6 +133,8 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     if s.n == 1:
         return same_dim(s, y)
     matrix_of(s.x[0], y)
+    if y.nd > 2:
+        raise DimensionError("b must be a matrix or a vector")
     for i in range(1, s.n, 2):
         matrix_of(s.x[i + 1], &x)
         product_dim(s.x[i], &x, &wx, <int>i - 1)

@@ -191,7 +191,7 @@ def test_profiles_add_up_scopes() -> None:
     with profiling.measure(lines=True) as profile:
         step()
     assert {row.scope for row in profile.lines} == {"encoder", "loss"}
-    assert re.search(r"in \S+: forward squared_norm \[loss\]", str(profile))
+    assert re.search(r"in step: forward esum \[loss\]", str(profile))
 
 
 # ---- drawings -------------------------------------------------------------------------------------------------------

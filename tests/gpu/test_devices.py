@@ -528,27 +528,28 @@ def test_deleted_collections(devices) -> None:
         np.testing.assert_array_equal(copy.deepcopy(p).as_array(), value)
 
 
-def test_what_the_last_backward_gave(devices) -> None:
+@pytest.mark.parametrize("places", [ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")], ids="-".join)
+def test_what_the_last_backward_gave(devices, places) -> None:
     """To each expression of a parameter, on whatever device; see tests/engine/test_given.py."""
-    for places in (ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")):
-        pc = dy.ParameterCollection()
-        W, V = (pc.add_parameters((2, 2), init=n, device=place) for n, place in enumerate(places[:2], 1))
-        E = pc.add_lookup_parameters((3, 2), init=1.0, device=places[2])
-        for _ in range(2):
-            dy.renew_cg()
-            table, constant = E.expr(), V.expr()
-            there = [dy.to_device(e, places[0]) for e in (V, constant, E[1], dy.select_cols(table, [0, 2]))]
-            h = W * there[0] * there[1] * there[2]
-            loss = dy.sum_elems(h) + dy.sum_elems(W * there[3])
-            loss.backward(full=True)
-            before = h.gradient()
-            ones = np.ones((2, 2))
-            np.testing.assert_array_equal(W.gradient(), ones * (16 + 2))
-            np.testing.assert_array_equal(V.gradient(), ones * 2 * 4)
-            np.testing.assert_array_equal(constant.gradient(), ones * 2 * 2 * 2)
-            np.testing.assert_array_equal(table.gradient(), [[2, 0, 2], [2, 0, 2]])
-            np.testing.assert_array_equal(h.gradient(), before)
-        np.testing.assert_array_equal(W.grad_as_array(), ones * 2 * (16 + 2))
+    needs(devices, places)
+    pc = dy.ParameterCollection()
+    W, V = (pc.add_parameters((2, 2), init=n, device=place) for n, place in enumerate(places[:2], 1))
+    E = pc.add_lookup_parameters((3, 2), init=1.0, device=places[2])
+    for _ in range(2):
+        dy.renew_cg()
+        table, constant = E.expr(), V.expr()
+        there = [dy.to_device(e, places[0]) for e in (V, constant, E[1], dy.select_cols(table, [0, 2]))]
+        h = W * there[0] * there[1] * there[2]
+        loss = dy.sum_elems(h) + dy.sum_elems(W * there[3])
+        loss.backward(full=True)
+        before = h.gradient()
+        ones = np.ones((2, 2))
+        np.testing.assert_array_equal(W.gradient(), ones * (16 + 2))
+        np.testing.assert_array_equal(V.gradient(), ones * 2 * 4)
+        np.testing.assert_array_equal(constant.gradient(), ones * 2 * 2 * 2)
+        np.testing.assert_array_equal(table.gradient(), [[2, 0, 2], [2, 0, 2]])
+        np.testing.assert_array_equal(h.gradient(), before)
+    np.testing.assert_array_equal(W.grad_as_array(), ones * 2 * (16 + 2))
 
 
 # ---- programs --------------------------------------------------------------------

@@ -426,6 +426,11 @@ WRONG_SHAPES = [
         "    b      {2} x 6  input\n    xs[0]  {4,3}    parameter /W\n    xs[1]  {3}      input",
     ),
     (
+        lambda w, x: dy.affine_transform([dy.zeros((4, 1, 3)), w, dy.zeros((3, 1))]),
+        "affine_transform: b must be a matrix or a vector\n"
+        "    b      {4,1,3}  input\n    xs[0]  {4,3}    parameter /W\n    xs[1]  {3,1}    input",
+    ),
+    (
         lambda w, x: x + dy.zeros(2, batch_size=5),
         "add: batch sizes 6 and 5 differ\n    a  {2} x 6  input\n    b  {2} x 5  input",
     ),

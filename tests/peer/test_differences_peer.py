@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from libraries import Library, both
 from purpose import DIFFERENCES, ONE_BY_ONE
-from random_programs import MEANT
+from random_programs import MEANT, WRONG
 from test_errors_peer import OTHERWISE
 
 pytestmark = pytest.mark.peer
@@ -24,7 +24,7 @@ def first_cells(text: str) -> list[str]:
 
 
 def known() -> set[str]:
-    documents = {d.document for d in (*DIFFERENCES, *MEANT)}
+    documents = {d.document for d in (*DIFFERENCES, *MEANT, *WRONG)}
     return {*documents, *(line for _, line in OTHERWISE.values()), *ONE_BY_ONE}
 
 
@@ -105,6 +105,22 @@ def test_kmax_pooling_of_equal_numbers() -> None:
     for library, expected in zip(both(), ([5, 5], [5, 7])):
         library.renew_cg()
         assert library.kmax_pooling(library.inputTensor([[5, 5, 7]]), 2, 1).npvalue()[0].tolist() == expected
+
+
+def test_momentum_of_a_table_that_the_loss_does_not_depend_on() -> None:
+    for library, moved in zip(both(), (True, False)):
+        model = library.ParameterCollection()
+        table = model.lookup_parameters_from_numpy(np.ones((2, 3)))
+        trainer = library.MomentumSGDTrainer(model, 0.1)
+        for depends in (True, False):
+            library.renew_cg()
+            whole = library.sum_elems(library.parameter(table))
+            loss = whole if depends else library.scalarInput(1) * 2
+            loss.forward()
+            loss.backward()
+            before = np.array(table.as_array())
+            trainer.update()
+        assert np.array_equal(table.as_array(), before) is not moved
 
 
 def test_to_device() -> None:

@@ -16,7 +16,7 @@ dir=$(cd "$dir" && pwd)
 
 python3 -m pip download -q --no-deps --only-binary=:all: --python-version "$version" --implementation cp \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
-    -d "$dir" pytools platformdirs mako siphash24 markupsafe safetensors scipy-openblas32
+    -d "$dir" pytools platformdirs mako siphash24 markupsafe safetensors scipy-openblas32 greenlet
 
 # The same Python here builds the wheel that runs there.
 py=""

@@ -6,6 +6,7 @@ Arguments: FOLDER [general]. Run by the launcher, it writes the parameters after
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from dynet_cy.parallel.shared import SharedExchange
 
 TRAINERS = [getattr(dy, n) for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 EXAMPLES = 24
+# Larger than by default: a step divides by it where gradients are next to zero, so that what one device or order of
+# sums rounds otherwise than another stays a matter of rounding in the parameters.
+EPS = 1e-3
 BATCH = 4
 
 
@@ -39,7 +43,8 @@ class Training:
         self.unused = self.m.add_parameters((3, 3), name="unused")
         self.U = self.m.add_parameters((4, 9), name="U")
         self.F = self.m.add_lookup_parameters((12, 9), name="F")
-        self.t = self.trainer(self.m)
+        settings = {"eps": EPS} if "eps" in inspect.signature(self.trainer).parameters else {}
+        self.t = self.trainer(self.m, **settings)
         self.t.set_clip_threshold(self.clip)
         if isinstance(self.t, dy.AdamTrainer):
             self.t.learning_rate = 0.02  # enough for what is compared to differ
