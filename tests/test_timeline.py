@@ -74,7 +74,7 @@ def test_spans(step) -> None:
     tops.sort(key=lambda span: span.begin)
     assert all(a.end <= b.begin for a, b in zip(tops, tops[1:]))
     assert sum(span.end - span.begin for span in by_kind["forward"]) == pytest.approx(
-        sum(row.seconds for row in profile if not row.backward)
+        sum(row.seconds for row in profile if not row.backward), abs=1e-8
     )
 
 
@@ -257,10 +257,11 @@ def test_report(step, tmp_path: Path) -> None:
     ops = paths(flame(text, "ops"))
     assert ("all", "forward", "encoder", "tanh", "{40} from {40}") in ops
     assert ("all", "backward", "weight gradients") in ops
-    assert ops[("all",)] == pytest.approx(1e3 * sum(row.seconds for row in profile), rel=1e-2)
+    forward = sum(row.seconds for row in profile if not row.backward)
+    assert ops["all", "forward"] == pytest.approx(1e3 * forward, abs=1e-3)
     lines = paths(flame(text, "lines"))
     assert any(path[1] == "program.py" and path[-1] == "tanh (gradient)" for path in lines if len(path) > 1)
-    assert lines[("all",)] == pytest.approx(1e3 * sum(row.seconds for row in profile.lines), rel=1e-2)
+    assert lines[("all",)] == pytest.approx(1e3 * sum(row.seconds for row in profile.lines), abs=1e-3)
     assert '<svg class="memory"' in text
     assert "<td>encoder</td>" in text
 
