@@ -14,6 +14,7 @@ from dynet_cy.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from dynet_cy.nn.vectors import WordVectors, read_vectors
 
 __all__ = [
     "Activation",
@@ -39,4 +40,6 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "WordVectors",
+    "read_vectors",
 ]
