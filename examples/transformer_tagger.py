@@ -325,7 +325,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
     add("--epochs", type=int, default=10)
     add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.001, help="the greatest")
+    add("--learning-rate", type=float, default=0.003, help="the greatest")
     add("--warmup", type=float, default=0.1, help="the share of the training in which it rises")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/transformer_tagger.safetensors"))
