@@ -102,6 +102,7 @@ def test_the_first_of_equal_words(tmp_path: Path) -> None:
     found = nn.read_vectors(tmp_path / "m.vec")
     assert found.words == ["a", "b"]
     assert found["a"] == 1
+    assert nn.WordVectors(["a", "a"], [[1], [2]])["a"] == 1
 
 
 def test_words_that_are_no_text(tmp_path: Path) -> None:
