@@ -264,9 +264,14 @@ def test_specs_in_files_are_checked(tmp_path: Path) -> None:
     layer = nn.Linear(2, 2, dy.ParameterCollection())
     layer.spec = (10**6, 10**6, True)
     dy.save(tmp_path / "large", [layer])
-    layer.spec = (2, {1: 2}, True)
+    # What the constructors would take for a truth, but no layer has in its spec.
+    layer.spec = (2, 2, {1: 2})
     dy.save(tmp_path / "odd", [layer])
-    for name, message in [("large", "more parameters than the file"), ("odd", "cannot be made with spec")]:
+    layers = nn.Sequential([(nn.Linear, 2, 2)], dy.ParameterCollection())
+    layers.spec = (((nn.Linear, 2, 2, {1: 2}),),)
+    dy.save(tmp_path / "within", [layers])
+    odd = "cannot be made with spec"
+    for name, message in [("large", "more parameters than the file"), ("odd", odd), ("within", odd)]:
         model = dy.ParameterCollection()
         with pytest.raises(dy.ModelFileError, match=message):
             dy.load(tmp_path / name, model)
