@@ -2,7 +2,9 @@
 
 from dynet_cy.nn.attention import BiaffineAttention, KeysValues, MultiHeadAttention, PointerAttention
 from dynet_cy.nn.basic import Activation, Dropout, Embedding, Highway, LayerNorm, Linear, RMSNorm
+from dynet_cy.nn.batch_norm import BatchNorm
 from dynet_cy.nn.containers import LayerList, Sequential
+from dynet_cy.nn.convolution import Conv1d, Conv2d
 from dynet_cy.nn.layer import Layer
 from dynet_cy.nn.positions import SinusoidalPositions
 from dynet_cy.nn.transformer import (
@@ -12,10 +14,14 @@ from dynet_cy.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from dynet_cy.nn.vectors import WordVectors, read_vectors
 
 __all__ = [
     "Activation",
+    "BatchNorm",
     "BiaffineAttention",
+    "Conv1d",
+    "Conv2d",
     "DecoderState",
     "Dropout",
     "Embedding",
@@ -34,4 +40,6 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "WordVectors",
+    "read_vectors",
 ]

@@ -13,7 +13,8 @@ from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.nn.weights import Array, Weights, read_tensors
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.rnn.builder import positive_integer
+from dynet_cy.rnn.birnn import BiRNNBuilder
+from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
 
 __all__ = ["ACTIVATIONS", "Layer"]
 
@@ -29,9 +30,9 @@ ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api,
 class Layer:
     """Base class of the layers, and of a program's own.
 
-    A layer owns a sub-collection of a model with its parameters, and may hold further layers as attributes, or in lists
-    that are attributes. A class of one's own has a constructor with an argument `model`, which hands the model and its
-    other arguments to this one, and a method `__call__`:
+    A layer owns a sub-collection of a model with its parameters, and may hold further layers, and builders of recurrent
+    networks, as attributes, or in lists that are attributes. A class of one's own has a constructor with an argument
+    `model`, which hands the model and its other arguments to this one, and a method `__call__`:
 
         class Scorer(dy.nn.Layer):
             def __init__(self, dim, classes, model, dropout=0.0):
@@ -77,11 +78,11 @@ class Layer:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no __call__")
 
-    def sublayers(self) -> Iterator[Layer]:
-        """The layers that are attributes of this one, or in lists and tuples that are."""
+    def sublayers(self) -> Iterator[Layer | _RNNBuilder | BiRNNBuilder]:
+        """The layers and builders of recurrent networks that are attributes of this one, or in lists that are."""
         for value in vars(self).values():
             for item in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(item, Layer):
+                if isinstance(item, (Layer, _RNNBuilder, BiRNNBuilder)):
                     yield item
 
     # ---- modes
@@ -129,8 +130,12 @@ class Layer:
         """Set whether trainers change the parameters of this layer and of all in it; False freezes them."""
         for parameter in self._trained():
             parameter.set_updated(b)
-        for layer in self.sublayers():
-            layer.set_updated(b)
+        for part in self.sublayers():
+            if isinstance(part, Layer):
+                part.set_updated(b)
+            else:
+                for stored in part.param_collection().parameters_list():
+                    stored.set_updated(b)
 
     def _trained(self) -> Iterator[Stored]:
         """The parameters of this layer itself that trainers change."""

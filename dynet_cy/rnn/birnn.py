@@ -147,6 +147,25 @@ class BiRNNBuilder:
             for builder in pair:
                 builder.disable_dropout()
 
+    def train(self, mode: bool = True) -> BiRNNBuilder:
+        """Set training mode of all networks, or with False evaluation mode, in which nothing is dropped.
+
+        Returns:
+            The builder.
+        """
+        for pair in self.builder_layers:
+            for builder in pair:
+                builder.train(mode)
+        return self
+
+    def eval(self) -> BiRNNBuilder:
+        """Set evaluation mode of all networks.
+
+        Returns:
+            The builder.
+        """
+        return self.train(False)
+
     def param_collection(self) -> ParameterCollection:
         """The sub-collection that holds the parameters.
 

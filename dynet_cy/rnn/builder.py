@@ -263,9 +263,33 @@ class _RNNBuilder:
         """Set all dropout rates to 0."""
         self._set_rates((0.0,) * len(self._rates))
 
+    training = True
+    """Whether dropout drops; see `train`."""
+
+    def train(self: Builder, mode: bool = True) -> Builder:
+        """Set training mode, in which a new builder is. Rates stay what they are; layers that hold a builder call this.
+
+        Args:
+            mode: False for evaluation, as `eval()`
+
+        Returns:
+            The builder.
+        """
+        self.training = bool(mode)
+        self._set_rates(self._rates)
+        return self
+
+    def eval(self: Builder) -> Builder:
+        """Set evaluation mode: nothing is dropped, whatever the rates.
+
+        Returns:
+            The builder.
+        """
+        return self.train(False)
+
     def _set_rates(self, rates: tuple[float, ...]) -> None:
         self._rates = rates
-        self._dropping = any(rates)
+        self._dropping = self.training and any(rates)
         self._note_plain()
 
     def _note_plain(self) -> None:

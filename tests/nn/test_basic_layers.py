@@ -201,6 +201,39 @@ def test_modes_reach_all_layers() -> None:
     np.testing.assert_array_equal(tagger(ids).npvalue(), tagger(ids).npvalue())
 
 
+class Reader(nn.Layer):
+    """A layer that holds builders."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.one = dy.GRUBuilder(1, D, D, self.collection)
+        self.both = [dy.BiRNNBuilder(1, D, D, self.collection, dy.LSTMBuilder)]
+        self.one.set_dropout(0.5)
+        self.both[0].set_dropout(0.5)
+
+    def __call__(self, xs):
+        return dy.concatenate_cols(self.both[0].transduce(self.one.initial_state().transduce(xs)))
+
+
+def test_builders_follow_the_layer() -> None:
+    reader = Reader(dy.ParameterCollection())
+
+    def value():
+        dy.renew_cg()
+        return reader([dy.ones(D), dy.ones(D)]).npvalue()
+
+    assert not np.array_equal(value(), value())
+    reader.eval()
+    assert not reader.one.training
+    np.testing.assert_array_equal(value(), value())
+    reader.both[0].train()
+    assert not np.array_equal(value(), value())
+    reader.train().disable_dropout()
+    np.testing.assert_array_equal(value(), value())
+    reader.set_updated(False)
+    assert not any(p.is_updated() for p in parameters(reader))
+
+
 def test_dropout() -> None:
     layer = nn.Dropout(0.25)
     found = layer(dy.ones((100, 100))).npvalue()
@@ -231,9 +264,14 @@ def test_specs_in_files_are_checked(tmp_path: Path) -> None:
     layer = nn.Linear(2, 2, dy.ParameterCollection())
     layer.spec = (10**6, 10**6, True)
     dy.save(tmp_path / "large", [layer])
-    layer.spec = (2, {1: 2}, True)
+    # What the constructors would take for a truth, but no layer has in its spec.
+    layer.spec = (2, 2, {1: 2})
     dy.save(tmp_path / "odd", [layer])
-    for name, message in [("large", "more parameters than the file"), ("odd", "cannot be made with spec")]:
+    layers = nn.Sequential([(nn.Linear, 2, 2)], dy.ParameterCollection())
+    layers.spec = (((nn.Linear, 2, 2, {1: 2}),),)
+    dy.save(tmp_path / "within", [layers])
+    odd = "cannot be made with spec"
+    for name, message in [("large", "more parameters than the file"), ("odd", odd), ("within", odd)]:
         model = dy.ParameterCollection()
         with pytest.raises(dy.ModelFileError, match=message):
             dy.load(tmp_path / name, model)

@@ -1,0 +1,123 @@
+"""Normalization by the statistics of a minibatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.nn.layer import Layer, Stored, positive, share
+from dynet_cy.nn.weights import Weights
+from dynet_cy.ops import api as ops
+from dynet_cy.ops.registry import DimensionError
+
+__all__ = ["BatchNorm"]
+
+
+class BatchNorm(Layer):
+    """Each channel brought to mean 0 and variance 1 over a minibatch, then times g and plus b (Ioffe and Szegedy,
+    "Batch normalization", ICML 2015).
+
+    The statistics are those of the argument of **one call**: of all places of all its batch elements. Examples that the
+    engine computes together because their graphs are alike are not a minibatch: what an example gives never depends on
+    others of the program. So a minibatch must be made by hand, or x have many places, as an image or a sentence has.
+
+    In training mode a call computes its statistics at once, and with them all that x needs, and moves the running
+    statistics: r becomes (1 - momentum) r + momentum s, with the unbiased variance. In evaluation mode the running
+    statistics are used, and a call is a few nodes as of other layers.
+
+    Parameters: g (dim,), ones; b (dim,), zeros; the running statistics mean (dim,), zeros, and var (dim,), ones, which
+    are saved with the others and which trainers do not change.
+
+    Args:
+        dim: number of channels
+        model: where the parameters go
+        axis: which axis the channels are: 0 for columns, -1 for images
+        momentum: how much a minibatch counts in the running statistics, from 0 to 1
+        eps: added to the variance
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is out of its range
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> norm = dy.nn.BatchNorm(16, dy.ParameterCollection(), axis=-1)
+        >>> norm(dy.random_normal((8, 8, 16), batch_size=4)).dim()
+        ((8, 8, 16), 4)
+    """
+
+    def __init__(
+        self, dim: int, model: ParameterCollection, axis: int = 0, momentum: float = 0.1, eps: float = 1e-5
+    ) -> None:
+        self.dim = self._size(dim, "dim")
+        self.axis = int(axis)
+        self.momentum = share(momentum, "BatchNorm", "momentum")
+        self.eps = positive(eps, "BatchNorm", "eps")
+        super().__init__(model, (self.dim, self.axis, self.momentum, self.eps))
+        self.g = self._vector(self.dim, 1.0, "g")
+        self.b = self._vector(self.dim)
+        self.mean = self._vector(self.dim, 0.0, "mean")
+        self.var = self._vector(self.dim, 1.0, "var")
+        self.mean.set_updated(False)
+        self.var.set_updated(False)
+
+    def _trained(self) -> Iterator[Stored]:
+        yield from (self.g, self.b)
+
+    def __call__(self, x: Expression) -> Expression:
+        """The normalized channels.
+
+        Args:
+            x: a tensor whose axis `axis` has length dim, with a batch or without
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of channels
+            ValueError: in training mode, a channel has one element only
+        """
+        if not isinstance(x, Expression):
+            raise TypeError(f"BatchNorm: argument x: expected an expression, got {x!r:.80}")
+        shape, batch = x.dim()
+        axis = self.axis + len(shape) if self.axis < 0 else self.axis
+        if not 0 <= axis < len(shape) or shape[axis] != self.dim:
+            raise DimensionError(f"BatchNorm: argument x: expected {self.dim} as axis {self.axis}, got {shape}")
+        places = tuple(n if i == axis else 1 for i, n in enumerate(shape))
+
+        def along(v: Expression) -> Expression:
+            return v if axis == 0 else ops.reshape(v, places)
+
+        if not self.training:
+            scale = ops.cmult(self.g, ops.pow(self.var.expr(False) + self.eps, -0.5))
+            return ops.cmult(x - along(self.mean.expr(False)), along(scale)) + along(self.b)
+        others = [i for i in range(len(shape)) if i != axis]
+        count = batch * prod(shape) // self.dim
+        if count < 2:
+            raise ValueError("BatchNorm: argument x: in training mode a channel needs more than one element")
+
+        def averaged(v: Expression) -> Expression:
+            return ops.mean_dim(v, others, True) if others else ops.mean_batches(v)
+
+        mean = averaged(x)
+        centered = x - along(mean)
+        variance = averaged(ops.square(centered))
+        self._move(self.mean, mean, 1.0)
+        self._move(self.var, variance, count / (count - 1))
+        scale = ops.cmult(self.g, ops.pow(variance + self.eps, -0.5))
+        return ops.cmult(centered, along(scale)) + along(self.b)
+
+    def _move(self, running: Parameters, found: Expression, factor: float) -> None:
+        now = found.npvalue().reshape(self.dim) * factor
+        running.set_value(((1 - self.momentum) * running.as_array() + self.momentum * now).astype(np.float32))
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        for parameter, name in [(self.g, "weight"), (self.b, "bias"), (self.mean, "running_mean")]:
+            weights.put(parameter, weights.take(name, (self.dim,)))
+        weights.put(self.var, weights.take("running_var", (self.dim,)))
+        weights.skip("num_batches_tracked")

@@ -1,0 +1,61 @@
+"""The Transformer tagger, at a small size, run as its user would run it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from made_data import write_treebank
+from programs import run
+
+pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+
+SMALL = ["--dim", 16, "--letter-dim", 8, "--hidden", 32, "--heads", 2, "--learning-rate", 0.01, "--dropout", 0.1]
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("treebank")
+    write_treebank(folder / "train.conllu.gz", 60, seed=1)
+    write_treebank(folder / "dev.conllu", 12, seed=2)
+    return folder
+
+
+def train(treebank: Path, model: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    files = ["--train", treebank / "train.conllu.gz", "--dev", treebank / "dev.conllu"]
+    args = [*files, "--model", model, "--epochs", 6, "--batch", 8, *SMALL, *more]
+    return run("transformer_tagger.py", *args, cwd=treebank)
+
+
+def test_trains_and_tags(treebank: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.safetensors"
+    done = train(treebank, model)
+    assert done.returncode == 0, done.stderr
+    accuracies = [float(x) for x in re.findall(r"^epoch \d+: .*dev accuracy ([\d.]+)%$", done.stdout, re.M)]
+    assert len(accuracies) == 6
+    assert max(accuracies) > 95
+    text = "every dog likes the çiçek .\n\na 犬 finds the dog !\n"
+    done = run("transformer_tagger.py", "tag", "--model", model, cwd=tmp_path, stdin=text)
+    assert done.returncode == 0, done.stderr
+    first, empty, second, _ = done.stdout.split("\n")
+    assert first == "every/DET dog/NOUN likes/VERB the/DET çiçek/NOUN ./PUNCT"
+    assert empty == ""
+    assert re.fullmatch(r"a/\w+ 犬/\w+ finds/VERB the/DET dog/NOUN !/PUNCT", second)
+
+
+def test_same_losses_without_autobatch(treebank: Path, tmp_path: Path) -> None:
+    dry = ["--dropout", 0, "--word-dropout", 0, "--epochs", 2]
+    found = []
+    for name, more in [("a", []), ("b", ["--dynet-autobatch", 0])]:
+        done = train(treebank, tmp_path / name, *dry, *more)
+        assert done.returncode == 0, done.stderr
+        found.append([float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)])
+    assert found[0] == pytest.approx(found[1], abs=2e-3)
+
+
+def test_errors(tmp_path: Path) -> None:
+    done = run("transformer_tagger.py", "tag", "--model", tmp_path / "none", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("transformer_tagger.py: ")
