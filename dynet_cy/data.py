@@ -173,12 +173,14 @@ class Batches(Generic[T]):
         total = 0.0
         for handle in handles:
             cost = 0.0 if self._cost is None else self._measure("cost", self._cost, handle)
-            full = len(batch) == self._size or (self._most is not None and total + cost > self._most)
-            if batch and full:
+            if batch and self._most is not None and total + cost > self._most:
                 yield batch
                 batch, total = [], 0.0
             batch.append(handle)
             total += cost
+            if len(batch) == self._size:  # at once: the next item may be a line that somebody has yet to type
+                yield batch
+                batch, total = [], 0.0
         if batch:
             yield batch
 
