@@ -14,7 +14,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
-from dynet_cy import functions, nn, parallel
+from dynet_cy import data, functions, nn, parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
@@ -79,6 +79,7 @@ from dynet_cy.schedules import (
 )
 from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
 from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
+from dynet_cy.stopping import EarlyStopping
 from dynet_cy.textfile import ModelFileError
 
 # isort: split
@@ -209,6 +210,9 @@ __all__ = [
     "Schedule",
     "StepSchedule",
     "WarmupSchedule",
+    # data
+    "EarlyStopping",
+    "data",
     # several processes
     "parallel",
     # derived: names of builders and trainers, by tools/derive.py

@@ -167,7 +167,7 @@ class PlateauSchedule(Schedule):
     """Multiplied by `by` each time that so many values in a row, told to `report`, were no better than the best one.
 
     Args:
-        patience: how many values may be no better; the next one such takes a step
+        patience: how many values in a row that are no better make a step
         by: what each step multiplies the learning rate by
         mode: "min" if the least value is the best one, as of losses; "max" for scores
         min_delta: by how much a value must be better than the best one to count as better
@@ -175,10 +175,10 @@ class PlateauSchedule(Schedule):
 
     Raises:
         TypeError: a setting is no number
-        ValueError: `patience` is negative, or a factor or `min_delta` negative or not finite, or there is no such mode
+        ValueError: `patience` is less than 1, a factor or `min_delta` negative or not finite, or there is no such mode
 
     Example:
-        >>> schedule = dy.PlateauSchedule(patience=1, by=0.5)
+        >>> schedule = dy.PlateauSchedule(patience=2, by=0.5)
         >>> [schedule.report(loss) for loss in (3.0, 2.0, 2.5, 2.1, 1.5)]
         [False, False, False, True, False]
         >>> schedule.factor(100)
@@ -210,11 +210,11 @@ class PlateauSchedule(Schedule):
             TypeError: it is no number
 
         Example:
-            >>> dy.PlateauSchedule(patience=0).report(3.0)
+            >>> dy.PlateauSchedule().report(3.0)
             False
         """
         self.record.add(value, "PlateauSchedule.report")
-        if self.record.waited <= self.record.patience:
+        if self.record.waited < self.record.patience:
             return False
         self.record.waited = 0
         before, self._factor = self._factor, max(self._factor * self.by, self.least)
@@ -289,7 +289,7 @@ class Record:
     """The best of the values so far, and how many have come since then.
 
     Args:
-        patience: how many values may be no better in a row
+        patience: how many values in a row that are no better are too many
         mode: "min" or "max": which value is the best one
         min_delta: by how much a value must be better
         owner: whose it is, for errors
@@ -298,7 +298,7 @@ class Record:
     def __init__(self, patience: int, mode: str, min_delta: float, owner: str) -> None:
         if mode not in ("min", "max"):
             raise ValueError(f"{owner}: mode must be 'min' or 'max', not {mode!r}")
-        self.patience = _count(patience, owner, "patience", least=0)
+        self.patience = _count(patience, owner, "patience")
         self.mode = mode
         self.min_delta = _factor(min_delta, owner, "min_delta")
         self.best: float | None = None
@@ -385,13 +385,13 @@ def _factor(value: Any, function: Any, name: str) -> float:
     return number
 
 
-def _count(value: Any, function: Any, name: str, least: int = 1) -> int:
+def _count(value: Any, function: Any, name: str) -> int:
     try:
         number = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
     except TypeError:
         raise TypeError(f"{_who(function)}: {name} must be a whole number, not {value!r:.100}") from None
-    if number < least:
-        raise ValueError(f"{_who(function)}: {name} must be at least {least}, not {number}")
+    if number < 1:
+        raise ValueError(f"{_who(function)}: {name} must be at least 1, not {number}")
     return number
 
 

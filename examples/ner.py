@@ -24,9 +24,8 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -275,19 +274,13 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
 def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
     """Return F1, and precision, recall and F1 in words: an entity is right if its bounds and its kind are."""
     right = guessed = true = 0
-    for batch in batches(sentences, 64):
+    for batch in dy.data.batches(sentences, 64):
         for tags, (_, gold) in zip(recognizer.tag([words for words, _ in batch]), batch):
             found, wanted = entities(tags), entities(gold)
             right, guessed, true = right + len(found & wanted), guessed + len(found), true + len(wanted)
     score = 2 * right / max(1, guessed + true)
     precision, recall = right / max(1, guessed), right / max(1, true)
     return score, f"precision {precision:.2%}, recall {recall:.2%}, F1 {score:.2%}"
-
-
-def batches(items: Iterable, size: int) -> Iterator[list]:
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -426,7 +419,7 @@ def train_command(args: argparse.Namespace) -> None:
 def tag_text(recognizer: Recognizer, file: str) -> None:
     with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
         # Someone who types wants each answer at once; a file goes faster in batches.
-        for batch in batches(lines, 1 if lines.isatty() else 64):
+        for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
             print_tagged(recognizer, [line.split() for line in batch])
 
 

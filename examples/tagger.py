@@ -18,9 +18,8 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
@@ -228,18 +227,12 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
 def accuracy(tagger: Tagger, sentences: list[Sentence]) -> tuple[float, str]:
     """Return the share of words whose tag is right, as a number and in words."""
     right = total = 0
-    for batch in batches(sentences, 64):
+    for batch in dy.data.batches(sentences, 64):
         found = tagger.tag([words for words, _ in batch])
         for guessed, (_, tags) in zip(found, batch):
             right += sum(a == b for a, b in zip(guessed, tags))
             total += len(tags)
     return right / total, f"accuracy {right / total:.2%}"
-
-
-def batches(items: Iterable, size: int) -> Iterator[list]:
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -323,7 +316,7 @@ def train_command(args: argparse.Namespace) -> None:
 def tag_text(tagger: Tagger, file: str) -> None:
     with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
         # Someone who types wants each answer at once; a file goes faster in batches.
-        for batch in batches(lines, 1 if lines.isatty() else 64):
+        for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
             print_tagged(tagger, [line.split() for line in batch])
 
 

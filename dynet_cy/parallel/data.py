@@ -26,14 +26,14 @@ UNEVEN = ("join", "pad", "drop", "keep")
 Cost = Optional[Callable[[T], float]]
 
 
-def _outline(item: Any, depth: int = 3) -> Any:
+def outline(item: Any, depth: int = 3) -> Any:
     """What surely differs only if items differ: plain data as they are, of other objects their class."""
     if item is None or isinstance(item, (bool, int, float, str, bytes)):
         return item
     if isinstance(item, np.ndarray):
-        return item.shape, item.dtype.str, [_outline(x, 0) for x in item.ravel()[:20].tolist()]
+        return item.shape, item.dtype.str, [outline(x, 0) for x in item.ravel()[:20].tolist()]
     if isinstance(item, (list, tuple)) and depth:
-        return len(item), [_outline(x, depth - 1) for x in item[:20]]
+        return len(item), [outline(x, depth - 1) for x in item[:20]]
     return type(item).__qualname__
 
 
@@ -154,7 +154,7 @@ class Shard(Generic[T]):
         """What must be equal on all ranks: length, order, and some of the items."""
         n = len(self._data)
         some = sorted({0, n // 3, n // 2, n - 1} & set(range(n)))
-        check = zlib.crc32(repr([_outline(self._data[i]) for i in some]).encode())
+        check = zlib.crc32(repr([outline(self._data[i]) for i in some]).encode())
         costs = None if self._cost is None else [self._cost_of(i) for i in some]
         how = self._uneven, self._batch_size, costs
         return n, self.epoch, self._position, self._seed, self._shuffle, *how, check

@@ -14,7 +14,7 @@ import secrets
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -23,7 +23,6 @@ from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stor
 from dynet_cy.graph.graph import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
-from dynet_cy.parallel.data import Shard
 from dynet_cy.parallel.exchange import Exchange
 from dynet_cy.parallel.runtime import current
 from dynet_cy.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, one_of, record
@@ -33,6 +32,16 @@ from dynet_cy.train import Trainer
 __all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]
 
 FileName = Union[str, "os.PathLike[str]"]
+
+
+class Place(Protocol):
+    """Data that know where they are: what `shard` returns, and `data.batches`."""
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
 Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
 
 _KEY = "parallel"
@@ -46,7 +55,7 @@ def save_checkpoint(
     path: FileName,
     collection: ParameterCollection,
     trainer: Trainer | None = None,
-    data: Shard[Any] | None = None,
+    data: Place | None = None,
     generators: Sequence[Generator] = (),
     extra: dict[str, Any] | None = None,
 ) -> None:
@@ -63,7 +72,8 @@ def save_checkpoint(
         path: name of the file. What rank 0 passes counts.
         collection: the model.
         trainer: its trainer.
-        data: what `shard` has returned, also in the middle of an epoch: the item that is in use counts as done.
+        data: what `shard` or `data.batches` has returned, also in the middle of an epoch: the item or batch that
+            is in use counts as done.
         generators: random generators of the program's own: `random.Random`, `numpy.random.Generator`, `RandomState`.
         extra: anything that JSON can hold, such as the best score so far. What rank 0 passes counts.
 
@@ -81,7 +91,7 @@ def save_checkpoint(
         "gradients": [x.name() for x in _stored(collection) if gradient_state(x) is not None],
     }
     everyone = exchange.gather(state, "checkpoint")  # from here on no rank makes an update until all are through
-    with _together(exchange):
+    with together(exchange):
         for rank, one in enumerate(everyone):
             left = one.pop("gradients")
             if left and exchange.size > 1:
@@ -106,7 +116,7 @@ def load_checkpoint(
     path: FileName,
     collection: ParameterCollection,
     trainer: Trainer | None = None,
-    data: Shard[Any] | None = None,
+    data: Place | None = None,
     generators: Sequence[Generator] = (),
 ) -> dict[str, Any]:
     """Go on where `save_checkpoint` was called. The arguments are as there; the trainer may have been wrapped or not.
@@ -129,7 +139,7 @@ def load_checkpoint(
     """
     exchange = current()
     generators = list(generators)
-    with _together(exchange), _everywhere(path, exchange) as own:
+    with together(exchange), everywhere(path, exchange) as own:
         found: dict[str, Any] = stored_state(own).get("extra", {})
         known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):
@@ -174,7 +184,7 @@ def load_checkpoint(
     return extra
 
 
-_PLACE = {"epoch": COUNT, "position": COUNT, "seed": WHOLE, "length": COUNT, "shuffle": FLAG}
+_PLACE = {"epoch": COUNT, "position": COUNT, "seed": WHOLE, "length": maybe(COUNT), "shuffle": FLAG}
 _KNOWN = record(
     {
         "size": between(1, 1 << 31),
@@ -199,7 +209,7 @@ def _stored(collection: ParameterCollection) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _together(exchange: Exchange) -> Iterator[None]:
+def together(exchange: Exchange) -> Iterator[None]:
     """A block that all ranks leave together; all raise if one does."""
     failure: Exception | None = None
     try:
@@ -215,7 +225,7 @@ def _together(exchange: Exchange) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _everywhere(path: FileName, exchange: Exchange) -> Iterator[FileName]:
+def everywhere(path: FileName, exchange: Exchange) -> Iterator[FileName]:
     """The name of a file that is rank 0's file of that name: the same one, or a copy."""
     if exchange.size == 1:
         yield path

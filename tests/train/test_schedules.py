@@ -146,12 +146,12 @@ def test_rates_cannot_be_set_while_there_is_one() -> None:
 def test_plateau() -> None:
     model = Model(learning_rate=0.5)
     group = model.t.group(model.v, learning_rate=0.25)
-    schedule = model.t.schedule = dy.WarmupSchedule(1, then=dy.PlateauSchedule(patience=1, by=0.5, least=0.2))
+    schedule = model.t.schedule = dy.WarmupSchedule(1, then=dy.PlateauSchedule(patience=2, by=0.5, least=0.2))
     model.update()
     told = [schedule.report(x) for x in (3.0, math.nan, 3.5, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0)]
     assert told == [False, False, True, False, False, True, False, True, False, False]
     assert (model.t.learning_rate, group.learning_rate) == (0.5 * 0.2, 0.25 * 0.2)
-    by_score = dy.PlateauSchedule(patience=0, mode="max", min_delta=0.1)
+    by_score = dy.PlateauSchedule(patience=1, mode="max", min_delta=0.1)
     assert [by_score.report(x) for x in (0.5, 0.7, 0.75, 0.85)] == [False, False, True, False]
 
 
@@ -234,7 +234,7 @@ def test_damaged_states(wrong: dict[str, Any], tmp_path: Path) -> None:
         (lambda: dy.StepSchedule(3, by="x"), TypeError, "StepSchedule: by must be a number, not 'x'"),
         (lambda: dy.WarmupSchedule(2, then=0.1), TypeError, "then must be a Schedule, not float"),
         (lambda: dy.PlateauSchedule(mode="best"), ValueError, "mode must be 'min' or 'max', not 'best'"),
-        (lambda: dy.PlateauSchedule(patience=-1), ValueError, "patience must be at least 0, not -1"),
+        (lambda: dy.PlateauSchedule(patience=0), ValueError, "patience must be at least 1, not 0"),
         (lambda: dy.PlateauSchedule().report(None), TypeError, "PlateauSchedule.report: value must be a number"),
         (lambda: setattr(Model().t, "schedule", 0.1), TypeError, "Trainer.schedule must be a Schedule or None"),
         (lambda: setattr(Model().t, "schedule", dy.Schedule()), NotImplementedError, "Schedule has no method factor"),

@@ -1,0 +1,650 @@
+"""Batches of data for training: by number or by cost of items, of like length, shuffled, loaded ahead, resumable.
+
+    data = dy.data.batches(sentences, 32, shuffle=True, seed=1)
+    while data.epoch < 10:
+        for batch in data:
+            ...
+
+Data are lists, anything else with ``__getitem__`` and ``__len__`` (data sets of other libraries), lines of files
+(`lines`), generators, or functions that return these.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import operator
+import os
+import random
+import threading
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overload
+
+import numpy as np
+
+from dynet_cy.parallel.data import UNEVEN, outline
+from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.runtime import current
+from dynet_cy.parallel.trainer import finish_all
+from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
+
+__all__ = ["Batches", "Lines", "batches", "lines"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Made = TypeVar("Made")
+
+
+class Indexed(Protocol[T_co]):
+    """What has items by their numbers, as the data sets of other libraries."""
+
+    def __getitem__(self, number: int, /) -> T_co: ...
+
+    def __len__(self) -> int: ...
+
+
+Data = Union[Iterable[T], Indexed[T], Callable[[], Iterable[T]]]
+
+# Of data that come one by one, how many batches' worth of items are shuffled or sorted together.
+_AT_ONCE = 100
+
+
+class Batches(Generic[T]):
+    """Data in batches; made by `batches`. Each iteration is one epoch, or the rest of one.
+
+    An iteration that was left with ``break`` is gone on with by the next one. There is one at a time.
+
+    Attributes:
+        epoch: number of the epoch that the next iteration begins with, or that is running; from 0 on
+
+    Example:
+        >>> data = dy.data.batches(list("abcde"), 2)
+        >>> list(data), data.epoch
+        ([['a', 'b'], ['c', 'd'], ['e']], 1)
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        size: int | None,
+        cost: Callable[[Any], float] | None,
+        most: float | None,
+        bucket: Callable[[Any], float] | None,
+        shuffle: bool,
+        seed: int,
+        window: int | None,
+        shard: str | None,
+        collate: Callable[[list[Any]], Any] | None,
+        prefetch: int,
+    ) -> None:
+        self._data = data
+        self._by_number = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        self._size = size
+        self._cost = cost
+        self._most = most
+        self._bucket = bucket
+        self._shuffle = shuffle
+        self._seed = seed
+        self._window = window
+        self._shard = shard
+        self._collate = collate
+        self._prefetch = prefetch
+        self._position = 0  # batches of the whole data that all ranks together have been given
+        self._iteration = 0
+        self._begun = False
+        self._measures: dict[str, Any] = {}
+        self._loader: _Loader[Any] | None = None
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration begin with the first batch of that epoch.
+
+        Args:
+            epoch: its number, from 0 on
+
+        Example:
+            >>> data = dy.data.batches([1, 2, 3], 2)
+            >>> data.set_epoch(5)
+            >>> data.epoch
+            5
+        """
+        self.epoch = operator.index(epoch)
+        self._position = 0
+
+    # ---- which items make which batch
+
+    def _order(self, epoch: int) -> Sequence[int]:
+        """Numbers of the items in the order of an epoch, as `parallel.shard` has it."""
+        n = len(self._data)
+        if not self._shuffle:
+            return range(n)
+        numbers = list(range(n))
+        random.Random(f"{self._seed} {epoch}").shuffle(numbers)
+        return numbers
+
+    def _stream(self) -> Iterator[Any]:
+        """The items of data that come one by one."""
+        items: Iterator[Any] = iter(self._data if _can_be_iterated(self._data) else self._data())
+        if items is self._data:
+            if self._begun:
+                raise ValueError(
+                    "batches: the data are an iterator, which can be gone through once; pass a list, or a function "
+                    "that returns a new iterator, or dy.data.lines(path) for the lines of a file"
+                )
+            self._begun = True
+        return items
+
+    def _windows(self, epoch: int) -> Iterator[Iterable[Any]]:
+        """Handles of what is sorted or shuffled together: numbers, or items that come one by one."""
+        if self._by_number:
+            order = self._order(epoch)
+            step = self._window or max(len(order), 1)
+            for start in range(0, len(order), step):
+                yield order[start : start + step]
+        elif not self._shuffle and self._bucket is None:
+            yield self._stream()
+        else:
+            items = self._stream()
+            step = self._window or _AT_ONCE * (self._size or _AT_ONCE)
+            while window := list(islice(items, step)):
+                yield window
+
+    def _plan(self, epoch: int) -> Iterator[list[Any]]:
+        """The handles of each batch of an epoch."""
+        for number, window in enumerate(self._windows(epoch)):
+            rng = random.Random(f"{self._seed} {epoch} {number}")
+            if not self._by_number and self._shuffle:
+                rng.shuffle(cast("list[Any]", window))
+            if self._bucket is not None:
+                window = sorted(window, key=lambda handle: self._measure("bucket", self._bucket, handle))
+            planned: Iterable[list[Any]] = self._cut(window)
+            if self._bucket is not None and self._shuffle:
+                planned = list(planned)
+                rng.shuffle(planned)
+            yield from planned
+
+    def _cut(self, handles: Iterable[Any]) -> Iterator[list[Any]]:
+        """Batches of handles in a row, as large as may be."""
+        batch: list[Any] = []
+        total = 0.0
+        for handle in handles:
+            cost = 0.0 if self._cost is None else self._measure("cost", self._cost, handle)
+            if batch and self._most is not None and total + cost > self._most:
+                yield batch
+                batch, total = [], 0.0
+            batch.append(handle)
+            total += cost
+            if len(batch) == self._size:  # at once: the next item may be a line that somebody has yet to type
+                yield batch
+                batch, total = [], 0.0
+        if batch:
+            yield batch
+
+    def _measure(self, name: str, function: Any, handle: Any) -> float:
+        """The cost or length of an item, which is asked for once where items have numbers."""
+        known = None
+        if self._by_number:
+            known = self._measures.get(name)
+            if known is None or len(known) != len(self._data):
+                known = self._measures[name] = np.full(len(self._data), np.nan)
+            if not math.isnan(known[handle]):
+                return float(known[handle])
+        value = float(function(self._data[handle] if self._by_number else handle))
+        if not 0 <= value < math.inf:
+            which = f"item {handle}" if self._by_number else "an item"
+            raise ValueError(f"batches: the {name} of {which} is {value}, not a finite number of at least 0")
+        if known is not None:
+            known[handle] = value
+        return value
+
+    def _turns(self, rank: int, ranks: int, epoch: int, place: int) -> Iterator[tuple[int, list[Any] | None, bool]]:
+        """This rank's batches of an epoch, from a place on: the place after each, its handles, and whether all ranks
+        have one."""
+        plan = self._plan(epoch)
+        first = list(islice(plan, min(ranks - 1, place)))  # of the epoch, for ranks that would have none at its end
+        deque(islice(plan, place - len(first)), maxlen=0)
+        while together := list(islice(plan, ranks)):
+            place += len(together)
+            whole = len(together) == ranks
+            first += together[: max(ranks - 1 - len(first), 0)]
+            if not whole and self._shard == "drop":
+                return
+            if self._shard == "pad":
+                together += [first[i % len(first)] for i in range(ranks - len(together))]
+            yield place, together[rank] if rank < len(together) else None, whole
+
+    # ---- going through them
+
+    def _load(self, turns: Iterator[tuple[int, list[Any] | None, bool]]) -> Iterator[tuple[int, Any, bool, bool]]:
+        """The batches themselves: what is done by a thread where there is one."""
+        for place, handles, whole in turns:
+            if handles is None:
+                yield place, None, whole, False
+                continue
+            items = [self._data[i] for i in handles] if self._by_number else handles
+            yield place, items if self._collate is None else self._collate(items), whole, True
+
+    def __iter__(self) -> Iterator[T]:
+        """The batches of the epoch that are left; the epoch counts up at the end."""
+        self._iteration += 1
+        own = self._iteration
+        if self._loader is not None:
+            self._loader.end()
+        exchange = current()
+        rank, ranks = (exchange.rank, exchange.size) if self._shard else (0, 1)
+        if ranks > 1:
+            _compare(exchange.gather(self._summary(), "batches"))
+        loaded: Iterator[tuple[int, Any, bool, bool]] = self._load(self._turns(rank, ranks, self.epoch, self._position))
+        if self._prefetch:
+            loaded = self._loader = _Loader(loaded, self._prefetch)
+        uneven = False
+        try:
+            for place, batch, whole, there in loaded:
+                uneven = uneven or not whole
+                if not there:
+                    break
+                # Counted before it is used: a state saved while it is in use goes on after it.
+                self._position = place
+                yield batch
+                if self._iteration != own:
+                    raise RuntimeError("Batches: another iteration has begun; there is one at a time")
+        finally:
+            if isinstance(loaded, _Loader):
+                loaded.close()
+        if uneven and self._shard == "join":
+            finish_all()
+        self.set_epoch(self.epoch + 1)
+
+    def __len__(self) -> int:
+        """How many batches this process has in the whole of this epoch.
+
+        Raises:
+            TypeError: the data come one by one; nobody knows how many there are
+        """
+        if not self._by_number:
+            raise TypeError("batches: the data come one by one; nobody knows how many there are")
+        count = sum(1 for _ in self._plan(self.epoch))
+        exchange = current()
+        rank, ranks = (exchange.rank, exchange.size) if self._shard else (0, 1)
+        whole, rest = divmod(count, ranks)
+        return whole + {"pad": rest > 0, "drop": False}.get(self._shard or "", rest > rank)
+
+    def _length(self) -> int | None:
+        return len(self._data) if self._by_number else None
+
+    def _batching(self) -> str:
+        """The settings that decide which items make a batch, in words."""
+        bucket = self._bucket is not None
+        return f"size={self._size}, most={self._most}, bucket={bucket}, window={self._window}"
+
+    def _summary(self) -> tuple[Any, ...]:
+        """What must be equal on all ranks: settings, place, and some of the items."""
+        n = self._length()
+        some = sorted({0, n // 3, n // 2, n - 1} & set(range(n))) if n else []
+        seen = zlib.crc32(repr([outline(self._data[i]) for i in some]).encode())
+        costs = [] if self._cost is None else [self._measure("cost", self._cost, i) for i in some]
+        how = self._batching(), self._shuffle, self._seed, self._shard
+        return n, self.epoch, self._position, *how, costs, seen
+
+    def state(self) -> dict[str, Any]:
+        """Where the iteration is, as plain data that JSON can hold; `parallel.save_checkpoint` asks for it.
+
+        It does not depend on the number of processes.
+
+        Returns:
+            ``epoch``; ``position``: batches of the whole data that all processes together have been given in this
+            epoch, the current one included; and settings by which `restore` knows that the data are the same.
+
+        Example:
+            >>> data = dy.data.batches([1, 2, 3, 4, 5], 2, shuffle=True)
+            >>> seen = next(iter(data))
+            >>> state = data.state()
+            >>> again = dy.data.batches([1, 2, 3, 4, 5], 2, shuffle=True)
+            >>> again.restore(state)
+            >>> sorted(seen + [item for batch in again for item in batch])
+            [1, 2, 3, 4, 5]
+        """
+        place = {"epoch": self.epoch, "position": self._position, "seed": self._seed}
+        return {**place, "length": self._length(), "shuffle": self._shuffle, "batching": self._batching()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Let the next iteration go on where `state` was called, with any number of processes.
+
+        Of data that come one by one, those before that place are gone through again.
+
+        Args:
+            state: what `state` has returned, of the same data in the same batches
+
+        Raises:
+            ValueError: it is no state, or one of data of another length, seed, setting of shuffle or way of batching
+
+        Example:
+            >>> data = dy.data.batches([1, 2, 3], 1)
+            >>> data.restore({**data.state(), "epoch": 4, "position": 2})
+            >>> next(iter(data))
+            [3]
+        """
+        check(state, _PLACE, "the state of batches")
+        now = self.state()
+        for what in ("length", "seed", "shuffle", "batching"):
+            if state[what] != now[what]:
+                raise ValueError(f"Batches.restore: the data have {what} {now[what]}, the state is of {state[what]}")
+        self._iteration += 1
+        self.epoch, self._position = state["epoch"], state["position"]
+
+    def __repr__(self) -> str:
+        return f"<Batches of {type(self._data).__name__}: {self._batching()}, epoch {self.epoch}>"
+
+
+_PLACE = record(
+    {"epoch": COUNT, "position": COUNT, "seed": WHOLE, "length": maybe(COUNT), "shuffle": FLAG, "batching": TEXT}
+)
+
+
+def _compare(everyone: list[tuple[Any, ...]]) -> None:
+    names = ["number of items", "epoch", "position", "way of batching", "setting of shuffle", "seed"]
+    names += ["setting of shard", "cost of some items", "content or order of the items"]
+    for rank, one in enumerate(everyone):
+        for what, ours, theirs in zip(names, everyone[0], one):
+            if ours != theirs:
+                raise ParallelError(
+                    f"batches: the {what} is not the same on rank 0 and rank {rank} ({ours} and {theirs}); all ranks "
+                    "must pass the same data in the same order"
+                )
+
+
+class _Loader(Iterator[T]):
+    """What an iterator gives, taken from it by a thread, so many items ahead.
+
+    The thread is a daemon, so that one that is stuck keeps no process from ending.
+    """
+
+    def __init__(self, items: Iterator[T], most: int) -> None:
+        self._ready: deque[tuple[str, Any]] = deque()
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._fill, args=(items, most), name="dynet_cy.data", daemon=True)
+        self._thread.start()
+
+    def _fill(self, items: Iterator[T], most: int) -> None:
+        try:
+            for item in items:
+                if not self._put("item", item, most):
+                    return
+            self._put("end", None, most)
+        except BaseException as error:  # the caller's, who is told
+            self._error = error
+            self._put("end", None, most)
+
+    def _put(self, kind: str, value: Any, most: int) -> bool:
+        with self._changed:
+            while len(self._ready) >= most and not self._closed:
+                self._changed.wait()
+            self._ready.append((kind, value))
+            self._changed.notify_all()
+            return not self._closed
+
+    def __next__(self) -> T:
+        with self._changed:
+            while not self._ready and not self._closed:
+                self._changed.wait()
+            kind, value = self._ready.popleft() if not self._closed else ("end", None)
+            self._changed.notify_all()
+        if kind == "end":
+            self.close()
+            error, self._error = self._error, None
+            raise StopIteration if error is None else error
+        return cast("T", value)
+
+    def close(self) -> None:
+        """Let the thread end after the item that it is at."""
+        with self._changed:
+            self._closed = True
+            self._ready.clear()
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """`close`, and wait until it has: two threads must not use the data at once."""
+        self.close()
+        self._thread.join()
+
+
+@overload
+def batches(
+    data: Data[T],
+    size: int | None = ...,
+    *,
+    cost: Callable[[T], float] | None = ...,
+    most: float | None = ...,
+    bucket: Callable[[T], float] | None = ...,
+    shuffle: bool = ...,
+    seed: int = ...,
+    window: int | None = ...,
+    shard: str | None = ...,
+    collate: None = ...,
+    prefetch: int = ...,
+) -> Batches[list[T]]: ...
+
+
+@overload
+def batches(
+    data: Data[T],
+    size: int | None = ...,
+    *,
+    cost: Callable[[T], float] | None = ...,
+    most: float | None = ...,
+    bucket: Callable[[T], float] | None = ...,
+    shuffle: bool = ...,
+    seed: int = ...,
+    window: int | None = ...,
+    shard: str | None = ...,
+    collate: Callable[[list[T]], Made],
+    prefetch: int = ...,
+) -> Batches[Made]: ...
+
+
+def batches(
+    data: Any,
+    size: int | None = None,
+    *,
+    cost: Callable[[Any], float] | None = None,
+    most: float | None = None,
+    bucket: Callable[[Any], float] | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    window: int | None = None,
+    shard: str | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    prefetch: int = 0,
+) -> Batches[Any]:
+    """Data in batches, again in each epoch.
+
+    Args:
+        data: a list; anything else with ``__getitem__`` and ``__len__``, whose items have the numbers from 0 on;
+            something to iterate over, such as a generator or an open file; or a function that returns that anew for
+            each epoch. What comes one by one is not held in memory.
+        size: how many items a batch has at most; the last one may have less
+        cost: what an item costs, such as its number of words; goes with `most`. It is asked for once for each item.
+        most: what the items of a batch cost together at most; one that costs more is a batch of its own
+        bucket: the length of an item, such as `len`: batches are of items of like length. They are sorted by it, cut
+            into batches, and with `shuffle` the batches are shuffled.
+        shuffle: another order in each epoch, which depends on `seed` and the number of the epoch alone
+        seed: see shuffle
+        window: how many items are sorted by length together; all by default. Of data that come one by one, how many are
+            shuffled and sorted together: by default 100 times `size`, or 10,000.
+        shard: None: every process gets all batches. Otherwise they are dealt over the processes, to rank r of n the
+            batches r, r + n, r + 2n..., and iterating is collective. What happens when they do not divide by the
+            number of processes: "join", "pad", "drop" or "keep", see `parallel.shard`.
+        collate: makes of a list of items what the program is given in its place
+        prefetch: how many batches a thread loads ahead: it reads items, and calls `collate`, which must make no
+            expressions. Its errors are raised where the batch would have come.
+
+    Returns:
+        Batches: what one iterates over, once for each epoch.
+
+    Raises:
+        ParallelError: processes have different data or settings; found when an iteration begins
+        TypeError: the data are text, a dictionary, or nothing that has items; or a setting has the wrong type
+        ValueError: there is neither `size` nor `most`, a number is out of range, or only one of `cost` and `most` is
+            given
+
+    Example:
+        >>> words = ["a", "bb", "cc", "dddd", "e", "fff"]
+        >>> list(dy.data.batches(words, 4))
+        [['a', 'bb', 'cc', 'dddd'], ['e', 'fff']]
+        >>> list(dy.data.batches(words, cost=len, most=5))
+        [['a', 'bb', 'cc'], ['dddd', 'e'], ['fff']]
+        >>> list(dy.data.batches(words, 2, bucket=len))
+        [['a', 'e'], ['bb', 'cc'], ['fff', 'dddd']]
+        >>> list(dy.data.batches((n * n for n in range(5)), 2, collate=sum, prefetch=2))
+        [1, 13, 16]
+    """
+    if isinstance(data, (str, bytes, Mapping)):
+        lines_of = "; dy.data.lines(path) has the lines of a file" if isinstance(data, (str, bytes)) else ""
+        raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}{lines_of}")
+    if not (_can_be_iterated(data) or callable(data)):
+        raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}")
+    for name, function in (("cost", cost), ("bucket", bucket), ("collate", collate)):
+        if function is not None and not callable(function):
+            raise TypeError(f"batches: {name} must be a function, not {type(function).__name__}")
+    if size is None and most is None:
+        raise ValueError("batches: give size, or cost and most")
+    if (cost is None) != (most is None):
+        raise ValueError("batches: cost and most go together")
+    if most is not None:
+        most = float(most)
+        if not most > 0:
+            raise ValueError(f"batches: most must be greater than 0, not {most}")
+    if shard is not None and shard not in UNEVEN:
+        raise ValueError(f"batches: shard must be None or one of {', '.join(UNEVEN)}, not {shard!r}")
+    size, window = _whole(size, "size", 1), _whole(window, "window", 1)
+    return Batches(
+        data,
+        size,
+        cost,
+        most,
+        bucket,
+        bool(shuffle),
+        operator.index(seed),
+        window,
+        shard,
+        collate,
+        _whole(prefetch, "prefetch", 0) or 0,
+    )
+
+
+def _can_be_iterated(data: Any) -> bool:
+    return hasattr(data, "__iter__") or hasattr(data, "__getitem__")
+
+
+def _whole(value: Any, name: str, least: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"batches: {name} must be a whole number, not {value!r:.100}") from None
+    if number < least:
+        raise ValueError(f"batches: {name} must be at least {least}, not {number}")
+    return number
+
+
+class Lines(Sequence[str]):
+    """The lines of a text file, by their numbers from 0 on; made by `lines`.
+
+    Only where the lines begin is held in memory, 8 bytes for each. Any thread may read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], encoding: str) -> None:
+        self._path = os.fspath(path)
+        self._encoding = encoding
+        self._file = -1
+        self._content = b""
+        if self._path.endswith(".gz"):
+            with gzip.open(self._path) as packed:
+                self._content = packed.read()
+            self._size = len(self._content)
+        else:
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._file)
+            self._size = os.fstat(self._file).st_size
+        found = [np.zeros(1, np.int64)]
+        for start in range(0, self._size, _BLOCK):
+            block = self._read(start, min(start + _BLOCK, self._size))
+            found.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")).astype(np.int64) + start + 1)
+        ends = np.concatenate(found)
+        self._places = ends if ends[-1] == self._size else np.append(ends, self._size)
+
+    def _read(self, begin: int, end: int) -> bytes:
+        if self._file < 0:
+            return self._content[begin:end]
+        parts = []
+        while begin < end:
+            part = os.pread(self._file, end - begin, begin)
+            if not part:
+                raise ValueError(f"lines: {self._path} has become shorter since it was opened")
+            parts.append(part)
+            begin += len(part)
+        return b"".join(parts)
+
+    def __len__(self) -> int:
+        return len(self._places) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        i = operator.index(number)
+        i += len(self) if i < 0 else 0
+        if not 0 <= i < len(self):
+            raise IndexError(f"lines: {self._path} has {len(self)} lines, and no line {number}")
+        line = self._read(int(self._places[i]), int(self._places[i + 1]))
+        try:
+            return line.decode(self._encoding).rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"lines: {self._path}, line {i + 1}: {error}") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._path, self._encoding)
+
+    def __repr__(self) -> str:
+        return f"<Lines of {self._path}: {len(self)}>"
+
+
+_BLOCK = 1 << 20
+
+
+def lines(path: str | os.PathLike[str], encoding: str = "utf-8") -> Lines:
+    """The lines of a text file as data for `batches`: a sequence of text without the ends of the lines.
+
+    The file is read once to find the lines, which are read when they are asked for; so all of them can be shuffled.
+    A file whose name ends in ".gz" is unpacked into memory.
+
+    Args:
+        path: name of the file
+        encoding: of the text; one in which a new line is the byte 10
+
+    Raises:
+        OSError: the file cannot be read
+        ValueError: when a line is asked for: it is not text in that encoding, or the file has been cut off since
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("numbers.txt").write_text("one\\ntwo\\nthree\\n")
+        >>> text = dy.data.lines("numbers.txt")
+        >>> len(text), text[2]
+        (3, 'three')
+        >>> list(dy.data.batches(text, 2))
+        [['one', 'two'], ['three']]
+    """
+    return Lines(path, encoding)

@@ -1,0 +1,176 @@
+"""Early stopping: when training brings nothing any more, and the best parameters so far."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Union
+
+import numpy as np
+
+from dynet_cy.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.parallel.resume import everywhere, together
+from dynet_cy.parallel.runtime import current
+from dynet_cy.schedules import Record
+
+__all__ = ["EarlyStopping"]
+
+FileName = Union[str, "os.PathLike[str]"]
+Stored = Union[Parameters, LookupParameters]
+
+
+class EarlyStopping:
+    """Says when to stop training, and keeps the parameters of the best value so far (Prechelt 1998, Early stopping,
+    but when?).
+
+    With several processes all of them report the same values (`parallel.average`), and rank 0 writes.
+
+    Args:
+        collection: the model
+        patience: how many values in a row that are no better mean the end
+        mode: "max" if the greatest value is the best one, as of scores; "min" for losses
+        min_delta: by how much a value must be better than the best one to count as better
+        path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
+
+    Raises:
+        TypeError: it is no ParameterCollection, or a setting is no number
+        ValueError: `patience` is less than 1, `min_delta` negative or not finite, or there is no such mode
+
+    Example:
+        >>> W = model.add_parameters(2, init=0.0)
+        >>> stopping = dy.EarlyStopping(model, patience=2)
+        >>> for score in (0.5, 0.75, 0.6, 0.65, 0.9):
+        ...     W.set_value([score, score])
+        ...     better = stopping.report(score)
+        ...     if stopping.stopped:
+        ...         break
+        >>> stopping.best, stopping.best_at
+        (0.75, 2)
+        >>> stopping.reload()
+        >>> W.as_array().tolist()
+        [0.75, 0.75]
+    """
+
+    def __init__(
+        self,
+        collection: ParameterCollection,
+        patience: int = 3,
+        mode: str = "max",
+        min_delta: float = 0.0,
+        path: FileName | None = None,
+    ) -> None:
+        if not isinstance(collection, ParameterCollection):
+            raise TypeError(f"EarlyStopping: a ParameterCollection is needed, not {type(collection).__name__}")
+        self._collection = collection
+        self._record = Record(patience, mode, min_delta, "EarlyStopping")
+        self._path = None if path is None else os.fspath(path)
+        self._kept: dict[str, np.ndarray[Any, Any]] = {}
+
+    def report(self, value: float, extra: dict[str, Any] | None = None) -> bool:
+        """Tell how good the model is now; where it is better than ever, its parameters are kept.
+
+        Args:
+            value: a score or a loss; one that is not a number is never better
+            extra: what is written into the file too, see `save_safetensors`
+
+        Returns:
+            Whether it is better than all before.
+
+        Raises:
+            OSError: the file cannot be written
+            TypeError: the value is no number, or `extra` holds what JSON cannot
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, mode="min")
+            >>> stopping.report(3.0), stopping.report(3.5)
+            (True, False)
+        """
+        better = self._record.add(value, "EarlyStopping.report")
+        if better and self._path is None:
+            self._kept = {x.name(): x.as_array() for x in self._stored()}
+        elif better and self._path is not None and current().rank == 0:
+            save_safetensors(self._path, self._collection, extra=extra)
+        return better
+
+    @property
+    def stopped(self) -> bool:
+        """Whether as many values in a row as `patience` says were no better."""
+        return self._record.waited >= self._record.patience
+
+    @property
+    def best(self) -> float | None:
+        """The best value so far; None before the first one."""
+        return self._record.best
+
+    @property
+    def best_at(self) -> int:
+        """Which of the values was the best one, counted from 1; 0 before the first one."""
+        return self._record.best_at
+
+    def reload(self) -> None:
+        """Set the parameters to those of the best value. Collective where there is a file and several processes.
+
+        Raises:
+            ModelFileError: the file has been changed
+            RuntimeError: no value has been reported yet, or parameters were added since the best one
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model)
+            >>> better = stopping.report(0.5)
+            >>> stopping.reload()
+        """
+        if not self._record.best_at:
+            raise RuntimeError("EarlyStopping.reload: no value has been reported yet that is a number")
+        if self._path is not None:
+            exchange = current()
+            with together(exchange), everywhere(self._path, exchange) as own:
+                load_safetensors(own, self._collection)
+            return
+        stored = self._stored()
+        added = [x.name() for x in stored if x.name() not in self._kept]
+        if added:
+            raise RuntimeError(f"EarlyStopping.reload: {added[0]} was added since the best value")
+        for x in stored:
+            value = self._kept[x.name()]
+            x.init_from_array(value) if isinstance(x, LookupParameters) else x.set_value(value)
+
+    def _stored(self) -> list[Stored]:
+        return [*self._collection.parameters_list(), *self._collection.lookup_parameters_list()]
+
+    def state(self) -> dict[str, Any]:
+        """The values so far as plain data, for the `extra` of a checkpoint.
+
+        Raises:
+            RuntimeError: the best parameters are in memory, and would be lost
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, path="best.safetensors")
+            >>> better = stopping.report(0.5)
+            >>> dy.save_safetensors("checkpoint", model, extra={"stopping": stopping.state()})
+            >>> extra = dy.load_safetensors("checkpoint", model)
+            >>> stopping.restore(extra["stopping"])
+            >>> stopping.best
+            0.5
+        """
+        if self._path is None:
+            raise RuntimeError(
+                "EarlyStopping.state: the best parameters are in memory and would be lost; give it a path"
+            )
+        return self._record.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` has returned.
+
+        Raises:
+            ValueError: it is something else
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, path="best.safetensors")
+            >>> stopping.restore({"best": 0.5, "best_at": 1, "seen": 3, "waited": 2})
+            >>> stopping.best
+            0.5
+        """
+        self._record.restore(state)
+
+    def __repr__(self) -> str:
+        return f"<EarlyStopping: {self._record.settings()}, best {self.best} of {self._record.seen}>"
