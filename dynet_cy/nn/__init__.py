@@ -5,6 +5,7 @@ from dynet_cy.nn.basic import Activation, Dropout, Embedding, Highway, LayerNorm
 from dynet_cy.nn.batch_norm import BatchNorm
 from dynet_cy.nn.containers import LayerList, Sequential
 from dynet_cy.nn.convolution import Conv1d, Conv2d
+from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
 from dynet_cy.nn.positions import SinusoidalPositions
 from dynet_cy.nn.transformer import (
@@ -20,6 +21,7 @@ __all__ = [
     "Activation",
     "BatchNorm",
     "BiaffineAttention",
+    "CRF",
     "Conv1d",
     "Conv2d",
     "DecoderState",
