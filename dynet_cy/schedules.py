@@ -87,7 +87,12 @@ class LinearSchedule(Schedule):
         self.end = _factor(end, self, "end")
 
     def factor(self, updates: int) -> float:
-        """See `Schedule.factor`."""
+        """See `Schedule.factor`.
+
+        Example:
+            >>> dy.LinearSchedule(10).factor(5)
+            0.5
+        """
         return 1 + (self.end - 1) * min(updates / self.updates, 1)
 
     def __repr__(self) -> str:
@@ -116,7 +121,12 @@ class CosineSchedule(Schedule):
         self.end = _factor(end, self, "end")
 
     def factor(self, updates: int) -> float:
-        """See `Schedule.factor`."""
+        """See `Schedule.factor`.
+
+        Example:
+            >>> dy.CosineSchedule(10, end=0.5).factor(10)
+            0.5
+        """
         return self.end + (1 - self.end) * (1 + math.cos(math.pi * min(updates / self.updates, 1))) / 2
 
     def __repr__(self) -> str:
@@ -154,7 +164,12 @@ class StepSchedule(Schedule):
         self.by = _factor(by, self, "by")
 
     def factor(self, updates: int) -> float:
-        """See `Schedule.factor`."""
+        """See `Schedule.factor`.
+
+        Example:
+            >>> dy.StepSchedule(10, by=0.5).factor(25)
+            0.25
+        """
         if isinstance(self.at, int):
             return self.by ** (updates // self.at)
         return self.by ** sum(updates >= n for n in self.at)
@@ -194,7 +209,12 @@ class PlateauSchedule(Schedule):
         self._factor = 1.0
 
     def factor(self, updates: int) -> float:
-        """See `Schedule.factor`; it does not depend on the number of updates."""
+        """See `Schedule.factor`; it does not depend on the number of updates.
+
+        Example:
+            >>> dy.PlateauSchedule().factor(100)
+            1.0
+        """
         return self._factor
 
     def report(self, value: float) -> bool:
@@ -260,7 +280,12 @@ class WarmupSchedule(Schedule):
         self.then = then
 
     def factor(self, updates: int) -> float:
-        """See `Schedule.factor`."""
+        """See `Schedule.factor`.
+
+        Example:
+            >>> dy.WarmupSchedule(4).factor(1)
+            0.5
+        """
         if updates < self.updates:
             return self.start + (1 - self.start) * (updates + 1) / self.updates
         return 1.0 if self.then is None else self.then.factor(updates - self.updates)

@@ -94,17 +94,41 @@ class EarlyStopping:
 
     @property
     def stopped(self) -> bool:
-        """Whether as many values in a row as `patience` says were no better."""
+        """Whether as many values in a row as `patience` says were no better.
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, patience=1)
+            >>> stopping.report(0.5), stopping.report(0.25)
+            (True, False)
+            >>> stopping.stopped
+            True
+        """
         return self._record.waited >= self._record.patience
 
     @property
     def best(self) -> float | None:
-        """The best value so far; None before the first one."""
+        """The best value so far; None before the first one.
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, patience=1)
+            >>> stopping.report(0.5), stopping.report(0.25)
+            (True, False)
+            >>> stopping.best
+            0.5
+        """
         return self._record.best
 
     @property
     def best_at(self) -> int:
-        """Which of the values was the best one, counted from 1; 0 before the first one."""
+        """Which of the values was the best one, counted from 1; 0 before the first one.
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, patience=1)
+            >>> stopping.report(0.5), stopping.report(0.25)
+            (True, False)
+            >>> stopping.best_at
+            1
+        """
         return self._record.best_at
 
     def reload(self) -> None:

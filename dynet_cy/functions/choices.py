@@ -31,7 +31,7 @@ def straight_through(hard: Expression, soft: Expression) -> Expression:
 
     Example:
         >>> probabilities = dy.softmax(dy.inputVector([1, 2]))
-        >>> dy.straight_through(probabilities > 0.5, probabilities).npvalue()       # its gradient is that of the softmax
+        >>> dy.straight_through(probabilities > 0.5, probabilities).npvalue()    # its gradient is the softmax's
         array([0., 1.])
     """
     return nobackprop(expression(hard, "straight_through", "hard")) + (

@@ -368,7 +368,12 @@ cdef class Parameters(_Stored):
 
     @property
     def shape(self):
-        """Shape, a tuple.  It may be called too, as in DyNet: ``W.shape()`` is ``W.shape``."""
+        """Shape, a tuple.  It may be called too, as in DyNet: ``W.shape()`` is ``W.shape``.
+
+        Example:
+            >>> model.add_parameters((3, 2)).shape
+            (3, 2)
+        """
         self.check_made()
         return ParameterShape(shape_of(&self.p.dim))
 
@@ -616,7 +621,15 @@ def lookup_batch(p, indices, update=True):
 
 
 cdef class LookupExpression(Expression):
-    """What `lookup` and `lookup_batch` make: their indices can be set anew."""
+    """What `lookup` and `lookup_batch` make: their indices can be set anew.
+
+    Example:
+        >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+        >>> row = dy.lookup(table, 0)
+        >>> row.set(1)
+        >>> row.npvalue()
+        array([3., 4.])
+    """
 
     def set(self, index):
         """Look other rows up; what depends on them is then computed again.
@@ -1085,7 +1098,13 @@ class ParameterCollection:
         return {x.name()[len(self._name):]: x for x in self._below()}
 
     def keys(self):
-        """The names of all parameters and tables below, in the order of adding: "W", "encoder/W"."""
+        """The names of all parameters and tables below, in the order of adding: "W", "encoder/W".
+
+        Example:
+            >>> W = model.add_subcollection("encoder").add_parameters(2, name="W")
+            >>> model.keys()
+            ['encoder/W']
+        """
         return list(self._by_name())
 
     def named_parameters(self):
@@ -1149,6 +1168,11 @@ class ParameterCollection:
 
         Raises:
             ValueError: names are missing or unexpected where `strict`, or a shape is another one.
+
+        Example:
+            >>> W, b = model.add_parameters(2, name="W"), model.add_parameters(1, name="b")
+            >>> model.load_state_dict({"old/W": np.ones(2)}, strict=False, prefix="old/")
+            Matched(loaded=['W'], missing=['b'], unexpected=[])
         """
         own = self._by_name()
         found, report = matches(state.keys(), own, prefix, rename)
@@ -1246,10 +1270,10 @@ class ParameterCollection:
             >>> pretrained = dy.ParameterCollection()
             >>> V = pretrained.add_parameters(2, name="W")
             >>> pretrained.save("pretrained.model")
-            >>> W, W_out = model.add_parameters(2, name="W"), model.add_parameters((3, 2), name="W_out")
+            >>> W, out = model.add_parameters(2, name="W"), model.add_parameters((3, 2), name="out")
             >>> report = model.populate_by_name("pretrained.model", strict=False)
             >>> report.loaded, report.missing
-            (['W'], ['W_out'])
+            (['W'], ['out'])
         """
         own = self._by_name()
         prefix = key if key.endswith("/") else key + "/"

@@ -134,7 +134,12 @@ def cdiv(x, y):
 
 
 def prelu(x, alpha):
-    """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast."""
+    """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast.
+
+    Example:
+        >>> dy.prelu(dy.inputVector([-4, 2]), dy.scalarInput(0.25)).npvalue()
+        array([-1.,  2.])
+    """
     return apply2(BINARY[DY_BINARY_prelu], x, alpha)
 # ---- end of functions
 

@@ -98,7 +98,15 @@ def ones(dim: _Shape, batch_size=1):
 
 
 cdef class InputExpression(Expression):
-    """An input whose value can be set anew; what depends on it is then computed again."""
+    """An input whose value can be set anew; what depends on it is then computed again.
+
+    Example:
+        >>> x = dy.inputVector([3, 4])
+        >>> y = dy.squared_norm(x)
+        >>> x.set([1, 2])
+        >>> y.value()
+        5.0
+    """
 
     cdef tuple whole_shape
 
@@ -110,6 +118,12 @@ cdef class InputExpression(Expression):
 
         Raises:
             ValueError: there are more or fewer numbers than the input has.
+
+        Example:
+            >>> x = dy.inputVector([3, 4])
+            >>> x.set([1, 2])
+            >>> x.npvalue()
+            array([1., 2.])
         """
         cdef Graph* g = self.graph()
         array = floats_in(values, "set", "the value", 8)

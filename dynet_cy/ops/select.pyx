@@ -107,7 +107,14 @@ PICK.rule[0] = LIST
 
 
 cdef class PickedExpression(Expression):
-    """What `pick` and `pick_batch` make: their indices can be set anew."""
+    """What `pick` and `pick_batch` make: their indices can be set anew.
+
+    Example:
+        >>> x = dy.pick(dy.inputVector([5, 7]), 0)
+        >>> x.set_index(1)
+        >>> x.value()
+        7.0
+    """
 
     cdef int set_items(self, const uint32_t* items, uint32_t n) except -1:
         cdef Graph* g = self.graph()

@@ -152,6 +152,11 @@ class BiRNNBuilder:
 
         Returns:
             The builder.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 2, 4, model, dy.LSTMBuilder)
+            >>> rnn.set_dropout(0.3)
+            >>> rnn = rnn.train(False)      # nothing is dropped now
         """
         for pair in self.builder_layers:
             for builder in pair:
@@ -163,6 +168,9 @@ class BiRNNBuilder:
 
         Returns:
             The builder.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 2, 4, model, dy.LSTMBuilder).eval()
         """
         return self.train(False)
 
