@@ -150,7 +150,15 @@ class RequestProfile(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What would let its values run together; empty where nothing is known to."""
+        """What would let its values run together; empty where nothing is known to.
+
+        Example:
+            >>> with dy.ComputationGraph(), profiling.measure() as profile:
+            ...     for i in range(10):
+            ...         value = dy.tanh(dy.inputVector([i])).value()
+            >>> profile.requests[0].hint
+            'one after the other: ...'
+        """
         if self.waited * 2 >= self.passes >= _OFTEN:
             return f"{self.waited:,} could have run with the one before: dy.forward([...]) before the values are taken"
         if not self.of_map and self.values == self.passes >= _OFTEN * self.graphs:

@@ -136,6 +136,15 @@ cdef class PickedExpression(Expression):
 
         Args:
             index: a number, or a list of one for each batch element.
+
+        Raises:
+            IndexError: an index is out of range, or there are more or fewer than batch elements.
+
+        Example:
+            >>> x = dy.pick(dy.inputVector([3, 4]), 0)
+            >>> x.set_index(1)
+            >>> x.value()
+            4.0
         """
         cdef Extra extra
         cdef uint32_t item

@@ -185,12 +185,24 @@ class BiRNNBuilder:
         return self.model
 
     def whoami(self) -> str:
-        """The name of the class."""
+        """The name of the class.
+
+        Example:
+            >>> dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder).whoami()
+            'BiRNNBuilder'
+        """
         return "BiRNNBuilder"
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], model: ParameterCollection) -> BiRNNBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> other = dy.BiRNNBuilder.from_spec(rnn.spec, dy.ParameterCollection())
+            >>> other.spec == rnn.spec
+            True
+        """
         num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers = spec
         return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
 

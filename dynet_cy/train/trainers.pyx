@@ -1594,7 +1594,14 @@ class Trainer:
         return states_of_rules[<int>self._rule]
 
     def update_epoch(self, r):
-        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead."""
+        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead.
+
+        Example:
+            >>> import contextlib, sys
+            >>> with contextlib.redirect_stderr(sys.stdout):
+            ...     dy.SimpleSGDTrainer(model).update_epoch(1)
+            Trainer::update_epoch ...
+        """
         sys.stderr.write(UPDATE_EPOCH)
 
     def restart(self, learning_rate=None):
@@ -1617,7 +1624,18 @@ class Trainer:
 
     def status(self):
         """Write learning rate, clipped updates and updates since the last call to stderr, and how many were
-        dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``."""
+        dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``.
+
+        Example:
+            >>> import contextlib, sys
+            >>> W = model.add_parameters(2)
+            >>> trainer = dy.SimpleSGDTrainer(model, 0.1)
+            >>> dy.squared_norm(W).backward()
+            >>> trainer.update()
+            >>> with contextlib.redirect_stderr(sys.stdout):
+            ...     trainer.status()
+            [lr=0.1 clips=0 updates=1]
+        """
         stepper_of(self).learn(self)
         skipped = f" skipped={self._skipped}" if self._skipped else ""
         sys.stderr.write(f"[lr={self.learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
@@ -1890,7 +1908,17 @@ class AdamWTrainer(AdamTrainer):
 
     @property
     def weight_decay(self):
-        """What a value loses in an update, by the learning rate."""
+        """What a value loses in an update, by the learning rate.
+
+        Raises:
+            ValueError: it is set to a number that is negative or not finite.
+
+        Example:
+            >>> trainer = dy.AdamWTrainer(model)
+            >>> trainer.weight_decay = 0.05
+            >>> trainer.weight_decay
+            0.05
+        """
         return self._weight_decay
 
     @weight_decay.setter
