@@ -406,6 +406,9 @@ class DynetParams:
     def from_config(self, conf: Mapping[str, Any]) -> None:
         """Take settings from a dictionary with the keys of `get`.
 
+        Args:
+            conf: the dictionary; settings that it does not have stay as they are
+
         Raises:
             KeyError: there is another key
 

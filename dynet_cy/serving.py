@@ -148,7 +148,8 @@ class ServerCall(Future[R]):
             del self  # which the traceback of what was raised would refer to
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the function has raised; None where it has returned. See `result`.
+        """What the function has raised; None where it has returned. For the argument, and what is raised where it has
+        not ended, see `result`.
 
         Example:
             >>> with dy.Server(lambda x: 1 / x) as server:

@@ -343,7 +343,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return self._cluster_layer.logits(x, update)
 
     def class_log_distribution(self, x: Expression, update: bool = True) -> Expression:
-        """log p(cluster | x) of all clusters; see `class_logits`.
+        """log p(cluster | x) of all clusters, of shape ``{number of clusters}``; see `class_logits`.
 
         Example:
             >>> with open("clusters", "w") as file:

@@ -15,6 +15,13 @@ __all__ = ["gumbel_softmax", "softmin", "straight_through"]
 def softmin(x: Expression, d: int = 0) -> Expression:
     """Softmax of -x along an axis: the least element has the greatest share.
 
+    Args:
+        x: the expression; the result has its shape.
+        d: the axis (default: 0).
+
+    Raises:
+        DimensionError: there is no such axis.
+
     Example:
         >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
         array([0.75, 0.25])

@@ -110,6 +110,11 @@ cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forwa
 def squared_distance(x, y):
     """Sum of the squared differences of two expressions of one shape.
 
+    Shapes: ``x`` and ``y`` of one shape -> ``{1}``.
+
+    Raises:
+        DimensionError: the shapes differ.
+
     Example:
         >>> dy.squared_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
         13.0
@@ -119,6 +124,11 @@ def squared_distance(x, y):
 
 def l1_distance(x, y):
     """Sum of the absolute differences of two expressions of one shape.
+
+    Shapes: ``x`` and ``y`` of one shape -> ``{1}``.
+
+    Raises:
+        DimensionError: the shapes differ.
 
     Example:
         >>> dy.l1_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
