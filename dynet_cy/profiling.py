@@ -223,7 +223,7 @@ class Profile(list["OpProfile"]):
 
         Args:
             filename: of the HTML file
-            title: what stands at its top
+            title: what stands at its top (default: "Profile")
 
         Raises:
             OSError: it cannot be written
@@ -334,9 +334,10 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
 
     Args:
         lines: record which line of the program makes each node, and measure lines too; they are measured without that
-            where they are recorded already
+            where they are recorded already; default: False
         timeline: keep when each batch, pass, update and exchange ran, for `Profile.save_timeline` and
             `Profile.save_report`; lines are recorded too. At most 524,288 entries are kept, some 140 MB.
+            Default: False.
 
     Raises:
         RuntimeError: a timeline is being measured already

@@ -550,7 +550,7 @@ class Server(Generic[R]):
             so that others can join; the next one computes the rest.
         deadline: seconds within which a call must end that says nothing else; None, the default, for no limit.
         autobatching: how passes are scheduled; the global setting when None.
-        name: of the thread.
+        name: of the thread (default: "dynet_cy.Server").
 
     Raises:
         TypeError: function cannot be called.
@@ -676,7 +676,7 @@ class Server(Generic[R]):
 
         Args:
             function: what to call.
-            wait: return when no call of the old function is left.
+            wait: return when no call of the old function is left (default: False).
 
         Raises:
             TypeError: function cannot be called.
@@ -733,6 +733,7 @@ class Server(Generic[R]):
 
         Args:
             drain: let the calls that wait and are under way end first; False ends them with ServerClosed.
+                Default: True.
             timeout: seconds to wait for that; None for as long as it takes.
 
         Raises:

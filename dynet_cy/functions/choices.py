@@ -51,10 +51,10 @@ def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, 
 
     Args:
         x: scores, such as logarithms of probabilities.
-        temperature: above 0; the lower, the nearer the result is to one class alone.
+        temperature: above 0; the lower, the nearer the result is to one class alone. Default: 1.
         hard: whether the value is 1 for the class that was drawn and 0 for others; the gradient is still that of the
-            soft one.
-        d: the axis.
+            soft one. Default: False.
+        d: the axis (default: 0).
 
     Returns:
         An expression of the shape of x that sums to 1 along the axis; other numbers in each graph.

@@ -386,7 +386,7 @@ cdef class Expression:
 
         Args:
             axis: a number, which may count from the end, or several of them; all axes when None.
-            keepdims: whether the axes stay, with one element each.
+            keepdims: whether the axes stay, with one element each (default: False).
 
         Returns:
             An expression; ``{1}`` where no axis is left.
@@ -436,7 +436,7 @@ cdef class Expression:
         Args:
             full: compute gradients of all expressions, also of those that no
                 parameter lies behind, so that `gradient` gives them, after an update
-                too.  It takes twice as long.
+                too.  It takes twice as long. Default: False.
 
         Raises:
             ValueError: an element of the batch is not a scalar.
@@ -874,7 +874,7 @@ def forward(exps, recalculate=False):
 
     Args:
         exps: a list of them.
-        recalculate: compute all of the graph anew.
+        recalculate: compute all of the graph anew (default: False).
 
     Example:
         >>> x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
@@ -1643,14 +1643,14 @@ cdef class ComputationGraph:
         Memory stays with the graph for the next nodes.
 
         Args:
-            immediate_compute: compute each node when it is made.
+            immediate_compute: compute each node when it is made (default: False).
             check_validity: after computing, raise ValueError if a value that
-                was computed is not finite.
+                was computed is not finite. Default: False.
             autobatching: see the class; the global setting when None.
             forward_only: there will be no backward.  A value is dropped, and its
                 memory used again, when no expression refers to it and all that
                 it is an argument of has been computed.  Has no effect on a graph
-                that computes each node when it is made.
+                that computes each node when it is made. Default: False.
 
         Returns:
             This graph.
@@ -1910,7 +1910,7 @@ cdef class ComputationGraph:
         Args:
             v: a flat list of numbers.
             d: shape of one batch element.
-            batch_size: number of batch elements.
+            batch_size: number of batch elements (default: 1).
             device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
         Raises:
@@ -1931,8 +1931,8 @@ cdef class ComputationGraph:
             idxs: the places of the others, counted column by column and then batch by batch.
             v: the numbers there.
             dim: shape of one batch element.
-            batch_size: number of batch elements.
-            defval: the number everywhere else.
+            batch_size: number of batch elements (default: 1).
+            defval: the number everywhere else (default: 0).
             device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
         Raises:
@@ -1965,10 +1965,10 @@ cdef class ComputationGraph:
 
         Args:
             filename: file to write; the standard output if empty.
-            show_values: write values.
-            show_gradients: write the gradients that the last backward left.
+            show_values: write values (default: True).
+            show_gradients: write the gradients that the last backward left (default: True).
             nan_check_only: write "valid", or "invalid" where there is a nan or an
-                infinity, in the place of numbers.
+                infinity, in the place of numbers. Default: False.
 
         Raises:
             OSError: the file cannot be written.
@@ -2110,13 +2110,13 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
     All expressions of it become stale; parameters stay.
 
     Args:
-        immediate_compute: compute each node when it is made.
-        check_validity: raise ValueError if a computed value is not finite.
+        immediate_compute: compute each node when it is made (default: False).
+        check_validity: raise ValueError if a computed value is not finite (default: False).
         autobatching: 0 off, 1 batched by agenda, 2 batched by depth; the global
             setting when None.
         forward_only: there will be no backward.  A value is dropped, and its memory
             used again, when no expression refers to it and all that it is an argument
-            of has been computed: for large minibatches and long sequences.
+            of has been computed: for large minibatches and long sequences (default: False).
 
     Returns:
         The graph.

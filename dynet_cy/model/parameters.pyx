@@ -178,7 +178,7 @@ cdef class _Stored(Expression):
         """An expression of the current graph with this value.
 
         Args:
-            update: whether gradients reach the parameter; it is a constant when False.
+            update: whether gradients reach the parameter; it is a constant when False. Default: False.
 
         Example:
             >>> W = model.add_parameters(2, init=3)
@@ -539,7 +539,7 @@ cdef class LookupParameters(_Stored):
         """An expression of the current graph with the whole table, rows as the last axis.
 
         Args:
-            update: whether gradients reach the table; it is a constant when False.
+            update: whether gradients reach the table; it is a constant when False. Default: True.
 
         Example:
             >>> table = model.add_lookup_parameters((10, 2))
@@ -741,8 +741,8 @@ def lookup(p, index=0, update=True):
 
     Args:
         p: lookup table with rows of shape ``{d...}``.
-        index: number of the row.
-        update: whether the row is trained; it is a constant when False.
+        index: number of the row (default: 0).
+        update: whether the row is trained; it is a constant when False. Default: True.
 
     Returns:
         Expression of shape ``{d...}``.
@@ -772,7 +772,7 @@ def lookup_batch(p, indices, update=True):
     Args:
         p: lookup table with rows of shape ``{d...}``.
         indices: numbers of n rows.
-        update: whether the rows are trained; they are constants when False.
+        update: whether the rows are trained; they are constants when False. Default: True.
 
     Returns:
         Expression of shape ``{d...}`` with batch size n.
@@ -1160,9 +1160,9 @@ class ParameterCollection:
                 default), "uniform", "normal", "he", "identity", "saxe".
             name: without "/" and "_"; a number is appended when it is taken.
             device: "CPU" or "GPU:0" and so on; "" for the default device.
-            scale: of "uniform" and "saxe".
-            mean: of "normal".
-            std: of "normal": the standard deviation.
+            scale: of "uniform" and "saxe" (default: 1).
+            mean: of "normal" (default: 0).
+            std: of "normal": the standard deviation (default: 1).
 
         Returns:
             Parameters.
@@ -1440,7 +1440,7 @@ class ParameterCollection:
 
         Args:
             state: a mapping of names to arrays.
-            strict: whether all names must be on both sides.
+            strict: whether all names must be on both sides (default: True).
             prefix: only names that begin so count, and it is taken off.
             rename: a mapping of names in `state`, without the prefix, to names here, or a function of a name.
 
@@ -1492,7 +1492,7 @@ class ParameterCollection:
         Args:
             fname: name of the file, or a binary file that is open for writing.
             name: takes the place of this collection's name in the file; begins with "/".
-            append: add to the file instead.
+            append: add to the file instead (default: False).
 
         Raises:
             ValueError: the name is not possible.
@@ -1554,7 +1554,7 @@ class ParameterCollection:
         Args:
             fname: name of the file.
             key: read only what is below this collection in the file; it is no part of the names.
-            strict: whether all names must be on both sides.
+            strict: whether all names must be on both sides (default: True).
             rename: a mapping of names in the file, below `key`, to names here, or a function of a name.
 
         Returns:

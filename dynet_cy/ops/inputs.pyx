@@ -58,7 +58,7 @@ def constant(dim: _Shape, val: _Number, batch_size=1):
     Args:
         dim: shape, a tuple or one number.
         val: the number.
-        batch_size: number of batch elements.
+        batch_size: number of batch elements (default: 1).
 
     Example:
         >>> dy.constant((2, 2), 3).npvalue()
@@ -255,7 +255,7 @@ def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=Fals
 
     Args:
         arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
-        batched: whether the last axis is the batch.
+        batched: whether the last axis is the batch (default: False).
         device: "CPU" or "GPU:0" and so on; "" for where it is used first.
         reusable_expr: accepted for DyNet's sake: `set` is always there.
 
@@ -288,7 +288,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
     Args:
         arr: the numbers, an array or a list of one axis.
         dim: shape of one batch element; ``{n}`` for n numbers when omitted.
-        batch_size: number of batch elements.
+        batch_size: number of batch elements (default: 1).
         device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Raises:
@@ -321,8 +321,8 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
             indices as there are values.  Of equal places the last counts.
         values: a list of numbers.
         shape: the shape; its last axis is the batch where `batched`.
-        batched: whether the last axis is the batch.
-        defval: the number everywhere else.
+        batched: whether the last axis is the batch (default: False).
+        defval: the number everywhere else (default: 0).
         device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Returns:

@@ -216,7 +216,7 @@ def huber_distance(x, y, float c=1.345):
 
     Args:
         x, y: expressions of one shape.
-        c: the difference where the linear part begins.
+        c: the difference where the linear part begins (default: 1.345).
 
     Example:
         >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
@@ -282,7 +282,7 @@ def pairwise_rank_loss(x, y, float m=1.0):
     Args:
         x: scores that should be the greater ones.
         y: scores, of the same shape.
-        m: the margin.
+        m: the margin (default: 1).
 
     Example:
         >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()

@@ -298,7 +298,7 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
     Args:
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
-        b: whether to sum over the batch too.
+        b: whether to sum over the batch too (default: False).
         n: without effect, as in DyNet.
 
     Raises:
@@ -399,8 +399,8 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
     Args:
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
-        b: whether to take the mean over the batch too.
-        n: if above 0, divide by it instead of the number of elements, as masks need.
+        b: whether to take the mean over the batch too (default: False).
+        n: if above 0, divide by it instead of the number of elements, as masks need (default: 0).
 
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
@@ -443,8 +443,8 @@ def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
         r: the power, a whole number of at least 1.
-        b: whether to take the mean over the batch too.
-        n: if above 0, divide by it instead of the number of elements.
+        b: whether to take the mean over the batch too (default: False).
+        n: if above 0, divide by it instead of the number of elements (default: 0).
 
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
@@ -545,7 +545,7 @@ def std_dim(x, d: Sequence[int], b=False, int n=0):
     Args:
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
-        b: whether to reduce the batch too.
+        b: whether to reduce the batch too (default: False).
         n: without effect, as in DyNet.
 
     Raises:

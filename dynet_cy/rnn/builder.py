@@ -298,7 +298,7 @@ class _RNNBuilder:
         """Set training mode, in which a new builder is. Rates stay what they are; layers that hold a builder call this.
 
         Args:
-            mode: False for evaluation, as `eval()`
+            mode: False for evaluation, as `eval()` (default: True)
 
         Returns:
             The builder.

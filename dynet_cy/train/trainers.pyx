@@ -1193,7 +1193,7 @@ class Trainer:
         Args:
             skip_nonfinite: drop the update, without an error, if a gradient is infinite or not a
                 number: gradients become zero, nothing else is changed, and `skipped_updates` counts it.
-                On a GPU nobody waits for that, but with a moving average and in `update_subset`.
+                On a GPU nobody waits for that, but with a moving average and in `update_subset`. Default: False.
 
         Raises:
             RuntimeError: a gradient is infinite or not a number, clipping is on, and the update
@@ -1376,7 +1376,7 @@ class Trainer:
 
         Args:
             beta: from 0 to below 1; 0.999 looks back about a thousand values.
-            update_freq: how many updates lie between values.
+            update_freq: how many updates lie between values (default: 1).
 
         Raises:
             ValueError: beta or update_freq is out of range.
@@ -1417,9 +1417,9 @@ class Trainer:
 
         Args:
             save_weights: keep the values, for `swap_params_to_weights`.  When False
-                they are lost, and with them further updates.
+                they are lost, and with them further updates. Default: True.
             bias_correction: of an exponential average.  When False its weights are
-                not scaled to sum up to 1, as if there were zeros before the first value.
+                not scaled to sum up to 1, as if there were zeros before the first value. Default: True.
 
         Raises:
             RuntimeError: there is no average yet, or the parameters are set to it already.
@@ -1660,7 +1660,7 @@ class SimpleSGDTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
+        learning_rate: step size (default: 0.1).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1683,9 +1683,9 @@ class CyclicalSGDTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate_min, learning_rate_max: bounds of the learning rate.
-        step_size: updates from one bound to the other.
-        gamma: factor per update on the height of the cycle.
+        learning_rate_min, learning_rate_max: bounds of the learning rate (defaults: 0.01 and 0.1).
+        step_size: updates from one bound to the other (default: 2000).
+        gamma: factor per update on the height of the cycle (default: 1).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1736,8 +1736,8 @@ class MomentumSGDTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
-        mom: momentum.
+        learning_rate: step size (default: 0.01).
+        mom: momentum (default: 0.9).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1761,8 +1761,8 @@ class AdagradTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
-        eps: keeps the divisor from zero.
+        learning_rate: step size (default: 0.1).
+        eps: keeps the divisor from zero (default: 1e-20).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1786,8 +1786,8 @@ class AdadeltaTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        eps: keeps divisors from zero.
-        rho: decay of the means of squares.
+        eps: keeps divisors from zero (default: 1e-6).
+        rho: decay of the means of squares (default: 0.95).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1813,9 +1813,9 @@ class RMSPropTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
-        eps: keeps the divisor from zero.
-        rho: decay of the mean of squares.
+        learning_rate: step size (default: 0.001).
+        eps: keeps the divisor from zero (default: 1e-8).
+        rho: decay of the mean of squares (default: 0.9).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1844,9 +1844,9 @@ class AdamTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        alpha: step size.
-        beta_1, beta_2: decay of the means of g and of g².
-        eps: keeps the divisor from zero.
+        alpha: step size (default: 0.001).
+        beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
+        eps: keeps the divisor from zero (default: 1e-8).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1883,10 +1883,10 @@ class AdamWTrainer(AdamTrainer):
 
     Args:
         m: the ParameterCollection to train.
-        alpha: step size.
-        beta_1, beta_2: decay of the means of g and of g².
-        eps: keeps the divisor from zero.
-        weight_decay: what a value loses in an update, by the learning rate; at least 0.
+        alpha: step size (default: 0.001).
+        beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
+        eps: keeps the divisor from zero (default: 1e-8).
+        weight_decay: what a value loses in an update, by the learning rate; at least 0. Default: 0.01.
         exclude: what does not decay, such as biases and gains: a parameter or table, a ParameterCollection,
             or a list of these.  It is short for ``group(exclude, weight_decay=0)``, see `Trainer.group`.
 
@@ -1932,9 +1932,9 @@ class AmsgradTrainer(AdamTrainer):
 
     Args:
         m: the ParameterCollection to train.
-        alpha: step size.
-        beta_1, beta_2: decay of the means of g and of g².
-        eps: keeps the divisor from zero.
+        alpha: step size (default: 0.001).
+        beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
+        eps: keeps the divisor from zero (default: 1e-8).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
