@@ -413,7 +413,7 @@ def load_safetensors(
         path: name of the file.
         collection: what to fill.
         trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included.
-        random: let the random streams (dropout, noise, initial values) go on where they were.
+        random: let the random streams (dropout, noise, initial values) go on where they were (default: False).
 
     Returns:
         The `extra` that was saved.

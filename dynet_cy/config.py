@@ -389,6 +389,15 @@ class DynetParams:
 
         Raises:
             ValueError: an option has a value that is not possible
+
+        Example:
+            >>> import sys
+            >>> sys.argv = ["train.py", "--dynet-seed=3"]       # as if it was run so
+            >>> params = dy.DynetParams()
+            >>> params.from_args()
+            >>> params.init()
+            >>> config.get()["seed"]
+            3
         """
         self._settings.update(_from_command_line())
         if shared_parameters is not None:
@@ -397,8 +406,18 @@ class DynetParams:
     def from_config(self, conf: Mapping[str, Any]) -> None:
         """Take settings from a dictionary with the keys of `get`.
 
+        Args:
+            conf: the dictionary; settings that it does not have stay as they are
+
         Raises:
             KeyError: there is another key
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.from_config({"seed": 3, "autobatch": 0})
+            >>> params.init()
+            >>> config.get()["autobatch"]
+            0
         """
         names = {"seed": "random_seed", "shared_params": "shared_parameters"}
         for key in conf:
@@ -407,55 +426,159 @@ class DynetParams:
         self._settings.update({names.get(key, key): value for key, value in conf.items()})
 
     def init(self) -> None:
-        """Put the settings in force; the same as ``dynet_cy.config.set(...)`` with them, with its errors."""
+        """Put the settings in force; the same as ``dynet_cy.config.set(...)`` with them, with its errors.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_threads(1)
+            >>> params.init()
+            >>> config.get()["threads"]
+            1
+        """
         set(**self._settings)
 
     def set_mem(self, mem: int) -> None:
-        """Set the limit on memory, in megabytes; 0 for none."""
+        """Set the limit on memory, in megabytes; 0 for none.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_mem(100_000)
+            >>> params.init()
+            >>> config.get()["mem"]
+            100000.0
+        """
         self._settings["mem"] = int(mem)
 
     def set_random_seed(self, random_seed: int) -> None:
-        """Set the seed of random numbers; 0 draws one at random."""
+        """Set the seed of random numbers; 0 draws one at random.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_random_seed(3)
+            >>> params.init()
+            >>> config.get()["seed"]
+            3
+        """
         self._settings["random_seed"] = int(random_seed)
 
     def set_autobatch(self, autobatch: bool | int) -> None:
-        """Set whether graphs are batched: True or 1 by agenda, 2 by depth, False or 0 not."""
+        """Set whether graphs are batched: True or 1 by agenda, 2 by depth, False or 0 not.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_autobatch(True)
+            >>> params.init()
+            >>> config.get()["autobatch"]
+            1
+        """
         self._settings["autobatch"] = int(autobatch)
 
     def set_profiling(self, profiling: int) -> None:
-        """Set the level of profiling: see `set`."""
+        """Set the level of profiling: see `set`.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_profiling(0)
+            >>> params.init()
+            >>> config.get()["profiling"]
+            0
+        """
         self._settings["profiling"] = int(profiling)
 
     def set_threads(self, threads: int) -> None:
-        """Set how many threads work on one large product; 0 for as many as there are CPUs."""
+        """Set how many threads work on one large product; 0 for as many as there are CPUs.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_threads(1)
+            >>> params.init()
+            >>> config.get()["threads"]
+            1
+        """
         self._settings["threads"] = int(threads)
 
     def set_flush_denormals(self, flush_denormals: bool) -> None:
-        """Set whether denormal numbers count as 0: see `set`."""
+        """Set whether denormal numbers count as 0: see `set`.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_flush_denormals(False)
+            >>> params.init()
+            >>> config.get()["flush_denormals"]
+            False
+        """
         self._settings["flush_denormals"] = bool(flush_denormals)
 
     def set_check(self, check: bool) -> None:
-        """Set whether values and gradients are checked: see `set`."""
+        """Set whether values and gradients are checked: see `set`.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_check(True)
+            >>> params.init()
+            >>> config.get()["check"]
+            True
+        """
         self._settings["check"] = bool(check)
 
     def set_weight_decay(self, weight_decay: float) -> None:
-        """Set the weight decay of collections that are made after `init`, at least 0."""
+        """Set the weight decay of collections that are made after `init`, at least 0.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_weight_decay(0.5)
+            >>> params.init()
+            >>> dy.ParameterCollection().get_weight_decay()
+            0.5
+        """
         self._settings["weight_decay"] = float(weight_decay)
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
-        """Set whether the processes of a job share parameters; see `set`."""
+        """Set whether the processes of a job share parameters; see `set`.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_shared_parameters(False)
+            >>> params.init()
+            >>> config.get()["shared_params"]
+            0
+        """
         self._settings["shared_parameters"] = bool(shared_parameters)
 
     def set_requested_gpus(self, requested_gpus: int) -> None:
-        """Set how many GPUs to use, from GPU:0 on: see `set`."""
+        """Set how many GPUs to use, from GPU:0 on: see `set`.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_requested_gpus(0)
+            >>> params.init()
+            >>> config.get()["requested_gpus"]
+            0
+        """
         self._settings["requested_gpus"] = int(requested_gpus)
 
     def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
-        """Set which GPUs to use, 1 or 0 for each: see `set`."""
+        """Set which GPUs to use, 1 or 0 for each: see `set`.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_gpu_mask([0, 0])
+            >>> params.init()
+            >>> config.get()["gpu_mask"]
+            []
+        """
         self._settings["gpu_mask"] = list(gpu_mask)
 
     def set_cpu_mode(self) -> None:
-        """Use no GPU."""
+        """Use no GPU.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_cpu_mode()
+            >>> params.init()
+            >>> config.get()["requested_gpus"]
+            0
+        """
         self._settings.update(requested_gpus=0, gpu_mask=[])
 
 

@@ -43,7 +43,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         width: how many calls may be under way at once; None for all. Fewer need less memory.
         return_exceptions: an exception of a call takes the place of its result, and the others go on. When False, the
             first exception ends the others (with `GreenletExit`, which runs their ``finally`` parts) and is raised; it
-            says which item it is of.
+            says which item it is of. Default: False.
 
     Returns:
         The results, in the order of the items.

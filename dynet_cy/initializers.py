@@ -82,6 +82,13 @@ class PyInitializer(ABC):
             out: float32 array of the shape of the parameter; for a lookup table (row dimensions..., number of rows).
             rng: the source of random numbers.
             lookup: whether `out` is a lookup table.
+
+        Example:
+            >>> class Twos(dy.PyInitializer):
+            ...     def fill(self, out, rng, lookup=False):
+            ...         out[...] = 2
+            >>> model.add_parameters(3, init=Twos()).npvalue()
+            array([2., 2., 2.])
         """
 
 
@@ -195,7 +202,18 @@ class GlorotInitializer(PyInitializer):
         self.gain = float(gain)
 
     def bound(self, dim: tuple[int, ...]) -> float:
-        """Half the width of the interval for these dimensions."""
+        """Half the width of the interval for these dimensions.
+
+        Args:
+            dim: of a lookup table those of a row and then the number of rows
+
+        Raises:
+            InitializerShapeError: no dimension is left by `is_lookup`, or all are 0
+
+        Example:
+            >>> dy.GlorotInitializer().bound((2, 4))        # sqrt(6 / (2 + 4))
+            1.0
+        """
         counted = dim[:-1] if self.is_lookup else dim
         if len(counted) == 4:
             fans = counted[0] * counted[1] * (counted[2] + counted[3]) / 2
@@ -325,7 +343,12 @@ class NumpyInitializer(PyInitializer):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the array, rows first for a lookup table."""
+        """The shape of the array, rows first for a lookup table.
+
+        Example:
+            >>> dy.NumpyInitializer(np.zeros((2, 3))).shape
+            (2, 3)
+        """
         return self.array.shape
 
     def fill(self, out: Array, rng: RandomSource, lookup: bool = False) -> None:

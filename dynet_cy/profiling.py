@@ -150,7 +150,15 @@ class RequestProfile(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What would let its values run together; empty where nothing is known to."""
+        """What would let its values run together; empty where nothing is known to.
+
+        Example:
+            >>> with dy.ComputationGraph(), profiling.measure() as profile:
+            ...     for i in range(10):
+            ...         value = dy.tanh(dy.inputVector([i])).value()
+            >>> profile.requests[0].hint
+            'one after the other: ...'
+        """
         if self.waited * 2 >= self.passes >= _OFTEN:
             return f"{self.waited:,} could have run with the one before: dy.forward([...]) before the values are taken"
         if not self.of_map and self.values == self.passes >= _OFTEN * self.graphs:
@@ -215,7 +223,7 @@ class Profile(list["OpProfile"]):
 
         Args:
             filename: of the HTML file
-            title: what stands at its top
+            title: what stands at its top (default: "Profile")
 
         Raises:
             OSError: it cannot be written
@@ -326,9 +334,10 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
 
     Args:
         lines: record which line of the program makes each node, and measure lines too; they are measured without that
-            where they are recorded already
+            where they are recorded already; default: False
         timeline: keep when each batch, pass, update and exchange ran, for `Profile.save_timeline` and
             `Profile.save_report`; lines are recorded too. At most 524,288 entries are kept, some 140 MB.
+            Default: False.
 
     Raises:
         RuntimeError: a timeline is being measured already

@@ -469,7 +469,7 @@ def load(
         classes: further classes (and factory functions) that the file may name. Those with `from_spec` may also have
             many more parameters than the file.
         trusted: unpickle `basename.meta` without any check. The file can then run any code. The environment variable
-            ``DYNET_CY_TRUSTED_FILES=1`` says it for programs that cannot be edited.
+            ``DYNET_CY_TRUSTED_FILES=1`` says it for programs that cannot be edited. Default: False.
 
     Returns:
         The objects in the order in which they were saved.

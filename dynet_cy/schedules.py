@@ -70,7 +70,7 @@ class LinearSchedule(Schedule):
 
     Args:
         updates: how many updates it takes
-        end: the factor at the end
+        end: the factor at the end (default: 0)
 
     Raises:
         TypeError: `updates` is no whole number, or `end` no number
@@ -104,7 +104,7 @@ class CosineSchedule(Schedule):
 
     Args:
         updates: how many updates it takes
-        end: the factor at the end
+        end: the factor at the end (default: 0)
 
     Raises:
         TypeError: `updates` is no whole number, or `end` no number
@@ -138,7 +138,7 @@ class StepSchedule(Schedule):
 
     Args:
         at: how many updates lie between two steps, or a list of the numbers of updates after which there is one
-        by: what each step multiplies the learning rate by
+        by: what each step multiplies the learning rate by (default: 0.1)
 
     Raises:
         TypeError: `at` is no whole number nor a list of these, or `by` no number
@@ -182,11 +182,11 @@ class PlateauSchedule(Schedule):
     """Multiplied by `by` each time that so many values in a row, told to `report`, were no better than the best one.
 
     Args:
-        patience: how many values in a row that are no better make a step
-        by: what each step multiplies the learning rate by
+        patience: how many values in a row that are no better make a step (default: 2)
+        by: what each step multiplies the learning rate by (default: 0.5)
         mode: "min" if the least value is the best one, as of losses; "max" for scores
-        min_delta: by how much a value must be better than the best one to count as better
-        least: the factor goes no lower
+        min_delta: by how much a value must be better than the best one to count as better (default: 0)
+        least: the factor goes no lower (default: 0)
 
     Raises:
         TypeError: a setting is no number
@@ -260,7 +260,7 @@ class WarmupSchedule(Schedule):
         updates: how many updates have a smaller factor or that of 1 at the end: the n-th one has
             ``start + (1 - start) * n / updates``
         then: the schedule of the updates after these; the factor stays 1 if there is none
-        start: where the line begins, before the first update
+        start: where the line begins, before the first update (default: 0)
 
     Raises:
         TypeError: `updates` is no whole number, `start` no number, or `then` no schedule

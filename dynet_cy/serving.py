@@ -110,6 +110,13 @@ class ServerCall(Future[R]):
 
         Returns:
             Whether it was under way; False where it has ended before.
+
+        Example:
+            >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...     call = server.submit([0])
+            ...     value = call.result()
+            ...     call.cancel()           # too late
+            False
         """
         if not self._engine.decide(self, "cancelled"):
             return self.cancelled()
@@ -127,6 +134,11 @@ class ServerCall(Future[R]):
             ServerClosed: the server was closed before it has ended.
             RuntimeError: this thread is that of a server, which must not wait.
             Exception: what the function has raised.
+
+        Example:
+            >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...     server.submit([0]).result(timeout=60)
+            0.0
         """
         try:
             if not self.done():
@@ -136,7 +148,14 @@ class ServerCall(Future[R]):
             del self  # which the traceback of what was raised would refer to
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the function has raised; None where it has returned. See `result`."""
+        """What the function has raised; None where it has returned. For the argument, and what is raised where it has
+        not ended, see `result`.
+
+        Example:
+            >>> with dy.Server(lambda x: 1 / x) as server:
+            ...     server.submit(0).exception()
+            ZeroDivisionError('division by zero')
+        """
         if not self.done():
             refuse_to_wait()
         return super().exception(timeout)
@@ -531,7 +550,7 @@ class Server(Generic[R]):
             so that others can join; the next one computes the rest.
         deadline: seconds within which a call must end that says nothing else; None, the default, for no limit.
         autobatching: how passes are scheduled; the global setting when None.
-        name: of the thread.
+        name: of the thread (default: "dynet_cy.Server").
 
     Raises:
         TypeError: function cannot be called.
@@ -629,7 +648,17 @@ class Server(Generic[R]):
         return call
 
     async def call_async(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
-        """The same as a call, for tasks of asyncio: others go on meanwhile. A task that is cancelled ends its call."""
+        """The same as a call, for tasks of asyncio: others go on meanwhile. A task that is cancelled ends its call. For
+        the arguments and what is raised see the call itself.
+
+        Example:
+            >>> import asyncio
+            >>> async def ask():
+            ...     with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...         return await server.call_async([0])
+            >>> asyncio.run(ask())
+            0.0
+        """
         call = self._offer(arguments, deadline, wait)
         return cast(R, await asyncio.wrap_future(call))
 
@@ -647,7 +676,7 @@ class Server(Generic[R]):
 
         Args:
             function: what to call.
-            wait: return when no call of the old function is left.
+            wait: return when no call of the old function is left (default: False).
 
         Raises:
             TypeError: function cannot be called.
@@ -704,6 +733,7 @@ class Server(Generic[R]):
 
         Args:
             drain: let the calls that wait and are under way end first; False ends them with ServerClosed.
+                Default: True.
             timeout: seconds to wait for that; None for as long as it takes.
 
         Raises:

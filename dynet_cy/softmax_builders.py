@@ -79,13 +79,18 @@ class SoftmaxBuilder:
         Args:
             x: shape ``{rep_dim}``; with a batch, `c` is the class of each element
             c: number of a class
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{1}``.
 
         Raises:
             IndexError: there is no such class
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> layer.neg_log_softmax(dy.inputVector([1, 2]), 0).dim()
+            ((1,), 1)
         """
         raise self._missing("neg_log_softmax")
 
@@ -95,7 +100,7 @@ class SoftmaxBuilder:
         Args:
             x: shape ``{rep_dim}``
             c: number of a class for each batch element
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{1}`` with a batch.
@@ -103,6 +108,12 @@ class SoftmaxBuilder:
         Raises:
             IndexError: there is no such class
             ValueError: `x` has another batch size than `c`
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> x = dy.inputTensor([[1, 3], [2, 4]], batched=True)
+            >>> layer.neg_log_softmax_batch(x, [0, 2]).dim()
+            ((1,), 2)
         """
         raise self._missing("neg_log_softmax_batch")
 
@@ -111,10 +122,15 @@ class SoftmaxBuilder:
 
         Args:
             x: shape ``{rep_dim}``
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{number of classes}``.
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> layer.full_log_distribution(dy.inputVector([1, 2])).dim()
+            ((3,), 1)
         """
         raise self._missing("full_log_distribution")
 
@@ -123,10 +139,15 @@ class SoftmaxBuilder:
 
         Args:
             x: shape ``{rep_dim}``
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{number of classes}``.
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> layer.full_logits(dy.inputVector([1, 2])).dim()
+            ((3,), 1)
         """
         raise self._missing("full_logits")
 
@@ -138,16 +159,33 @@ class SoftmaxBuilder:
 
         Raises:
             ValueError: `x` has a batch
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> layer.sample(dy.inputVector([1, 2])) in (0, 1, 2)
+            True
         """
         raise self._missing("sample")
 
     def param_collection(self) -> ParameterCollection:
-        """The sub-collection that holds the parameters."""
+        """The sub-collection that holds the parameters.
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> layer.param_collection().name()
+            '/standard-softmax-builder/'
+        """
         return self._collection
 
     @classmethod
     def from_spec(cls: type[Builder], spec: Sequence[Any], model: ParameterCollection) -> Builder:
-        """A layer like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A layer like the one whose `spec` is given, with parameters of its own in `model`.
+
+        Example:
+            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
+            >>> dy.StandardSoftmaxBuilder.from_spec(layer.spec, dy.ParameterCollection())
+            <StandardSoftmaxBuilder (2, 3, True)>
+        """
         *arguments, bias = spec
         return cls(*arguments, model, bias)  # type: ignore[call-arg]
 
@@ -258,11 +296,6 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
         >>> layer.neg_log_softmax(dy.inputVector([1, 2]), 2).dim()
         ((1,), 1)
-
-        Example:
-            >>> layer = dy.StandardSoftmaxBuilder(2, 3, model)
-            >>> layer.sample(dy.inputVector([1, 2])) in (0, 1, 2)
-            True
     """
 
     _collection_name = "class-factored-softmax-builder"
@@ -294,15 +327,32 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
         Args:
             x: shape ``{rep_dim}``
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{number of clusters}``.
+
+        Example:
+            >>> with open("clusters", "w") as file:
+            ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+            >>> words = {"dog": 0, "cat": 1, "tree": 2}
+            >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+            >>> layer.class_logits(dy.inputVector([1, 2])).dim()
+            ((2,), 1)
         """
         return self._cluster_layer.logits(x, update)
 
     def class_log_distribution(self, x: Expression, update: bool = True) -> Expression:
-        """log p(cluster | x) of all clusters; see `class_logits`."""
+        """log p(cluster | x) of all clusters, of shape ``{number of clusters}``; see `class_logits`.
+
+        Example:
+            >>> with open("clusters", "w") as file:
+            ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+            >>> words = {"dog": 0, "cat": 1, "tree": 2}
+            >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+            >>> round(float(dy.exp(layer.class_log_distribution(dy.inputVector([1, 2]))).npvalue().sum()), 5)
+            1.0
+        """
         return log_softmax(self.class_logits(x, update))
 
     def subclass_logits(self, x: Expression, classid: int, update: bool = True) -> Expression:
@@ -311,19 +361,36 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         Args:
             x: shape ``{rep_dim}``
             classid: number of the cluster
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{number of words in the cluster}``.
 
         Raises:
             IndexError: there is no such cluster
+
+        Example:
+            >>> with open("clusters", "w") as file:
+            ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+            >>> words = {"dog": 0, "cat": 1, "tree": 2}
+            >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+            >>> layer.subclass_logits(dy.inputVector([1, 2]), 0).dim()
+            ((2,), 1)
         """
         layer = self._layers[self._checked(classid, "subclass_logits", len(self._clusters))]
         return zeros((1,), batch_size=x.dim()[1]) if layer is None else layer.logits(x, update)
 
     def subclass_log_distribution(self, x: Expression, classid: int, update: bool = True) -> Expression:
-        """log p(word | cluster, x) of all words of a cluster; see `subclass_logits`."""
+        """log p(word | cluster, x) of all words of a cluster; see `subclass_logits`.
+
+        Example:
+            >>> with open("clusters", "w") as file:
+            ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+            >>> words = {"dog": 0, "cat": 1, "tree": 2}
+            >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+            >>> layer.subclass_log_distribution(dy.inputVector([1, 2]), 1).value()     # the only word there
+            0.0
+        """
         return log_softmax(self.subclass_logits(x, classid, update))
 
     # ---- words
@@ -355,10 +422,18 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
         Args:
             x: shape ``{rep_dim}``
-            update: whether gradients reach the parameters
+            update: whether gradients reach the parameters (default: yes)
 
         Returns:
             Expression of shape ``{number of words}``; a number that no cluster has is left out.
+
+        Example:
+            >>> with open("clusters", "w") as file:
+            ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+            >>> words = {"dog": 0, "cat": 1, "tree": 2}
+            >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+            >>> layer.full_log_distribution(dy.inputVector([1, 2])).dim()
+            ((3,), 1)
         """
         clusters = self.class_log_distribution(x, update)
         parts = [
@@ -371,7 +446,16 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         return joined if order == list(range(len(order))) else select_rows(joined, order)
 
     def full_logits(self, x: Expression, update: bool = True) -> Expression:
-        """The same as `full_log_distribution`: its softmax is the distribution."""
+        """The same as `full_log_distribution`: its softmax is the distribution.
+
+        Example:
+            >>> with open("clusters", "w") as file:
+            ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
+            >>> words = {"dog": 0, "cat": 1, "tree": 2}
+            >>> layer = dy.ClassFactoredSoftmaxBuilder(2, "clusters", words, model)
+            >>> layer.full_logits(dy.inputVector([1, 2])).dim()
+            ((3,), 1)
+        """
         return self.full_log_distribution(x, update)
 
     def sample(self, x: Expression) -> int:

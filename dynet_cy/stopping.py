@@ -27,9 +27,9 @@ class EarlyStopping:
 
     Args:
         collection: the model
-        patience: how many values in a row that are no better mean the end
+        patience: how many values in a row that are no better mean the end (default: 3)
         mode: "max" if the greatest value is the best one, as of scores; "min" for losses
-        min_delta: by how much a value must be better than the best one to count as better
+        min_delta: by how much a value must be better than the best one to count as better (default: 0)
         path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
 
     Raises:

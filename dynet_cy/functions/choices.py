@@ -15,6 +15,13 @@ __all__ = ["gumbel_softmax", "softmin", "straight_through"]
 def softmin(x: Expression, d: int = 0) -> Expression:
     """Softmax of -x along an axis: the least element has the greatest share.
 
+    Args:
+        x: the expression; the result has its shape.
+        d: the axis (default: 0).
+
+    Raises:
+        DimensionError: there is no such axis.
+
     Example:
         >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
         array([0.75, 0.25])
@@ -44,10 +51,10 @@ def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, 
 
     Args:
         x: scores, such as logarithms of probabilities.
-        temperature: above 0; the lower, the nearer the result is to one class alone.
+        temperature: above 0; the lower, the nearer the result is to one class alone. Default: 1.
         hard: whether the value is 1 for the class that was drawn and 0 for others; the gradient is still that of the
-            soft one.
-        d: the axis.
+            soft one. Default: False.
+        d: the axis (default: 0).
 
     Returns:
         An expression of the shape of x that sums to 1 along the axis; other numbers in each graph.

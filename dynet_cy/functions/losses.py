@@ -85,8 +85,8 @@ def cross_entropy(
         x: scores, with the classes along `axis`: a vector, a matrix with a column for each word, or more.
         targets: the class of each position, in the shape of x without `axis`, perhaps with the batch as a further
             axis; or probabilities, an expression or floats of the shape of x.
-        axis: the axis of the classes.
-        label_smoothing: this share of each target goes to all classes alike (Szegedy et al. 2016).
+        axis: the axis of the classes (default: 0).
+        label_smoothing: this share of each target goes to all classes alike (Szegedy et al. 2016) (default: 0).
         weights: a factor for each class.
         ignore_index: positions of this target do not count.
         reduction: "mean" over the positions that count, each with the weight of its class; "sum"; or "none". Batch
@@ -151,8 +151,8 @@ def focal_loss(
     Args:
         x: scores, with the classes along `axis`.
         targets: see `cross_entropy`.
-        gamma: at least 0; 0 is cross-entropy.
-        axis: the axis of the classes.
+        gamma: at least 0; 0 is cross-entropy. Default: 2.
+        axis: the axis of the classes (default: 0).
         reduction: "mean", "sum" or "none".
 
     Raises:
@@ -183,7 +183,7 @@ def triplet_loss(
 
     Args:
         anchor, positive, negative: vectors, or matrices of them as columns.
-        margin: by which the distances must differ.
+        margin: by which the distances must differ (default: 1).
         p: of the norm that is the distance; see `norm`.
 
     Raises:
@@ -233,8 +233,8 @@ def gaussian_nll(
         mean: the expected values.
         target: what was observed, of the same shape.
         variance: of each element, or one for all; less than eps counts as eps.
-        full: whether the constant 1/2 log(2 pi) of each element counts too.
-        eps: the least variance.
+        full: whether the constant 1/2 log(2 pi) of each element counts too (default: False).
+        eps: the least variance (default: 1e-6).
 
     Returns:
         An expression of one element.

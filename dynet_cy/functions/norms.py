@@ -24,9 +24,9 @@ def norm(x: Expression, p: float = 2, axis: Axis = None, keepdims: bool = False)
 
     Args:
         x: any expression.
-        p: at least 1; `math.inf` for the greatest absolute value.
+        p: at least 1; `math.inf` for the greatest absolute value. Default: 2.
         axis: one or several axes, which may count from the end; all of them when None.
-        keepdims: whether the axes stay, with one element each.
+        keepdims: whether the axes stay, with one element each (default: False).
 
     Returns:
         An expression of the axes that are left, ``{1}`` if none is.
@@ -62,7 +62,7 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
         x: any expression.
         p: see `norm`.
         axis: one or several axes; by default each column is normalized.
-        eps: the least number to divide by.
+        eps: the least number to divide by (default: 1e-12).
 
     Returns:
         An expression of the shape of x.
@@ -108,7 +108,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
     Args:
         x, y: expressions of one shape, or of shapes that broadcast.
         axis: along which the vectors lie, which vanishes; by default columns are compared.
-        eps: the least number to divide each by.
+        eps: the least number to divide each by (default: 1e-8).
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
@@ -130,7 +130,7 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
         x: any expression.
         g: factors ``{n}`` for the n positions along the axis; none when None.
         axis: the axis that is normalized; by default each column.
-        eps: added to the mean of the squares.
+        eps: added to the mean of the squares (default: 1e-6).
 
     Returns:
         An expression of the shape of x.
@@ -162,8 +162,8 @@ def group_norm(
         x: channels and any other axes, such as an image ``{height,width,channels}``.
         groups: how many; channels that follow each other are a group.
         g, b: factors and summands ``{channels}``; none when None.
-        axis: the axis of the channels.
-        eps: added to the variance.
+        axis: the axis of the channels (default: -1).
+        eps: added to the variance (default: 1e-5).
 
     Returns:
         An expression of the shape of x.

@@ -103,7 +103,7 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     Args:
         log_probs: logarithms of probabilities, ``{classes,frames}``, as `log_softmax` gives.
         labels: the classes in their order, without blanks; there may be none.
-        blank: the class of the blank.
+        blank: the class of the blank (default: 0).
 
     Returns:
         An expression of one element.

@@ -26,7 +26,7 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
 
     Args:
         xs: a list of expressions; those with batch size 1 serve for every batch element of the others.
-        axis: where the new axis stands; a negative one counts from the end of the result's.
+        axis: where the new axis stands; a negative one counts from the end of the result's. Default: 0.
 
     Raises:
         DimensionError: shapes differ, or there is no such place.
@@ -55,7 +55,7 @@ def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expr
     Args:
         x: any expression.
         sizes: the size of every part, of which the last may be smaller; or a list of the size of each.
-        axis: the axis.
+        axis: the axis (default: 0).
 
     Raises:
         DimensionError: there is no such axis, or the sizes do not add up to its length.
@@ -86,7 +86,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
         x: any expression.
         widths: how many elements before and behind along each axis: a list of pairs; one pair, or one number,
             for all axes.
-        value: the number.
+        value: the number (default: 0).
 
     Raises:
         DimensionError: there are more or fewer pairs than axes.
@@ -241,7 +241,7 @@ def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int 
         indices: places along the axis, the same for all batch elements; see `gather`.  A place that comes several
             times gets the sum.
         source: an expression of the shape of indices.
-        axis: the axis.
+        axis: the axis (default: 0).
 
     Raises:
         DimensionError: the shapes do not fit.
@@ -262,7 +262,7 @@ def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0)
         x: any expression.
         indices: places along the axis, see `scatter_add`; none may come twice.
         source: an expression of the shape of indices.
-        axis: the axis.
+        axis: the axis (default: 0).
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -91,7 +91,7 @@ def draw(
             none
         names: names to show for expressions, as ``{expression: "name"}``
         graph: the graph, where no expressions are given; the current one of this thread if None
-        parameters: draw parameters as nodes too; when False, the nodes that use them name them
+        parameters: draw parameters as nodes too; when False, the nodes that use them name them; default: False
         collapse: draw what was made one after the other in one scope (`name_scope`) as one box: with True the outermost
             scopes, with names those of these names, which may be those of builders (``"vanilla-lstm-builder"``; they
             are recorded within a scope and where lines are). Boxes of one colour ran together, in the same calls

@@ -213,7 +213,12 @@ cdef class Expression:
         raise_stale(self, g)
 
     def dim(self):
-        """Shape and batch size: ``((d0, d1, ...), batch_size)``."""
+        """Shape and batch size: ``((d0, d1, ...), batch_size)``.
+
+        Example:
+            >>> dy.zeros((2, 3), batch_size=4).dim()
+            ((2, 3), 4)
+        """
         cdef const Dim* d = dim_of(self)
         return bridge_shape_of(d), d.bd
 
@@ -241,25 +246,61 @@ cdef class Expression:
         """Compute the value, and what it needs, without returning it.
 
         Args:
-            recalculate: compute all of the graph anew, also what is computed.
+            recalculate: compute all of the graph anew, also what is computed; False by default.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([0, 0]))
+            >>> y.forward()
+            >>> y.value()                   # is known: nothing is computed
+            [0.0, 0.0]
         """
         compute(self, recalculate)
 
     def npvalue(self, recalculate=False):
-        """The value as a new float64 array; the batch, if any, is the last axis."""
+        """The value as a new float64 array; the batch, if any, is the last axis.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).npvalue()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
         return doubles_of(value_here(g, x), full_shape(&x.dim))
 
     def tensor_value(self, recalculate=False):
-        """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed."""
+        """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> scores = dy.inputVector([1, 5, 3]).tensor_value()
+            >>> _ = dy.renew_cg()
+            >>> scores.argmax().as_numpy()
+            array([1])
+        """
         from dynet_cy.graph.tensor import Tensor
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
         """The value: of a scalar or vector a float for one element and else a flat
         list, the batch last, as `vec_value` gives it; with more axes, also of
-        size 1, an array as `npvalue` gives it."""
+        size 1, an array as `npvalue` gives it.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> dy.scalarInput(3).value(), dy.inputVector([1, 2]).value()
+            (3.0, [1.0, 2.0])
+            >>> dy.inputTensor([[1, 2], [3, 4]]).value()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
         cdef size_t n = total_of(&x.dim)
@@ -269,7 +310,15 @@ cdef class Expression:
         return v[0] if n == 1 else list_of(v, n)
 
     def vec_value(self, recalculate=False):
-        """All elements as a flat list, column-major, the batch last."""
+        """All elements as a flat list, column-major, the batch last.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).vec_value()
+            [1.0, 3.0, 2.0, 4.0]
+        """
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
         return list_of(value_here(g, x), total_of(&x.dim))
@@ -277,8 +326,15 @@ cdef class Expression:
     def scalar_value(self, recalculate=False):
         """The value as a float.
 
+        Args:
+            recalculate: as in `forward`; False by default.
+
         Raises:
             ValueError: the expression has more than one element.
+
+        Example:
+            >>> dy.squared_norm(dy.inputVector([3, 4])).scalar_value()
+            25.0
         """
         cdef Graph* g = compute(self, recalculate)
         cdef Node* x = nodes_of(g) + self.index
@@ -330,7 +386,7 @@ cdef class Expression:
 
         Args:
             axis: a number, which may count from the end, or several of them; all axes when None.
-            keepdims: whether the axes stay, with one element each.
+            keepdims: whether the axes stay, with one element each (default: False).
 
         Returns:
             An expression; ``{1}`` where no axis is left.
@@ -380,11 +436,17 @@ cdef class Expression:
         Args:
             full: compute gradients of all expressions, also of those that no
                 parameter lies behind, so that `gradient` gives them, after an update
-                too.  It takes twice as long.
+                too.  It takes twice as long. Default: False.
 
         Raises:
             ValueError: an element of the batch is not a scalar.
             RuntimeError: the graph was renewed with ``forward_only=True``.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W).backward()
+            >>> W.grad_as_array()
+            array([6., 6.], dtype=float32)
         """
         cdef Graph* g = self.graph()
         cdef ComputationGraph graph = <ComputationGraph>owners[g.slot]
@@ -812,7 +874,7 @@ def forward(exps, recalculate=False):
 
     Args:
         exps: a list of them.
-        recalculate: compute all of the graph anew.
+        recalculate: compute all of the graph anew (default: False).
 
     Example:
         >>> x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
@@ -1581,14 +1643,24 @@ cdef class ComputationGraph:
         Memory stays with the graph for the next nodes.
 
         Args:
-            immediate_compute: compute each node when it is made.
+            immediate_compute: compute each node when it is made (default: False).
             check_validity: after computing, raise ValueError if a value that
-                was computed is not finite.
+                was computed is not finite. Default: False.
             autobatching: see the class; the global setting when None.
             forward_only: there will be no backward.  A value is dropped, and its
                 memory used again, when no expression refers to it and all that
                 it is an argument of has been computed.  Has no effect on a graph
-                that computes each node when it is made.
+                that computes each node when it is made. Default: False.
+
+        Returns:
+            This graph.
+
+        Example:
+            >>> with dy.ComputationGraph() as graph:
+            ...     x = dy.inputVector([1, 2])
+            ...     _ = graph.renew(immediate_compute=True)
+            ...     len(graph)
+            0
         """
         global renewals
         cdef int i
@@ -1639,11 +1711,27 @@ cdef class ComputationGraph:
         return self
 
     def version(self):
-        """A number that grows with each renewal of any graph."""
+        """A number that grows with each renewal of any graph.
+
+        Example:
+            >>> graph = dy.cg()
+            >>> before = graph.version()
+            >>> graph.renew().version() > before
+            True
+        """
         return self.g.renewal >> REVERT_BITS
 
     def checkpoint(self):
-        """Remember the state of the graph, for `revert`.  Checkpoints nest."""
+        """Remember the state of the graph, for `revert`.  Checkpoints nest.
+
+        Example:
+            >>> graph, x = dy.cg(), dy.inputVector([1, 2])
+            >>> graph.checkpoint()
+            >>> y = dy.tanh(x)
+            >>> graph.revert()
+            >>> len(graph)
+            1
+        """
         cdef Graph* g = &self.g
         if g.version == RUNNING:
             raise_running()
@@ -1658,6 +1746,14 @@ cdef class ComputationGraph:
 
         Raises:
             RuntimeError: there is no checkpoint since the graph was renewed.
+
+        Example:
+            >>> graph, x = dy.cg(), dy.inputVector([1, 2])
+            >>> graph.checkpoint()
+            >>> y = 2 * x
+            >>> graph.revert()
+            >>> x.value(), len(graph)
+            ([1.0, 2.0], 1)
         """
         cdef Graph* g = &self.g
         cdef uint32_t i
@@ -1705,11 +1801,24 @@ cdef class ComputationGraph:
         return draw(graph=self).svg if 0 < self.g.n_nodes <= MOST_SHOWN else None
 
     def op_names(self):
-        """Names of the ops of all nodes, in the order of making."""
+        """Names of the ops of all nodes, in the order of making.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([1, 2]))
+            >>> dy.cg().op_names()
+            ['input', 'tanh']
+        """
         return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
 
     def n_batches(self):
-        """Number of calls that the computed nodes were run in."""
+        """Number of calls that the computed nodes were run in.
+
+        Example:
+            >>> graph = dy.cg().renew(autobatching=1)
+            >>> dy.forward([dy.tanh(dy.inputVector([i, 1])) for i in range(10)])
+            >>> len(graph), graph.n_batches()       # ten inputs, and ten tanh in one call
+            (20, 1)
+        """
         return self.g.n_batches
 
     # DyNet's methods that name a node by its number, from 0 in the order of making.
@@ -1723,31 +1832,76 @@ cdef class ComputationGraph:
 
         Raises:
             IndexError: there is no such node.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([0, 0]))
+            >>> dy.cg().forward(1)          # of y, whose value is known now
+            >>> y.value()
+            [0.0, 0.0]
         """
         self._node(index).forward()
 
     def forward_scalar(self, index):
-        """The value of a node of one element; see `forward`."""
+        """The value of a node of one element, as a float; see `forward` and `Expression.scalar_value`.
+
+        Example:
+            >>> y = dy.squared_norm(dy.inputVector([3, 4]))
+            >>> dy.cg().forward_scalar(1)
+            25.0
+        """
         return self._node(index).scalar_value()
 
     def forward_vec(self, index):
-        """The value of a node as a list, column by column; see `forward`."""
+        """The value of a node as a list, column by column; see `forward`.
+
+        Example:
+            >>> y = 2 * dy.inputVector([3, 4])
+            >>> dy.cg().forward_vec(1)
+            [6.0, 8.0]
+        """
         return self._node(index).vec_value()
 
     def inc_forward(self, index):
-        """The same as `forward`: what is computed is not computed again."""
+        """The same as `forward`: what is computed is not computed again.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([0, 0]))
+            >>> dy.cg().inc_forward(1)
+            >>> y.value()
+            [0.0, 0.0]
+        """
         self.forward(index)
 
     def inc_forward_scalar(self, index):
-        """The same as `forward_scalar`."""
+        """The same as `forward_scalar`.
+
+        Example:
+            >>> y = dy.squared_norm(dy.inputVector([3, 4]))
+            >>> dy.cg().inc_forward_scalar(1)
+            25.0
+        """
         return self.forward_scalar(index)
 
     def inc_forward_vec(self, index):
-        """The same as `forward_vec`."""
+        """The same as `forward_vec`.
+
+        Example:
+            >>> y = 2 * dy.inputVector([3, 4])
+            >>> dy.cg().inc_forward_vec(1)
+            [6.0, 8.0]
+        """
         return self.forward_vec(index)
 
     def backward(self, index, full=False):
-        """`Expression.backward` of a node, given by its number."""
+        """`Expression.backward` of a node, given by its number.
+
+        Example:
+            >>> x = dy.inputVector([3, 4])
+            >>> y = dy.squared_norm(x)
+            >>> dy.cg().backward(1, full=True)
+            >>> x.gradient()
+            array([6., 8.])
+        """
         self._node(index).backward(full)
 
     def inputMatrixLiteral(self, v, d, batch_size=1, device=""):
@@ -1756,8 +1910,16 @@ cdef class ComputationGraph:
         Args:
             v: a flat list of numbers.
             d: shape of one batch element.
-            batch_size: number of batch elements.
+            batch_size: number of batch elements (default: 1).
             device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+
+        Raises:
+            ValueError: there are more or fewer numbers than the shape and the batch size need.
+
+        Example:
+            >>> dy.cg().inputMatrixLiteral([1, 2, 3, 4, 5, 6], (2, 3)).npvalue()
+            array([[1., 3., 5.],
+                   [2., 4., 6.]])
         """
         with self:
             return _operators["inputMatrixLiteral"](v, d, batch_size, device)
@@ -1769,19 +1931,32 @@ cdef class ComputationGraph:
             idxs: the places of the others, counted column by column and then batch by batch.
             v: the numbers there.
             dim: shape of one batch element.
-            batch_size: number of batch elements.
-            defval: the number everywhere else.
+            batch_size: number of batch elements (default: 1).
+            defval: the number everywhere else (default: 0).
             device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
         Raises:
             IndexError: a place lies outside.
             ValueError: there are more or fewer places than numbers.
+
+        Example:
+            >>> dy.cg().inputSparseTensor([0, 3], [5, 6], (2, 2), defval=1).npvalue()
+            array([[5., 1.],
+                   [1., 6.]])
         """
         with self:
             return _operators["inputSparseTensor"](idxs, v, dim, batch_size, defval, device)
 
     def print_graphviz(self):
-        """Write the graph to the standard error, in the language of Graphviz."""
+        """Write the graph to the standard error, in the language of Graphviz.
+
+        Example:
+            >>> import contextlib, sys
+            >>> y = dy.tanh(dy.inputVector([1, 2]))
+            >>> with contextlib.redirect_stderr(sys.stdout):
+            ...     dy.cg().print_graphviz()
+            digraph ...
+        """
         from dynet_cy.graph.show import dot     # it needs this module
         sys.stderr.write(dot(self))
 
@@ -1790,13 +1965,20 @@ cdef class ComputationGraph:
 
         Args:
             filename: file to write; the standard output if empty.
-            show_values: write values.
-            show_gradients: write the gradients that the last backward left.
+            show_values: write values (default: True).
+            show_gradients: write the gradients that the last backward left (default: True).
             nan_check_only: write "valid", or "invalid" where there is a nan or an
-                infinity, in the place of numbers.
+                infinity, in the place of numbers. Default: False.
 
         Raises:
             OSError: the file cannot be written.
+
+        Example:
+            >>> y = (2 * dy.inputVector([1, 2])).value()
+            >>> dy.cg().dump("values", show_gradients=False)
+            >>> with open("values") as file:
+            ...     print(*file.read().split())
+            Node 0 Value: 1 2 Node 1 Value: 2 4
         """
         from dynet_cy.graph.show import dump    # it needs this module
         dump(self, filename, show_values, show_gradients, nan_check_only)
@@ -1928,13 +2110,13 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
     All expressions of it become stale; parameters stay.
 
     Args:
-        immediate_compute: compute each node when it is made.
-        check_validity: raise ValueError if a computed value is not finite.
+        immediate_compute: compute each node when it is made (default: False).
+        check_validity: raise ValueError if a computed value is not finite (default: False).
         autobatching: 0 off, 1 batched by agenda, 2 batched by depth; the global
             setting when None.
         forward_only: there will be no backward.  A value is dropped, and its memory
             used again, when no expression refers to it and all that it is an argument
-            of has been computed: for large minibatches and long sequences.
+            of has been computed: for large minibatches and long sequences (default: False).
 
     Returns:
         The graph.

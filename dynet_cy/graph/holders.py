@@ -34,11 +34,23 @@ class FloatValue:
         self.set(val)
 
     def set(self, val: float) -> None:
-        """Change the number."""
+        """Change the number.
+
+        Example:
+            >>> number = dy.FloatValue()
+            >>> number.set(2)
+            >>> number.get()
+            2.0
+        """
         self._value = float(val)
 
     def get(self) -> float:
-        """The number."""
+        """The number.
+
+        Example:
+            >>> dy.FloatValue(1.5).get()
+            1.5
+        """
         return self._value
 
 
@@ -62,11 +74,26 @@ class UnsignedValue:
         self.set(val)
 
     def set(self, val: int) -> None:
-        """Change the number."""
+        """Change the number.
+
+        Raises:
+            ValueError: it is not whole, or out of range
+
+        Example:
+            >>> number = dy.UnsignedValue()
+            >>> number.set(2)
+            >>> number.get()
+            2
+        """
         self._value = _unsigned(val)
 
     def get(self) -> int:
-        """The number."""
+        """The number.
+
+        Example:
+            >>> dy.UnsignedValue(3).get()
+            3
+        """
         return self._value
 
 
@@ -86,15 +113,32 @@ class FloatVectorValue:
         self.set(vals)
 
     def set(self, newval: Iterable[float]) -> None:
-        """Change the numbers."""
+        """Change the numbers.
+
+        Example:
+            >>> numbers = dy.FloatVectorValue([1, 2])
+            >>> numbers.set([3])
+            >>> numbers.get()
+            [3.0]
+        """
         self._values = [float(v) for v in newval]
 
     def get(self) -> list[float]:
-        """The numbers, as a new list."""
+        """The numbers, as a new list.
+
+        Example:
+            >>> dy.FloatVectorValue([1, 2]).get()
+            [1.0, 2.0]
+        """
         return list(self._values)
 
     def size(self) -> int:
-        """How many there are."""
+        """How many there are.
+
+        Example:
+            >>> dy.FloatVectorValue([1, 2]).size()
+            2
+        """
         return len(self._values)
 
 
@@ -117,13 +161,33 @@ class UnsignedVectorValue:
         self.set(vals)
 
     def set(self, newval: Iterable[int]) -> None:
-        """Change the numbers."""
+        """Change the numbers.
+
+        Raises:
+            ValueError: one is not whole, or out of range
+
+        Example:
+            >>> numbers = dy.UnsignedVectorValue([1, 2])
+            >>> numbers.set([3])
+            >>> numbers.get()
+            [3]
+        """
         self._values = [_unsigned(v) for v in newval]
 
     def get(self) -> list[int]:
-        """The numbers, as a new list."""
+        """The numbers, as a new list.
+
+        Example:
+            >>> dy.UnsignedVectorValue([1, 2]).get()
+            [1, 2]
+        """
         return list(self._values)
 
     def size(self) -> int:
-        """How many there are."""
+        """How many there are.
+
+        Example:
+            >>> dy.UnsignedVectorValue([1, 2]).size()
+            2
+        """
         return len(self._values)

@@ -82,8 +82,8 @@ def print_graphviz(
     that `collapse_birnns` could collapse.
 
     Args:
-        compact: leave out the arguments in the labels
-        show_dims: show shapes
+        compact: leave out the arguments in the labels (default: no)
+        show_dims: show shapes (default: yes)
         expression_names: names to show for expressions, as {expression: "name"}
         lookup_names, collapse_birnns: accepted for DyNet's sake; they change nothing
 

@@ -35,7 +35,12 @@ class Tensor:
         self._axes = axes
 
     def as_numpy(self) -> npt.NDArray[Any]:
-        """The values as a new array, float64 or int64."""
+        """The values as a new array, float64 or int64.
+
+        Example:
+            >>> dy.inputVector([1, 5, 3]).tensor_value().as_numpy()
+            array([1., 5., 3.])
+        """
         return self._array.copy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -45,8 +50,8 @@ class Tensor:
         """The places of the largest numbers along an axis, the largest first.
 
         Args:
-            dim: the axis
-            num: how many places
+            dim: the axis (default: 0)
+            num: how many places (default: 1)
 
         Returns:
             Tensor of integers with `num` elements along the axis.
@@ -54,6 +59,11 @@ class Tensor:
         Raises:
             IndexError: there is no such axis
             ValueError: the axis has fewer than `num` elements
+
+        Example:
+            >>> scores = dy.inputVector([1, 5, 3]).tensor_value()
+            >>> scores.argmax().as_numpy(), scores.argmax(num=2).as_numpy()
+            (array([1]), array([1, 2]))
         """
         return self.topk(dim, num)[1]
 
@@ -61,8 +71,8 @@ class Tensor:
         """The largest numbers along an axis, the largest first, and their places.
 
         Args:
-            dim: the axis
-            num: how many numbers
+            dim: the axis (default: 0)
+            num: how many numbers (default: 1)
 
         Returns:
             Two Tensors with `num` elements along the axis: numbers and places.
@@ -70,6 +80,11 @@ class Tensor:
         Raises:
             IndexError: there is no such axis
             ValueError: the axis has fewer than `num` elements
+
+        Example:
+            >>> numbers, places = dy.inputVector([1, 5, 3]).tensor_value().topk(num=2)
+            >>> numbers.as_numpy(), places.as_numpy()
+            (array([5., 3.]), array([1, 2]))
         """
         array, axis = self._along("topk", dim)
         if not 1 <= num <= array.shape[axis]:
@@ -84,8 +99,8 @@ class Tensor:
         logarithms with Gumbel noise: Gumbel, "Statistical Theory of Extreme Values", 1954).
 
         Args:
-            dim: the axis
-            num: how many draws, each with replacement
+            dim: the axis (default: 0)
+            num: how many draws, each with replacement (default: 1)
 
         Returns:
             Tensor of integers with `num` elements along the axis.
@@ -93,6 +108,11 @@ class Tensor:
         Raises:
             IndexError: there is no such axis
             ValueError: `num` is less than 1
+
+        Example:
+            >>> scores = dy.log_softmax(dy.inputVector([0, 100])).tensor_value()
+            >>> scores.categorical_sample_log_prob(num=3).as_numpy()
+            array([1, 1, 1])
         """
         array, axis = self._along("categorical_sample_log_prob", dim)
         if num < 1:

@@ -165,7 +165,12 @@ cdef class _Stored(Expression):
         return current_graph()
 
     def name(self):
-        """Full name: the names of the collections that it is in, then its own."""
+        """Full name: the names of the collections that it is in, then its own.
+
+        Example:
+            >>> model.add_subcollection("layer").add_parameters(2, name="W").name()
+            '/layer/W'
+        """
         self.check_made()
         return self.full_name
 
@@ -173,7 +178,13 @@ cdef class _Stored(Expression):
         """An expression of the current graph with this value.
 
         Args:
-            update: whether gradients reach the parameter; it is a constant when False.
+            update: whether gradients reach the parameter; it is a constant when False. Default: False.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W.expr(update=False)).backward()
+            >>> W.grad_as_array()
+            array([0., 0.], dtype=float32)
         """
         cdef _Stored constant = _stored(type(self), self.storage, self.p, self.full_name)
         constant.leaf_in_current(bool(update))
@@ -194,6 +205,7 @@ cdef class _Stored(Expression):
             b: False to freeze it, True to train it again.
 
         Example:
+            >>> table = model.add_lookup_parameters((10, 2))
             >>> table.set_updated(False)        # for the first epochs
             >>> table.set_updated(True)
         """
@@ -203,12 +215,26 @@ cdef class _Stored(Expression):
             zero_gradient(self)
 
     def is_updated(self):
-        """Whether this parameter is trained: see `set_updated`."""
+        """Whether this parameter is trained: see `set_updated`.
+
+        Example:
+            >>> W = model.add_parameters(2)
+            >>> W.set_updated(False)
+            >>> W.is_updated()
+            False
+        """
         self.check_made()
         return bool(self.p.updated)
 
     def zero(self):
-        """Set the value to zero."""
+        """Set the value to zero.
+
+        Example:
+            >>> W = model.add_parameters(2)
+            >>> W.zero()
+            >>> W.npvalue()
+            array([0., 0.])
+        """
         self.check_made()
         memset(self.p.value, 0, self.p.size * sizeof(float))
         self.storage.values.clear(self.p.offset, self.p.size)
@@ -216,13 +242,28 @@ cdef class _Stored(Expression):
         self.p.factor = 1
 
     def scale(self, s):
-        """Multiply the value by s."""
+        """Multiply the value by s.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> W.scale(0.5)
+            >>> W.npvalue()
+            array([1.5, 1.5])
+        """
         self.check_made()
         self.multiply(self.storage.values, s)
         value_changed(self.p)
 
     def scale_gradient(self, s):
-        """Multiply the gradient by s."""
+        """Multiply the gradient by s.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W).backward()
+            >>> W.scale_gradient(0.5)
+            >>> W.grad_as_array()
+            array([3., 3.], dtype=float32)
+        """
         self.check_made()
         self.multiply(self.storage.grads, s)
 
@@ -238,8 +279,18 @@ cdef class _Stored(Expression):
         Args:
             fname: name of the file; it is replaced whole or not at all.  Or a binary file
                 that is open for writing.
-            key: name in the file; the full name when empty.
-            append: add to the file instead.
+            key: name in the file; the full name when empty, the default.
+            append: add to the file instead (default: no).
+
+        Raises:
+            ValueError: the key has a blank or "#".
+            OSError: the file cannot be written.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> W.save("W.model", key="/W")
+            >>> model.load_param("W.model", "/W").npvalue()
+            array([3., 3.])
         """
         self.check_made()
         _check_key(key)
@@ -255,16 +306,38 @@ cdef class _Stored(Expression):
         Raises:
             ValueError: the key is empty.
             ModelFileError: the file has no such parameter, or one of another shape.
+
+        Example:
+            >>> W, V = model.add_parameters(2, init=3), model.add_parameters(2)
+            >>> W.save("W.model", key="/W")
+            >>> V.populate("W.model", "/W")
+            >>> V.npvalue()
+            array([3., 3.])
         """
         self.check_made()
         _fill_entry(self, _find(fname, key, isinstance(self, LookupParameters)), fname)
 
     def write_to_textfile(self, fname, key="", append=False):
-        """DyNet's other name of `save`."""
+        """DyNet's other name of `save`.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> W.write_to_textfile("W.model", key="/W")
+            >>> model.load_param("W.model", "/W").npvalue()
+            array([3., 3.])
+        """
         self.save(fname, key, append)
 
     def populate_from_textfile(self, fname, key=""):
-        """DyNet's other name of `populate`."""
+        """DyNet's other name of `populate`.
+
+        Example:
+            >>> W, V = model.add_parameters(2, init=3), model.add_parameters(2)
+            >>> W.write_to_textfile("W.model", key="/W")
+            >>> V.populate_from_textfile("W.model", "/W")
+            >>> V.npvalue()
+            array([3., 3.])
+        """
         self.populate(fname, key)
 
     cdef object part(self, Plane plane, size_t start, tuple shape):
@@ -378,12 +451,24 @@ cdef class Parameters(_Stored):
         return ParameterShape(shape_of(&self.p.dim))
 
     def as_array(self):
-        """The value as a new float32 array."""
+        """The value as a new float32 array.
+
+        Example:
+            >>> model.add_parameters(2, init=3).as_array()
+            array([3., 3.], dtype=float32)
+        """
         self.check_made()
         return self.array(self.storage.values)
 
     def grad_as_array(self):
-        """The gradient that has been added up since the last update, as a new float32 array."""
+        """The gradient that has been added up since the last update, as a new float32 array.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W).backward()
+            >>> W.grad_as_array()
+            array([6., 6.], dtype=float32)
+        """
         self.check_made()
         return self.array(self.storage.grads)
 
@@ -392,6 +477,13 @@ cdef class Parameters(_Stored):
 
         Raises:
             ValueError: the shapes differ.
+
+        Example:
+            >>> W = model.add_parameters((2, 2))
+            >>> W.set_value([[1, 2], [3, 4]])
+            >>> W.npvalue()
+            array([[1., 2.],
+                   [3., 4.]])
         """
         self.check_made()
         array = _floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
@@ -403,6 +495,12 @@ cdef class Parameters(_Stored):
 
         Raises:
             ValueError: left is greater than right, or one of them is nan.
+
+        Example:
+            >>> W = model.parameters_from_numpy(np.array([-3, 0.5, 3]))
+            >>> W.clip_inplace(-1, 1)
+            >>> W.as_array()
+            array([-1. ,  0.5,  1. ], dtype=float32)
         """
         if not left <= right:
             raise ValueError(f"clip_inplace of {self.full_name}: left must not be greater than right, "
@@ -427,7 +525,13 @@ cdef class LookupParameters(_Stored):
     @property
     def shape(self):
         """Number of rows, then the shape of a row, which is also that of `as_array`; as an expression, a table has its
-        rows along the last axis (`dim`).  It may be called too, as in DyNet."""
+        rows along the last axis (`dim`).  It may be called too, as in DyNet.
+
+        Example:
+            >>> table = model.add_lookup_parameters((10, 2))
+            >>> table.shape, table.dim()
+            ((10, 2), ((2, 10), 1))
+        """
         self.check_made()
         return ParameterShape((self.p.rows,) + shape_of(&self.p.dim))
 
@@ -435,7 +539,12 @@ cdef class LookupParameters(_Stored):
         """An expression of the current graph with the whole table, rows as the last axis.
 
         Args:
-            update: whether gradients reach the table; it is a constant when False.
+            update: whether gradients reach the table; it is a constant when False. Default: True.
+
+        Example:
+            >>> table = model.add_lookup_parameters((10, 2))
+            >>> table.expr(update=False).dim()
+            ((2, 10), 1)
         """
         return _Stored.expr(self, update)
 
@@ -452,11 +561,26 @@ cdef class LookupParameters(_Stored):
             yield self[i]
 
     def batch(self, i, update=True):
-        """The rows of the numbers in `i` as a minibatch; see `lookup_batch`."""
+        """The rows of the numbers in `i` as a minibatch; see `lookup_batch`.
+
+        Raises:
+            IndexError: there is no such row.
+
+        Example:
+            >>> table = model.add_lookup_parameters((10, 2))
+            >>> table.batch([7, 3, 7]).dim()
+            ((2,), 3)
+        """
         return lookup_batch(self, i, update)
 
     def as_array(self):
-        """All rows as a new float32 array, the row number first."""
+        """All rows as a new float32 array, the row number first.
+
+        Example:
+            >>> model.add_lookup_parameters((2, 3), init=1).as_array()
+            array([[1., 1., 1.],
+                   [1., 1., 1.]], dtype=float32)
+        """
         self.check_made()
         array = self.array(self.storage.values)
         if self.p.factor != 1:
@@ -464,25 +588,74 @@ cdef class LookupParameters(_Stored):
         return array
 
     def grad_as_array(self):
-        """Gradients of all rows since the last update, as a new float32 array."""
+        """Gradients of all rows since the last update, as a new float32 array.
+
+        Example:
+            >>> table = model.add_lookup_parameters((3, 2), init=1)
+            >>> dy.squared_norm(table[1]).backward()
+            >>> table.grad_as_array()
+            array([[0., 0.],
+                   [2., 2.],
+                   [0., 0.]], dtype=float32)
+        """
         self.check_made()
         return self.array(self.storage.grads)
 
     def row_as_array(self, row):
-        """One row as a new float32 array."""
+        """One row as a new float32 array.
+
+        Raises:
+            IndexError: there is no such row.
+
+        Example:
+            >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+            >>> table.row_as_array(1)
+            array([3., 4.], dtype=float32)
+        """
         return shown(self, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
 
     def row_grad_as_array(self, row):
-        """The gradient of one row since the last update, as a new float32 array."""
+        """The gradient of one row since the last update, as a new float32 array.
+
+        Raises:
+            IndexError: there is no such row.
+
+        Example:
+            >>> table = model.add_lookup_parameters((3, 2), init=1)
+            >>> dy.squared_norm(table[1]).backward()
+            >>> table.row_grad_as_array(1)
+            array([2., 2.], dtype=float32)
+        """
         start = self.start_of(row, "row_grad_as_array")
         return self.part(self.storage.grads, start, shape_of(&self.p.dim))
 
     def rows_as_array(self, rows):
-        """Some rows as a new float32 array, the row number first."""
+        """Some rows as a new float32 array, the row number first.
+
+        Raises:
+            IndexError: there is no such row.
+
+        Example:
+            >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+            >>> table.rows_as_array([1, 0])
+            array([[3., 4.],
+                   [1., 2.]], dtype=float32)
+        """
         return np.stack([self.row_as_array(r) for r in rows])
 
     def rows_grad_as_array(self, rows):
-        """Gradients of some rows as a new float32 array, the row number first."""
+        """Gradients of some rows as a new float32 array, the row number first.
+
+        Raises:
+            IndexError: there is no such row.
+
+        Example:
+            >>> table = model.add_lookup_parameters((3, 2), init=1)
+            >>> dy.squared_norm(table[1]).backward()
+            >>> table.rows_grad_as_array([0, 1])
+            array([[0., 0.],
+                   [2., 2.]], dtype=float32)
+        """
         return np.stack([self.row_grad_as_array(r) for r in rows])
 
     cdef size_t start_of(self, object row, str op) except? 0xFFFFFFFF:
@@ -499,6 +672,12 @@ cdef class LookupParameters(_Stored):
         Raises:
             IndexError: there is no such row.
             ValueError: the shape is wrong.
+
+        Example:
+            >>> table = model.add_lookup_parameters((10, 2))
+            >>> table.init_row(7, [1, 2])
+            >>> table[7].npvalue()
+            array([1., 2.])
         """
         self.check_made()
         cdef size_t n = size_of(&self.p.dim)
@@ -516,6 +695,12 @@ cdef class LookupParameters(_Stored):
 
         Raises:
             ValueError: the shape is wrong.
+
+        Example:
+            >>> table = model.add_lookup_parameters((2, 2))
+            >>> table.init_from_array([[1, 2], [3, 4]])
+            >>> table[1].npvalue()
+            array([3., 4.])
         """
         self.check_made()
         array = _floats_like(arr, f"init_from_array of {self.full_name}", tuple(self.shape))
@@ -556,8 +741,8 @@ def lookup(p, index=0, update=True):
 
     Args:
         p: lookup table with rows of shape ``{d...}``.
-        index: number of the row.
-        update: whether the row is trained; it is a constant when False.
+        index: number of the row (default: 0).
+        update: whether the row is trained; it is a constant when False. Default: True.
 
     Returns:
         Expression of shape ``{d...}``.
@@ -587,7 +772,7 @@ def lookup_batch(p, indices, update=True):
     Args:
         p: lookup table with rows of shape ``{d...}``.
         indices: numbers of n rows.
-        update: whether the rows are trained; they are constants when False.
+        update: whether the rows are trained; they are constants when False. Default: True.
 
     Returns:
         Expression of shape ``{d...}`` with batch size n.
@@ -640,6 +825,14 @@ cdef class LookupExpression(Expression):
         Raises:
             IndexError: there is no such row.
             ValueError: the list has more or fewer numbers than the expression has batch elements.
+
+        Example:
+            >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+            >>> rows = dy.lookup_batch(table, [0, 0])
+            >>> rows.set([1, 0])
+            >>> rows.npvalue()
+            array([[3., 1.],
+                   [4., 2.]])
         """
         cdef Graph* g = self.graph()
         cdef Node* x = nodes_of(g) + self.index
@@ -911,13 +1104,24 @@ class ParameterCollection:
         self._decay_due = 0.0
 
     def name(self):
-        """Full name, from "/" of the root on; ends with "/"."""
+        """Full name, from "/" of the root on; ends with "/".
+
+        Example:
+            >>> model.name(), model.add_subcollection("layer").name()
+            ('/', '/layer/')
+        """
         return self._name
 
     @property
     def storage(self):
         """The flat memory of the parameters below the root: see `Storage.move`. Those on further devices are in the
-        storages beside it."""
+        storages beside it.
+
+        Example:
+            >>> layer = model.add_subcollection()
+            >>> layer.storage is model.storage
+            True
+        """
         return (<_Members>self._members).storage
 
     def add_subcollection(self, name=None):
@@ -925,6 +1129,18 @@ class ParameterCollection:
 
         Args:
             name: without "/" and "_"; a number is appended when it is taken.
+
+        Returns:
+            ParameterCollection.
+
+        Raises:
+            ValueError: the name is not possible.
+
+        Example:
+            >>> layer = model.add_subcollection("layer")
+            >>> W = layer.add_parameters(2, name="W")
+            >>> W.name(), len(model.parameters_list())
+            ('/layer/W', 1)
         """
         below = ParameterCollection.__new__(ParameterCollection)
         below._name = self._name + _free_name(name or "", self._taken_below, "Submodel") + "/"
@@ -944,15 +1160,19 @@ class ParameterCollection:
                 default), "uniform", "normal", "he", "identity", "saxe".
             name: without "/" and "_"; a number is appended when it is taken.
             device: "CPU" or "GPU:0" and so on; "" for the default device.
-            scale: of "uniform" and "saxe".
-            mean: of "normal".
-            std: of "normal": the standard deviation.
+            scale: of "uniform" and "saxe" (default: 1).
+            mean: of "normal" (default: 0).
+            std: of "normal": the standard deviation (default: 1).
 
         Returns:
             Parameters.
 
         Raises:
             ValueError: the shape, name or initializer is not possible.
+
+        Example:
+            >>> model.add_parameters((2, 3), init="uniform", scale=0.1, name="W")
+            <Parameters /W (2, 3)>
         """
         return self._add(Parameters, dim, init, name, device, scale, mean, std)
 
@@ -969,16 +1189,37 @@ class ParameterCollection:
 
         Raises:
             ValueError: the shape, name or initializer is not possible.
+
+        Example:
+            >>> model.add_lookup_parameters((100, 3), name="words")[7].dim()
+            ((3,), 1)
         """
         return self._add(LookupParameters, dim, init, name, device, scale, mean, std)
 
     def parameters_from_numpy(self, array, name="", device=""):
-        """Add a parameter with the shape and values of an array."""
+        """Add a parameter with the shape and values of an array.
+
+        Raises:
+            ValueError: the shape or name is not possible.
+
+        Example:
+            >>> model.parameters_from_numpy(np.array([[1, 2], [3, 4]])).npvalue()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
         array = np.asarray(array)
         return self.add_parameters(array.shape, NumpyInitializer(array), name, device)
 
     def lookup_parameters_from_numpy(self, array, name="", device=""):
-        """Add a lookup table with the shape and values of an array, the row number first."""
+        """Add a lookup table with the shape and values of an array, the row number first.
+
+        Raises:
+            ValueError: the shape or name is not possible.
+
+        Example:
+            >>> model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))[1].npvalue()
+            array([3., 4.])
+        """
         array = np.asarray(array)
         return self.add_lookup_parameters(array.shape, NumpyInitializer(array), name, device)
 
@@ -1038,11 +1279,25 @@ class ParameterCollection:
 
         Raises:
             ValueError: it is negative or not finite.
+
+        Example:
+            >>> W = model.add_parameters(2, init=1)
+            >>> model.set_weight_decay(0.5)
+            >>> dy.sum_elems(0 * W).backward()
+            >>> dy.SimpleSGDTrainer(model).update()
+            >>> W.npvalue()
+            array([0.5, 0.5])
         """
         self._weight_decay = _checked_weight_decay(lam)
 
     def get_weight_decay(self):
-        """The lambda of `set_weight_decay`."""
+        """The lambda of `set_weight_decay`.
+
+        Example:
+            >>> model.set_weight_decay(1e-5)
+            >>> model.get_weight_decay()
+            1e-05
+        """
         return self._weight_decay
 
     # DyNet's other names.
@@ -1072,23 +1327,49 @@ class ParameterCollection:
 
         So what was collected since the last update is dropped, such as the gradients of a batch
         that are not finite: `Trainer.update` keeps them when it raises its error.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W).backward()
+            >>> model.zero_gradients()
+            >>> W.grad_as_array()
+            array([0., 0.], dtype=float32)
         """
         for x in self._below():
             zero_gradient(x)
 
     def parameters_list(self):
-        """All Parameters of this collection and those below it, in the order of adding."""
+        """All Parameters of this collection and those below it, in the order of adding.
+
+        Example:
+            >>> W = model.add_parameters((2, 3), name="W")
+            >>> b = model.add_subcollection("layer").add_parameters(2, name="b")
+            >>> model.parameters_list()
+            [<Parameters /W (2, 3)>, <Parameters /layer/b (2,)>]
+        """
         return [x for x in self._below() if isinstance(x, Parameters)]
 
     def lookup_parameters_list(self):
-        """All LookupParameters of this collection and those below it, in the order of adding."""
+        """All LookupParameters of this collection and those below it, in the order of adding.
+
+        Example:
+            >>> words = model.add_lookup_parameters((100, 3), name="words")
+            >>> model.lookup_parameters_list()
+            [<LookupParameters /words (100, 3)>]
+        """
         return [x for x in self._below() if isinstance(x, LookupParameters)]
 
     def _below(self):
         return (<_Members>self._members).below(self._name)
 
     def parameter_count(self):
-        """Number of trained numbers, those of lookup tables included."""
+        """Number of trained numbers, those of lookup tables included.
+
+        Example:
+            >>> W, words = model.add_parameters((2, 3)), model.add_lookup_parameters((100, 3))
+            >>> model.parameter_count()
+            306
+        """
         return sum((<_Stored>x).p.size for x in self._below())
 
     # ---- by name
@@ -1159,7 +1440,7 @@ class ParameterCollection:
 
         Args:
             state: a mapping of names to arrays.
-            strict: whether all names must be on both sides.
+            strict: whether all names must be on both sides (default: True).
             prefix: only names that begin so count, and it is taken off.
             rename: a mapping of names in `state`, without the prefix, to names here, or a function of a name.
 
@@ -1211,11 +1492,19 @@ class ParameterCollection:
         Args:
             fname: name of the file, or a binary file that is open for writing.
             name: takes the place of this collection's name in the file; begins with "/".
-            append: add to the file instead.
+            append: add to the file instead (default: False).
 
         Raises:
             ValueError: the name is not possible.
             OSError: the file cannot be written.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> model.save("a.model")
+            >>> W.zero()
+            >>> model.populate("a.model")
+            >>> W.npvalue()
+            array([3., 3.])
         """
         if name and not name.startswith("/"):
             raise ValueError(f"Key should start with '/': {name}")
@@ -1240,6 +1529,15 @@ class ParameterCollection:
 
         Raises:
             ModelFileError: the file is not a model, is cut off, or does not fit.
+
+        Example:
+            >>> W = model.add_subcollection("layer").add_parameters(2, init=3)
+            >>> model.save("a.model")
+            >>> other = dy.ParameterCollection()
+            >>> V = other.add_parameters(2)
+            >>> other.populate("a.model", key="/layer/")
+            >>> V.npvalue()
+            array([3., 3.])
         """
         parameters, tables = self.parameters_list(), self.lookup_parameters_list()
         entries = list(populate_entries(
@@ -1256,7 +1554,7 @@ class ParameterCollection:
         Args:
             fname: name of the file.
             key: read only what is below this collection in the file; it is no part of the names.
-            strict: whether all names must be on both sides.
+            strict: whether all names must be on both sides (default: True).
             rename: a mapping of names in the file, below `key`, to names here, or a function of a name.
 
         Returns:
@@ -1292,11 +1590,29 @@ class ParameterCollection:
         return report
 
     def write_to_textfile(self, fname, key="", append=False):
-        """DyNet's other name of `save`."""
+        """DyNet's other name of `save`.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> model.write_to_textfile("a.model")
+            >>> W.zero()
+            >>> model.populate_from_textfile("a.model")
+            >>> W.npvalue()
+            array([3., 3.])
+        """
         self.save(fname, key, append)
 
     def populate_from_textfile(self, fname, key=""):
-        """DyNet's other name of `populate`."""
+        """DyNet's other name of `populate`.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> model.write_to_textfile("a.model")
+            >>> W.zero()
+            >>> model.populate_from_textfile("a.model")
+            >>> W.npvalue()
+            array([3., 3.])
+        """
         self.populate(fname, key)
 
     def load_param(self, fname, key):
@@ -1306,11 +1622,31 @@ class ParameterCollection:
             fname: name of the file.
             key: name of the parameter in the file; it keeps its last part, but for
                 the number after it.
+
+        Returns:
+            Parameters.
+
+        Raises:
+            ModelFileError: the file has no such parameter, or is not a model.
+            OSError: the file cannot be read.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3, name="W")
+            >>> model.save("a.model")
+            >>> dy.ParameterCollection().load_param("a.model", "/W")
+            <Parameters /W (2,)>
         """
         return add_entry(self, _find(fname, key, False))
 
     def load_lookup_param(self, fname, key):
-        """Add a lookup table read from a text model file; see `load_param`."""
+        """Add a lookup table read from a text model file; see `load_param`.
+
+        Example:
+            >>> words = model.add_lookup_parameters((100, 3), name="words")
+            >>> model.save("a.model")
+            >>> dy.ParameterCollection().load_lookup_param("a.model", "/words")
+            <LookupParameters /words (100, 3)>
+        """
         return add_entry(self, _find(fname, key, True))
 
     def __reduce__(self):

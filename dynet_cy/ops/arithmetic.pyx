@@ -168,6 +168,9 @@ def bmin(x, y: Expression | _Number):
 
     y may be a number; then x has the gradient where they are equal.
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.bmin(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
         array([1., 4.])
@@ -180,6 +183,9 @@ def bmin(x, y: Expression | _Number):
 
 def bmax(x, y: Expression | _Number):
     """The larger of two elements; see `bmin`.
+
+    Raises:
+        DimensionError: the shapes do not broadcast.
 
     Example:
         >>> dy.bmax(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
@@ -633,6 +639,10 @@ def esum(xs: Iterable[Expression]):
 def average(xs: Iterable[Expression]):
     """Mean of expressions of one shape; see `esum`.
 
+    Raises:
+        ValueError: the list is empty.
+        DimensionError: the shapes differ.
+
     Example:
         >>> dy.average([dy.inputVector([1, 2]), dy.inputVector([3, 4])]).npvalue()
         array([2., 3.])
@@ -643,6 +653,10 @@ def average(xs: Iterable[Expression]):
 def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
     the first has the gradient.  See `esum`.
+
+    Raises:
+        ValueError: the list is empty.
+        DimensionError: the shapes differ.
 
     Example:
         >>> dy.emax([dy.inputVector([1, 5]), dy.inputVector([3, 4])]).npvalue()

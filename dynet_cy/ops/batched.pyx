@@ -148,7 +148,7 @@ def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike, bint tr
     Args:
         x, y: the factors.
         transpose_x, transpose_y: whether the transposes of the matrices of x or y are multiplied.  It saves a copy
-            where there are further axes.
+            where there are further axes. Default: False, both.
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -219,7 +219,7 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
         h_tm1: output of the step before.
         Wx, Wh, b: weights.
         weightnoise_std: deviation of Gaussian noise on all weights, drawn anew for
-            each batch element of each node.
+            each batch element of each node. Default: 0.
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -196,7 +196,7 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True):
         stride: steps along rows and columns.
         is_valid: whether the filter stays inside the image; else the image is
             padded with zeros such that the result has the size of x divided by
-            the stride.
+            the stride. Default: True.
 
     Raises:
         DimensionError: the shapes do not fit.
@@ -290,7 +290,7 @@ def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         ksize: rows and columns of the window.
         stride: steps along rows and columns.
         is_valid: whether windows stay inside the image; else those at its edges
-            may reach beyond it.
+            may reach beyond it. Default: True.
 
     Raises:
         DimensionError: the window does not fit.
@@ -477,7 +477,7 @@ def kmax_pooling(x, int k, d=1):
     Args:
         x: any expression.
         k: how many.
-        d: the axis.
+        d: the axis (default: 1).
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.

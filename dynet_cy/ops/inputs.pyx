@@ -58,7 +58,7 @@ def constant(dim: _Shape, val: _Number, batch_size=1):
     Args:
         dim: shape, a tuple or one number.
         val: the number.
-        batch_size: number of batch elements.
+        batch_size: number of batch elements (default: 1).
 
     Example:
         >>> dy.constant((2, 2), 3).npvalue()
@@ -70,6 +70,13 @@ def constant(dim: _Shape, val: _Number, batch_size=1):
 
 def zeros(dim: _Shape, batch_size=1):
     """A tensor of zeros; see `constant`.
+
+    Args:
+        dim: the shape, a tuple or one number.
+        batch_size: number of batch elements (default: 1).
+
+    Raises:
+        ValueError: the shape or the batch size is not possible.
 
     Example:
         >>> dy.zeroes(2).npvalue()
@@ -88,6 +95,13 @@ zeroes = zeros
 
 def ones(dim: _Shape, batch_size=1):
     """A tensor of ones; see `constant`.
+
+    Args:
+        dim: the shape, a tuple or one number.
+        batch_size: number of batch elements (default: 1).
+
+    Raises:
+        ValueError: the shape or the batch size is not possible.
 
     Example:
         >>> dy.ones((2, 2)).npvalue()
@@ -165,6 +179,14 @@ cdef Expression from_values(object values, str op, bint batched, int on=0):
 def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
     """One number as an input of shape ``{1}``; `set` changes it later.
 
+    Args:
+        s: the number.
+        device: as for `inputVector`.
+
+    Raises:
+        TypeError: s is no number.
+        ValueError: s is more than one number.
+
     Example:
         >>> dy.scalarInput(3).value()
         3.0
@@ -178,6 +200,14 @@ def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
 
 def inputVector(v: npt.ArrayLike, device="") -> InputExpression:
     """A list of n numbers as an input of shape ``{n}``; `set` changes it later.
+
+    Args:
+        v: the numbers.
+        device: "CPU" or "GPU:0" and so on; "", the default, for where it is used first.
+
+    Raises:
+        TypeError: v holds something else than numbers.
+        ValueError: v is no list, or one of lists.
 
     Example:
         >>> x = dy.inputVector([1, 2])
@@ -203,6 +233,13 @@ cdef zeros_of(tuple shape, str op):
 def vecInput(dim: int, device="") -> InputExpression:
     """An input of shape ``{dim}``, zeros until `set` is called.
 
+    Args:
+        dim: how many numbers.
+        device: as for `inputVector`.
+
+    Raises:
+        ValueError: dim is negative.
+
     Example:
         >>> x = dy.vecInput(2)
         >>> x.set([1, 2])
@@ -218,7 +255,7 @@ def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=Fals
 
     Args:
         arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
-        batched: whether the last axis is the batch.
+        batched: whether the last axis is the batch (default: False).
         device: "CPU" or "GPU:0" and so on; "" for where it is used first.
         reusable_expr: accepted for DyNet's sake: `set` is always there.
 
@@ -251,7 +288,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
     Args:
         arr: the numbers, an array or a list of one axis.
         dim: shape of one batch element; ``{n}`` for n numbers when omitted.
-        batch_size: number of batch elements.
+        batch_size: number of batch elements (default: 1).
         device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Raises:
@@ -284,8 +321,8 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
             indices as there are values.  Of equal places the last counts.
         values: a list of numbers.
         shape: the shape; its last axis is the batch where `batched`.
-        batched: whether the last axis is the batch.
-        defval: the number everywhere else.
+        batched: whether the last axis is the batch (default: False).
+        defval: the number everywhere else (default: 0).
         device: "CPU" or "GPU:0" and so on; "" for where it is used first.
 
     Returns:

@@ -110,6 +110,11 @@ cdef Op* BINARY_LOG_LOSS = new_pair_op(b"binary_log_loss", binary_log_loss_forwa
 def squared_distance(x, y):
     """Sum of the squared differences of two expressions of one shape.
 
+    Shapes: ``x`` and ``y`` of one shape -> ``{1}``.
+
+    Raises:
+        DimensionError: the shapes differ.
+
     Example:
         >>> dy.squared_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
         13.0
@@ -119,6 +124,11 @@ def squared_distance(x, y):
 
 def l1_distance(x, y):
     """Sum of the absolute differences of two expressions of one shape.
+
+    Shapes: ``x`` and ``y`` of one shape -> ``{1}``.
+
+    Raises:
+        DimensionError: the shapes differ.
 
     Example:
         >>> dy.l1_distance(dy.inputVector([1, 2]), dy.inputVector([3, -1])).value()
@@ -206,7 +216,7 @@ def huber_distance(x, y, float c=1.345):
 
     Args:
         x, y: expressions of one shape.
-        c: the difference where the linear part begins.
+        c: the difference where the linear part begins (default: 1.345).
 
     Example:
         >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
@@ -272,7 +282,7 @@ def pairwise_rank_loss(x, y, float m=1.0):
     Args:
         x: scores that should be the greater ones.
         y: scores, of the same shape.
-        m: the margin.
+        m: the margin (default: 1).
 
     Example:
         >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()

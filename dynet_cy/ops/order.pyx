@@ -156,8 +156,8 @@ def sort(x, d=0, bint descending=False):
 
     Args:
         x: any expression.
-        d: the axis.
-        descending: whether the greatest comes first.
+        d: the axis (default: 0).
+        descending: whether the greatest comes first (default: False).
 
     Raises:
         DimensionError: x has no axis d.
@@ -174,8 +174,8 @@ def argsort(x, d=0, bint descending=False):
 
     Args:
         x: any expression of fewer than 2^24 elements along the axis.
-        d: the axis.
-        descending: whether the place of the greatest comes first.
+        d: the axis (default: 0).
+        descending: whether the place of the greatest comes first (default: False).
 
     Raises:
         DimensionError: x has no axis d.
@@ -193,8 +193,8 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
     Args:
         x: any expression.
         k: how many.
-        d: the axis.
-        largest: False for the least ones, the least first.
+        d: the axis (default: 0).
+        largest: False for the least ones, the least first (default: True).
 
     Returns:
         Two expressions of k elements along the axis: the values, whose gradient goes to where each was; and

@@ -326,8 +326,8 @@ def random_normal(dim: _Shape, float mean=0.0, float stddev=1.0, batch_size=1):
 
     Args:
         dim: shape, a tuple or one number.
-        mean, stddev: of the distribution.
-        batch_size: number of batch elements.
+        mean, stddev: of the distribution (defaults: 0 and 1).
+        batch_size: number of batch elements (default: 1).
 
     Raises:
         ValueError: stddev is negative or nan.
@@ -346,7 +346,7 @@ def random_uniform(dim: _Shape, float left, float right, batch_size=1):
     Args:
         dim: shape, a tuple or one number.
         left, right: bounds.
-        batch_size: number of batch elements.
+        batch_size: number of batch elements (default: 1).
 
     Raises:
         ValueError: left is greater than right, or one of them is nan.
@@ -368,8 +368,8 @@ def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
     Args:
         dim: shape, a tuple or one number.
         p: the probability.
-        scale: the value of those drawn.
-        batch_size: number of batch elements.
+        scale: the value of those drawn (default: 1).
+        batch_size: number of batch elements (default: 1).
 
     Raises:
         ValueError: p is not from 0 to 1.
@@ -388,8 +388,8 @@ def random_gumbel(dim: _Shape, float mu=0.0, float beta=1.0, batch_size=1):
 
     Args:
         dim: shape, a tuple or one number.
-        mu, beta: location and scale.
-        batch_size: number of batch elements.
+        mu, beta: location and scale (defaults: 0 and 1).
+        batch_size: number of batch elements (default: 1).
 
     Example:
         >>> dy.random_gumbel((2, 3)).dim()

@@ -298,7 +298,7 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
     Args:
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
-        b: whether to sum over the batch too.
+        b: whether to sum over the batch too (default: False).
         n: without effect, as in DyNet.
 
     Raises:
@@ -399,8 +399,8 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
     Args:
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
-        b: whether to take the mean over the batch too.
-        n: if above 0, divide by it instead of the number of elements, as masks need.
+        b: whether to take the mean over the batch too (default: False).
+        n: if above 0, divide by it instead of the number of elements, as masks need (default: 0).
 
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
@@ -426,6 +426,9 @@ def mean_batches(x):
 def moment_elems(x, int r):
     """Mean of the r-th powers of all elements: a scalar for each batch element.
 
+    Raises:
+        ValueError: r is less than 1.
+
     Example:
         >>> dy.moment_elems(dy.inputVector([1, 3]), 2).value()
         5.0
@@ -436,6 +439,17 @@ def moment_elems(x, int r):
 def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
     """Mean of the r-th powers along some axes; see `mean_dim`.
 
+    Args:
+        x: the expression.
+        d: the axes, a list or one number; they vanish from the shape.
+        r: the power, a whole number of at least 1.
+        b: whether to take the mean over the batch too (default: False).
+        n: if above 0, divide by it instead of the number of elements (default: 0).
+
+    Raises:
+        DimensionError: there is no such axis, or nothing to reduce.
+        ValueError: r is less than 1, or n is negative.
+
     Example:
         >>> dy.moment_dim(dy.inputTensor([[1, 4], [3, 2]]), [0], 2).npvalue()
         array([ 5., 10.])
@@ -445,6 +459,9 @@ def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
 
 def moment_batches(x, int r):
     """Mean of the r-th powers of all batch elements: one batch element of the same shape.
+
+    Raises:
+        ValueError: r is less than 1.
 
     Example:
         >>> dy.moment_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True), 2).npvalue()
@@ -528,7 +545,7 @@ def std_dim(x, d: Sequence[int], b=False, int n=0):
     Args:
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
-        b: whether to reduce the batch too.
+        b: whether to reduce the batch too (default: False).
         n: without effect, as in DyNet.
 
     Raises:
@@ -580,6 +597,8 @@ cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm
 
 def squared_norm(x):
     """Sum of the squares of all elements.
+
+    Shapes: of any shape -> ``{1}`` for each batch element.
 
     Example:
         >>> dy.squared_norm(dy.inputVector([3, 4])).value()
@@ -735,6 +754,9 @@ def max_dim(x, d=0):
 
 def min_dim(x, d=0):
     """Least element along axis d; see `max_dim`.
+
+    Raises:
+        DimensionError: x has no axis d, or no elements along it.
 
     Example:
         >>> dy.min_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()

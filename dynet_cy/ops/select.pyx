@@ -136,6 +136,15 @@ cdef class PickedExpression(Expression):
 
         Args:
             index: a number, or a list of one for each batch element.
+
+        Raises:
+            IndexError: an index is out of range, or there are more or fewer than batch elements.
+
+        Example:
+            >>> x = dy.pick(dy.inputVector([3, 4]), 0)
+            >>> x.set_index(1)
+            >>> x.value()
+            4.0
         """
         cdef Extra extra
         cdef uint32_t item
@@ -183,8 +192,8 @@ def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
 
     Args:
         e: the expression.
-        index: counted from 0; the same in every batch element.
-        dim: the axis.
+        index: counted from 0; the same in every batch element. Default: 0.
+        dim: the axis (default: 0).
 
     Returns:
         The part; its method `set_index` changes the index later.
@@ -208,7 +217,7 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
     Args:
         e: the expression; if it has one batch element, that serves for all indices.
         indices: a list or an array, one index for each batch element.
-        dim: the axis.
+        dim: the axis (default: 0).
 
     Returns:
         The parts, one batch element each.
@@ -302,7 +311,7 @@ def pick_range(x, s: int, e: int, d=0):
     Args:
         x: the expression.
         s, e: the range; where they are equal the part has no elements.
-        d: the axis.
+        d: the axis (default: 0).
 
     Raises:
         DimensionError: x has no such axis.

@@ -105,7 +105,7 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
         d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then
             worked out.
         batch_size: the new batch size.  When it is 1 and d has as many elements
-            as one batch element of x, each batch element is reshaped by itself.
+            as one batch element of x, each batch element is reshaped by itself. Default: 1.
 
     Raises:
         DimensionError: the new shape has more or fewer elements.
@@ -273,7 +273,7 @@ def transpose(x, dims: Sequence[int] = (1, 0)):
     Args:
         x: the expression; a vector counts as a matrix of one column, and axes of one element at the end need not be
             in dims.
-        dims: axis i of the result is axis dims[i] of x.
+        dims: axis i of the result is axis dims[i] of x (default: (1, 0)).
 
     Raises:
         DimensionError: dims has not each axis of x once.
@@ -394,7 +394,7 @@ def concatenate(xs: Iterable[Expression], d=0):
         xs: a list of expressions, whose shapes differ along axis d only; those
             with batch size 1 serve for every batch element of the others.
         d: the axis, which may also be one that they do not have yet; a negative one counts from the
-            end of the first expression's.
+            end of the first expression's. Default: 0.
 
     Raises:
         ValueError: the list is empty, or shapes do not fit.

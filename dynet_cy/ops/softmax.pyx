@@ -154,7 +154,7 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
 
     Args:
         x: scores, of any shape.
-        d: the axis; 0 normalizes each column.
+        d: the axis; 0 normalizes each column. Default: 0.
         mask: an expression or array that is 0 where the result is to be 0 and does not count for the sum;
             shapes broadcast.  Where it leaves nothing, the result is no number.
 
@@ -268,7 +268,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
         x: scores.
         restrict: indices of the elements of a vector to normalize over; all
             others become -inf.  Each counts once.
-        d: the axis; 0 normalizes each column.
+        d: the axis; 0 normalizes each column. Default: 0.
         mask: an expression or array that is 0 where the result is to be -inf; see `softmax`.
 
     Raises:
@@ -636,7 +636,7 @@ def hinge(x, v: _Int | _Ints, float m=1.0):
         x: scores.
         v: index of the true class, the same for every batch element; or a list, as
             `hinge_batch` takes it.
-        m: the margin.
+        m: the margin (default: 1).
 
     Raises:
         IndexError: there is no element v.
@@ -661,7 +661,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
     Args:
         x: scores, a batch of vectors.
         vs: list of as many indices as there are batch elements.
-        m: the margin.
+        m: the margin (default: 1).
 
     Example:
         >>> dy.hinge_batch(dy.inputTensor([[3, 2], [1, 4]], batched=True), [0, 0]).npvalue()
@@ -684,8 +684,8 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
         x: scores.
         v: list of the true index in each line; the same list for every batch
             element, or the lists of all batch elements, in a list or one after the other.
-        d: the axis that the classes lie along.
-        m: the margin.
+        d: the axis that the classes lie along (default: 0).
+        m: the margin (default: 1).
 
     Raises:
         IndexError: an index lies outside x, or there are more or fewer of them.

@@ -88,6 +88,9 @@ class BiRNNBuilder:
         """The states of the top layer at each position: pairs of that of the forward network, after the inputs up to
         there, and that of the backward network, after the inputs from the end back to there. `[]` for no inputs.
 
+        Args:
+            es: the inputs, each of shape (input_dim,)
+
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
             >>> ((forward, backward),) = rnn.add_inputs([dy.inputVector([1, 2, 3])])
@@ -105,6 +108,9 @@ class BiRNNBuilder:
 
     def transduce(self, es: Iterable[Expression]) -> list[Expression]:
         """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs.
+
+        Args:
+            es: the inputs, each of shape (input_dim,)
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
@@ -185,12 +191,24 @@ class BiRNNBuilder:
         return self.model
 
     def whoami(self) -> str:
-        """The name of the class."""
+        """The name of the class.
+
+        Example:
+            >>> dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder).whoami()
+            'BiRNNBuilder'
+        """
         return "BiRNNBuilder"
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], model: ParameterCollection) -> BiRNNBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> other = dy.BiRNNBuilder.from_spec(rnn.spec, dy.ParameterCollection())
+            >>> other.spec == rnn.spec
+            True
+        """
         num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers = spec
         return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
 

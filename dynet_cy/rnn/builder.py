@@ -99,7 +99,12 @@ class _RNNBuilder:
 
     @property
     def num_h0_components(self) -> int:
-        """How many vectors `initial_state(vecs)` takes at most: `layers`, or twice that with cells."""
+        """How many vectors `initial_state(vecs)` takes at most: `layers`, or twice that with cells.
+
+        Example:
+            >>> dy.GRUBuilder(2, 3, 4, model).num_h0_components, dy.LSTMBuilder(2, 3, 4, model).num_h0_components
+            (2, 4)
+        """
         return 2 * self.layers if self._has_cells else self.layers
 
     def initial_state(self, vecs: Iterable[Expression] | None = None, update: bool = True) -> RNNState:
@@ -113,6 +118,12 @@ class _RNNBuilder:
         Raises:
             TypeError: `vecs` are not expressions
             ValueError: another number of vectors, or other shapes
+
+        Example:
+            >>> rnn = dy.GRUBuilder(1, 3, 4, model)
+            >>> state = rnn.initial_state([dy.ones(4)])
+            >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
+            ((4,), 1)
         """
         binding = self._binding
         if binding is None or binding.version != cg_version() or not is_fresh(binding.exprs[-1][-1]):
@@ -128,6 +139,11 @@ class _RNNBuilder:
             vecs: lists of numbers or one-dimensional arrays, each of length hidden_dim, in the order of
                 `RNNState.set_s`
             update: as in `initial_state`
+
+        Example:
+            >>> state = dy.GRUBuilder(1, 3, 2, model).initial_state_from_raw_vectors([[1, 2]])
+            >>> state.output().value()
+            [1.0, 2.0]
         """
         start = self.initial_state(None, update)
         return self._set_s(start, [inputVector(vec) for vec in vecs], "initial_state_from_raw_vectors", "vecs")
@@ -256,11 +272,23 @@ class _RNNBuilder:
 
         Raises:
             ValueError: not between 0 and 1
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_dropout(0.3)
+            >>> rnn.initial_state().transduce([dy.inputVector([1, 2, 3])])[0].dim()
+            ((4,), 1)
         """
         self._set_rates((rate(f, self, "set_dropout", "f"),) * len(self._rates))
 
     def disable_dropout(self) -> None:
-        """Set all dropout rates to 0."""
+        """Set all dropout rates to 0.
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_dropout(0.3)
+            >>> rnn.disable_dropout()
+        """
         self._set_rates((0.0,) * len(self._rates))
 
     training = True
@@ -270,10 +298,15 @@ class _RNNBuilder:
         """Set training mode, in which a new builder is. Rates stay what they are; layers that hold a builder call this.
 
         Args:
-            mode: False for evaluation, as `eval()`
+            mode: False for evaluation, as `eval()` (default: True)
 
         Returns:
             The builder.
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_dropout(0.3)
+            >>> rnn = rnn.train(False)      # nothing is dropped now
         """
         self.training = bool(mode)
         self._set_rates(self._rates)
@@ -284,6 +317,9 @@ class _RNNBuilder:
 
         Returns:
             The builder.
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model).eval()
         """
         return self.train(False)
 
@@ -328,11 +364,22 @@ class _RNNBuilder:
     # ---- parameters
 
     def param_collection(self) -> ParameterCollection:
-        """The sub-collection that holds the parameters."""
+        """The sub-collection that holds the parameters.
+
+        Example:
+            >>> dy.GRUBuilder(1, 3, 4, model).param_collection().name()
+            '/gru-builder/'
+        """
         return self._collection
 
     def get_parameters(self) -> list[list[Parameters]]:
-        """The parameters: one list a layer, in the order that the class gives."""
+        """The parameters: one list a layer, in the order that the class gives.
+
+        Example:
+            >>> ((W_x, W_h, b),) = dy.SimpleRNNBuilder(1, 3, 4, model).get_parameters()
+            >>> W_x.shape(), W_h.shape(), b.shape()
+            ((4, 3), (4, 4), (4,))
+        """
         return [list(layer) for layer in self._parameters]
 
     def get_parameter_expressions(self) -> list[list[Expression]]:
@@ -340,6 +387,12 @@ class _RNNBuilder:
 
         Raises:
             ValueError: `initial_state` was not called since the graph was renewed
+
+        Example:
+            >>> rnn = dy.SimpleRNNBuilder(1, 3, 4, model)
+            >>> state = rnn.initial_state()
+            >>> [x.dim() for x in rnn.get_parameter_expressions()[0]]
+            [((4, 3), 1), ((4, 4), 1), ((4,), 1)]
         """
         binding = self._binding
         if binding is None or binding.version != cg_version() or not is_fresh(binding.exprs[-1][-1]):
@@ -352,12 +405,23 @@ class _RNNBuilder:
     # ---- the object itself
 
     def whoami(self) -> str:
-        """The name of the class."""
+        """The name of the class.
+
+        Example:
+            >>> dy.GRUBuilder(1, 3, 4, model).whoami()
+            'GRUBuilder'
+        """
         return type(self).__name__
 
     @classmethod
     def from_spec(cls: type[Builder], spec: Sequence[Any], model: ParameterCollection) -> Builder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+
+        Example:
+            >>> rnn = dy.GRUBuilder(1, 3, 4, model)
+            >>> dy.GRUBuilder.from_spec(rnn.spec, dy.ParameterCollection()).spec
+            (1, 3, 4)
+        """
         layers, input_dim, hidden_dim, *options = spec
         return cls(layers, input_dim, hidden_dim, model, *options)
 

@@ -86,6 +86,12 @@ class _StackedGates(_RNNBuilder):
 
         Raises:
             ValueError: not between 0 and 1
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_dropouts(0.3, 0.2)
+            >>> rnn.initial_state().transduce([dy.inputVector([1, 2, 3])])[0].dim()
+            ((4,), 1)
         """
         self._set_rates((rate(d, self, "set_dropouts", "d"), rate(d_r, self, "set_dropouts", "d_r")))
 
@@ -96,6 +102,14 @@ class _StackedGates(_RNNBuilder):
 
         Raises:
             ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_dropout(0.3)
+            >>> state = rnn.initial_state()
+            >>> rnn.set_dropout_masks(batch_size=2)
+            >>> state.add_input(dy.zeros(3, batch_size=2)).output().dim()
+            ((4,), 2)
         """
         self._set_dropout_masks(batch_size)
 
@@ -408,7 +422,13 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         ]
 
     def get_parameters(self) -> list[list[Parameters]]:
-        """The parameters: W_x, W_h, b, the mask of W_x and the mask of W_h of each layer."""
+        """The parameters: W_x, W_h, b, the mask of W_x and the mask of W_h of each layer.
+
+        Example:
+            >>> rnn = dy.SparseLSTMBuilder(1, 3, 4, model)
+            >>> [parameter.shape() for parameter in rnn.get_parameters()[0]]
+            [(16, 3), (16, 4), (16,), (16, 3), (16, 4)]
+        """
         return [[*layer, *masks] for layer, masks in zip(self._parameters, self._weight_masks)]
 
     def set_sparsity(self, sparsity: float) -> None:
@@ -475,6 +495,12 @@ class CompactVanillaLSTMBuilder(_StackedGates):
 
         Raises:
             ValueError: `std` is negative
+
+        Example:
+            >>> rnn = dy.CompactVanillaLSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_weightnoise(0.1)
+            >>> rnn.initial_state().transduce([dy.inputVector([1, 2, 3])])[0].dim()
+            ((4,), 1)
         """
         if not std >= 0.0:
             raise ValueError(

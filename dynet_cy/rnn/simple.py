@@ -55,6 +55,12 @@ class SimpleRNNBuilder(_RNNBuilder):
 
         Raises:
             ValueError: not between 0 and 1
+
+        Example:
+            >>> rnn = dy.SimpleRNNBuilder(1, 3, 4, model)
+            >>> rnn.set_dropouts(0.3, 0.2)
+            >>> rnn.initial_state().transduce([dy.inputVector([1, 2, 3])])[0].dim()
+            ((4,), 1)
         """
         self._set_rates((rate(d, self, "set_dropouts", "d"), rate(d_h, self, "set_dropouts", "d_h")))
 
@@ -65,6 +71,14 @@ class SimpleRNNBuilder(_RNNBuilder):
 
         Raises:
             ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
+
+        Example:
+            >>> rnn = dy.SimpleRNNBuilder(1, 3, 4, model)
+            >>> rnn.set_dropout(0.3)
+            >>> state = rnn.initial_state()
+            >>> rnn.set_dropout_masks(batch_size=2)
+            >>> state.add_input(dy.zeros(3, batch_size=2)).output().dim()
+            ((4,), 2)
         """
         self._set_dropout_masks(batch_size)
 

@@ -81,11 +81,25 @@ class StackedRNNState:
         return self._states[-1].output()
 
     def h(self) -> tuple[Expression, ...]:
-        """The hidden vectors of all networks, bottom first."""
+        """The hidden vectors of all networks, bottom first; the shape of each is (hidden_dim,) of its network.
+
+        Example:
+            >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+            >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+            >>> [vector.dim() for vector in state.add_input(dy.inputVector([1, 2, 3])).h()]
+            [((4,), 1), ((5,), 1)]
+        """
         return tuple(e for state in self._states for e in state.h())
 
     def s(self) -> tuple[Expression, ...]:
-        """`s()` of the bottom network, then of the next, and so on."""
+        """`s()` of the bottom network, then of the next, and so on.
+
+        Example:
+            >>> below, above = dy.LSTMBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
+            >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
+            >>> [vector.dim() for vector in state.add_input(dy.inputVector([1, 2, 3])).s()]
+            [((4,), 1), ((4,), 1), ((5,), 1)]
+        """
         return tuple(e for state in self._states for e in state.s())
 
     def prev(self) -> StackedRNNState | None:

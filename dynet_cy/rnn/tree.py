@@ -37,7 +37,13 @@ class TreeState(NamedTuple):
     c: Expression
 
     def output(self) -> Expression:
-        """The output: h."""
+        """The output: h, of shape (hidden_dim,).
+
+        Example:
+            >>> leaf = dy.ChildSumTreeLSTMBuilder(3, 4, model).add_input(dy.inputVector([1, 2, 3]))
+            >>> leaf.output() is leaf.h
+            True
+        """
         return self.h
 
 
@@ -73,15 +79,31 @@ class _TreeBuilder:
         return states
 
     def param_collection(self) -> ParameterCollection:
-        """The sub-collection that holds the parameters."""
+        """The sub-collection that holds the parameters.
+
+        Example:
+            >>> dy.ChildSumTreeLSTMBuilder(3, 4, model).param_collection().name()
+            '/child-sum-tree-lstm-builder/'
+        """
         return self._collection
 
     def get_parameters(self) -> list[Parameters]:
-        """The parameters, in the order that the class gives."""
+        """The parameters, in the order that the class gives.
+
+        Example:
+            >>> tree = dy.ChildSumTreeLSTMBuilder(3, 4, model)
+            >>> [parameter.shape() for parameter in tree.get_parameters()]
+            [(12, 3), (12, 4), (12,), (4, 3), (4, 4), (4,)]
+        """
         return self._collection.parameters_list()
 
     def whoami(self) -> str:
-        """The name of the class."""
+        """The name of the class.
+
+        Example:
+            >>> dy.ChildSumTreeLSTMBuilder(3, 4, model).whoami()
+            'ChildSumTreeLSTMBuilder'
+        """
         return type(self).__name__
 
     def __repr__(self) -> str:
@@ -136,7 +158,13 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[int], model: ParameterCollection) -> NaryTreeLSTMBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+
+        Example:
+            >>> tree = dy.NaryTreeLSTMBuilder(2, 3, 4, model)
+            >>> dy.NaryTreeLSTMBuilder.from_spec(tree.spec, dy.ParameterCollection())
+            <NaryTreeLSTMBuilder (2, 3, 4)>
+        """
         n, input_dim, hidden_dim = spec
         return cls(n, input_dim, hidden_dim, model)
 
@@ -224,7 +252,13 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
 
     @classmethod
     def from_spec(cls, spec: Sequence[int], model: ParameterCollection) -> ChildSumTreeLSTMBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+
+        Example:
+            >>> tree = dy.ChildSumTreeLSTMBuilder(3, 4, model)
+            >>> dy.ChildSumTreeLSTMBuilder.from_spec(tree.spec, dy.ParameterCollection())
+            <ChildSumTreeLSTMBuilder (3, 4)>
+        """
         input_dim, hidden_dim = spec
         return cls(input_dim, hidden_dim, model)
 

@@ -1193,7 +1193,7 @@ class Trainer:
         Args:
             skip_nonfinite: drop the update, without an error, if a gradient is infinite or not a
                 number: gradients become zero, nothing else is changed, and `skipped_updates` counts it.
-                On a GPU nobody waits for that, but with a moving average and in `update_subset`.
+                On a GPU nobody waits for that, but with a moving average and in `update_subset`. Default: False.
 
         Raises:
             RuntimeError: a gradient is infinite or not a number, clipping is on, and the update
@@ -1376,7 +1376,7 @@ class Trainer:
 
         Args:
             beta: from 0 to below 1; 0.999 looks back about a thousand values.
-            update_freq: how many updates lie between values.
+            update_freq: how many updates lie between values (default: 1).
 
         Raises:
             ValueError: beta or update_freq is out of range.
@@ -1417,9 +1417,9 @@ class Trainer:
 
         Args:
             save_weights: keep the values, for `swap_params_to_weights`.  When False
-                they are lost, and with them further updates.
+                they are lost, and with them further updates. Default: True.
             bias_correction: of an exponential average.  When False its weights are
-                not scaled to sum up to 1, as if there were zeros before the first value.
+                not scaled to sum up to 1, as if there were zeros before the first value. Default: True.
 
         Raises:
             RuntimeError: there is no average yet, or the parameters are set to it already.
@@ -1594,7 +1594,14 @@ class Trainer:
         return states_of_rules[<int>self._rule]
 
     def update_epoch(self, r):
-        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead."""
+        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead.
+
+        Example:
+            >>> import contextlib, sys
+            >>> with contextlib.redirect_stderr(sys.stdout):
+            ...     dy.SimpleSGDTrainer(model).update_epoch(1)
+            Trainer::update_epoch ...
+        """
         sys.stderr.write(UPDATE_EPOCH)
 
     def restart(self, learning_rate=None):
@@ -1617,7 +1624,18 @@ class Trainer:
 
     def status(self):
         """Write learning rate, clipped updates and updates since the last call to stderr, and how many were
-        dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``."""
+        dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``.
+
+        Example:
+            >>> import contextlib, sys
+            >>> W = model.add_parameters(2)
+            >>> trainer = dy.SimpleSGDTrainer(model, 0.1)
+            >>> dy.squared_norm(W).backward()
+            >>> trainer.update()
+            >>> with contextlib.redirect_stderr(sys.stdout):
+            ...     trainer.status()
+            [lr=0.1 clips=0 updates=1]
+        """
         stepper_of(self).learn(self)
         skipped = f" skipped={self._skipped}" if self._skipped else ""
         sys.stderr.write(f"[lr={self.learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
@@ -1642,7 +1660,7 @@ class SimpleSGDTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
+        learning_rate: step size (default: 0.1).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1665,9 +1683,9 @@ class CyclicalSGDTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate_min, learning_rate_max: bounds of the learning rate.
-        step_size: updates from one bound to the other.
-        gamma: factor per update on the height of the cycle.
+        learning_rate_min, learning_rate_max: bounds of the learning rate (defaults: 0.01 and 0.1).
+        step_size: updates from one bound to the other (default: 2000).
+        gamma: factor per update on the height of the cycle (default: 1).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1718,8 +1736,8 @@ class MomentumSGDTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
-        mom: momentum.
+        learning_rate: step size (default: 0.01).
+        mom: momentum (default: 0.9).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1743,8 +1761,8 @@ class AdagradTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
-        eps: keeps the divisor from zero.
+        learning_rate: step size (default: 0.1).
+        eps: keeps the divisor from zero (default: 1e-20).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1768,8 +1786,8 @@ class AdadeltaTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        eps: keeps divisors from zero.
-        rho: decay of the means of squares.
+        eps: keeps divisors from zero (default: 1e-6).
+        rho: decay of the means of squares (default: 0.95).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1795,9 +1813,9 @@ class RMSPropTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        learning_rate: step size.
-        eps: keeps the divisor from zero.
-        rho: decay of the mean of squares.
+        learning_rate: step size (default: 0.001).
+        eps: keeps the divisor from zero (default: 1e-8).
+        rho: decay of the mean of squares (default: 0.9).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1826,9 +1844,9 @@ class AdamTrainer(Trainer):
 
     Args:
         m: the ParameterCollection to train.
-        alpha: step size.
-        beta_1, beta_2: decay of the means of g and of g².
-        eps: keeps the divisor from zero.
+        alpha: step size (default: 0.001).
+        beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
+        eps: keeps the divisor from zero (default: 1e-8).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -1865,10 +1883,10 @@ class AdamWTrainer(AdamTrainer):
 
     Args:
         m: the ParameterCollection to train.
-        alpha: step size.
-        beta_1, beta_2: decay of the means of g and of g².
-        eps: keeps the divisor from zero.
-        weight_decay: what a value loses in an update, by the learning rate; at least 0.
+        alpha: step size (default: 0.001).
+        beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
+        eps: keeps the divisor from zero (default: 1e-8).
+        weight_decay: what a value loses in an update, by the learning rate; at least 0. Default: 0.01.
         exclude: what does not decay, such as biases and gains: a parameter or table, a ParameterCollection,
             or a list of these.  It is short for ``group(exclude, weight_decay=0)``, see `Trainer.group`.
 
@@ -1890,7 +1908,17 @@ class AdamWTrainer(AdamTrainer):
 
     @property
     def weight_decay(self):
-        """What a value loses in an update, by the learning rate."""
+        """What a value loses in an update, by the learning rate.
+
+        Raises:
+            ValueError: it is set to a number that is negative or not finite.
+
+        Example:
+            >>> trainer = dy.AdamWTrainer(model)
+            >>> trainer.weight_decay = 0.05
+            >>> trainer.weight_decay
+            0.05
+        """
         return self._weight_decay
 
     @weight_decay.setter
@@ -1904,9 +1932,9 @@ class AmsgradTrainer(AdamTrainer):
 
     Args:
         m: the ParameterCollection to train.
-        alpha: step size.
-        beta_1, beta_2: decay of the means of g and of g².
-        eps: keeps the divisor from zero.
+        alpha: step size (default: 0.001).
+        beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
+        eps: keeps the divisor from zero (default: 1e-8).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
