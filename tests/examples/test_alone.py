@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from programs import EXAMPLES
 
-PROGRAMS = sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("parallel/*.py")])
+PROGRAMS = sorted(EXAMPLES.rglob("*.py"))
 LIBRARIES = {"dynet_cy", "numpy", "tqdm"}
 DATA = {"sklearn", "gymnasium"}  # beside lemminflect and turkish-treebanks, whose files are read
 SERVICE = {"starlette", "uvicorn"}
