@@ -80,6 +80,15 @@ def test_tree_lstm(tmp_path: Path, way: str) -> None:
     options = ["--limit", 1000, "--word-dim", 16, "--hidden", 24, "--learning-rate", 0.02, "--epochs", 4]
     text = train(way, "train_tree_lstm.py", *options, "--batch", batch, cwd=tmp_path)
     assert best(text) > 60  # of 5 labels
+    (tmp_path / "trees").write_text("(0 (0 very) (0 good))\n", encoding="utf-8")
+    labelled = subprocess.run(
+        [sys.executable, str(EXAMPLES / "tree_lstm.py"), "label", "trees", "--model", "runs/tree_lstm.safetensors"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.fullmatch(r"\(\d \(2 very\) \(3 good\)\)\n", labelled.stdout)
 
 
 def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
