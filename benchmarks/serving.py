@@ -2,11 +2,12 @@
 
     python serving.py --hidden 512 --torch PYTHON --json serving.json
 
-Each is the service of `examples/serving/`, with the same network (a BiLSTM tagger and a transition parser with a BiLSTM
-of two layers, made up at random) and the same answers, in a process of its own; they are loaded in turns, for some
-seconds each, by 1 to 256 clients on the loopback.  Without a rate each client sends when it has its answer, so that the
-service is full; with one, requests come at random (Poisson).  PyTorch collects requests for 5 ms, pads them, and takes
-the steps of the parser for all of them at once.  PYTHON is one with torch, starlette, uvicorn and what dynet_cy needs.
+Each is the web application of `examples/serving/`, and tags and parses with the networks of `examples/tagger.py` (a
+BiLSTM) and `examples/transition_parser.py` (a BiLSTM of two layers, whose states choose the actions), made up at
+random.  All give the same answers, each in a process of its own; they are loaded in turns, for some seconds each, by 1
+to 256 clients on the loopback.  Without a rate each client sends when it has its answer, so that the service is full;
+with one, requests come at random (Poisson).  PyTorch collects requests for 5 ms, pads them, and takes the steps of the
+parser for all of them at once.  PYTHON is one with torch, starlette, uvicorn and what dynet_cy needs.
 """
 
 from __future__ import annotations
@@ -47,8 +48,19 @@ TAGS, RELATIONS = 17, 45
 # -- services ------------------------------------------------------------------------------------
 
 
+class Analyser:
+    """Tags and parses a sentence."""
+
+    def __init__(self, tagging: Any, parser: Any) -> None:
+        self.tagging, self.parser = tagging, parser
+
+    def __call__(self, words: list[str]) -> dict:
+        tags = self.tagging.tag_one(words, {})
+        heads, relations = self.parser.parse_one(words, tags)
+        return {"words": words, "tags": tags, "heads": heads, "relations": relations}
+
+
 def make_analyser(hidden: int) -> Any:
-    import service
     import tagger
     import transition_parser
 
@@ -66,7 +78,7 @@ def make_analyser(hidden: int) -> Any:
             bound = 1.0 if len(p_shape) < 2 or p.__class__.__name__ == "LookupParameters" else 1.5 * p_shape[1] ** -0.5
             values = rng.uniform(-bound, bound, p_shape).astype(np.float32)
             p.init_from_array(values) if hasattr(p, "init_from_array") else p.set_value(values)
-    return service.Analyser(tagging, parser)
+    return Analyser(tagging, parser)
 
 
 def server_answer(hidden: int, width: int) -> Callable[[list[str]], Awaitable[dict]]:

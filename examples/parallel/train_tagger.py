@@ -1,32 +1,37 @@
-"""Train the tagger of `tagger.py` with several processes.
+"""Train a part-of-speech tagger with several processes.
 
     python train_tagger.py                                                    # one process, a Turkish treebank
     python -m dynet_cy.launch -n 2 train_tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     python -m dynet_cy.launch -n 2 --mode async train_tagger.py
     mpirun -n 2 python train_tagger.py
-    python ../tagger.py tag --model runs/tagger.safetensors                               # use what was trained
 
-The network and its file are those of `tagger.py`; `--batch` is of each process.  With `--checkpoint FILE`
-a run that was stopped goes on where it was, with as many processes as one likes.
+`train` is what to read: what several processes need is all there.  `--batch` is of each process.  With
+`--checkpoint FILE` a run that was stopped goes on where it was, with as many processes as one likes.  The network is a
+BiLSTM over words, with one over letters for rare words, as in the example `tagger.py`, which tags text with what is
+saved here.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import random
 import sys
 import time
+from collections import Counter
+from importlib import metadata
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the programs that these train are there
-
-import tagger
 
 import dynet_cy as dy
 from dynet_cy import config
 
+Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
-def train(network: tagger.Tagger, training: list, dev: list, args: argparse.Namespace) -> None:
+
+# -- training with several processes -------------------------------------------------------------
+
+
+def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     """Train with all processes that were started; rank 0 prints and saves."""
     rank, processes = dy.parallel.rank(), dy.parallel.size()
     trainer = dy.parallel.wrap(dy.AdamTrainer(network.pc))
@@ -66,7 +71,7 @@ def train(network: tagger.Tagger, training: list, dev: list, args: argparse.Name
         network.training = False
         loss_mean = dy.parallel.average(summed / max(units, 1), units)
         speed = dy.parallel.average(units / seconds) * processes
-        score = dy.parallel.average(tagger.accuracy(network, own_dev)[0] if own_dev else 0.0, sum(map(size, own_dev)))
+        score = dy.parallel.average(network.accuracy(own_dev), sum(map(size, own_dev)))
         tell(f"epoch {epoch}: loss {loss_mean:.4f}, {seconds:.1f} s, {speed:.0f} words/s, dev accuracy {score:.2%}")
         if score > best["score"]:
             best = {"score": score, "epoch": epoch}
@@ -77,13 +82,137 @@ def train(network: tagger.Tagger, training: list, dev: list, args: argparse.Name
     tell(f"best dev accuracy {best['score']:.2%} after epoch {best['epoch']}, model saved in {args.model}")
 
 
-def size(item: tagger.Sentence) -> int:
-    return len(item[0])
+def size(sentence: Sentence) -> int:
+    return len(sentence[0])
 
 
 def tell(words: str) -> None:
     if dy.parallel.rank() == 0:
         print(words, flush=True)
+
+
+# -- the network ---------------------------------------------------------------------------------
+
+
+class Tagger:
+    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+
+    def __init__(self, spec: dict) -> None:
+        self.spec = spec
+        self.words, self.frequent, self.letters, self.tags = (
+            {thing: i for i, thing in enumerate(spec[kind], start=first)}  # 0 is for unknown ones; no tag is unknown
+            for kind, first in (("words", 1), ("frequent", 1), ("letters", 1), ("tags", 0))
+        )
+        self.training = False  # whether to drop out
+        self.rng = random.Random(spec["seed"])
+
+        self.pc = pc = dy.ParameterCollection()
+        letter_dim, letter_hidden, hidden = spec["letter_dim"], spec["letter_hidden"], spec["hidden"]
+        self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, spec["word_dim"]))
+        self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent) + 1, 2 * letter_hidden))
+        self.letter_vectors = pc.add_lookup_parameters((len(self.letters) + 1, letter_dim))
+        self.spellers = [dy.LSTMBuilder(1, letter_dim, letter_hidden, pc) for _ in range(2)]
+        self.readers = [dy.LSTMBuilder(1, spec["word_dim"] + 2 * letter_hidden, hidden, pc) for _ in range(2)]
+        self.W = pc.add_parameters((len(self.tags), 2 * hidden))
+        self.b = pc.add_parameters(len(self.tags), init=0)
+
+    def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
+        """Join two vectors: one of the word in lower case, and one of its form, which is spelled if it is rare."""
+        word, rate = form.lower(), self.spec["word_dropout"]
+        # Words are taken for unknown now and then, the rarer the more often, so that unknown ones are learned too.
+        hidden = self.training and self.rng.random() * (self.spec["words"].get(word, 0) + rate) < rate
+        word_vector = self.word_vectors[0 if hidden else self.words.get(word, 0)]
+        if form in self.frequent and not hidden:
+            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
+        if form not in spellings:
+            letters = [self.letter_vectors[self.letters.get(letter, 0)] for letter in form]
+            forward, backward = both_ways(self.spellers, letters)
+            spellings[form] = dy.concatenate([forward[-1], backward[-1]])
+        return dy.concatenate([word_vector, spellings[form]])
+
+    def drop(self, x: dy.Expression) -> dy.Expression:
+        return dy.dropout(x, self.spec["dropout"]) if self.training else x
+
+    def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
+        """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
+        forward, backward = both_ways(self.readers, [self.drop(self.embed(form, spellings)) for form in words])
+        states = [self.drop(dy.concatenate([f, b])) for f, b in zip(forward, backward[::-1])]
+        return [dy.affine_transform([self.b, self.W, state]) for state in states]
+
+    def loss(self, sentences: list[Sentence]) -> dy.Expression:
+        """Return the mean loss over all words of a minibatch."""
+        spellings: dict[str, dy.Expression] = {}
+        losses = [
+            dy.pickneglogsoftmax(scores, self.tags[tag])
+            for words, tags in sentences
+            for scores, tag in zip(self.scores(words, spellings), tags)
+        ]
+        return dy.esum(losses) / len(losses)
+
+    def accuracy(self, sentences: list[Sentence]) -> float:
+        """Return the share of words whose tag is right; 0 if there are none."""
+        right = 0
+        for batch in dy.data.batches(sentences, 64):
+            dy.renew_cg(forward_only=True)
+            spellings: dict[str, dy.Expression] = {}
+            scores = [scores for words, _ in batch for scores in self.scores(words, spellings)]
+            dy.forward(scores)  # all at once, so that it can be batched
+            tags = [self.tags.get(tag) for _, tags in batch for tag in tags]
+            right += sum(int(s.npvalue().argmax()) == tag for s, tag in zip(scores, tags))
+        return right / max(sum(map(size, sentences)), 1)
+
+
+def both_ways(builders: list[dy.LSTMBuilder], inputs: list[dy.Expression]) -> list[list[dy.Expression]]:
+    """Return the outputs of two LSTMs: from left to right, and from right to left."""
+    return [lstm.initial_state().transduce(xs) for lstm, xs in zip(builders, (inputs, inputs[::-1]))]
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
+    """Collect the vocabularies, with how often each thing was seen, and the sizes that were asked for."""
+
+    def count(things: list[str], least: int) -> dict[str, int]:
+        return {thing: n for thing, n in Counter(things).items() if n >= least}
+
+    forms = [form for words, _ in sentences for form in words]
+    vocabularies = {
+        "words": count([form.lower() for form in forms], 2),
+        "frequent": count(forms, args.frequent),
+        "letters": count([letter for form in forms for letter in form], 5),
+        "tags": sorted({tag for _, tags in sentences for tag in tags}),
+    }
+    sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
+    return {**vocabularies, **{size: getattr(args, size) for size in sizes}}
+
+
+def turkish_treebank() -> Path:
+    """The Turkish web treebank that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
+    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+
+
+def read_sentences(path: Path) -> list[Sentence]:
+    """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
+    sentences: list[Sentence] = []
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            columns = line.rstrip("\n").split("\t")
+            if not columns[0].isdecimal():  # comments, multiword tokens, empty nodes
+                continue
+            if len(columns) != 10:
+                raise ValueError(f"{path}, line {number}: {len(columns)} columns separated by tabs, CoNLL-U has 10")
+            if columns[0] == "1":
+                sentences.append(([], []))
+            if columns[0] != str(len(sentences[-1][0]) + 1 if sentences else 1):
+                raise ValueError(f"{path}, line {number}: the id {columns[0]} does not follow the one before")
+            sentences[-1][0].append(columns[1])
+            sentences[-1][1].append(columns[3])
+    return sentences
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -94,9 +223,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--column", choices=tagger.COLUMNS[3:], default="UPOS", help="what to predict")
     add("--limit", type=int, metavar="N", help="take the first N sentences of each file only")
-    tagger.add_sizes(parser)
+    add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
+    add("--word-dim", type=int, default=100)
+    add("--letter-dim", type=int, default=32)
+    add("--letter-hidden", type=int, default=50, help="in each direction")
+    add("--hidden", type=int, default=128, help="in each direction")
+    add("--dropout", type=float, default=0.33)
+    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
     add("--checkpoint", type=Path, metavar="FILE", help="write one now and then, and go on from it if it is there")
     add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
@@ -113,15 +247,16 @@ def main() -> None:
     args = parse(sys.argv[1:])
     dy.reset_random_seed(args.seed)
     try:
-        training = tagger.read_sentences(args.train or tagger.default_treebank(), args.column)
+        training = read_sentences(args.train or turkish_treebank())
         if args.dev:
-            dev = tagger.read_sentences(args.dev, args.column)
+            dev = read_sentences(args.dev)
         else:
-            training, dev = tagger.hold_out(training, args.train)
+            training, dev = [item for i, item in enumerate(training) if i % 10], training[::10]
         training, dev = training[: args.limit], dev[: args.limit]
-        network = tagger.Tagger(tagger.new_spec(training, args))
-        train(network, training, dev, args)
-    except (OSError, ValueError) as error:
+        if not training or not dev:
+            raise ValueError(f"{len(training)} sentences to train on and {len(dev)} to measure with: both are needed")
+        train(Tagger(new_spec(training, args)), training, dev, args)
+    except (OSError, EOFError, ValueError) as error:
         sys.exit(f"train_tagger.py: {error}")
     except KeyboardInterrupt:
         sys.exit("train_tagger.py: interrupted")

@@ -1,21 +1,25 @@
-"""A web service that tags and parses sentences, with models that `tagger.py` and `transition_parser.py` have trained.
+"""A web service that tags sentences, with a tagger that it trains itself.
 
-    cd .. && python tagger.py && python transition_parser.py && cd serving
-    python service.py --tagger ../runs/tagger --parser ../runs/transition_parser
-    curl -d 'The dog barks .' http://127.0.0.1:8000/analyse
+    python service.py train                                    # on a Turkish treebank, or --train en-train.conllu.gz
+    python service.py                                          # serve what was trained
+    curl -d 'Bu iyi .' http://127.0.0.1:8000/analyse
     curl http://127.0.0.1:8000/statistics
-    curl -X POST http://127.0.0.1:8000/reload                  # after they were trained again
+    curl -X POST http://127.0.0.1:8000/reload                  # after it was trained again
 
-`Analyser` does a sentence as one would do it by hand: tag it, then choose one action of the parser after the other.
-The server runs many of them side by side: a request joins those under way at the next step.  `pip install '.[serve]'`
-in the clone brings starlette and uvicorn; `client.py` loads the service.
+`Tagger.tag` does a sentence as one would do it by hand: a word after the other, and each tag that it has chosen helps
+to choose the next.  The server runs many of them side by side: a request joins those under way at the next step.
+`pip install '.[serve]'` in the clone brings starlette and uvicorn; `client.py` loads the service.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import random
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from importlib import metadata
 from pathlib import Path
 
 import uvicorn
@@ -24,33 +28,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the other examples
-
-import tagger
-import transition_parser
-
 import dynet_cy as dy
+from dynet_cy import config
 
 LONGEST = 200  # words in a sentence
 Answer = Callable[[list[str]], Awaitable[dict]]
+Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
 
-class Analyser:
-    """Tags and parses a sentence."""
-
-    def __init__(self, tagging: tagger.Tagger, parser: transition_parser.Parser) -> None:
-        self.tagging, self.parser = tagging, parser
-
-    def __call__(self, words: list[str]) -> dict:
-        tags = self.tagging.tag_one(words, {})
-        heads, relations = transition_parser.take_best(self.parser.start(words, tags), self.parser.actions)
-        return {"words": words, "tags": tags, "heads": heads, "relations": relations}
-
-
-def load(tagger_file: Path, parser_file: Path) -> Analyser:
-    parser = transition_parser.load(parser_file)
-    parser.reader.disable_dropout()
-    return Analyser(tagger.load(tagger_file), parser)
+# -- the service ---------------------------------------------------------------------------------
 
 
 def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
@@ -86,33 +72,159 @@ def application(answer: Answer, statistics: Callable[[], dict], reload: Callable
     )
 
 
-def main() -> None:
+def serve(args: argparse.Namespace) -> None:
+    with dy.Server(load(args.model).tag, queue=args.queue, width=args.width, deadline=args.deadline) as server:
+
+        async def answer(words: list[str]) -> dict:
+            return {"words": words, "tags": await server.call_async(words, wait=False)}
+
+        def statistics() -> dict:  # percentiles are nan at first, which JSON does not have
+            return {name: None if x != x else x for name, x in server.statistics()._asdict().items()}
+
+        app = application(answer, statistics, lambda: server.reload(load(args.model).tag))
+        uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+
+
+# -- the tagger ----------------------------------------------------------------------------------
+
+
+class Tagger:
+    """A BiLSTM reads the words; the tag of each is chosen by its state and the tag before it."""
+
+    def __init__(self, spec: dict) -> None:
+        """`spec` is all that is needed, beside the weights, to build the network again."""
+        self.spec = spec
+        self.words = {word: i for i, word in enumerate(spec["words"], start=1)}  # 0 is for unknown ones
+        self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
+        self.pc = pc = dy.ParameterCollection()
+        self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, spec["word_dim"]))
+        self.tag_vectors = pc.add_lookup_parameters((len(self.tags) + 1, spec["tag_dim"]))  # the last: no tag before
+        self.reader = dy.BiRNNBuilder(1, spec["word_dim"], 2 * spec["hidden"], pc, dy.LSTMBuilder)
+        self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
+        self.U = pc.add_parameters((len(self.tags), spec["tag_dim"]))
+        self.b = pc.add_parameters(len(self.tags), init=0)
+
+    def read(self, words: list[str]) -> list[dy.Expression]:
+        return self.reader.transduce([self.word_vectors[self.words.get(word.lower(), 0)] for word in words])
+
+    def scores(self, state: dy.Expression, previous: int) -> dy.Expression:
+        return dy.affine_transform([self.b, self.W, state, self.U, self.tag_vectors[previous]])
+
+    def tag(self, words: list[str]) -> list[str]:
+        """Return the tags of a sentence: what the server calls."""
+        found = [len(self.tags)]
+        for state in self.read(words):
+            found.append(int(self.scores(state, found[-1]).npvalue().argmax()))  # what comes next depends on this value
+        return [self.spec["tags"][tag] for tag in found[1:]]
+
+    def loss(self, words: list[str], tags: list[str]) -> dy.Expression:
+        """Return the summed loss of a sentence, with the right tag before each word."""
+        right = [self.tags[tag] for tag in tags]
+        steps = zip(self.read(words), [len(self.tags), *right], right)
+        return dy.esum([dy.pickneglogsoftmax(self.scores(state, previous), tag) for state, previous, tag in steps])
+
+
+def load(path: Path) -> Tagger:
+    """Build the network that was saved, and read its weights."""
+    try:
+        tagger = Tagger(dy.read_extra(path))
+    except KeyError as error:
+        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
+    dy.load_safetensors(path, tagger.pc)
+    return tagger
+
+
+def train(args: argparse.Namespace) -> None:
+    sentences = read_sentences(args.train or turkish_treebank())
+    training, dev = [item for i, item in enumerate(sentences) if i % 10], sentences[::10]
+    counts = Counter(word.lower() for words, _ in training for word in words)
+    tags = sorted({tag for _, tags in training for tag in tags})
+    sizes = {"word_dim": args.word_dim, "tag_dim": args.tag_dim, "hidden": args.hidden}
+    tagger = Tagger({"words": [word for word, n in counts.items() if n > 1], "tags": tags, **sizes})
+    trainer, order = dy.AdamTrainer(tagger.pc, args.learning_rate), random.Random(args.seed)
+    for epoch in range(1, args.epochs + 1):
+        order.shuffle(training)
+        for batch in dy.data.batches(training, args.batch):
+            dy.renew_cg()
+            loss = dy.esum([tagger.loss(*sentence) for sentence in batch]) / sum(len(words) for words, _ in batch)
+            loss.backward()
+            trainer.update()
+        dy.renew_cg(forward_only=True)
+        found = dy.batched_map(tagger.tag, [words for words, _ in dev])
+        right = [a == b for guessed, (_, tags) in zip(found, dev) for a, b in zip(guessed, tags)]
+        print(f"epoch {epoch}: dev accuracy {sum(right) / len(right):.2%}", flush=True)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    dy.save_safetensors(args.model, tagger.pc, extra=tagger.spec)
+    print(f"model saved in {args.model}")
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def turkish_treebank() -> Path:
+    """The Turkish web treebank that the package turkish-treebanks brings."""
+    try:
+        files = metadata.files("turkish-treebanks") or []
+    except metadata.PackageNotFoundError:
+        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
+    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
+
+
+def read_sentences(path: Path) -> list[Sentence]:
+    """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
+    sentences: list[Sentence] = []
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            columns = line.rstrip("\n").split("\t")
+            if not columns[0].isdecimal():  # comments, multiword tokens, empty nodes
+                continue
+            if len(columns) != 10:
+                raise ValueError(f"{path}, line {number}: {len(columns)} columns separated by tabs, CoNLL-U has 10")
+            if columns[0] == "1":
+                sentences.append(([], []))
+            if columns[0] != str(len(sentences[-1][0]) + 1 if sentences else 1):
+                raise ValueError(f"{path}, line {number}: the id {columns[0]} does not follow the one before")
+            sentences[-1][0].append(columns[1])
+            sentences[-1][1].append(columns[3])
+    if len(sentences) < 2:
+        raise ValueError(f"{path}: {len(sentences)} sentences, at least 2 are needed")
+    return sentences
+
+
+# -- command line --------------------------------------------------------------------------------
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Tag and parse sentences over HTTP.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description="Tag sentences over HTTP, or train the tagger.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--tagger", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
-    add("--parser", type=Path, metavar="FILE", default=Path("runs/transition_parser.safetensors"))
+    add("command", nargs="?", choices=["serve", "train"], default="serve")
+    add("--model", type=Path, metavar="FILE", default=Path("runs/service.safetensors"))
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
     add("--deadline", type=float, default=10.0, help="seconds within which a request must be answered")
     add("--queue", type=int, default=1024, help="requests that may wait; further ones are refused")
     add("--width", type=int, default=256, help="requests under way at once")
-    args = parser.parse_args()
+    add("--train", type=Path, metavar="FILE", help="train: CoNLL-U; else a treebank from turkish-treebanks")
+    add("--word-dim", type=int, default=100, help="train")
+    add("--tag-dim", type=int, default=16, help="train")
+    add("--hidden", type=int, default=128, help="train: in each direction")
+    add("--epochs", type=int, default=5, help="train")
+    add("--batch", type=int, default=16, help="train: sentences in a minibatch")
+    add("--learning-rate", type=float, default=0.002, help="train")
+    add("--seed", type=int, default=1, help="train")
+    config.add_options(parser)
+    return parser.parse_intermixed_args(argv)
 
+
+def main() -> None:
+    args = parse(sys.argv[1:])
+    dy.reset_random_seed(args.seed)
     try:
-        analyser = load(args.tagger, args.parser)
-        with dy.Server(analyser, queue=args.queue, width=args.width, deadline=args.deadline) as server:
-
-            async def answer(words: list[str]) -> dict:
-                return await server.call_async(words, wait=False)
-
-            def statistics() -> dict:  # percentiles are nan at first, which JSON does not have
-                return {name: None if x != x else x for name, x in server.statistics()._asdict().items()}
-
-            app = application(answer, statistics, lambda: server.reload(load(args.tagger, args.parser)))
-            uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
-    except (OSError, ValueError) as error:
+        (train if args.command == "train" else serve)(args)
+    except (OSError, EOFError, ValueError) as error:
         sys.exit(f"service.py: {error}")
     except KeyboardInterrupt:
         sys.exit("service.py: interrupted")

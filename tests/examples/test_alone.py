@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 from programs import EXAMPLES
 
-PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+PROGRAMS = sorted(EXAMPLES.rglob("*.py"))
+LIBRARIES = {"dynet_cy", "numpy", "tqdm"}
 DATA = {"sklearn", "gymnasium"}  # beside lemminflect and turkish-treebanks, whose files are read
+SERVICE = {"starlette", "uvicorn"}
+NETWORKS = [path for path in PROGRAMS if path.name != "client.py"]  # the client of the service has none
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def name(path: Path) -> str:
+    return path.relative_to(EXAMPLES).with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
 def test_imports(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
@@ -28,16 +35,20 @@ def test_imports(path: Path) -> None:
     own = {other.stem for other in PROGRAMS}
     assert not found & own
     if known is not None:
-        assert found - set(known) <= {"dynet_cy", "numpy", "tqdm"} | DATA
+        assert found - set(known) <= LIBRARIES | (SERVICE if path.name == "service.py" else DATA)
     imports = [node for node in tree.body if isinstance(node, ast.Import)]
-    assert any(alias.name == "dynet_cy" and alias.asname == "dy" for node in imports for alias in node.names)
+    uses = any(alias.name == "dynet_cy" and alias.asname == "dy" for node in imports for alias in node.names)
+    assert uses == (path in NETWORKS)
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
 def test_help(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+    if path.name == "service.py":
+        for library in sorted(SERVICE):
+            pytest.importorskip(library, reason="the web service needs the extra [serve]")
     shutil.copy(path, tmp_path)
     command = [sys.executable, path.name, "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert "--dynet-gpu" in done.stdout
+    assert ("--dynet-gpu" in done.stdout) == (path in NETWORKS)

@@ -80,6 +80,15 @@ def test_tree_lstm(tmp_path: Path, way: str) -> None:
     options = ["--limit", 1000, "--word-dim", 16, "--hidden", 24, "--learning-rate", 0.02, "--epochs", 4]
     text = train(way, "train_tree_lstm.py", *options, "--batch", batch, cwd=tmp_path)
     assert best(text) > 60  # of 5 labels
+    (tmp_path / "trees").write_text("(0 (0 very) (0 good))\n", encoding="utf-8")
+    labelled = subprocess.run(
+        [sys.executable, str(EXAMPLES / "tree_lstm.py"), "label", "trees", "--model", "runs/tree_lstm.safetensors"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.fullmatch(r"\(\d \(2 very\) \(3 good\)\)\n", labelled.stdout)
 
 
 def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
@@ -90,3 +99,30 @@ def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
     assert "going on from point: epoch 2, item 40" in text
     assert len(re.findall(r"^epoch [23]: ", text, re.M)) == 2
     assert "epoch 1:" not in text
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "message"),
+    [
+        ("train_tagger.py", "1\tthe\tthe\tDET", "line 1: 4 columns separated by tabs, CoNLL-U has 10"),
+        ("train_tagger.py", "1" + "\ta" * 9 + "\n3" + "\ta" * 9, "line 2: the id 3 does not follow the one before"),
+        ("train_tagger.py", "1" + "\ta" * 9, "0 sentences to train on and 1 to measure with: both are needed"),
+        ("train_tree_lstm.py", "(3 (2 very) (3 good))\n(3 (2 very) (3 good)", "line 2: not one tree"),
+        ("train_tree_lstm.py", "(3 good) (2 long)", "line 1: not one tree"),
+        ("train_tree_lstm.py", "(3 good))", "line 1: not a tree of words and pairs"),
+        ("train_tree_lstm.py", "(7 good)", "line 1: not a tree of words and pairs"),
+        ("train_tree_lstm.py", "(3 (2 a) good)", "line 1: not a tree of words and pairs"),
+    ],
+)
+def test_bad_files(tmp_path: Path, script: str, text: str, message: str) -> None:
+    (tmp_path / "data").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "parallel" / script), "--train", "data"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{script}: ")
+    assert message in done.stderr

@@ -18,21 +18,21 @@ from pathlib import Path
 
 import pytest
 from made_data import write_treebank
-from programs import EXAMPLES, output
+from programs import EXAMPLES, output, run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+import dynet_cy as dy
+
 pytest.importorskip("starlette", reason="the web service needs the extra [serve]")
 pytest.importorskip("uvicorn", reason="the web service needs the extra [serve]")
 
 pytestmark = pytest.mark.fibers
-SIZES = ["--word-dim", 8, "--hidden", 8, "--batch", 8, "--learning-rate", 0.02]
+SIZES = ["--word-dim", 8, "--tag-dim", 4, "--hidden", 8, "--batch", 8, "--learning-rate", 0.02]
+MODEL = Path("runs/service.safetensors")
 
 
-def train(folder: Path, seed: int) -> None:
-    data = ["--train", write_treebank(folder / "train.conllu", 60, 1), "--dev", write_treebank(folder / "dev", 5, 2)]
-    options = [*data, *SIZES, "--epochs", 8, "--seed", seed]
-    output("tagger.py", "train", *options, "--frequent", 1, cwd=folder)
-    output("transition_parser.py", "train", *options, "--layers", 1, "--mlp-dim", 8, "--tag-dim", 4, cwd=folder)
+def train(folder: Path, seed: int) -> str:
+    data = write_treebank(folder / "train.conllu.gz", 60, 1)
+    return output("serving/service.py", "train", "--train", data, *SIZES, "--epochs", 8, "--seed", seed, cwd=folder)
 
 
 class Service:
@@ -70,7 +70,7 @@ class Service:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    train(folder, 1)
+    assert "epoch 8: dev accuracy 100.00%" in train(folder, 1)
     return folder
 
 
@@ -88,13 +88,11 @@ def load(service: Service, folder: Path, *options: object) -> str:
     return done.stdout
 
 
-def test_tags_and_parses(service: Service) -> None:
+def test_tags(service: Service) -> None:
     status, found = service.ask("analyse", "every dog likes the çiçek .")
     assert status == 200
     assert found["words"] == ["every", "dog", "likes", "the", "çiçek", "."]
     assert found["tags"] == ["DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]
-    assert found["heads"].count(0) == 1
-    assert len(found["relations"]) == 6
 
 
 def test_bad_requests(service: Service) -> None:
@@ -105,7 +103,7 @@ def test_bad_requests(service: Service) -> None:
 
 def test_many_clients(service: Service, folder: Path) -> None:
     shown, counts = load(service, folder, "--clients", 32, "--seconds", 1, "--show").splitlines()
-    assert set(json.loads(shown)) == {"words", "tags", "heads", "relations"}
+    assert set(json.loads(shown)) == {"words", "tags"}
     assert counts.startswith("200: ")
     assert "other answer" not in counts
     counts = load(service, folder, "--clients", 8, "--rate", 50, "--seconds", 1)
@@ -125,13 +123,12 @@ def test_a_model_is_replaced_while_requests_come(folder: Path, tmp_path: Path) -
         client = subprocess.Popen([*command, "--seconds", "3"], stdout=subprocess.PIPE, text=True)
         for source in (tmp_path, folder, tmp_path):
             time.sleep(0.5)
-            for name in ("tagger", "transition_parser"):
-                shutil.copy(source / "runs" / f"{name}.safetensors", tmp_path / "served" / "runs" / "new")
-                os.replace(tmp_path / "served" / "runs" / "new", tmp_path / "served" / "runs" / f"{name}.safetensors")
+            shutil.copy(source / MODEL, tmp_path / "served" / "new")
+            os.replace(tmp_path / "served" / "new", tmp_path / "served" / MODEL)
             assert service.ask("reload", "") == (200, {})
         counts = client.communicate(timeout=60)[0].partition(";")[0]
         assert set(re.findall(r"(\S+): ", counts)) <= {"200", "before"}, "none was dropped"
-        (tmp_path / "served" / "runs" / "tagger.safetensors").write_text("{")
+        (tmp_path / "served" / MODEL).write_text("{")
         status, found = service.ask("reload", "")
         assert status == 500
         assert "error" in found
@@ -155,7 +152,22 @@ def test_without_a_model(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("service.py: ")
-    assert "runs/tagger" in done.stderr or "runs/transition_parser" in done.stderr
+    assert MODEL.as_posix() in done.stderr
+
+
+def test_bad_files(folder: Path) -> None:
+    treebank = (folder / "bad.conllu").as_posix()
+    Path(treebank).write_text("1\tthe\tthe\tDET\n", encoding="utf-8")
+    dy.save_safetensors(folder / "other", dy.ParameterCollection(), extra={"words": []})
+    cases = [
+        (["train", "--train", treebank], "bad.conllu, line 1: 4 columns separated by tabs, CoNLL-U has 10"),
+        (["--model", "other"], "other: the model of another program: it has no 'tags'"),
+    ]
+    for options, message in cases:
+        done = run("serving/service.py", *options, cwd=folder)
+        assert done.returncode == 1
+        assert done.stderr.startswith("service.py: ")
+        assert message in done.stderr
 
 
 def test_client_without_a_service(tmp_path: Path) -> None:

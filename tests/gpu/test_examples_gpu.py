@@ -33,6 +33,8 @@ PROGRAMS: dict[str, list[object]] = {
     "cnn, minibatch": [*DIGITS, *SMALL_CNN, "--batching", "manual"],
     "cnn, autobatch": [*DIGITS, *SMALL_CNN, "--batching", "auto"],
     "tree_lstm": TREES,
+    "train_tagger": ["parallel/train_tagger.py", *TAGGER[1:]],
+    "train_tree_lstm": ["parallel/train_tree_lstm.py", *TREES[1:]],
     "rnnlm": LANGUAGE,
     "xor": ["xor.py", "--steps", 300],
 }
