@@ -133,6 +133,9 @@ def outer(x: Expression, y: Expression) -> Expression:
 def eye(n: int, m: int | None = None) -> Expression:
     """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``.
 
+    Raises:
+        ValueError: a size is negative.
+
     Example:
         >>> dy.eye(2).npvalue()
         array([[1., 0.],

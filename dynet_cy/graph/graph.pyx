@@ -886,6 +886,9 @@ def forward(exps, recalculate=False):
 def npvalues(exps, recalculate=False):
     """The values of expressions of one graph, computed together, as arrays: see `npvalue`.
 
+    Raises:
+        TypeError: one of them is no expression.
+
     Example:
         >>> dy.npvalues([dy.inputVector([1, 2]), dy.inputVector([3])])
         [array([1., 2.]), array([3.])]
@@ -895,6 +898,9 @@ def npvalues(exps, recalculate=False):
 
 def values(exps, recalculate=False):
     """The values of expressions of one graph, computed together: see `value`.
+
+    Raises:
+        TypeError: one of them is no expression.
 
     Example:
         >>> dy.values([dy.sum_elems(dy.inputVector([1, 2])), dy.scalarInput(3)])

@@ -116,6 +116,9 @@ from dynet_cy.kernels.kernels cimport (
 def cmult(x, y):
     """Product element by element; shapes broadcast.
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
         array([3., 8.])
@@ -126,6 +129,9 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast.
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.cdiv(dy.inputVector([1, 6]), dy.inputVector([2, 3])).npvalue()
         array([0.5, 2. ])
@@ -135,6 +141,9 @@ def cdiv(x, y):
 
 def prelu(x, alpha):
     """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast.
+
+    Raises:
+        DimensionError: the shapes do not broadcast.
 
     Example:
         >>> dy.prelu(dy.inputVector([-4, 2]), dy.scalarInput(0.25)).npvalue()
@@ -148,6 +157,9 @@ def colwise_add(x, y):
     """Add a vector to every column of a matrix.
 
     Shapes: ``x {m,n}``, ``y {m}`` -> ``{m,n}``.
+
+    Raises:
+        DimensionError: x is no matrix, or y no vector of as many elements as x has rows.
 
     Example:
         >>> dy.colwise_add(dy.inputTensor([[1, 2], [3, 4]]), dy.inputVector([10, 20])).npvalue()
@@ -202,6 +214,9 @@ def pow(x: Expression | _Number, y: Expression | _Number):
 
     Axes of one element at the end of the result vanish, as in DyNet: of a matrix of one column a vector is left.
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.pow(dy.inputVector([2, 3]), 2).npvalue()
         array([4., 9.])
@@ -238,6 +253,9 @@ def less(x, y: Expression | _Number | npt.ArrayLike):
 def less_equal(x, y: Expression | _Number | npt.ArrayLike):
     """1 where an element of x is not greater than that of y, else 0: ``x <= y``; see `less`.
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.less_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 1., 0.])
@@ -247,6 +265,9 @@ def less_equal(x, y: Expression | _Number | npt.ArrayLike):
 
 def greater(x, y: Expression | _Number | npt.ArrayLike):
     """1 where an element of x is greater than that of y, else 0: ``x > y``; see `less`.
+
+    Raises:
+        DimensionError: the shapes do not broadcast.
 
     Example:
         >>> dy.greater(dy.inputVector([1, 2, 3]), 2).npvalue()
@@ -261,6 +282,9 @@ def greater(x, y: Expression | _Number | npt.ArrayLike):
 def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
     """1 where an element of x is not less than that of y, else 0: ``x >= y``; see `less`.
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.greater_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 1., 1.])
@@ -274,6 +298,9 @@ def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
 def equal(x, y: Expression | _Number | npt.ArrayLike):
     """1 where the elements of x and y are equal, else 0; see `less`.  (``x == y`` asks whether they are one object.)
 
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
     Example:
         >>> dy.equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 1., 0.])
@@ -283,6 +310,9 @@ def equal(x, y: Expression | _Number | npt.ArrayLike):
 
 def not_equal(x, y: Expression | _Number | npt.ArrayLike):
     """1 where the elements of x and y differ, else 0; see `equal`.
+
+    Raises:
+        DimensionError: the shapes do not broadcast.
 
     Example:
         >>> dy.not_equal(dy.inputVector([1, 2, 3]), 2).npvalue()

@@ -235,6 +235,9 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
 def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated.
 
+    Raises:
+        DimensionError: the shapes do not fit.
+
     Example:
         >>> W, U, b = dy.ones((4, 2)), dy.ones((4, 1)), dy.zeros(4)
         >>> gates = dy.vanilla_lstm_gates_concat([dy.inputVector([1]), dy.inputVector([2])], dy.zeros(1), W, U, b)
@@ -327,6 +330,9 @@ def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, 
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
     dropout_mask_x is for all of them.
+
+    Raises:
+        DimensionError: the shapes do not fit.
 
     Example:
         >>> W, U, b = dy.ones((4, 2)), dy.ones((4, 1)), dy.zeros(4)
@@ -434,6 +440,9 @@ def vanilla_lstm_c(c_tm1, gates_t):
 
     Shapes: ``c_tm1 {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
 
+    Raises:
+        DimensionError: the shapes do not fit.
+
     Example:
         >>> dy.vanilla_lstm_c(dy.inputVector([2]), dy.inputVector([0.5, 1, 0.5, 1])).npvalue()
         array([2.5])
@@ -445,6 +454,9 @@ def vanilla_lstm_h(c_t, gates_t):
     """The output of an LSTM: o tanh(c).
 
     Shapes: ``c_t {H}``, ``gates_t {4H}`` as from `vanilla_lstm_gates` -> ``{H}``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
 
     Example:
         >>> dy.vanilla_lstm_h(dy.inputVector([2]), dy.inputVector([0.5, 1, 0.5, 1])).npvalue().round(3)

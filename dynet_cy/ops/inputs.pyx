@@ -406,6 +406,9 @@ def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression:
 def matInput(d1: int, d2: int) -> InputExpression:
     """An input of shape ``{d1,d2}``, zeros until `set` is called.
 
+    Raises:
+        ValueError: a size is negative.
+
     Example:
         >>> x = dy.matInput(2, 2)
         >>> x.set([1, 2, 3, 4])

@@ -280,6 +280,9 @@ def dot_product(x, y):
 
     Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.
 
+    Raises:
+        DimensionError: x and y have different numbers of elements.
+
     Example:
         >>> dy.dot_product(dy.inputVector([1, 2]), dy.inputVector([3, 4])).value()
         11.0

@@ -822,6 +822,9 @@ CUMSUM.work = cumsum_work
 def cumsum(x, d=0):
     """Sums of the elements up to and including each, along axis d; the shape stays.
 
+    Raises:
+        DimensionError: x has no axis d.
+
     Example:
         >>> dy.cumsum(dy.inputVector([1, 2, 3])).npvalue()
         array([1., 3., 6.])

@@ -327,6 +327,9 @@ def pick_range(x, s: int, e: int, d=0):
 def pickrange(x, s: int, e: int):
     """`pick_range` along axis 0, by its old name.
 
+    Raises:
+        IndexError: the range does not lie within x.
+
     Example:
         >>> dy.pickrange(dy.inputVector([1, 2, 3, 4]), 1, 3).npvalue()
         array([2., 3.])

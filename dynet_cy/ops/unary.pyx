@@ -388,7 +388,7 @@ def huber(x, float c=1.345):
 
 
 def leaky_relu(x, float alpha=0.01):
-    """Each element above 0, alpha times it below (Maas et al. 2013).
+    """Each element above 0, alpha (0.01 if not given) times it below (Maas et al. 2013).
 
     Raises:
         ValueError: alpha is not a number.
@@ -482,6 +482,9 @@ def floor(x, gradient_mode="zero_gradient"):
 def ceil(x, gradient_mode="zero_gradient"):
     """The smallest whole number that is not smaller than each element; see `floor`.
 
+    Raises:
+        ValueError: there is no such mode.
+
     Example:
         >>> dy.ceil(dy.inputVector([0.2, 1.7])).npvalue()
         array([1., 2.])
@@ -491,6 +494,9 @@ def ceil(x, gradient_mode="zero_gradient"):
 
 def round(x, gradient_mode="zero_gradient"):
     """The whole number nearest to each element; halves go away from zero.  See `floor`.
+
+    Raises:
+        ValueError: there is no such mode.
 
     Example:
         >>> dy.round(dy.inputVector([0.2, 1.7])).npvalue()
