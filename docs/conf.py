@@ -107,7 +107,7 @@ def groups() -> dict[str, list[str]]:
 
 
 # Modules whose names are not among those of the package, and what their pages are called.
-MODULES = {"nn": "Layers of dy.nn", "profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
+MODULES = {"profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
 
 
 def write_reference(folder: Path) -> None:

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 import dynet_cy as dy
 from dynet_cy import config, nn
+from dynet_cy.curves import Curves
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
@@ -135,31 +136,33 @@ def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: a
     total = sum(len(words) for words, _ in training)
     best, best_words, best_epoch, done = -1.0, "", 0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
-    for epoch in range(1, args.epochs + 1):
-        order.shuffle(training)
-        tagger.train()
-        summed, start = 0.0, time.perf_counter()
-        with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-            for batch in batches(training, args.batch):
-                words = sum(len(words) for words, _ in batch)
-                done += words
-                trainer.learning_rate = learning_rate(done / (args.epochs * total + 1), args)
-                dy.renew_cg()
-                loss = tagger.loss(batch)
-                value = loss.value()
-                loss.backward()
-                trainer.update()
-                summed += value * words
-                bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                bar.update(words)
-        seconds = time.perf_counter() - start
-        tagger.eval()
-        score, found = accuracy(tagger, dev)
-        speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
-        print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
-        if score > best:
-            best, best_words, best_epoch = score, found, epoch
-            dy.save_safetensors(args.model, tagger.collection, extra=tagger.sizes)
+    with Curves(args.curves, args.tensorboard) as curves:
+        for epoch in range(1, args.epochs + 1):
+            order.shuffle(training)
+            tagger.train()
+            summed, start = 0.0, time.perf_counter()
+            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
+                for batch in batches(training, args.batch):
+                    words = sum(len(words) for words, _ in batch)
+                    done += words
+                    trainer.learning_rate = learning_rate(done / (args.epochs * total + 1), args)
+                    dy.renew_cg()
+                    loss = tagger.loss(batch)
+                    value = loss.value()
+                    loss.backward()
+                    trainer.update()
+                    summed += value * words
+                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
+                    bar.update(words)
+            seconds = time.perf_counter() - start
+            tagger.eval()
+            score, found = accuracy(tagger, dev)
+            curves.add(epoch, loss=summed / total, accuracy=score)
+            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
+            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
+            if score > best:
+                best, best_words, best_epoch = score, found, epoch
+                dy.save_safetensors(args.model, tagger.collection, extra=tagger.sizes)
     print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
 
 
@@ -329,6 +332,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--warmup", type=float, default=0.1, help="the share of the training in which it rises")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/transformer_tagger.safetensors"))
+    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 
