@@ -36,6 +36,7 @@ def members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     seen: set[str] = set()
     for base in value.__mro__ if isinstance(value, type) else ():
         for member, found in vars(base).items() if base.__module__.startswith("dynet_cy.") else ():
+            found = getattr(found, "__func__", found)  # of a class method, whose own docstring Python 3.9 hides
             described = inspect.getdoc(found) and (callable(found) or hasattr(found, "__get__"))
             if described and not member.startswith("_") and member not in seen:
                 seen.add(member)

@@ -287,13 +287,15 @@ def _binary_rows(file: IO[bytes], name: str) -> tuple[int, Rows]:
 
 
 def _read_npz(name: str) -> tuple[list[str], npt.NDArray[Any]]:
-    try:
-        with zipfile.ZipFile(name) as archive:
-            words, vectors = (_npz_array(archive, key) for key in ("words", "vectors"))
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, KeyError) as error:
-        if isinstance(error, ModelFileError):
-            raise
-        raise ModelFileError(f"not a whole npz file with words and vectors: {error}", name) from error
+    with open(name, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                words, vectors = (_npz_array(archive, key) for key in ("words", "vectors"))
+        # OSError: its table of contents is said to lie before its beginning (Python 3.9).
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, KeyError, OSError) as error:
+            if isinstance(error, ModelFileError):
+                raise
+            raise ModelFileError(f"not a whole npz file with words and vectors: {error}", name) from error
     if words.dtype.kind == "S":
         words = np.char.decode(words, "utf-8")
     if words.ndim != 1 or words.dtype.kind != "U":
