@@ -142,7 +142,8 @@ class BuildExt(build_ext):
         if ext.name in USES_BLAS:
             self.link_blas(ext)
         if ext.name == "dynet_cy.kernels.selftest":
-            ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(self.sanitizer_flags())}"')]
+            flags = [*self.sanitizer_flags(), os.environ.get("DYNET_CY_OPT", "")]
+            ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(flags).strip()}"')]
         if os.name == "posix":
             ext.extra_compile_args += self.posix_flags()
             ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]

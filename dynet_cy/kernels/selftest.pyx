@@ -56,7 +56,7 @@ def winograd_gains(size_t window, size_t outputs, size_t images):
 
 
 def build_flags():
-    """Flags of the sanitizers that the extension modules were built with, for what tests build."""
+    """Flags of the sanitizers, and the level of `DYNET_CY_OPT`, that the extension modules were built with."""
     return DY_BUILD_FLAGS.decode().split()
 
 

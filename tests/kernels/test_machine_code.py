@@ -6,10 +6,11 @@ import platform
 import re
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
 
-from dynet_cy.kernels import kernels
+from dynet_cy.kernels import kernels, selftest
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +36,16 @@ def test_square_roots_are_vectors(instructions: list[tuple[str, str]], name: str
 def test_no_square_root_of_a_scalar(instructions: list[tuple[str, str]]) -> None:
     assert len(instructions) > 10_000
     assert not [operands for i, operands in instructions if i in ("sqrtss", "vsqrtss")]
+
+
+@pytest.mark.skipif(
+    bool(selftest.build_flags()), reason="built for sanitizers, or with DYNET_CY_OPT: vectorises nothing"
+)
+def test_rounding_is_vectors(instructions: list[tuple[str, str]]) -> None:
+    """Without the flags for mathematics in setup.py each number is rounded by itself, some by a call."""
+    names = Counter(name for name, _ in instructions)
+    for vectors, scalars in (("vroundps", "vroundss"), ("vrndscaleps", "vrndscaless")):
+        assert names[vectors] >= 4
+        assert names[scalars] <= names[vectors]
+    called = {operands.rpartition("<")[2] for name, operands in instructions if name.startswith("call")}
+    assert not called & {f"{f}{end}" for f in ("floorf", "ceilf", "roundf", "rintf", "sqrtf") for end in ("@plt>", ">")}
