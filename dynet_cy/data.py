@@ -26,8 +26,7 @@ from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overl
 
 import numpy as np
 
-from dynet_cy.parallel.data import UNEVEN, outline
-from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.data import UNEVEN, check_same, outline
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import finish_all
 from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
@@ -348,13 +347,7 @@ _PLACE = record(
 def _compare(everyone: list[tuple[Any, ...]]) -> None:
     names = ["number of items", "epoch", "position", "way of batching", "setting of shuffle", "seed"]
     names += ["setting of shard", "cost of some items", "content or order of the items"]
-    for rank, one in enumerate(everyone):
-        for what, ours, theirs in zip(names, everyone[0], one):
-            if ours != theirs:
-                raise ParallelError(
-                    f"batches: the {what} is not the same on rank 0 and rank {rank} ({ours} and {theirs}); all ranks "
-                    "must pass the same data in the same order"
-                )
+    check_same("batches", names, everyone)
 
 
 class _Loader(Iterator[T]):

@@ -26,6 +26,21 @@ UNEVEN = ("join", "pad", "drop", "keep")
 Cost = Optional[Callable[[T], float]]
 
 
+def check_same(function: str, names: Sequence[str], everyone: list[tuple[Any, ...]], advice: str = "") -> None:
+    """Compare what all ranks say of their data, which has these names.
+
+    Raises:
+        ParallelError: a rank says something else than rank 0
+    """
+    for rank, one in enumerate(everyone):
+        for what, ours, theirs in zip(names, everyone[0], one):
+            if ours != theirs:
+                raise ParallelError(
+                    f"{function}: the {what} is not the same on rank 0 and rank {rank} ({ours} and {theirs}); "
+                    f"all ranks must pass the same data in the same order{advice}"
+                )
+
+
 def outline(item: Any, depth: int = 3) -> Any:
     """What surely differs only if items differ: plain data as they are, of other objects their class."""
     if item is None or isinstance(item, (bool, int, float, str, bytes)):
@@ -163,13 +178,7 @@ class Shard(Generic[T]):
     def _compare(everyone: list[tuple[Any, ...]]) -> None:
         names = ["number of items", "epoch", "position", "seed", "setting of shuffle", "setting of uneven"]
         names += ["batch size", "cost of some items", "content or order of the items"]
-        for rank, one in enumerate(everyone):
-            for what, ours, theirs in zip(names, everyone[0], one):
-                if ours != theirs:
-                    raise ParallelError(
-                        f"shard: the {what} is not the same on rank 0 and rank {rank} ({ours} and {theirs}); all ranks "
-                        "must pass the same data in the same order: shuffle with shard(data, shuffle=True)"
-                    )
+        check_same("shard", names, everyone, ": shuffle with shard(data, shuffle=True)")
 
     def state(self) -> dict[str, Any]:
         """Where the iteration is, as plain data that JSON can hold.
