@@ -26,6 +26,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 from digits import Digits, read_digits
 
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MADE_UP = "made-up"
 RATE = 0.001
 FETCHED = 100  # a loss every so many minibatches
@@ -58,6 +59,7 @@ def slices(count: int, size: int) -> Iterator[slice]:
 
 
 def dynet_network(form: str, device: str, batch: int, shape: tuple[int, ...]) -> Program:
+    sys.path.insert(0, str(EXAMPLES))
     import mnist
 
     import dynet_cy as dy
@@ -66,7 +68,6 @@ def dynet_network(form: str, device: str, batch: int, shape: tuple[int, ...]) ->
     config.set(autobatch=int(form == "autobatch"), random_seed=1)
     if device != "cpu":
         config.set_gpu()
-    mnist.dy = dy  # type: ignore[attr-defined]
     network = mnist.CNN(*shape)
     trainer = dy.AdamTrainer(network.pc, alpha=RATE)
     trainer.set_clip_threshold(0)

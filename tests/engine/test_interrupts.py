@@ -539,13 +539,13 @@ def test_control_c(tmp_path):
         import numpy as np
         import dynet_cy as dy
         model = dy.ParameterCollection()
-        w = model.add_parameters((256, 256))
+        w = model.add_parameters((256, 256), init=dy.NormalInitializer(0, 0.02))
         def build(layers):
             dy.renew_cg()
             x = dy.inputVector(np.ones(256))
             for _ in range(layers):
                 x = dy.tanh(w * x)
-            return dy.sum_elems(x)
+            return dy.sum_elems(x)  # the weights are drawn large enough that it does not fade away
         def interrupted(call):
             threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
