@@ -116,6 +116,9 @@ from dynet_cy.kernels.kernels cimport (
 def cmult(x, y):
     """Product element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -129,6 +132,9 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -141,6 +147,9 @@ def cdiv(x, y):
 
 def prelu(x, alpha):
     """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast.
+
+    Args:
+        x, alpha: expressions whose shapes broadcast.
 
     Raises:
         DimensionError: the shapes do not broadcast.
