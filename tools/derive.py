@@ -142,19 +142,15 @@ def face(row: Row, n_arguments: int) -> Face | None:
 
 
 def described(f: Face) -> list[str]:
-    """The lines of a docstring after its first, with what the expressions are: the same for all elementwise functions."""
-    what = (
-        "an expression of any shape, which the result has too"
-        if len(f.arguments) == 1
-        else "expressions whose shapes broadcast"
-    )
-    words = ["Args:", f"    {', '.join(f.arguments)}: {what}.", ""]
-    titles = ("Args:", "Raises:", "Example:")
-    place = next((i for i, line in enumerate(f.doc) if line in titles), len(f.doc))
-    own = f.doc[place:]
-    if own and own[0] == "Args:":  # numbers, which the comment describes
-        return [*f.doc[1:place], *words[:2], *own[1:]]
-    return [*f.doc[1:place], *words, *own]
+    """The lines of a docstring after its first, with what its arguments are: the same for all elementwise functions."""
+    alone = len(f.arguments) == 1
+    what = "an expression of any shape, which the result has too" if alone else "expressions whose shapes broadcast"
+    words = ["Args:", f"    {', '.join(f.arguments)}: {what}."]
+    place = next((i for i, line in enumerate(f.doc) if line in ("Raises:", "Example:")), len(f.doc))
+    before, after = f.doc[1:place], f.doc[place:]
+    if not before or before[-1]:
+        before = [*before, ""]
+    return [*before, *words, *(["", *after] if after else [])]
 
 
 def functions(file: str, kind: str, table: str) -> Iterator[str]:

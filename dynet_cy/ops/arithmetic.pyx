@@ -678,6 +678,9 @@ def esum(xs: Iterable[Expression]):
 def average(xs: Iterable[Expression]):
     """Mean of expressions of one shape; see `esum`.
 
+    Args:
+        xs: expressions of one shape.
+
     Raises:
         ValueError: the list is empty.
         DimensionError: the shapes differ.
@@ -692,6 +695,9 @@ def average(xs: Iterable[Expression]):
 def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
     the first has the gradient.  See `esum`.
+
+    Args:
+        xs: expressions of one shape.
 
     Raises:
         ValueError: the list is empty.

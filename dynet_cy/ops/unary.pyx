@@ -593,6 +593,10 @@ def floor(x, gradient_mode="zero_gradient"):
 def ceil(x, gradient_mode="zero_gradient"):
     """The smallest whole number that is not smaller than each element; see `floor`.
 
+    Args:
+        x: an expression of any shape.
+        gradient_mode: see `floor`.
+
     Raises:
         ValueError: there is no such mode.
 
@@ -605,6 +609,10 @@ def ceil(x, gradient_mode="zero_gradient"):
 
 def round(x, gradient_mode="zero_gradient"):
     """The whole number nearest to each element; halves go away from zero.  See `floor`.
+
+    Args:
+        x: an expression of any shape.
+        gradient_mode: see `floor`.
 
     Raises:
         ValueError: there is no such mode.
