@@ -20,7 +20,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     linalg,
     losses,
     memory,
-    mixed,
+    multi_device,
     norm,
     order,
     random,

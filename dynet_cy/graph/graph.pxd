@@ -100,7 +100,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int backward_from
         uint32_t forward_ms
         int device
-        uint8_t mixed
+        uint8_t multi_device
         void* there
         void* plans
         void* beside
@@ -244,7 +244,7 @@ cdef struct Engine:
 cdef enum:
     ENGINE_CPU
     ENGINE_GPU
-    ENGINE_MIXED                    # nodes on several devices
+    ENGINE_MULTI_DEVICE             # nodes on several devices
     ENGINE_COUNT
 
 cdef Engine* engine(int kind) noexcept

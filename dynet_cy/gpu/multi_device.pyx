@@ -37,9 +37,9 @@ from dynet_cy.gpu.passes cimport (
     Pass, add_fill, begin_moves, begin_pass, end_moves, load_moves, raise_pass_failure, run_pass,
 )
 from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
-    unlock_graph, untake_values, value_of,
+    COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of,
+    batches_of, device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments,
+    state_of, unlock_graph, untake_values, value_of,
 )
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.graph.transfer cimport is_transfer, source_of
@@ -264,7 +264,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     begin_journal(&journal, True)
     try:
         keep_gradients(g, target, &journal)
-        journal.mixed |= not checking           # gradients on devices are not taken back then
+        journal.irrevocable |= not checking     # gradients on devices are not taken back then
         with nogil:
             mark_gradients(g, target, full)
         if not open_gradients(g):
@@ -476,6 +476,6 @@ cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
     return run_pass(&s, "the gradients of the graph")
 
 
-cdef Engine* hooks = engine(ENGINE_MIXED)
+cdef Engine* hooks = engine(ENGINE_MULTI_DEVICE)
 hooks.forward = forward
 hooks.backward = backward
