@@ -98,7 +98,7 @@ cdef class Packing:
     def fetch(self, Plane plane not None):
         """The numbers, as a new float32 array."""
         cdef float* to
-        cdef float* from_ = plane.base_there()
+        cdef float* from_ = plane.device_base()
         cdef DeviceArena* a
         cdef size_t begin
         cdef unsigned wide = 0, high = 0
@@ -111,8 +111,8 @@ cdef class Packing:
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
-        r.there = a.base
-        r.here = self.table
+        r.device_ptr = a.base
+        r.host_ptr = self.table
         r.n = begin
         with nogil:
             if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
@@ -131,7 +131,7 @@ cdef class Packing:
         Raises:
             ValueError: they are more or fewer.
         """
-        cdef float* to = plane.base_there()
+        cdef float* to = plane.device_base()
         cdef DeviceArena* a
         cdef size_t begin
         cdef unsigned wide = 0, high = 0
@@ -145,11 +145,11 @@ cdef class Packing:
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
-        r[0].there = a.base
-        r[0].here = self.table
+        r[0].device_ptr = a.base
+        r[0].host_ptr = self.table
         r[0].n = begin
-        r[1].there = a.base + begin
-        r[1].here = memory_of(numbers)
+        r[1].device_ptr = a.base + begin
+        r[1].host_ptr = memory_of(numbers)
         r[1].n = self.size * sizeof(float)
         with nogil:
             if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):

@@ -101,7 +101,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t forward_ms
         int device
         uint8_t multi_device
-        void* there
+        void* device_graphs
         void* plans
         void* beside
         uint32_t early

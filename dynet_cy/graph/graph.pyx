@@ -809,7 +809,7 @@ cdef float* parameter_here(Param* p, bint gradient) except? NULL:
     cdef float* v = p.grad if gradient else p.value
     see_whole()
     if p.device and p.size:
-        mirrors().fetch(p.device, p.there_grad if gradient else p.there_value, v, p.size)
+        mirrors().fetch(p.device, p.device_grad if gradient else p.device_value, v, p.size)
     return v
 
 
@@ -1582,7 +1582,7 @@ cdef class ComputationGraph:
             owners[g.slot] = NULL
         if dy_current == g:
             dy_current = NULL
-        if g.there != NULL:
+        if g.device_graphs != NULL:
             engines[ENGINE_GPU].close(g)
         if engines[ENGINE_CPU].closed != NULL:
             engines[ENGINE_CPU].closed(g)

@@ -109,7 +109,7 @@ typedef struct {
     uint32_t forward_ms;        /* how long it has run forward since the renewal */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
     uint8_t multi_device;       /* its nodes run on several; where `devices` does not say, on that one */
-    void *there;                /* what the backend of devices keeps for it */
+    void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* that the process has had when its memory was given back last */
     void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
     void *beside;               /* what is known of values that are asked for one by one; NULL: none was yet */
