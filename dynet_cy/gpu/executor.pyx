@@ -140,18 +140,18 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     """Find room for a planned batch, and add its commands."""
     cdef Graph* g = s.g
     cdef uint16_t number_of_op = nodes_of(g)[order_of(g)[batch.first]].op
-    cdef GpuOp* half = gpu_op_at(number_of_op)
+    cdef GpuOp* gpu_op = gpu_op_at(number_of_op)
     cdef size_t before = g.scratch.top
-    if half.forward == NULL:
+    if gpu_op.forward == NULL:
         s.missing = number_of_op + 1
         return -1
     s.batch = number
-    s.modules |= half.modules
+    s.modules |= gpu_op.modules
     if not make_room(g, batch):
         s.failure.needed = batch.bytes
         return -1
     s.values_needed = max(s.values_needed, g.values.top)
-    if lay_each(s, batch, half) if batch.form == EACH else lay_call(s, batch, half):
+    if lay_each(s, batch, gpu_op) if batch.form == EACH else lay_call(s, batch, gpu_op):
         return -1
     if g.forward_only:                          # no backward: nothing is kept
         arena_rewind(&g.scratch, before)
@@ -159,7 +159,7 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     return 0
 
 
-cdef int lay_call(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
+cdef int lay_call(Pass* s, Batch* batch, GpuOp* gpu_op) noexcept nogil:
     """Lay out a batch, whose results have their place, as one call."""
     cdef Graph* g = s.g
     cdef Tensor few[FEW]
@@ -171,14 +171,14 @@ cdef int lay_call(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
     batch.x = NULL
     if arrange(s, batch) or set_device_call(s, batch, few, &c):
         return -1
-    if half.kept != NULL:
-        batch.kept = <float*>scratch(s, half.kept(&c) * sizeof(float))
+    if gpu_op.kept != NULL:
+        batch.kept = <float*>scratch(s, gpu_op.kept(&c) * sizeof(float))
         if batch.kept == NULL:
             return -1
         c.kept = device_ptr(g, s.d, batch.kept)
     top = g.scratch.top
-    if half.work != NULL:
-        c.work = <float*>scratch(s, half.work(&c, -1) * sizeof(float))
+    if gpu_op.work != NULL:
+        c.work = <float*>scratch(s, gpu_op.work(&c, -1) * sizeof(float))
         if c.work == NULL:
             return -1
         c.work = device_ptr(g, s.d, c.work)
@@ -188,7 +188,7 @@ cdef int lay_call(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
     return 0
 
 
-cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
+cdef int lay_each(Pass* s, Batch* batch, GpuOp* gpu_op) noexcept nogil:
     """Lay out a batch, whose results have their place, as a call for each node."""
     cdef Batch one
     cdef uint32_t j
@@ -196,16 +196,16 @@ cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
     batch.items = NULL
     batch.kept = NULL
     batch.kept_of = NULL
-    if half.kept != NULL:
+    if gpu_op.kept != NULL:
         batch.kept_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
         if batch.kept_of == NULL:
             return -1
     one.y = batch.y
     for j in range(batch.count):
         set_one(s.g, batch, j, &one)
-        if lay_call(s, &one, half):
+        if lay_call(s, &one, gpu_op):
             return -1
-        if half.kept != NULL:
+        if gpu_op.kept != NULL:
             batch.kept_of[j] = one.kept
         one.y += total_of(&nodes_of(s.g)[order_of(s.g)[one.first]].dim)
     return 0

@@ -203,7 +203,7 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
     cdef Op* op = op_at(node.op)
-    cdef GpuOp* half = gpu_op_at(node.op)
+    cdef GpuOp* gpu_op = gpu_op_at(node.op)
     cdef uint8_t* state = state_of(g)
     cdef Tensor few[FEW]
     cdef Call c
@@ -213,11 +213,11 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
     if n_live == 0 or op.backward == NULL:
         return 0
-    if half.backward == NULL:
+    if gpu_op.backward == NULL:
         s.missing = node.op + 1
         s.missing_gradient = True
         return -1
-    s.modules |= half.modules
+    s.modules |= gpu_op.modules
     if n_live < batch.count:                    # the loss does not depend on the others
         begin_moves(s)
         for j in range(batch.count):
@@ -230,21 +230,21 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
     c.dy = c.y
     c.dy.v = device_ptr(g, s.d, gradient_at(g, batch.y))
     c.first = 1
-    if half.begin != NULL and add_call(s, BEGIN, &c, batch, 0, n_live):
+    if gpu_op.begin != NULL and add_call(s, BEGIN, &c, batch, 0, n_live):
         return -1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
         (<Param*>node.object).has_gradient = 1
-        if half.note != NULL:
-            half.note(&c, batch.items)
+        if gpu_op.note != NULL:
+            gpu_op.note(&c, batch.items)
         if add_call(s, BACKWARD, &c, batch, 0, n_live):
             return -1
-    if half.spread != NULL and spread(s, batch, &c, half.spread(&c)):
+    if gpu_op.spread != NULL and spread(s, batch, &c, gpu_op.spread(&c)):
         return -1
     for i in range(node.nargs):
-        if half.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
+        if gpu_op.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
             continue                            # done by `spread`
-        if argument_backward(s, batch, half, &c, i, n_live):
+        if argument_backward(s, batch, gpu_op, &c, i, n_live):
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)
@@ -307,7 +307,7 @@ cdef int zero_gradient(Pass* s, const Node* x) noexcept nogil:
     return 0 if add_move(s, NULL, to, total_of(&x.dim), False) != NULL else -1
 
 
-cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i,
+cdef int argument_backward(Pass* s, Batch* batch, GpuOp* gpu_op, Call* c, uint32_t i,
                            uint32_t n_nodes) noexcept nogil:
     """Gradient of argument i of all nodes of a batch."""
     cdef Graph* g = s.g
@@ -323,34 +323,34 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
     if not wants_gradient(g, batch, i, one, &n_need, &n_live):
         return 0
     c.work = NULL
-    if half.work != NULL:
-        c.work = <float*>scratch(s, half.work(c, <int>i) * sizeof(float))
+    if gpu_op.work != NULL:
+        c.work = <float*>scratch(s, gpu_op.work(c, <int>i) * sizeof(float))
         if c.work == NULL:
             return -1
         c.work = device_ptr(g, s.d, c.work)
     c.dx = c.x[i]
     if one and a.val == NULL:                   # a parameter: its gradient is in storage
         note_gradient_of(<Param*>a.object)
-        if half.factors != NULL:
+        if gpu_op.factors != NULL:
             factors.n = 0
-            half.factors(c, i, &factors)
+            gpu_op.factors(c, i, &factors)
             if factors.n:
                 return wait_for_more(s, <Param*>a.object, &factors)
         if end_hand_out(s):
             return -1
         c.dx.v = (<Param*>a.object).device_grad
-        return call_backward(s, batch, half, c, i, True, n_nodes)
+        return call_backward(s, batch, gpu_op, c, i, True, n_nodes)
     if one:
         if end_hand_out(s):
             return -1
         arg = args_of(g, &nodes[ids[0]])[i]
         c.dx.v = device_ptr(g, s.d, gradient_at(g, a.val))
-        if call_backward(s, batch, half, c, i, (state[arg] & LIVE) != 0, n_nodes):
+        if call_backward(s, batch, gpu_op, c, i, (state[arg] & LIVE) != 0, n_nodes):
             return -1
         state[arg] |= LIVE
         return 0
     if batch.x[i].list != NULL:
-        return -1 if end_hand_out(s) else list_backward(s, batch, half, c, i, n_nodes)
+        return -1 if end_hand_out(s) else list_backward(s, batch, gpu_op, c, i, n_nodes)
     if batch.x[i].v == a.val and n_need == batch.count:
         # Side by side, so each argument occurs once.
         if end_hand_out(s):
@@ -364,20 +364,20 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
             if end_moves(s):
                 return -1
         c.dx.v = device_ptr(g, s.d, gradient_at(g, a.val))
-        if call_backward(s, batch, half, c, i, n_live != 0, n_nodes):
+        if call_backward(s, batch, gpu_op, c, i, n_live != 0, n_nodes):
             return -1
         for j in range(batch.count):
             state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
         return 0
-    if half.same != NULL:
-        at = half.same(c, i)
+    if gpu_op.same != NULL:
+        at = gpu_op.same(c, i)
         if at != NULL:
             return hand_out(s, batch, i, at)
     at = <float*>scratch(s, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
     c.dx.v = device_ptr(g, s.d, at)
-    if call_backward(s, batch, half, c, i, False, n_nodes):
+    if call_backward(s, batch, gpu_op, c, i, False, n_nodes):
         return -1
     return hand_out(s, batch, i, c.dx.v)
 
@@ -412,7 +412,7 @@ cdef int end_hand_out(Pass* s) noexcept nogil:
     return end_moves(s)
 
 
-cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, uint32_t n_nodes) noexcept nogil:
+cdef int list_backward(Pass* s, Batch* batch, GpuOp* gpu_op, Call* c, uint32_t i, uint32_t n_nodes) noexcept nogil:
     """Gradient of an argument that is read where it lies: goes to where its gradients lie."""
     cdef Graph* g = s.g
     cdef uint32_t* ids = order_of(g) + batch.first
@@ -421,7 +421,7 @@ cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, 
     # What has no gradient yet; NULL for the others.
     cdef Node** empty = <Node**>room(s, &s.d.commands, batch.count * sizeof(Node*))
     cdef uint32_t j, arg
-    cdef bint adds = not half.assigns
+    cdef bint adds = not gpu_op.assigns
     cdef Address at
     cdef Node* a
     if dx == NULL or empty == NULL:
@@ -452,9 +452,9 @@ cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, 
     return add_call(s, BACKWARD, c, batch, i, n_nodes)
 
 
-cdef int call_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, bint accumulate,
+cdef int call_backward(Pass* s, Batch* batch, GpuOp* gpu_op, Call* c, uint32_t i, bint accumulate,
                        uint32_t n_nodes) noexcept nogil:
-    if not half.assigns and not accumulate:
+    if not gpu_op.assigns and not accumulate:
         if add_fill(s, c.dx.v, total_of(&c.dx.dim), 0):
             return -1
         accumulate = True

@@ -1,8 +1,8 @@
 """Passes over a graph on a device: commands that are listed first, and then run.
 
-The first half of a pass lays out batches and lists what is to be done; tables
+The first part of a pass lays out batches and lists what is to be done; tables
 that the device reads (items, lists of places, moves of numbers) and inputs are
-collected.  The second half sends these in one upload and runs the commands: it
+collected.  The second part sends these in one upload and runs the commands: it
 launches kernels and waits for nothing.
 """
 
@@ -75,7 +75,7 @@ cdef struct Pass:
     Command* first
     Command** end
     uint64_t modules
-    uint32_t missing                # number of an op that has no GPU half + 1
+    uint32_t missing                # number of an op that has no GPU op + 1
     bint missing_gradient
     size_t values_needed            # of the device, for the pass
     size_t scratch_needed

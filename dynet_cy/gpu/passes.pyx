@@ -224,7 +224,7 @@ cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
 
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
-    """Raise for what stopped the first half of a pass."""
+    """Raise for what stopped the first part of a pass."""
     if s.missing:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
@@ -240,7 +240,7 @@ cdef int load_moves(Gpu* gpu) except -1:
 
 
 cdef int run_pass(Pass* s, str what) except -1:
-    """The second half: load what is needed, make room on the device, upload, run the commands."""
+    """The second part: load what is needed, make room on the device, upload, run the commands."""
     cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
@@ -331,7 +331,7 @@ cdef int upload(Pass* s) noexcept nogil:
 cdef int run_commands(Pass* s) noexcept nogil:
     cdef Gpu* gpu = s.d.gpu
     cdef Command* c = s.first
-    cdef GpuOp* half
+    cdef GpuOp* gpu_op
     cdef uint64_t begun
     # While commands are timed, each is run and waited for by itself.
     cdef bint timed = profiling != 0
@@ -342,7 +342,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
         wait(gpu)
     while c != NULL and not gpu.error:
         begun = now() if timed else 0
-        half = gpu_op_at(c.op)
+        gpu_op = gpu_op_at(c.op)
         gpu.items = c.items
         gpu.op = c.op
         if c.kind == MOVES:
@@ -352,11 +352,11 @@ cdef int run_commands(Pass* s) noexcept nogil:
         elif c.kind == PRODUCT:
             gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
         elif c.kind == FORWARD:
-            half.forward(gpu, &c.call)
+            gpu_op.forward(gpu, &c.call)
         elif c.kind == BEGIN:
-            half.begin(gpu, &c.call)
+            gpu_op.begin(gpu, &c.call)
         else:
-            half.backward(gpu, &c.call, c.i)
+            gpu_op.backward(gpu, &c.call, c.i)
         if timed:
             wait(gpu)
             if c.kind == PRODUCT:

@@ -397,7 +397,8 @@ def update(list stored not None, list moves not None, list group_of not None, li
                                        <void*><uintptr_t>(sums + limits[g].first_sum * sizeof(double)))
                         launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>sums,
                                <void*><uintptr_t>r[4 * n_groups].device_ptr,
-                               <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit), <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
+                               <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit), <void*><uintptr_t>totals,
+                               <void*><uintptr_t>chosen, clip)
                     for g in range(n_groups):
                         run_part(gpu, &parts[g], r + 4 * g, rule, values, grads, s,
                                  <void*><uintptr_t>(chosen + g * sizeof(Chosen)) if clip != NULL else NULL, clip,
