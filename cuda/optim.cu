@@ -49,7 +49,7 @@ extern "C" __global__ void decay_values(const dy_range *__restrict__ segments, u
 }
 
 // target = a target + b source, where a is 0 without reading it.
-extern "C" __global__ void blend(const dy_range *__restrict__ segments, unsigned count, float a, float b,
+extern "C" __global__ void axpby(const dy_range *__restrict__ segments, unsigned count, float a, float b,
                                  const float *__restrict__ source, float *target, const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {

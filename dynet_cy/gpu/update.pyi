@@ -19,6 +19,6 @@ def update(
     skips: bool = False,
     rates: list[list[float]] | None = None,
 ) -> None: ...
-def blend(
+def axpby(
     stored: list[Expression], a: float, b: float, source: Plane, target: Plane, clipping: Clipping | None = None
 ) -> None: ...

@@ -75,7 +75,7 @@ cdef int DECAY = kernel_at(CU, b"decay_values")
 cdef int SQUARES = kernel_at(CU, b"squares")
 cdef int CLIP_GROUPS = kernel_at(CU, b"clip_groups")
 cdef int DROP = kernel_at(CU, b"drop_gradients")
-cdef int BLEND = kernel_at(CU, b"blend")
+cdef int AXPBY = kernel_at(CU, b"axpby")
 cdef int[16] RULES
 cdef int which
 for which in range(DY_OPTIM_COUNT):
@@ -397,8 +397,8 @@ def update(list stored not None, list moves not None, list group_of not None, li
                                        <void*><uintptr_t>(sums + limits[g].first_sum * sizeof(double)))
                         launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>sums,
                                <void*><uintptr_t>r[4 * n_groups].device_ptr,
-                               <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit), <void*><uintptr_t>totals,
-                               <void*><uintptr_t>chosen, clip)
+                               <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit),
+                               <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
                     for g in range(n_groups):
                         run_part(gpu, &parts[g], r + 4 * g, rule, values, grads, s,
                                  <void*><uintptr_t>(chosen + g * sizeof(Chosen)) if clip != NULL else NULL, clip,
@@ -460,7 +460,7 @@ cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* 
         launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values, clip)
 
 
-def blend(list stored not None, float a, float b, Plane source not None, Plane target not None,
+def axpby(list stored not None, float a, float b, Plane source not None, Plane target not None,
           Clipping clipping=None):
     """Let the numbers of parameters in a plane become a target + b source.
 
@@ -496,7 +496,7 @@ def blend(list stored not None, float a, float b, Plane source not None, Plane t
         r.device_ptr = arenas[gpu.number].base
         with nogil:
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
-                launch(gpu, BLEND, wide, high, 256, 0, <void*><uintptr_t>r.device_ptr, t.n, a, b, read_from,
+                launch(gpu, AXPBY, wide, high, 256, 0, <void*><uintptr_t>r.device_ptr, t.n, a, b, read_from,
                        write_to, clip)
             error = leave(gpu)
         if error:

@@ -105,6 +105,6 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         self.back = self.numbers = None
         return update_on_device(self.update, self.stored, u, self.planes)
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
-        self.update.blend(stored, a, b, source, target)
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.update.axpby(stored, a, b, source, target)
         return 0

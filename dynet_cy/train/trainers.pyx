@@ -226,7 +226,7 @@ cdef class Step(Change):
 
 
 @cython.final
-cdef class Blend(Change):
+cdef class Axpby(Change):
     """Numbers of parameters in a plane become a target + b source, piece by piece; where a is 0, it is not read."""
 
     cdef list stored
@@ -417,9 +417,9 @@ cdef class Stepper:
         change.take_over(u)
         return make_change(change)
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
         """Let the numbers of parameters in a plane become a target + b source; where a is 0, it is not read."""
-        return make_change(Blend(stored, a, b, source, target))
+        return make_change(Axpby(stored, a, b, source, target))
 
     cdef bint was_made(self, object trainer, Update* u) except -1:
         """Whether the update that has just been applied was not dropped after all; handlers of signals do not run."""
@@ -509,8 +509,8 @@ cdef class DeviceStepper(Stepper):
                 unlock_gradient(u.entries[i])
         return False
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
-        self.device.blend(stored, a, b, source, target, self.clipping)
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.device.axpby(stored, a, b, source, target, self.clipping)
         return 0
 
     cdef int learn(self, object trainer) except -1:
@@ -661,14 +661,14 @@ cdef class SeveralStepper(Stepper):
                 free(own.roles)
         return 0
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
         cdef int device
         for storage, own in self.split(stored):
             device = (<Storage>storage).device
             if device:
-                self.device.blend(own, a, b, source.on(device), target.on(device))
+                self.device.axpby(own, a, b, source.on(device), target.on(device))
             else:
-                Stepper.blend(self, own, a, b, source.on(device), target.on(device))
+                Stepper.axpby(self, own, a, b, source.on(device), target.on(device))
         return 0
 
 
@@ -1453,12 +1453,12 @@ class Trainer:
         if save_weights:
             kept = self._collection.storage.new_plane()
             try:
-                stepper.blend(stored, 0, 1, values, kept)
+                stepper.axpby(stored, 0, 1, values, kept)
             except BaseException:
                 self._collection.storage.drop_plane(kept)
                 raise
             self._states.append(kept)
-        stepper.blend(stored, 0, factor, average, values)
+        stepper.axpby(stored, 0, factor, average, values)
         for x in stored:
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
@@ -1485,7 +1485,7 @@ class Trainer:
             raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
         if self._swapped == "lost":
             raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
-        stepper_of(self).blend(
+        stepper_of(self).axpby(
             stored, 0, 1, self._states[self._n_states + 1], (<Storage>self._collection.storage).values)
         for x in stored:
             value_changed(x.p)
@@ -1525,7 +1525,7 @@ class Trainer:
             return
         average["values"] += 1
         old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
-        stepper_of(self).blend(
+        stepper_of(self).axpby(
             stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
             self._states[self._n_states])
 
