@@ -3,7 +3,7 @@
 A device clips by itself, so the host does not wait for an update.  What became of it stands in a record on the device,
 of which a copy in page-locked memory follows each update: a `Clipping`.  Whoever has waited for the device, for a value
 say, calls `check_updates`, which raises if updates were left out; those after the first of them were left out as well,
-and from then on they are made again.  Trainers learn of it at their next call, when they take the numbers from here.
+and from then on they are made again.  Trainers see it at their next call, when `poll_errors` reads the record.
 """
 
 cimport cython

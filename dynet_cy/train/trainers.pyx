@@ -425,7 +425,7 @@ cdef class Stepper:
         """Whether the update that has just been applied was not dropped after all; handlers of signals do not run."""
         return True
 
-    cdef int learn(self, object trainer) except -1:
+    cdef int poll_errors(self, object trainer) except -1:
         """Let the trainer know of all updates that it has asked for: their clips, and whether they were made."""
         return 0
 
@@ -457,7 +457,7 @@ cdef class DeviceStepper(Stepper):
     cdef object device              # the module of its updates, loaded where there is a device only
     cdef object records             # and that of what became of them
     cdef object clipping            # the record, from the first update with clipping on
-    cdef bint waits                 # whether updates with clipping were asked for since `learn`
+    cdef bint waits                 # whether updates with clipping were asked for since `poll_errors`
 
     def __cinit__(self):
         from dynet_cy.gpu import clips, update
@@ -471,7 +471,7 @@ cdef class DeviceStepper(Stepper):
         self.records.settle_others(stored, self.clipping)
         if self.waits:
             if not trainer._measures(u.skips):      # nobody would leave this update out
-                self.learn(trainer)
+                self.poll_errors(trainer)
             self.look(trainer)
             self.clipping.catch_up()
         return 0
@@ -513,7 +513,7 @@ cdef class DeviceStepper(Stepper):
         self.device.axpby(stored, a, b, source, target, self.clipping)
         return 0
 
-    cdef int learn(self, object trainer) except -1:
+    cdef int poll_errors(self, object trainer) except -1:
         if self.waits:
             self.clipping.wait()
             self.waits = False
@@ -705,7 +705,7 @@ cdef Stepper stepper_of(trainer):
             raise NotImplementedError(
                 f"{type(trainer).__name__}: training in several processes is not done for parameters on several "
                 "devices yet")
-        stepper.learn(trainer)
+        stepper.poll_errors(trainer)
         trainer._stepper = SeveralStepper()
     elif storage.device and type(stepper) is Stepper:
         trainer._stepper = DeviceStepper()
@@ -959,7 +959,7 @@ class Trainer:
             try:
                 if (<DeviceStepper>stepper).waits:      # handlers that raise have no place here
                     (<DeviceStepper>stepper).clipping.wait(polls=False)
-                (<DeviceStepper>stepper).learn(self)
+                (<DeviceStepper>stepper).poll_errors(self)
             except RuntimeError as e:
                 if type(e) is RuntimeError:             # and not that the device has failed
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
@@ -1019,7 +1019,7 @@ class Trainer:
 
     @schedule.setter
     def schedule(self, value):
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         self._follow(None if value is None else Pace(value, self._steps))
 
     def _follow(self, pace):
@@ -1150,7 +1150,7 @@ class Trainer:
             >>> round(trainer.gradient_norm, 3)
             2.828
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         return self._norm
 
     @property
@@ -1168,7 +1168,7 @@ class Trainer:
             >>> trainer.skipped_updates
             1
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         return self._skipped
 
     def zero_gradients(self):
@@ -1182,7 +1182,7 @@ class Trainer:
             >>> w.grad_as_array()
             array([0., 0.], dtype=float32)
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         self._collection.zero_gradients()
 
     def update(self, skip_nonfinite=False):
@@ -1440,7 +1440,7 @@ class Trainer:
         cdef Stepper stepper = stepper_of(self)
         cdef list stored = self._collection._below()
         self._check_alone("swap_params_to_moving_average")
-        stepper.learn(self)
+        stepper.poll_errors(self)
         if self._average is None or not self._average["values"]:
             raise RuntimeError(
                 "swap_params_to_moving_average: there is no average: call exponential_moving_average "
@@ -1499,7 +1499,7 @@ class Trainer:
 
     def _start_average(self, beta, update_freq):
         self._check_alone("moving averages")
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         if self._swapped:
             raise RuntimeError(
                 "the parameters are set to their moving average; swap_params_to_weights comes "
@@ -1531,7 +1531,7 @@ class Trainer:
 
     def _settings(self):
         """All but the collection, the state of the rule, and who makes the updates: plain data."""
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in (
             "_collection", "_states", "_stepper", "_norm", "_pace")}
         settings["_groups"] = [group._state() for group in self._groups]
@@ -1636,7 +1636,7 @@ class Trainer:
             ...     trainer.status()
             [lr=0.1 clips=0 updates=1]
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         skipped = f" skipped={self._skipped}" if self._skipped else ""
         sys.stderr.write(f"[lr={self.learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
         self._clips = self._updates = self._skipped = 0
