@@ -8,7 +8,7 @@ def prepare(stored: list[Expression], n_groups: int) -> None: ...
 def squared_norm(stored: list[Expression]) -> float: ...
 def update(
     stored: list[Expression],
-    moves: list[bool],
+    updated: list[bool],
     group_of: list[int],
     groups: list[dict[str, Any]],
     rule: int,

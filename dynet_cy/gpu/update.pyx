@@ -265,14 +265,14 @@ cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, 
     bytes[0] += (size + 15) // 16 * 16
 
 
-def update(list stored not None, list moves not None, list group_of not None, list groups not None, int rule,
+def update(list stored not None, list updated not None, list group_of not None, list groups not None, int rule,
            list states not None, bint sparse, Clipping clipping=None, double scale=1, bint skips=False,
            list rates=None):
     """Apply a rule to parameters of one storage, which lives on a device; their gradients are zero then.
 
     Args:
         stored: the parameters and tables.
-        moves: for each, whether the rule changes it; it only decays if not.
+        updated: for each, whether the rule changes it; it only decays if not.
         group_of: for each, the number of its group.
         groups: the settings of each group, see `Settings` of dynet_cy/train/trainers.pxd, as a dict.
         rule: its number in optim.def.
@@ -341,15 +341,15 @@ def update(list stored not None, list moves not None, list group_of not None, li
         for x in stored:                        # gradients stay as they are while this lasts
             lock(x.p)
             locked.append(x)
-        for x, moved, g in zip(stored, moves, group_of):
+        for x, changes, g in zip(stored, updated, group_of):
             p = x.p
             part = &parts[g]
             if clip != NULL:
                 add_gradient(&part.normed, p)
-            if moved and not (p.rows and sparse):
+            if changes and not (p.rows and sparse):
                 add_whole(&part.whole, p)
                 continue
-            if moved:
+            if changes:
                 add_rows(&part.rows, p)
             if part.h.decoupled != 0 or part.h.decay != 0:
                 add_whole(&part.rest, p)
@@ -408,8 +408,8 @@ def update(list stored not None, list moves not None, list group_of not None, li
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
-        for x, moved in zip(stored, moves):
-            if moved:
+        for x, changes in zip(stored, updated):
+            if changes:
                 forget_gradient(x.p)
         storage.changes += 1
     finally:
@@ -428,7 +428,7 @@ def update(list stored not None, list moves not None, list group_of not None, li
 
 cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* values, float* grads, float** s,
                    void* chosen, void* clip, bint skips) noexcept nogil:
-    """Let a group decay and move.
+    """Apply weight decay and the rule to a group.
 
     Args:
         r: where its tables are on the device.

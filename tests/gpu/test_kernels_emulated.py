@@ -272,18 +272,18 @@ def test_axpby(order: str) -> None:
 
 
 @each_order
-def test_packing(order: str) -> None:
+def test_gather_and_scatter_ranges(order: str) -> None:
     """Segments of a plane, side by side, and back."""
     optim = module("optim")
     plane = np.arange(600, dtype=np.float32)
     segments = np.array([[3, 5, 10], [100, 300, 15], [500, 1, 0]], np.uint64)
-    packed = poisoned(320)
-    optim.launch("pack", (2, 2), 64, [segments, np.uint32(3), plane, packed], order=order)
+    buffer = poisoned(320)
+    optim.launch("gather_ranges", (2, 2), 64, [segments, np.uint32(3), plane, buffer], order=order)
     desired, back = poisoned(320), poisoned(600)
     for at, n, to in segments.astype(int):
         desired[to : to + n] = plane[at : at + n]
-    np.testing.assert_array_equal(packed, desired)
-    optim.launch("unpack", (2, 2), 64, [segments, np.uint32(3), packed, back], order=order)
+    np.testing.assert_array_equal(buffer, desired)
+    optim.launch("scatter_ranges", (2, 2), 64, [segments, np.uint32(3), buffer, back], order=order)
     inside = ~np.isnan(back)
     assert inside.sum() == 306
     np.testing.assert_array_equal(back[inside], plane[inside])
