@@ -153,7 +153,7 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     s.values_needed = max(s.values_needed, g.values.top)
     if lay_each(s, batch, half) if batch.form == EACH else lay_call(s, batch, half):
         return -1
-    if g.forward_only:                          # no backward: nothing is kept
+    if g.forward_only:                          # no backward: nothing is saved
         arena_rewind(&g.scratch, before)
     hand_out_values(g, batch, number)
     return 0
@@ -165,17 +165,17 @@ cdef int lay_call(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
     cdef Tensor few[FEW]
     cdef Call c
     cdef size_t top
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     batch.items = NULL
     batch.x = NULL
     if arrange(s, batch) or call_there(s, batch, few, &c):
         return -1
-    if half.kept != NULL:
-        batch.kept = <float*>scratch(s, half.kept(&c) * sizeof(float))
-        if batch.kept == NULL:
+    if half.saved != NULL:
+        batch.saved = <float*>scratch(s, half.saved(&c) * sizeof(float))
+        if batch.saved == NULL:
             return -1
-        c.kept = there(g, s.t, batch.kept)
+        c.saved = there(g, s.t, batch.saved)
     top = g.scratch.top
     if half.work != NULL:
         c.work = <float*>scratch(s, half.work(&c, -1) * sizeof(float))
@@ -194,19 +194,19 @@ cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
     cdef uint32_t j
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
-    if half.kept != NULL:
-        batch.kept_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
-        if batch.kept_of == NULL:
+    batch.saved = NULL
+    batch.saved_of = NULL
+    if half.saved != NULL:
+        batch.saved_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
+        if batch.saved_of == NULL:
             return -1
     one.y = batch.y
     for j in range(batch.count):
         set_one(s.g, batch, j, &one)
         if lay_call(s, &one, half):
             return -1
-        if half.kept != NULL:
-            batch.kept_of[j] = one.kept
+        if half.saved != NULL:
+            batch.saved_of[j] = one.saved
         one.y += total_of(&nodes_of(s.g)[order_of(s.g)[one.first]].dim)
     return 0
 

@@ -192,8 +192,8 @@ cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
     c.y.v = there(g, s.t, c.y.v)
     if node.item_count:
         c.items = <const uint32_t*>there(g, s.t, batch.items)
-    if c.kept != NULL:
-        c.kept = there(g, s.t, c.kept)
+    if c.saved != NULL:
+        c.saved = there(g, s.t, c.saved)
     if gpu_op_at(node.op).draws:
         if s.seeds == NULL:
             s.seeds = <uint64_t*>room(s, &g.tables, 2 * sizeof(uint64_t))

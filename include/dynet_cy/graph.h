@@ -52,7 +52,7 @@ enum {
     DY_EACH                     /* a call for each node, on arguments where they lie */
 };
 
-/* Nodes that were run together; kept for backward. */
+/* Nodes that were run together; needed again in backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
     uint32_t bd;                /* batch size of the call */
@@ -60,8 +60,8 @@ typedef struct {
     dy_laid *x;                 /* one call for several nodes: their arguments */
     uint32_t *items;
     float *y;
-    float *kept;
-    float **kept_of;            /* DY_EACH: `kept` of each node, if the op keeps anything */
+    float *saved;
+    float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
@@ -85,7 +85,7 @@ typedef struct {
         dy_arena arenas[DY_GRAPH_ARENAS];
         struct {
             dy_arena values, grads;
-            dy_arena scratch;   /* gathered arguments, kept and temporary floats */
+            dy_arena scratch;   /* gathered arguments, saved and temporary floats */
             dy_arena tables;    /* on a device: items, and lists of what lies where */
         };
     };
