@@ -32,8 +32,8 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors, Op, op_at
 from dynet_cy.schedule.beside cimport drop_beside
-from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
+from dynet_cy.schedule.plan_cache cimport drop_plan_cache
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -766,7 +766,7 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
 
 
 cdef void closed(Graph* g) noexcept nogil:
-    drop_kept(g)
+    drop_plan_cache(g)
     drop_beside(g)
 
 

@@ -111,7 +111,7 @@ typedef struct {
     uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
     void *there;                /* what the backend of devices keeps for it */
     uint64_t shortages;         /* that the process has had when its memory was given back last */
-    void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
+    void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
     void *beside;               /* what is known of values that are asked for one by one; NULL: none was yet */
     uint32_t early;             /* values that were computed beside others, and not asked for yet */
 } dy_graph;
