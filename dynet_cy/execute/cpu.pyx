@@ -32,8 +32,8 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors, Op, op_at
 from dynet_cy.schedule.beside cimport drop_beside
-from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
+from dynet_cy.schedule.plan_cache cimport drop_plan_cache
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -187,7 +187,7 @@ cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         failed = call(g, batch, op, failure)
     if failed:
         return undo_run(g, batch, values_top, scratch_top)
-    if g.forward_only:                          # no backward: nothing is kept
+    if g.forward_only:                          # no backward: nothing is saved
         arena_rewind(&g.scratch, scratch_top)
     if (checking or g.check_validity) and bad_values(g, batch, g.check_validity, &failure.finding):
         return undo_run(g, batch, values_top, scratch_top)
@@ -212,15 +212,15 @@ cdef int call(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
     cdef Tensor few[FEW]
     cdef Call c
     cdef size_t top
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     batch.items = NULL
     batch.x = NULL
     if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
         return -1
-    if op.kept != NULL:
-        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
-        c.kept = batch.kept
+    if op.saved != NULL:
+        batch.saved = <float*>take(g, op.saved(&c) * sizeof(float), failure)
+        c.saved = batch.saved
     top = g.scratch.top
     if op.work != NULL:
         c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
@@ -238,11 +238,11 @@ cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept no
     cdef size_t n
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
-    if op.kept != NULL:
-        batch.kept_of = <float**>take(g, batch.count * sizeof(float*), failure)
-        if batch.kept_of == NULL:
+    batch.saved = NULL
+    batch.saved_of = NULL
+    if op.saved != NULL:
+        batch.saved_of = <float**>take(g, batch.count * sizeof(float*), failure)
+        if batch.saved_of == NULL:
             return -1
     one.y = batch.y
     for j in range(batch.count):
@@ -250,8 +250,8 @@ cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept no
         n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
         if call(g, &one, op, failure) or interrupted(&failure.interrupts, n * sizeof(float)):
             return -1
-        if op.kept != NULL:
-            batch.kept_of[j] = one.kept
+        if op.saved != NULL:
+            batch.saved_of[j] = one.saved
         one.y += n
     return 0
 
@@ -403,7 +403,7 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
     c.object = node.object
     c.seed = random_seed()
     c.stream = g.stream
-    c.kept = batch.kept
+    c.saved = batch.saved
     c.work = NULL
     return 0
 
@@ -583,7 +583,7 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal,
         one.y = batch.y
         for j in range(batch.count):
             set_one(g, batch, j, &one)
-            one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+            one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
             n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
             if backward_call(g, &one, op, journal, &n_live, failure) or stops(journal, failure, n * sizeof(float)):
                 return -1
@@ -766,7 +766,7 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
 
 
 cdef void closed(Graph* g) noexcept nogil:
-    drop_kept(g)
+    drop_plan_cache(g)
     drop_beside(g)
 
 

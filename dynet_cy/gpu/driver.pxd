@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.memory.storage cimport pthread_mutex_t
-from dynet_cy.ops.registry cimport FactorsOf, Kept, Work
+from dynet_cy.ops.registry cimport FactorsOf, Saved, Work
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -142,7 +142,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         GpuForward forward
         GpuBackward backward
         GpuForward begin
-        Kept kept
+        Saved saved
         Work work
         FactorsOf factors
         Note note

@@ -153,7 +153,7 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     s.values_needed = max(s.values_needed, g.values.top)
     if lay_each(s, batch, gpu_op) if batch.form == EACH else lay_call(s, batch, gpu_op):
         return -1
-    if g.forward_only:                          # no backward: nothing is kept
+    if g.forward_only:                          # no backward: nothing is saved
         arena_rewind(&g.scratch, before)
     hand_out_values(g, batch, number)
     return 0
@@ -165,17 +165,17 @@ cdef int lay_call(Pass* s, Batch* batch, GpuOp* gpu_op) noexcept nogil:
     cdef Tensor few[FEW]
     cdef Call c
     cdef size_t top
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     batch.items = NULL
     batch.x = NULL
     if arrange(s, batch) or set_device_call(s, batch, few, &c):
         return -1
-    if gpu_op.kept != NULL:
-        batch.kept = <float*>scratch(s, gpu_op.kept(&c) * sizeof(float))
-        if batch.kept == NULL:
+    if gpu_op.saved != NULL:
+        batch.saved = <float*>scratch(s, gpu_op.saved(&c) * sizeof(float))
+        if batch.saved == NULL:
             return -1
-        c.kept = device_ptr(g, s.d, batch.kept)
+        c.saved = device_ptr(g, s.d, batch.saved)
     top = g.scratch.top
     if gpu_op.work != NULL:
         c.work = <float*>scratch(s, gpu_op.work(&c, -1) * sizeof(float))
@@ -194,19 +194,19 @@ cdef int lay_each(Pass* s, Batch* batch, GpuOp* gpu_op) noexcept nogil:
     cdef uint32_t j
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
-    if gpu_op.kept != NULL:
-        batch.kept_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
-        if batch.kept_of == NULL:
+    batch.saved = NULL
+    batch.saved_of = NULL
+    if gpu_op.saved != NULL:
+        batch.saved_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
+        if batch.saved_of == NULL:
             return -1
     one.y = batch.y
     for j in range(batch.count):
         set_one(s.g, batch, j, &one)
         if lay_call(s, &one, gpu_op):
             return -1
-        if gpu_op.kept != NULL:
-            batch.kept_of[j] = one.kept
+        if gpu_op.saved != NULL:
+            batch.saved_of[j] = one.saved
         one.y += total_of(&nodes_of(s.g)[order_of(s.g)[one.first]].dim)
     return 0
 

@@ -188,7 +188,7 @@ cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
     one.y = batch.y
     for j in range(batch.count):
         set_one(s.g, batch, j, &one)
-        one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+        one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
         if lay_items(s, &one) or call_gradients(s, &one):
             return -1
         arena_rewind(&s.g.scratch, top)

@@ -140,8 +140,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
     begin_failure(&failure)
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     if not make_room(g, batch):
         out_of_memory("the values of the graph")
     try:

@@ -192,8 +192,8 @@ cdef int set_device_call(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept n
     c.y.v = device_ptr(g, s.d, c.y.v)
     if node.item_count:
         c.items = <const uint32_t*>device_ptr(g, s.d, batch.items)
-    if c.kept != NULL:
-        c.kept = device_ptr(g, s.d, c.kept)
+    if c.saved != NULL:
+        c.saved = device_ptr(g, s.d, c.saved)
     if gpu_op_at(node.op).draws:
         if s.seeds == NULL:
             s.seeds = <uint64_t*>room(s, &g.tables, 2 * sizeof(uint64_t))

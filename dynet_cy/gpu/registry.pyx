@@ -50,7 +50,7 @@ cdef int kernel_at(int module, bytes name) except -1:
 cdef GpuOp* gpu_op(bytes name, int module) except NULL:
     cdef unsigned number = _op_numbers[name.decode()]
     cdef GpuOp* op = &table[number]
-    op.kept = op_at(number).kept
+    op.saved = op_at(number).saved
     op.modules |= <uint64_t>1 << module
     return op
 

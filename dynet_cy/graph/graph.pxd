@@ -53,8 +53,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Laid* x
         uint32_t* items
         float* y
-        float* kept
-        float** kept_of
+        float* saved
+        float** saved_of
         size_t bytes
         uint32_t live
 

@@ -86,8 +86,8 @@ cdef void log_partition_forward(const Call* c) noexcept nogil:
     cdef size_t size = size_of(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        find_alphas(c, b, c.kept + 2 * b * size, c.work)
-        c.y.v[b] = log_partition(c, b, c.kept + 2 * b * size, c.work)
+        find_alphas(c, b, c.saved + 2 * b * size, c.work)
+        c.y.v[b] = log_partition(c, b, c.saved + 2 * b * size, c.work)
 
 
 cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -99,7 +99,7 @@ cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* betas
     cdef float* dx
     for b in range(c.y.dim.bd):
-        alphas = c.kept + 2 * b * size
+        alphas = c.saved + 2 * b * size
         betas = alphas + size
         dy = c.dy.v[b]
         total = c.y.v[b]
@@ -127,7 +127,7 @@ cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
             K.axpy(tags, dy, c.work, dx)
 
 
-cdef size_t log_partition_kept(const Call* c) noexcept nogil:
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
     return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
 
 
@@ -213,7 +213,7 @@ cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backwa
 
 cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
                                  log_partition_backward)
-LOG_PARTITION.kept = log_partition_kept
+LOG_PARTITION.saved = log_partition_saved
 LOG_PARTITION.work = log_partition_work
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
 MARGINALS.work = marginals_work

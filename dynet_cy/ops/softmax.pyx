@@ -303,7 +303,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
 
 
 # ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
-# The log-sum is kept; the gradient e^(x - log-sum) - onehot takes one pass.
+# The log-sum is saved; the gradient e^(x - log-sum) - onehot takes one pass.
 
 cdef int picked_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[1].i and s.n_items != s.bd:
@@ -317,16 +317,16 @@ cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim), cols = 1
     cdef uint32_t b, calls = calls_for(c, &cols)
     for b in range(calls):
-        K.logsumexp(n, cols, element(&c.x[0], b), c.kept + b)
+        K.logsumexp(n, cols, element(&c.x[0], b), c.saved + b)
     for b in range(c.y.dim.bd):
-        c.y.v[b] = c.kept[b] - element(&c.x[0], b)[c.items[b]]
+        c.y.v[b] = c.saved[b] - element(&c.x[0], b)[c.items[b]]
 
 
 cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim), cols = 1
     cdef uint32_t b, calls = calls_for(c, &cols)
     for b in range(calls):
-        K.logsumexp_bwd(n, cols, element(&c.x[0], b), c.kept + b, c.dy.v + b, element(&c.dx, b),
+        K.logsumexp_bwd(n, cols, element(&c.x[0], b), c.saved + b, c.dy.v + b, element(&c.dx, b),
                         adds(c, b))
     for b in range(c.y.dim.bd):
         element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
@@ -338,7 +338,7 @@ cdef size_t one_per_element(const Call* c) noexcept nogil:
 
 cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
                                       pickneglogsoftmax_forward, pickneglogsoftmax_backward)
-PICKNEGLOGSOFTMAX.kept = one_per_element
+PICKNEGLOGSOFTMAX.saved = one_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 

@@ -442,7 +442,7 @@ typedef struct {
     dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
     dy_gpu_forward begin;       /* NULL, or what runs before backward is asked for any gradient of the call */
-    dy_kept kept;               /* as in dy_op; those of the op unless set */
+    dy_saved saved;             /* as in dy_op; those of the op unless set */
     dy_work work;               /* as in dy_op; NULL unless set */
     dy_factors_of factors;      /* as in dy_op; NULL unless set.  It puts nothing on the stream */
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host */
