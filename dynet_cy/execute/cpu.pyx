@@ -426,7 +426,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     with nogil:
         begin_journal(&journal, checking or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs.
-        journal.mixed = gradient_hooks().complete != NULL
+        journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
         run_backward(g, target, full, &journal, &failure)
         if failure.needed or failure.finding.kind:

@@ -100,8 +100,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int backward_from
         uint32_t forward_ms
         int device
-        uint8_t mixed
-        void* there
+        uint8_t multi_device
+        void* device_graphs
         void* plans
         void* beside
         uint32_t early
@@ -244,7 +244,7 @@ cdef struct Engine:
 cdef enum:
     ENGINE_CPU
     ENGINE_GPU
-    ENGINE_MIXED                    # nodes on several devices
+    ENGINE_MULTI_DEVICE             # nodes on several devices
     ENGINE_COUNT
 
 cdef Engine* engine(int kind) noexcept

@@ -39,12 +39,12 @@ cdef void find_alphas(const Call* c, uint32_t b, float* alphas, float* work) noe
     """All alphas of a batch element; `work` has room for a matrix of tags."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
     cdef const float* x = element(&c.x[0], b)
-    cdef const float* moves = element(&c.x[1], b)
+    cdef const float* transitions = element(&c.x[1], b)
     memcpy(alphas, x, tags * sizeof(float))
     K.add(tags, element(&c.x[2], b), alphas)
     for t in range(1, n):
         for j in range(tags):
-            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, moves + j * tags, 1, work + j * tags)
+            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, transitions + j * tags, 1, work + j * tags)
         alphas += tags
         K.logsumexp(tags, tags, work, alphas)
         K.add(tags, x + t * tags, alphas)
@@ -62,12 +62,12 @@ cdef void find_betas(const Call* c, uint32_t b, float* betas, float* work) noexc
     """All betas of a batch element; `work` has room for two matrices of tags and a vector."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
     cdef const float* x = element(&c.x[0], b)
-    cdef const float* moves = element(&c.x[1], b)
+    cdef const float* transitions = element(&c.x[1], b)
     cdef float* turned = work + tags * tags
     cdef float* later = work + 2 * tags * tags
     for i in range(tags):
         for j in range(tags):
-            turned[i * tags + j] = moves[j * tags + i]
+            turned[i * tags + j] = transitions[j * tags + i]
     memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
     for t in range(1, n):
         K.binary_fwd[<int>DY_BINARY_add](tags, betas + (n - t) * tags, 1, x + (n - t) * tags, 1, later)
@@ -175,16 +175,16 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef float* next_scores = c.work + tags
     cdef float* sums = c.work + 2 * tags
     cdef const float* x
-    cdef const float* moves
+    cdef const float* transitions
     cdef float* y
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
-        moves = element(&c.x[1], b)
+        transitions = element(&c.x[1], b)
         y = element(&c.y, b)
         K.binary_fwd[<int>DY_BINARY_add](tags, x, 1, element(&c.x[2], b), 1, scores)
         for t in range(1, n):
             for j in range(tags):
-                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, moves + j * tags, 1, sums)
+                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, transitions + j * tags, 1, sums)
                 best = K.argmax(tags, sums)
                 came[t * tags + j] = <uint32_t>best
                 next_scores[j] = sums[best] + x[t * tags + j]

@@ -297,7 +297,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
     if len(chosen) >= 2**16:
         raise ValueError(
             f"log_softmax: `restrict` has {len(chosen)} indices, at most 65535 are possible")
-    _packed = set_indices(&extra, chosen, "log_softmax")
+    _held = set_indices(&extra, chosen, "log_softmax")
     extra.item_count = extra.n_items
     return apply1x(RESTRICTED, x, &extra)
 
@@ -385,7 +385,7 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    _packed = set_indices(&extra, vs, "pickneglogsoftmax_batch")
+    _held = set_indices(&extra, vs, "pickneglogsoftmax_batch")
     extra.attrs[1].i = 1
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
@@ -670,7 +670,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
-    _packed = set_indices(&extra, vs, "hinge_batch")
+    _held = set_indices(&extra, vs, "hinge_batch")
     extra.attrs[2].i = 1
     return apply1x(HINGE, x, &extra)
 
@@ -700,6 +700,6 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
     extra.attrs[1].i = <int>axis_in(x, d, "hinge_dim")
     if is_list(v) and len(v) and is_list(v[0]):
         v = [k for line in v for k in line]
-    _packed = set_indices(&extra, v, "hinge_dim")
+    _held = set_indices(&extra, v, "hinge_dim")
     extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if extra.attrs[1].i else 1)
     return apply1x(HINGE_DIM, x, &extra)

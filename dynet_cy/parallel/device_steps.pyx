@@ -26,13 +26,13 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
     """See above.  The arguments are those of `ExchangeStepper`."""
 
     cdef list stored, planes
-    cdef object packing, update         # of dynet_cy.gpu, loaded where there is a device only
+    cdef object flat_buffer, update     # of dynet_cy.gpu, loaded where there is a device only
     cdef list sums                      # (parameter or table, None or rows, their sums): what goes back to the device
     cdef object back, numbers           # how, and these sums side by side
 
     def __cinit__(self, exchange, n, mean, *args):
-        from dynet_cy.gpu import packing, update
-        self.packing = packing
+        from dynet_cy.gpu import flat_buffer, update
+        self.flat_buffer = flat_buffer
         self.update = update
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
@@ -55,9 +55,9 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
             else:
                 dense.append(i)
         parts = [(self.stored[i], None) for i in dense] + [(self.stored[i], rows) for i, rows in tables]
-        packing = self.packing.Packing(parts)
-        floats = packing.fetch((<_Stored>self.stored[0]).storage.grads) if parts else np.empty(0, np.float32)
-        starts = [*packing.starts, packing.size]
+        buffer = self.flat_buffer.FlatBuffer(parts)
+        floats = buffer.fetch((<_Stored>self.stored[0]).storage.grads) if parts else np.empty(0, np.float32)
+        starts = [*buffer.starts, buffer.size]
         if dense:
             self.exchange.sum_floats(floats[:starts[len(dense)]])
             self.sent["dense_bytes"] += starts[len(dense)] * sizeof(float)
@@ -87,7 +87,7 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         if not self.reduced:
             self.add_up(u)
         if self.sums:
-            self.back = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
+            self.back = self.flat_buffer.FlatBuffer([(x, rows) for x, rows, _ in self.sums])
             self.numbers = np.concatenate([sums for _, _, sums in self.sums])
         self.update.prepare(stored, u.n_groups)
         return 0
@@ -105,6 +105,6 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         self.back = self.numbers = None
         return update_on_device(self.update, self.stored, u, self.planes)
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
-        self.update.blend(stored, a, b, source, target)
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.update.axpby(stored, a, b, source, target)
         return 0

@@ -88,7 +88,7 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
     w[0] = x.op | <uint32_t>x.item_count << 16
     w[1] = x.nargs << 5 | has_object << 4 | has_attrs << 3 | x.dim.nd
     w = write_dim(w + 2, &x.dim)
-    if g.mixed:
+    if g.multi_device:
         w[0] = <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g)))
         w += 1
     if has_attrs:
@@ -132,7 +132,7 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         return
     end = w + CHUNK
     first = w
-    w[0] = <uint32_t>strategy | <uint32_t>g.mixed << 8
+    w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8
     w[1] = highest - lowest
     w += 2
     for i in range(lowest, highest + 1):

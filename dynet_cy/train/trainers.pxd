@@ -59,8 +59,8 @@ cdef class Stepper:
     cdef int prepare(self, object trainer, list stored, Update* u) except -1
     cdef int apply(self, Storage storage, object trainer, Update* u) except -1
     cdef bint was_made(self, object trainer, Update* u) except -1
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1
-    cdef int learn(self, object trainer) except -1
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1
+    cdef int poll_errors(self, object trainer) except -1
     cdef int reconcile(self, object trainer) except -1
     cdef int end(self, object error) except -1
 

@@ -108,8 +108,8 @@ typedef struct {
     int backward_from;          /* node of the last backward, or -1 */
     uint32_t forward_ms;        /* how long it has run forward since the renewal */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
-    uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
-    void *there;                /* what the backend of devices keeps for it */
+    uint8_t multi_device;       /* its nodes run on several; where `devices` does not say, on that one */
+    void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* that the process has had when its memory was given back last */
     void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
     void *beside;               /* what is known of values that are asked for one by one; NULL: none was yet */
@@ -126,7 +126,7 @@ static inline dy_batch *dy_batches(const dy_graph *g) { return (dy_batch *)g->ba
 
 /* Where a node runs. */
 static inline int dy_device(const dy_graph *g, uint32_t node) {
-    return g->mixed ? (uint8_t)g->devices.base[node] & ~DY_MOVABLE : g->device;
+    return g->multi_device ? (uint8_t)g->devices.base[node] & ~DY_MOVABLE : g->device;
 }
 
 static inline uint32_t *dy_args(const dy_graph *g, const dy_node *x) {

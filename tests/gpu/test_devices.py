@@ -332,7 +332,7 @@ def test_schedules_are_kept(devices) -> None:
 
     def value(where: str) -> float:
         dy.renew_cg()
-        dy.to_device(p, "GPU:0")  # all of these graphs are mixed
+        dy.to_device(p, "GPU:0")  # all of these graphs are on several devices
         xs = [dy.inputVector([k, 1.0, 2.0, 3.0], device=where) for k in range(4)]
         return dy.esum([dy.sum_elems(dy.tanh(x) * 2.0) for x in xs]).value()
 
