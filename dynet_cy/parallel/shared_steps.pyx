@@ -55,17 +55,17 @@ class SharedModel:
     """What ranks share of one root collection, whatever its trainers.  Collective.
 
     Args:
-        exchange: of the ranks.
+        communicator: of the ranks.
         storage: of the collection.
         parts: how many ranges of floats, each as large as a plane.
         with_children: see `Board.region`.
     """
 
-    def __init__(self, exchange, storage, parts, with_children):
+    def __init__(self, communicator, storage, parts, with_children):
         self.storage = storage
         capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
         self.plane_bytes = capacity * sizeof(float)
-        self.region = exchange.board.region(self.plane_bytes * parts, with_children)
+        self.region = communicator.board.region(self.plane_bytes * parts, with_children)
 
     def plane(self, part):
         """Memory of one range."""
@@ -76,40 +76,40 @@ class SharedModel:
 models = weakref.WeakValueDictionary()
 
 
-cdef object model_of(exchange, Storage storage, parts, with_children=False):
+cdef object model_of(communicator, Storage storage, parts, with_children=False):
     """The shared memory of a collection, made if there is none yet.  Collective."""
     known = models.get(id(storage))
     known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
-    if not all(exchange.gather(known is not None, "wrap")):
-        known = models[id(storage)] = SharedModel(exchange, storage, parts, with_children)
+    if not all(communicator.gather(known is not None, "wrap")):
+        known = models[id(storage)] = SharedModel(communicator, storage, parts, with_children)
     return known
 
 
-cdef int send_values(exchange, Storage storage, list stored, float* through) except -1:
+cdef int send_values(communicator, Storage storage, list stored, float* through) except -1:
     """Make all values those of rank 0, through memory that all see."""
     cdef _Stored x
     for x in stored:
         settle(x.p)
-    if exchange.rank == 0:
+    if communicator.rank == 0:
         for x in stored:
             memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))
-    exchange.barrier("wrap")
-    if exchange.rank:
+    communicator.barrier("wrap")
+    if communicator.rank:
         for x in stored:
             memcpy(x.p.value, through + x.p.offset, x.p.size * sizeof(float))
-    exchange.barrier("wrap")
+    communicator.barrier("wrap")
     storage.changed()
     return 0
 
 
-cdef int share_states(exchange, trainer, region, size_t start, size_t plane_bytes) except -1:
+cdef int share_states(communicator, trainer, region, size_t start, size_t plane_bytes) except -1:
     """Let the state of the rule live in shared memory, as rank 0 has it."""
     storage = trainer.collection.storage
     for turn in (True, False):
-        if (exchange.rank == 0) == turn:
+        if (communicator.rank == 0) == turn:
             for k in range(trainer._n_states):
                 storage.move(trainer._states[k], part_of(region, start + k * plane_bytes, plane_bytes), turn)
-        exchange.barrier("wrap")
+        communicator.barrier("wrap")
     return 0
 
 
@@ -138,12 +138,12 @@ cdef class SharedStepper(Meeting):
     cdef float* work
     cdef uint32_t round
 
-    def __cinit__(self, exchange, n, mean, list stored, model, region):
+    def __cinit__(self, communicator, n, mean, list stored, model, region):
         cdef Py_ssize_t i
         cdef _Stored x
         cdef int r
         cdef char* base
-        self.board = exchange.board
+        self.board = communicator.board
         self.model = model
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))
@@ -151,7 +151,7 @@ cdef class SharedStepper(Meeting):
         self.tables = <Table*>calloc(n + 1, sizeof(Table))
         self.work = <float*>malloc(PART * sizeof(float))
         if self.grads == NULL or self.first == NULL or self.tables == NULL or self.work == NULL:
-            raise MemoryError("the exchange of gradients")
+            raise MemoryError("what ranks share of gradients")
         base = address(model.region)
         for r in range(self.size):
             self.grads[r] = <float*>(base + r * <size_t>model.plane_bytes)
@@ -474,11 +474,11 @@ cdef class SharedStepper(Meeting):
             memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
 
 
-def together(exchange, trainer, reduction):
+def together(communicator, trainer, reduction):
     """Synchronous updates of a trainer by processes on one machine.  Collective.
 
     Args:
-        exchange: a SharedExchange.
+        communicator: a SharedCommunicator.
         trainer: what is updated.  All its parameters and its state become those of rank 0.
         reduction: "mean" or "sum".
     """
@@ -486,17 +486,17 @@ def together(exchange, trainer, reduction):
     cdef Storage storage = trainer.collection.storage
     cdef size_t n = len(stored), n_rows = 0, head
     cdef _Stored x
-    cdef int size = exchange.size
-    model = model_of(exchange, storage, size + 1)
-    storage.move(storage.grads, model.plane(exchange.rank))
+    cdef int size = communicator.size
+    model = model_of(communicator, storage, size + 1)
+    storage.move(storage.grads, model.plane(communicator.rank))
     for x in stored:
         n_rows += x.p.rows
     head = 2 * size * ((sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
     head = (head + 4095) // 4096 * 4096
-    region = exchange.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
-    share_states(exchange, trainer, region, head, model.plane_bytes)
-    stepper = SharedStepper(exchange, n, reduction == "mean", stored, model, region)
-    send_values(exchange, storage, stored, (<SharedStepper>stepper).fresh)
+    region = communicator.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
+    share_states(communicator, trainer, region, head, model.plane_bytes)
+    stepper = SharedStepper(communicator, n, reduction == "mean", stored, model, region)
+    send_values(communicator, storage, stored, (<SharedStepper>stepper).fresh)
     return stepper
 
 
@@ -522,25 +522,25 @@ cdef class Hogwild(Stepper):
         return dy_count_up(self.counter, steps)
 
 
-def hogwild(exchange, trainer):
+def hogwild(communicator, trainer):
     """Updates of one copy of parameters and state by all processes of a machine, without locks.  Collective.
 
     Args:
-        exchange: a SharedExchange.
+        communicator: a SharedCommunicator.
         trainer: what is updated.  All its parameters and its state become those of rank 0.
     """
     cdef list stored = trainer.collection._below()
     cdef Storage storage = trainer.collection.storage
     cdef _Stored x
-    model = model_of(exchange, storage, 1, with_children=True)
+    model = model_of(communicator, storage, 1, with_children=True)
     for x in stored:
         settle(x.p)
         x.p.in_place = 1                # a factor would have to change together with all rows
     for turn in (True, False):
-        if (exchange.rank == 0) == turn:
+        if (communicator.rank == 0) == turn:
             storage.move(storage.values, model.plane(0), turn)
-        exchange.barrier("wrap")
+        communicator.barrier("wrap")
     storage.changed()
-    region = exchange.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
-    share_states(exchange, trainer, region, 4096, model.plane_bytes)
+    region = communicator.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
+    share_states(communicator, trainer, region, 4096, model.plane_bytes)
     return Hogwild(model, region)

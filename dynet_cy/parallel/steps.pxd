@@ -35,7 +35,7 @@ cdef inline Entry* entries_of(Notice* notice) noexcept nogil:
 
 
 cdef class Meeting(Stepper):
-    cdef readonly object exchange
+    cdef readonly object communicator
     cdef readonly int rank
     cdef readonly int size
     cdef readonly bint active           # whether this rank has data; see `join`
@@ -60,7 +60,7 @@ cdef class Meeting(Stepper):
     cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1
 
 
-cdef class ExchangeStepper(Meeting):
+cdef class AllreduceStepper(Meeting):
     cdef list told
     cdef bytearray memory
 

@@ -20,7 +20,7 @@ from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_groups, squared_norm
 
-from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.communicator import ParallelError
 
 
 # Parameters of updates that were broken off: sums that have begun may still be written to their gradients.
@@ -35,15 +35,15 @@ cdef class Meeting(Stepper):
     """What ranks do before all updates: see that they make the same one.
 
     Args:
-        exchange: the connection of the ranks.
+        communicator: the connection of the ranks.
         n: number of parameters and tables of the trainer.
         mean: whether gradients are averaged, not added up.
     """
 
-    def __cinit__(self, exchange, Py_ssize_t n, bint mean, *args):
-        self.exchange = exchange
-        self.rank = exchange.rank
-        self.size = exchange.size
+    def __cinit__(self, communicator, Py_ssize_t n, bint mean, *args):
+        self.communicator = communicator
+        self.rank = communicator.rank
+        self.size = communicator.size
         self.n = n
         self.mean = mean
         self.active = True
@@ -189,7 +189,7 @@ cdef class Meeting(Stepper):
                 break
         else:
             return 0
-        told = self.exchange.gather([group._state() for group in trainer._groups], "update")
+        told = self.communicator.gather([group._state() for group in trainer._groups], "update")
         for r in range(self.size):
             if self.notices[r].active and told[r] != told[leader]:
                 raise ParallelError(
@@ -207,7 +207,7 @@ cdef class Meeting(Stepper):
         """
         met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
         if self.together and not met_by_all:
-            self.exchange.break_off()
+            self.communicator.break_off()
             broken_off.append(self.summed)
         self.together = False
         return 0
@@ -238,7 +238,7 @@ cdef class Meeting(Stepper):
         return dict(self.sent)
 
     cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1:
-        """Count an exchange of rows of a table."""
+        """Count the rows that an update sums of a table."""
         cdef size_t row = (size_of(&p.dim) + 1) * sizeof(float)
         self.sent["rows"] += union_
         self.sent["row_bytes"] += union_ * row
@@ -255,16 +255,16 @@ cdef object floats_at(float* base, size_t n):
     return array_at(base, n, np.float32)
 
 
-cdef class ExchangeStepper(Meeting):
-    """Updates over any exchange: gradients are added up, then each rank makes the whole update.
+cdef class AllreduceStepper(Meeting):
+    """Updates over any communicator: gradients are added up, then each rank makes the whole update.
 
     Args:
-        exchange: the connection of the ranks.
+        communicator: the connection of the ranks.
         trainer: whose updates.
         reduction: "mean" or "sum".
     """
 
-    def __cinit__(self, exchange, n, mean, *args):
+    def __cinit__(self, communicator, n, mean, *args):
         self.memory = bytearray(self.notice_bytes)
 
     cdef int begin(self) except -1:
@@ -273,7 +273,7 @@ cdef class ExchangeStepper(Meeting):
 
     cdef int swap(self, Update* u) except -1:
         cdef int r
-        self.told = self.exchange.gather_bytes(bytes(self.memory), self.what.decode())
+        self.told = self.communicator.gather_bytes(bytes(self.memory), self.what.decode())
         for r in range(self.size):
             self.notices[r] = <Notice*><char*>(<bytes>self.told[r])
             if self.notices[r].n != self.own.n:
@@ -307,12 +307,12 @@ cdef class ExchangeStepper(Meeting):
         floats = floats_at(u.entries[i].grad, n)
         self.sent["dense_bytes"] += n * sizeof(float)
         if u.roles[i] == MOVES:
-            self.exchange.sum_floats(floats)
+            self.communicator.sum_floats(floats)
             for k in range(i, j):
                 u.entries[k].has_gradient = 1
         elif u.measures:
             floats = floats.copy()
-            self.exchange.sum_floats(floats)
+            self.communicator.sum_floats(floats)
             for k in range(i, j):
                 own = floats[u.entries[k].offset - u.entries[i].offset:][:u.entries[k].size]
                 u.squares[k] = float(np.dot(own, own))
@@ -327,7 +327,7 @@ cdef class ExchangeStepper(Meeting):
             return 0
         rows = array_at(p.touched, p.n_touched, np.uint32).copy()
         table = floats_at(p.grad, p.size).reshape(p.rows, n)
-        union, total = self.exchange.sum_rows(rows, table[rows], p.rows)
+        union, total = self.communicator.sum_rows(rows, table[rows], p.rows)
         self.note_rows(p, len(union), len(rows))
         if u.roles[i] == MOVES:
             table[union] = total
@@ -352,7 +352,7 @@ cdef class ExchangeStepper(Meeting):
         return Stepper.apply(self, storage, trainer, u)
 
 
-def adopt(exchange, trainer):
+def adopt(communicator, trainer):
     """Make parameters and state of the rule those of rank 0.  Collective."""
     cdef Storage storage = trainer.collection.storage
     cdef Plane plane
@@ -361,25 +361,25 @@ def adopt(exchange, trainer):
         settle(x.p)
         for plane in (storage.values, *trainer._states[:trainer._n_states]):
             plane.pull(x.p.offset, x.p.size)
-            exchange.broadcast_floats(floats_at(plane.at(x.p.offset), x.p.size))
+            communicator.broadcast_floats(floats_at(plane.at(x.p.offset), x.p.size))
             plane.push(x.p.offset, x.p.size)
     storage.changed()
 
 
-def exchange_stepper(exchange, trainer, reduction):
-    """Updates of a trainer over any exchange.  Collective: all parameters and its state become those of rank 0.
+def allreduce_stepper(communicator, trainer, reduction):
+    """Updates of a trainer over any communicator.  Collective: all parameters and its state become those of rank 0.
 
     Raises:
         RuntimeError: training is asynchronous.
     """
     on_device = trainer.collection.storage.device
-    if on_device and exchange.mode == "async":
+    if on_device and communicator.mode == "async":
         raise RuntimeError(
             "wrap: asynchronous training is for parameters in memory that all processes share, and these live on GPUs, "
             "where each process has its own: train with --mode sync, or on the CPU")
-    adopt(exchange, trainer)
+    adopt(communicator, trainer)
     n = len(trainer.collection._below())
     if on_device:
-        from dynet_cy.parallel.device_steps import DeviceExchangeStepper
-        return DeviceExchangeStepper(exchange, n, reduction == "mean")
-    return ExchangeStepper(exchange, n, reduction == "mean")
+        from dynet_cy.parallel.device_steps import DeviceAllreduceStepper
+        return DeviceAllreduceStepper(communicator, n, reduction == "mean")
+    return AllreduceStepper(communicator, n, reduction == "mean")
