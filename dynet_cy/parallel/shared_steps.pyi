@@ -4,7 +4,7 @@ from typing_extensions import Buffer
 
 from dynet_cy.memory.storage import Storage
 from dynet_cy.parallel.shared import SharedCommunicator
-from dynet_cy.parallel.steps import Meeting
+from dynet_cy.parallel.steps import CollectiveUpdate
 from dynet_cy.train.trainers import Stepper, Trainer
 
 class SharedModel:
@@ -15,7 +15,7 @@ class SharedModel:
     def plane(self, part: int) -> Buffer: ...
 
 @final
-class SharedStepper(Meeting): ...
+class SharedStepper(CollectiveUpdate): ...
 
 @final
 class Hogwild(Stepper): ...

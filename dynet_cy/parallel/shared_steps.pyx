@@ -23,7 +23,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.parallel.board cimport Board, dy_count_up
-from dynet_cy.parallel.steps cimport Entry, Meeting, Notice, entries_of
+from dynet_cy.parallel.steps cimport CollectiveUpdate, Entry, StepHeader, entries_of
 from dynet_cy.train.trainers cimport (
     FROZEN, MOVES, PART, Settings, Stepper, Update, in_one_pass, lock_gradient, step_part, take_off, unlock_gradient,
 )
@@ -123,14 +123,14 @@ cdef struct Table:
 
 
 @cython.final
-cdef class SharedStepper(Meeting):
+cdef class SharedStepper(CollectiveUpdate):
     """Synchronous updates in shared memory.  See `together`."""
 
     cdef Board board
     cdef object model, region
     cdef float** grads                  # of each rank
     cdef float* fresh                   # new values, where all fetch them
-    cdef char* notices_at
+    cdef char* headers_at
     cdef uint32_t* lists_at
     cdef size_t list_length             # rows of all tables
     cdef uint32_t* first                # for each entry, where its rows begin in a list
@@ -166,8 +166,8 @@ cdef class SharedStepper(Meeting):
                 self.tables[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
                 if self.tables[i].union_ == NULL or self.tables[i].place == NULL or self.tables[i].round == NULL:
                     raise MemoryError(f"rows of {x.full_name}")
-        self.notices_at = address(region)
-        self.lists_at = <uint32_t*>(self.notices_at + 2 * self.size * self.notice_bytes)
+        self.headers_at = address(region)
+        self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -181,17 +181,17 @@ cdef class SharedStepper(Meeting):
         free(self.tables)
         free(self.work)
 
-    # Notices and lists are there twice: some rank may still read those of the last update.
+    # There are two sets of headers and lists: a rank may still read those of the last update.
 
-    cdef Notice* notice_of(self, int r) noexcept nogil:
-        return <Notice*>(self.notices_at + ((self.round & 1) * self.size + r) * self.notice_bytes)
+    cdef StepHeader* header_of(self, int r) noexcept nogil:
+        return <StepHeader*>(self.headers_at + ((self.round & 1) * self.size + r) * self.header_bytes)
 
     cdef uint32_t* list_of(self, int r, Py_ssize_t i) noexcept nogil:
         return self.lists_at + ((self.round & 1) * self.size + r) * self.list_length + self.first[i]
 
     cdef int begin(self) except -1:
         self.round += 1
-        self.own = self.notice_of(self.rank)
+        self.own = self.header_of(self.rank)
         return 0
 
     cdef int swap(self, Update* u) except -1:
@@ -201,7 +201,7 @@ cdef class SharedStepper(Meeting):
             if u.entries[i].n_touched:
                 memcpy(self.list_of(self.rank, i), u.entries[i].touched, u.entries[i].n_touched * sizeof(uint32_t))
         for r in range(self.size):
-            self.notices[r] = self.notice_of(r)
+            self.headers[r] = self.header_of(r)
         self.board.wait(self.what)
         return 0
 
@@ -247,7 +247,7 @@ cdef class SharedStepper(Meeting):
         t.n = 0
         for r in range(self.size):
             rows = self.list_of(r, i)
-            n = entries_of(self.notices[r])[i].n_touched
+            n = entries_of(self.headers[r])[i].n_touched
             for k in range(n):
                 if t.round[rows[k]] != self.round:
                     t.round[rows[k]] = self.round
@@ -293,14 +293,14 @@ cdef class SharedStepper(Meeting):
             if u.roles[i] == MOVES:
                 total = p.grad + at
                 for r in range(self.size):
-                    if r != self.rank and entries_of(self.notices[r])[i].has:
+                    if r != self.rank and entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             else:
                 # It keeps its gradient, of which only the norm counts.
                 total = self.work
                 memset(total, 0, n * sizeof(float))
                 for r in range(self.size if squares else 0):
-                    if entries_of(self.notices[r])[i].has:
+                    if entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             if squares:
                 entries_of(self.own)[i].squares += K.sumsq(n, total)
@@ -324,7 +324,7 @@ cdef class SharedStepper(Meeting):
             if r == self.rank:
                 continue
             rows = self.list_of(r, i)
-            for k in range(entries_of(self.notices[r])[i].n_touched):
+            for k in range(entries_of(self.headers[r])[i].n_touched):
                 key = t.place[rows[k]] if by_rows else rows[k]
                 if low <= key < high:
                     K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
@@ -343,7 +343,7 @@ cdef class SharedStepper(Meeting):
             m = min(PART, n - at)
             memset(self.work, 0, m * sizeof(float))
             for r in range(self.size):
-                if entries_of(self.notices[r])[i].has:
+                if entries_of(self.headers[r])[i].has:
                     K.add(m, self.grads[r] + p.offset + row * n + at, self.work)
             total += K.sumsq(m, self.work)
             at += m
@@ -357,7 +357,7 @@ cdef class SharedStepper(Meeting):
         self.board.wait(b"update, clipping", True)
         for i in range(self.n):
             for r in range(self.size):
-                u.squares[i] += entries_of(self.notices[r])[i].squares
+                u.squares[i] += entries_of(self.headers[r])[i].squares
             finite = finite and isfinite(u.squares[i])
         if not finite:
             self.note_sums(u)
@@ -491,7 +491,7 @@ def together(communicator, trainer, reduction):
     storage.move(storage.grads, model.plane(communicator.rank))
     for x in stored:
         n_rows += x.p.rows
-    head = 2 * size * ((sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
+    head = 2 * size * ((sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
     head = (head + 4095) // 4096 * 4096
     region = communicator.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
     share_states(communicator, trainer, region, head, model.plane_bytes)

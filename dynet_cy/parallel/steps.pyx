@@ -31,7 +31,7 @@ class AllDone(Exception):
     """No rank has an update to make any more."""
 
 
-cdef class Meeting(Stepper):
+cdef class CollectiveUpdate(Stepper):
     """What ranks do before all updates: see that they make the same one.
 
     Args:
@@ -49,14 +49,14 @@ cdef class Meeting(Stepper):
         self.active = True
         self.what = b"update"
         self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
-        self.notice_bytes = (sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64
-        self.notices = <Notice**>calloc(self.size, sizeof(Notice*))
+        self.header_bytes = (sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64
+        self.headers = <StepHeader**>calloc(self.size, sizeof(StepHeader*))
         self.any = <uint8_t*>calloc(n + 1, 1)
-        if self.notices == NULL or self.any == NULL:
+        if self.headers == NULL or self.any == NULL:
             raise MemoryError("what is known of the other ranks")
 
     def __dealloc__(self):
-        free(self.notices)
+        free(self.headers)
         free(self.any)
 
     def set_number(self, int number):
@@ -64,11 +64,11 @@ cdef class Meeting(Stepper):
         self.what = b"update" if number == 1 else b"update of trainer %d" % number
 
     cdef int begin(self) except -1:
-        """Say where the own notice is to be written: `own`."""
+        """Set `own` to where this rank writes its header."""
         raise NotImplementedError
 
     cdef int swap(self, Update* u) except -1:
-        """Tell the own notice, and learn those of all ranks: `notices`."""
+        """Send the own header, and receive those of all ranks into `headers`."""
         raise NotImplementedError
 
     cdef int reduce(self, Update* u) except -1:
@@ -92,7 +92,7 @@ cdef class Meeting(Stepper):
                 f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
                 f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
         self.begin()
-        memset(self.own, 0, self.notice_bytes)
+        memset(self.own, 0, self.header_bytes)
         self.own.lr = trainer.learning_rate
         self.own.threshold = trainer._clip_threshold
         self.own.weight_decay, self.own.decay_due = trainer.collection._decay_state()
@@ -115,7 +115,7 @@ cdef class Meeting(Stepper):
         self.swap(u)
         end_span(EXCHANGE, span)
         for r in range(self.size):
-            active += self.notices[r].active
+            active += self.headers[r].active
         if not active:
             raise AllDone
         self.agree(trainer, stored, u)
@@ -126,15 +126,15 @@ cdef class Meeting(Stepper):
 
     cdef int agree(self, object trainer, list stored, Update* u) except -1:
         """See that all ranks that have data make the same update; those that have none adopt it."""
-        cdef Notice* lead = NULL
-        cdef Notice* one
+        cdef StepHeader* lead = NULL
+        cdef StepHeader* one
         cdef Py_ssize_t i
         cdef int r, leader = 0
         cdef Entry* a
         cdef Entry* b
         cdef bint settles, in_place
         for r in range(self.size):
-            one = self.notices[r]
+            one = self.headers[r]
             if not one.active:
                 continue
             if lead == NULL:
@@ -170,7 +170,7 @@ cdef class Meeting(Stepper):
             self.any[i] = 0
             settles = in_place = False
             for r in range(self.size):
-                b = entries_of(self.notices[r]) + i
+                b = entries_of(self.headers[r]) + i
                 self.any[i] |= b.has and a.role != FROZEN
                 settles |= b.factor != a.factor
                 in_place |= b.in_place
@@ -181,17 +181,17 @@ cdef class Meeting(Stepper):
                 u.entries[i].in_place = 1
         return 0
 
-    cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1:
+    cdef int agree_on_groups(self, object trainer, StepHeader* lead, int leader) except -1:
         """See that all ranks that have data have the same groups; those that have none adopt them."""
         cdef int r
         for r in range(self.size):
-            if self.notices[r].groups != lead.groups:
+            if self.headers[r].groups != lead.groups:
                 break
         else:
             return 0
         told = self.communicator.gather([group._state() for group in trainer._groups], "update")
         for r in range(self.size):
-            if self.notices[r].active and told[r] != told[leader]:
+            if self.headers[r].active and told[r] != told[leader]:
                 raise ParallelError(
                     f"{type(trainer).__name__}: the groups of parameters are {told[leader]} on rank {leader} and "
                     f"{told[r]} on rank {r}; all ranks must make the same updates")
@@ -255,7 +255,7 @@ cdef object floats_at(float* base, size_t n):
     return array_at(base, n, np.float32)
 
 
-cdef class AllreduceStepper(Meeting):
+cdef class AllreduceStepper(CollectiveUpdate):
     """Updates over any communicator: gradients are added up, then each rank makes the whole update.
 
     Args:
@@ -265,19 +265,19 @@ cdef class AllreduceStepper(Meeting):
     """
 
     def __cinit__(self, communicator, n, mean, *args):
-        self.memory = bytearray(self.notice_bytes)
+        self.memory = bytearray(self.header_bytes)
 
     cdef int begin(self) except -1:
-        self.own = <Notice*><char*>self.memory
+        self.own = <StepHeader*><char*>self.memory
         return 0
 
     cdef int swap(self, Update* u) except -1:
         cdef int r
         self.told = self.communicator.gather_bytes(bytes(self.memory), self.what.decode())
         for r in range(self.size):
-            self.notices[r] = <Notice*><char*>(<bytes>self.told[r])
-            if self.notices[r].n != self.own.n:
-                raise ParallelError(f"rank {r} updates {self.notices[r].n} parameters, rank {self.rank} {self.n}")
+            self.headers[r] = <StepHeader*><char*>(<bytes>self.told[r])
+            if self.headers[r].n != self.own.n:
+                raise ParallelError(f"rank {r} updates {self.headers[r].n} parameters, rank {self.rank} {self.n}")
         return 0
 
     cdef int reduce(self, Update* u) except -1:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
-from dynet_cy.parallel.steps import Meeting
+from dynet_cy.parallel.steps import CollectiveUpdate
 from dynet_cy.train import Trainer
 
 __all__ = ["finish", "join", "wrap"]
@@ -59,7 +59,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
     if communicator.mode == "async" and trainer._settings()["_average"] is not None:
         raise RuntimeError("wrap: moving averages are not for asynchronous training")
     trainer._stepper = stepper = communicator.stepper(trainer, reduction)
-    if isinstance(stepper, Meeting):
+    if isinstance(stepper, CollectiveUpdate):
         stepper.set_number(communicator.wrapped)
     _wrapped.add(trainer)
     return trainer
@@ -100,7 +100,7 @@ def finish(trainer: Trainer) -> None:
     Does nothing for a trainer that trains alone or asynchronously.
     """
     stepper = trainer._stepper
-    if isinstance(stepper, Meeting):
+    if isinstance(stepper, CollectiveUpdate):
         while stepper.shadow(trainer):
             pass
 
@@ -111,7 +111,7 @@ def finish_all() -> None:
     Raises:
         ParallelError: there are several.
     """
-    trainers = [t for t in _wrapped if isinstance(t._stepper, Meeting)]
+    trainers = [t for t in _wrapped if isinstance(t._stepper, CollectiveUpdate)]
     if len(trainers) > 1:
         raise ParallelError(
             "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "
