@@ -21,7 +21,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
-from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.model.parameters cimport _Stored, fold_scale
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.steps cimport CollectiveUpdate, Entry, StepHeader, entries_of
 from dynet_cy.train.trainers cimport (
@@ -89,7 +89,7 @@ cdef int send_values(communicator, Storage storage, list stored, float* through)
     """Make all values those of rank 0, through memory that all see."""
     cdef _Stored x
     for x in stored:
-        settle(x.p)
+        fold_scale(x.p)
     if communicator.rank == 0:
         for x in stored:
             memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))
@@ -534,7 +534,7 @@ def hogwild(communicator, trainer):
     cdef _Stored x
     model = model_of(communicator, storage, 1, with_children=True)
     for x in stored:
-        settle(x.p)
+        fold_scale(x.p)
         x.p.in_place = 1                # a factor would have to change together with all rows
     for turn in (True, False):
         if (communicator.rank == 0) == turn:

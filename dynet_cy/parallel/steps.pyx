@@ -17,7 +17,7 @@ from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
-from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.model.parameters cimport _Stored, fold_scale
 from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_groups, squared_norm
 
 from dynet_cy.parallel.communicator import ParallelError
@@ -132,7 +132,7 @@ cdef class CollectiveUpdate(Stepper):
         cdef int r, leader = 0
         cdef Entry* a
         cdef Entry* b
-        cdef bint settles, in_place
+        cdef bint folds, in_place
         for r in range(self.size):
             one = self.headers[r]
             if not one.active:
@@ -168,15 +168,15 @@ cdef class CollectiveUpdate(Stepper):
             a = entries_of(lead) + i
             u.roles[i] = a.role
             self.any[i] = 0
-            settles = in_place = False
+            folds = in_place = False
             for r in range(self.size):
                 b = entries_of(self.headers[r]) + i
                 self.any[i] |= b.has and a.role != FROZEN
-                settles |= b.factor != a.factor
+                folds |= b.factor != a.factor
                 in_place |= b.in_place
             # Where some rank has read a table where it lies, its factor has been multiplied in there.
-            if settles or (in_place and not u.entries[i].in_place):
-                settle(u.entries[i])
+            if folds or (in_place and not u.entries[i].in_place):
+                fold_scale(u.entries[i])
             if in_place:
                 u.entries[i].in_place = 1
         return 0
@@ -358,7 +358,7 @@ def adopt(communicator, trainer):
     cdef Plane plane
     cdef _Stored x
     for x in trainer.collection._below():
-        settle(x.p)
+        fold_scale(x.p)
         for plane in (storage.values, *trainer._states[:trainer._n_states]):
             plane.pull(x.p.offset, x.p.size)
             communicator.broadcast_floats(floats_at(plane.at(x.p.offset), x.p.size))

@@ -28,7 +28,7 @@ from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, bad_gradients, forget_gradient, pthread_mutex_t, value_changed,
 )
-from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
+from dynet_cy.model.parameters cimport _Stored, fold_scale, zero_gradient
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 from dynet_cy.schedules import Pace
@@ -264,7 +264,7 @@ cdef class Blend(Change):
         cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
         cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
         if self.at == 0:
-            settle(p)
+            fold_scale(p)
         if self.a == 0:
             K.scale(n, self.b, of, into)
         else:
@@ -309,7 +309,7 @@ cdef void take_off(Param* p, double share) noexcept nogil:
         return
     p.factor *= 1 - share
     if p.factor < LEAST_FACTOR:
-        settle(p)
+        fold_scale(p)
 
 
 cdef void clip_groups(Update* u, double* norm, bint* clips) noexcept nogil:
