@@ -25,7 +25,8 @@ from dynet_cy.model.parameters cimport _Stored, fold_scale
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.steps cimport CollectiveUpdate, Entry, StepHeader, entries_of
 from dynet_cy.train.trainers cimport (
-    FROZEN, MOVES, PART, Settings, Stepper, Update, in_one_pass, lock_gradient, step_part, take_off, unlock_gradient,
+    FROZEN, MOVES, PART, Settings, Stepper, Update, apply_weight_decay, in_one_pass, lock_gradient, step_part,
+    unlock_gradient,
 )
 
 
@@ -400,7 +401,7 @@ cdef class SharedStepper(CollectiveUpdate):
             alone = not in_one_pass(u, i)           # decays by itself
             lock_gradient(u.entries[i])
             if alone and not fetch:
-                take_off(u.entries[i], u.settings[u.group[i]].decoupled)
+                apply_weight_decay(u.entries[i], u.settings[u.group[i]].decoupled)
             if u.entries[i].rows:
                 if moves and fetch:
                     self.fetch_table(u, i)
@@ -418,7 +419,7 @@ cdef class SharedStepper(CollectiveUpdate):
             if fetch and moves:
                 forget_gradient(u.entries[i])
             if alone and fetch:
-                take_off(u.entries[i], u.settings[u.group[i]].decay)
+                apply_weight_decay(u.entries[i], u.settings[u.group[i]].decay)
             unlock_gradient(u.entries[i])
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:

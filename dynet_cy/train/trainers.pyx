@@ -159,7 +159,7 @@ cdef class Step(Change):
             if u.roles[self.i] == MOVES:
                 n = self.step(p, s)
         elif not in_one_pass(u, self.i):
-            n = self.take_off(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
+            n = self.apply_weight_decay(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
         if n == 0:                              # that phase is through
             self.end_phase(p)
         return n * sizeof(float)
@@ -206,7 +206,7 @@ cdef class Step(Change):
             done += n
         return done
 
-    cdef size_t take_off(self, Param* p, double share) noexcept nogil:
+    cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
         """Take that share off a part of the value; of how many numbers, 0 at the end."""
         cdef size_t n = min(PART, p.size - self.at), at = self.at
         if share == 0 or n == 0:
@@ -300,7 +300,7 @@ cdef void lower(size_t n, double share, float* values) noexcept nogil:
         K.axpy(n, <float>-share, values, values)
 
 
-cdef void take_off(Param* p, double share) noexcept nogil:
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
     """Take that share off the value."""
     if share == 0:
         return
