@@ -15,9 +15,9 @@ from dynet_cy.core.interrupts cimport begin_interrupts, coarse_ms, interrupted, 
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport add_collected, add_collected_of, collect
+from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
-from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
@@ -426,7 +426,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     with nogil:
         begin_journal(&journal, checking or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs.
-        journal.irrevocable = watcher().complete != NULL
+        journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
         run_backward(g, target, full, &journal, &failure)
         if failure.needed or failure.finding.kind:
@@ -482,7 +482,7 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Fa
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
-    if watcher().complete != NULL and not g.aside and tell_uses(g, target, &uses, &n_uses, failure):
+    if gradient_hooks().complete != NULL and not g.aside and tell_uses(g, target, &uses, &n_uses, failure):
         return -1
     scratch_top = g.scratch.top
     for b in range(node.batch + 1):
@@ -494,10 +494,10 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Fa
             return -1
         while n_complete < n_uses and uses[n_complete].batch == node.batch - b:
             add_collected_of(journal, uses[n_complete].p)
-            watcher().complete(uses[n_complete].p)
+            gradient_hooks().complete(uses[n_complete].p)
             n_complete += 1
-        if watcher().goes_on != NULL:
-            watcher().goes_on()
+        if gradient_hooks().progress != NULL:
+            gradient_hooks().progress()
     arena_rewind(&g.scratch, before)
     begun = now() if profiling else 0
     w = journal.waiting
@@ -521,7 +521,7 @@ cdef int check_collected(Graph* g, const Waiting* waiting, Failure* failure) noe
 
 
 cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* failure) noexcept nogil:
-    """List which parameters get gradients and when, and tell who watches."""
+    """List which parameters get gradients and when, and call the hook."""
     cdef Param** coming
     cdef uint32_t i
     if list_uses(g, target, uses, n):
@@ -532,7 +532,7 @@ cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* 
         return -1
     for i in range(n[0]):
         coming[i] = uses[0][i].p
-    watcher().begins(coming, n[0])
+    gradient_hooks().begin(coming, n[0])
     return 0
 
 

@@ -265,14 +265,14 @@ cdef struct Beside:
 
 cdef Beside* beside_hooks() noexcept
 
-# Who counts passes: filled by execute/profile.
-cdef struct RequestWatch:
+# Called around each pass while profiling is on: filled by execute/profile.
+cdef struct PassHooks:
     bint on
     uint64_t (*begin)() noexcept nogil
     # A pass ran for so many values, perhaps of the items of a batched map, and computed so many nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
 
-cdef RequestWatch* request_watch() noexcept
+cdef PassHooks* pass_hooks() noexcept
 
 # 1 + the number of the device of that name, 0 for "": what Extra has.
 cdef int asked_device(object name, str where) except -1

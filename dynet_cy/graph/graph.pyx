@@ -154,15 +154,15 @@ cdef Engine* engine(int kind) noexcept:
 
 
 cdef Beside beside
-cdef RequestWatch watch
+cdef PassHooks passes
 
 
 cdef Beside* beside_hooks() noexcept:
     return &beside
 
 
-cdef RequestWatch* request_watch() noexcept:
-    return &watch
+cdef PassHooks* pass_hooks() noexcept:
+    return &passes
 
 
 cdef Engine* engine_of(const Graph* g) noexcept:
@@ -763,11 +763,11 @@ cdef int compute_beside(Graph* g, uint32_t index) except -1:
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
     cdef uint64_t begun
     cdef uint32_t ran = g.n_order
-    if not watch.on:
+    if not passes.on:
         return engine_of(g).forward(g, targets, n, g.strategy)
-    begun = watch.begin()
+    begun = passes.begin()
     engine_of(g).forward(g, targets, n, g.strategy)
-    watch.end(g, n, g.n_order - ran, (<ComputationGraph>owners[g.slot]).requests is not None, begun)
+    passes.end(g, n, g.n_order - ran, (<ComputationGraph>owners[g.slot]).requests is not None, begun)
     return 0
 
 

@@ -74,4 +74,4 @@ cdef void unlock_gradient(Param* p) noexcept nogil
 cdef double squared_norm(Param* p) noexcept nogil
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil
 cdef void step_part(Param* p, const Settings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil
-cdef void take_off(Param* p, double share) noexcept nogil
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil

@@ -28,7 +28,7 @@ from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, bad_gradients, forget_gradient, pthread_mutex_t, value_changed,
 )
-from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
+from dynet_cy.model.parameters cimport _Stored, fold_scale, zero_gradient
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 from dynet_cy.schedules import Pace
@@ -159,7 +159,7 @@ cdef class Step(Change):
             if u.roles[self.i] == MOVES:
                 n = self.step(p, s)
         elif not in_one_pass(u, self.i):
-            n = self.take_off(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
+            n = self.apply_weight_decay(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
         if n == 0:                              # that phase is through
             self.end_phase(p)
         return n * sizeof(float)
@@ -206,7 +206,7 @@ cdef class Step(Change):
             done += n
         return done
 
-    cdef size_t take_off(self, Param* p, double share) noexcept nogil:
+    cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
         """Take that share off a part of the value; of how many numbers, 0 at the end."""
         cdef size_t n = min(PART, p.size - self.at), at = self.at
         if share == 0 or n == 0:
@@ -264,7 +264,7 @@ cdef class Axpby(Change):
         cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
         cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
         if self.at == 0:
-            settle(p)
+            fold_scale(p)
         if self.a == 0:
             K.scale(n, self.b, of, into)
         else:
@@ -300,7 +300,7 @@ cdef void lower(size_t n, double share, float* values) noexcept nogil:
         K.axpy(n, <float>-share, values, values)
 
 
-cdef void take_off(Param* p, double share) noexcept nogil:
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
     """Take that share off the value."""
     if share == 0:
         return
@@ -309,7 +309,7 @@ cdef void take_off(Param* p, double share) noexcept nogil:
         return
     p.factor *= 1 - share
     if p.factor < LEAST_FACTOR:
-        settle(p)
+        fold_scale(p)
 
 
 cdef void clip_groups(Update* u, double* norm, bint* clips) noexcept nogil:
