@@ -233,10 +233,10 @@ class Batches(Generic[T]):
         own = self._iteration
         if self._loader is not None:
             self._loader.end()
-        exchange = current()
-        rank, ranks = (exchange.rank, exchange.size) if self._shard else (0, 1)
+        communicator = current()
+        rank, ranks = (communicator.rank, communicator.size) if self._shard else (0, 1)
         if ranks > 1:
-            _compare(exchange.gather(self._summary(), "batches"))
+            _compare(communicator.gather(self._summary(), "batches"))
         loaded: Iterator[tuple[int, Any, bool, bool]] = self._load(self._turns(rank, ranks, self.epoch, self._position))
         if self._prefetch:
             loaded = self._loader = _Loader(loaded, self._prefetch)
@@ -291,8 +291,8 @@ class Batches(Generic[T]):
         if not self._by_number:
             raise TypeError("batches: the data come one by one; nobody knows how many there are")
         count = sum(1 for _ in self._plan(self.epoch))
-        exchange = current()
-        rank, ranks = (exchange.rank, exchange.size) if self._shard else (0, 1)
+        communicator = current()
+        rank, ranks = (communicator.rank, communicator.size) if self._shard else (0, 1)
         return *divmod(count, ranks), rank
 
     def _length(self) -> int | None:
