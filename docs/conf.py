@@ -174,7 +174,9 @@ def write_examples() -> None:
     folder, listed = HERE.parent / "examples", HERE / "project" / "examples.md"
     text = listed.read_text(encoding="utf-8")
     pages = []
-    for path in [*sorted(folder.glob("*.py")), *sorted(folder.glob("*/*.py"))]:
+    # A folder with a page of its own is not one of programs to copy.
+    inner = [path for path in sorted(folder.glob("*/*.py")) if not (path.parent / "README.md").exists()]
+    for path in [*sorted(folder.glob("*.py")), *inner]:
         place, program = path.relative_to(folder), ast.parse(path.read_text(encoding="utf-8"))
         name = "_".join(place.with_suffix("").parts)
         about, after = ast.get_docstring(program) or "", (program.body[0].end_lineno or 0) + 2

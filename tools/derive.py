@@ -223,6 +223,7 @@ TYPES = {"float": "float", "double": "float", "int": "int", "unsigned int": "int
 
 # What annotations may use: where it is from, or what it is short for.
 IMPORTS = {
+    "Callable": ("collections.abc", "Callable"),
     "Iterable": ("collections.abc", "Iterable"),
     "Sequence": ("collections.abc", "Sequence"),
     "Any": ("typing", "Any"),
