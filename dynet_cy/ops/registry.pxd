@@ -58,7 +58,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         FactorsOf factors
         PartOf part
         Prepare prepare
-        Kept prepared
+        Saved prepared
         Raised raised
         uint8_t batching
         uint8_t rule[3]
@@ -87,6 +87,6 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
                            Backward backward) except NULL
 # Whether there are ops whose calls may raise an exception.
 cdef bint any_raises() noexcept nogil
-cdef void set_raises(Op* op, Prepare prepare, Kept prepared, Raised raised) noexcept nogil
+cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int same_dim(const Shapes* s, Dim* y) except -1

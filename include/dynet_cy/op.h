@@ -71,7 +71,7 @@ typedef struct dy_op {
     dy_factors_of factors;      /* NULL: gradients are no products */
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
-    dy_kept prepared;
+    dy_saved prepared;
     dy_raised raised;           /* NULL: forward and prepare cannot fail */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
