@@ -207,6 +207,10 @@ def read_source(app: Sphinx, name: str, text: list[str]) -> None:
     """Lead links to files outside to their pages; make the table of contents from the lists of index.md."""
     for source, target in OUTSIDE.items():
         text[0] = text[0].replace(f"]({source}", f"]({target}")
+    # Tutorials are programs in the clone and pages here.
+    text[0] = re.sub(r"\]\(learn/(\w+)\.py\)", r"](tutorials/\1.rst)", text[0]).replace(
+        "](learn)", "](tutorials/index.rst)"
+    )
     if name == "index":
         for title, part in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text[0], flags=re.MULTILINE | re.DOTALL):
             pages = "\n".join(re.findall(r"^- \[.+?\]\((.+?)\.(?:md|rst)\)", part, flags=re.MULTILINE))

@@ -219,6 +219,30 @@ class Profile(list["OpProfile"]):
             raise ValueError("save_timeline: there is no timeline: measure it with measure(timeline=True)")
         write_timeline(self.timeline, filename)
 
+    def beside(self) -> dict[str, float]:
+        """Seconds that went into other things than operations, by name, where a timeline was recorded.
+
+        Returns:
+            Those of "building graphs", "scheduling", "updates" and "exchanges" that occurred.
+
+        Example:
+            >>> with profiling.measure(timeline=True) as profile:
+            ...     value = dy.tanh(dy.scalarInput(1)).value()
+            >>> "building graphs" in profile.beside()
+            True
+        """
+        names = {
+            "making nodes": "building graphs",
+            "scheduling": "scheduling",
+            "update": "updates",
+            "exchange": "exchanges",
+        }
+        found: dict[str, float] = {}
+        for span in self.timeline:
+            if span.kind in names:
+                found[names[span.kind]] = found.get(names[span.kind], 0.0) + span.end - span.begin
+        return {name: found[name] for name in names.values() if name in found}
+
     def save_report(self, filename: FileName, title: str = "Profile") -> None:
         """Write a report that any browser shows, with no server and no network.
 
@@ -250,6 +274,7 @@ class Profile(list["OpProfile"]):
                 f"{way} {row.op}{why}"
             )
         lines.append(f"{1e3 * total:12.3f}          in all")
+        lines += [f"{1e3 * seconds:12.3f}          {name}" for name, seconds in self.beside().items()]
         for line in self.lines[:_MOST_LINES]:
             way = "backward" if line.backward else "forward"
             share = line.seconds / total if total else 0.0

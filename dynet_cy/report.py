@@ -170,16 +170,7 @@ def _summary(profile: Profile) -> str:
     nodes = sum(row.nodes for row in profile if not row.backward)
     calls = sum(row.calls for row in profile if not row.backward)
     facts = [f"{_time(total)} in operations", f"{nodes:,} nodes forward in {calls:,} calls"]
-    kinds: dict[str, float] = {}
-    for span in profile.timeline:
-        kinds[span.kind] = kinds.get(span.kind, 0.0) + span.end - span.begin
-    names = {
-        "making nodes": "building graphs",
-        "scheduling": "scheduling",
-        "update": "updates",
-        "exchange": "exchanges",
-    }
-    facts += [f"{_time(kinds[kind])} {name}" for kind, name in names.items() if kind in kinds]
+    facts += [f"{_time(seconds)} {name}" for name, seconds in profile.beside().items()]
     if profile.schedules or profile.reused:
         facts.append(f"{profile.schedules:,} schedules made, {profile.reused:,} used again")
     if profile.dropped:

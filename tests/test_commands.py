@@ -66,6 +66,14 @@ def test_convert(tmp_path: Path, capsys, model, source: str, target: str) -> Non
         np.testing.assert_array_equal(a, b)
 
 
+def test_convert_does_not_write_text_under_another_name(tmp_path: Path, capsys, model) -> None:
+    model.save(str(tmp_path / "a.model"))
+    assert main(["convert", str(tmp_path / "a.model"), str(tmp_path / "b.npz")]) == 1
+    assert "b.npz: no such kind of file is written; --to text" in capsys.readouterr().err
+    assert not (tmp_path / "b.npz").exists()
+    assert main(["convert", str(tmp_path / "a.model"), str(tmp_path / "b.npz"), "--to", "text"]) == 0
+
+
 def test_convert_says_what_is_left_out(tmp_path: Path, capsys, model) -> None:
     trainer = dy.AdamTrainer(model)
     dy.save_safetensors(tmp_path / "a.st", model, trainer)

@@ -20,6 +20,7 @@ from dynet_cy.textfile import LOOKUP, Entry, ModelFileError, write_text_model
 __all__ = ["add_arguments", "run"]
 
 _ENDINGS = {".safetensors": SAFETENSORS, ".st": SAFETENSORS, ".meta": PAIR, ".data": PAIR}
+_ELSEWHERE = (".npz", ".npy", ".pt", ".pth", ".bin", ".onnx", ".h5", ".json", ".pkl")  # what is not written here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +36,10 @@ def run(args: argparse.Namespace) -> None:
     """Read the source as a whole, then write the target."""
     ending = next((end for end in _ENDINGS if args.target.endswith(end)), "")
     kind = args.to or _ENDINGS.get(ending, TEXT)
+    if not args.to and args.target.endswith(_ELSEWHERE):
+        raise ModelFileError(
+            "no such kind of file is written; --to text, pair or safetensors says which one", args.target
+        )
     found = list(entries(args.source))
     if not found:
         raise ModelFileError("it holds no parameters", args.source)

@@ -16,7 +16,9 @@ from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.inputs import inputTensor
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
-from dynet_cy.ops.softmax import log_softmax
+from dynet_cy.ops.softmax import log_softmax, pickneglogsoftmax
+
+REDUCTIONS = ("mean", "sum", "none")
 
 __all__ = ["cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "triplet_loss"]
 
@@ -25,7 +27,7 @@ def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | Non
     """All positions together, or each by itself."""
     if reduction == "none":
         return x
-    if reduction not in ("mean", "sum"):
+    if reduction not in REDUCTIONS:
         raise ValueError(f'{function}: reduction must be "mean", "sum" or "none", not {reduction!r}')
     total = x.sum()
     if reduction == "sum":
@@ -112,6 +114,15 @@ def cross_entropy(
     factors = np.ones(n) if weights is None else np.asarray(weights, np.float64)
     if factors.shape != (n,):
         raise DimensionError(f"cross_entropy: weights have shape {factors.shape}, but there are {n} classes")
+    plain = weights is None and ignore_index is None and not label_smoothing and reduction in REDUCTIONS
+    if (
+        plain
+        and shape_of(x) == (n,)
+        and x.batch_size == 1
+        and isinstance(targets, (int, np.integer))
+        and 0 <= targets < n
+    ):
+        return pickneglogsoftmax(x, targets)  # one node, and whatever the reduction
     log_p = log_softmax(x, d=k)
     own_factor = factors.reshape([n if i == k else 1 for i in range(len(shape_of(x)))])
     if isinstance(targets, Expression) or np.asarray(targets).dtype.kind == "f":

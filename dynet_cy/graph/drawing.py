@@ -54,15 +54,19 @@ class Drawing:
         """Write the picture to a file, which any browser shows.
 
         Args:
-            filename: the file, which is replaced; its name should end in .svg.
+            filename: the file, which is replaced; its name ends in .svg.
 
         Raises:
             OSError: the file cannot be written
+            ValueError: its name has another ending: pictures are SVG, and nothing is converted
 
         Example:
             >>> dy.draw(dy.tanh(dy.inputVector([1, 2]))).save("graph.svg")
         """
-        with open(filename, "w", encoding="utf-8") as file:
+        name = os.fsdecode(filename)
+        if not name.lower().endswith(".svg"):
+            raise ValueError(f"Drawing.save: {name!r} must end in .svg: that is what is written, and nothing else")
+        with open(name, "w", encoding="utf-8") as file:
             file.write(self.svg)
 
     def _repr_svg_(self) -> str:

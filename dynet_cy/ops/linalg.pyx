@@ -26,7 +26,8 @@ cdef int product_dim(const Dim* a, const Dim* b, Dim* y, int i) except -1:
         raise DimensionError(f"{factor(i)} and {factor(i + 1)} must be matrices or vectors")
     if axis_of(a, 1) != axis_of(b, 0):
         raise DimensionError(
-            f"{factor(i)} has {axis_of(a, 1)} columns but {factor(i + 1)} has {axis_of(b, 0)} rows")
+            f"{factor(i)} has {axis_of(a, 1)} columns but {factor(i + 1)} has {axis_of(b, 0)} rows"
+            + ("; element by element: cmult" if i == -2 and same_shape(a, b) else ""))
     y.nd = 2 if b.nd == 2 else 1
     y.d[0] = axis_of(a, 0)
     y.d[1] = axis_of(b, 1)

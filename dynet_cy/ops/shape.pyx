@@ -406,6 +406,8 @@ def concatenate(xs: Iterable[Expression], d=0):
         array([[1., 3.],
                [2., 4.]])
     """
+    if isinstance(d, Expression):
+        raise TypeError("concatenate: xs is a list of all expressions: concatenate([x, y])")
     axis = whole(d, "concatenate", "d")
     if axis < 0:
         xs = list(xs)

@@ -132,6 +132,22 @@ class _RNNBuilder:
             return binding.start
         return self._set_s(binding.start, vecs, "initial_state", "vecs")
 
+    def transduce(self, xs: Iterable[Expression]) -> list[Expression]:
+        """The outputs of the top layer at each position, from a new initial state; `[]` for no inputs.
+
+        Args:
+            xs: the inputs, each of shape (input_dim,)
+
+        Returns:
+            As many expressions as inputs: ``initial_state().transduce(xs)``.
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 8, model)
+            >>> [h.dim() for h in rnn.transduce([dy.inputVector([1, 2, 3])] * 2)]
+            [((8,), 1), ((8,), 1)]
+        """
+        return self.initial_state().transduce(xs)
+
     def initial_state_from_raw_vectors(self, vecs: Iterable[Any], update: bool = True) -> RNNState:
         """`initial_state` from numbers.
 

@@ -150,3 +150,10 @@ def test_own_layout(seed: int) -> None:
     for a, b in itertools.combinations(centres, 2):
         apart = abs(centres[a][0] - centres[b][0]) >= (sizes[a][0] + sizes[b][0]) / 2 + 5 - 1e-6
         assert apart or abs(centres[a][1] - centres[b][1]) >= 30
+
+
+def test_only_svg_is_written(losses, tmp_path) -> None:
+    for name in ("graph.png", "graph.pdf", "graph"):
+        with pytest.raises(ValueError, match=f"Drawing.save: '.*{name}' must end in .svg"):
+            dy.draw(losses[0]).save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -229,3 +229,21 @@ def test_errors(name: str, graph) -> None:
     with pytest.raises(error, match=message):
         build()
     assert dy.ones(2).value() == [1, 1]
+
+
+def test_cross_entropy_of_one_label_is_one_node() -> None:
+    x = dy.inputVector([1, 2, 3])
+    before = len(dy.cg())
+    loss = dy.cross_entropy(x, 2)
+    assert len(dy.cg()) == before + 1
+    assert loss.value() == pytest.approx(dy.pickneglogsoftmax(x, 2).value(), rel=1e-6)
+
+
+def test_errors_name_what_was_meant() -> None:
+    x = dy.inputVector([1, 2])
+    with pytest.raises(TypeError, match=r"concatenate: xs is a list of all expressions: concatenate\(\[x, y\]\)"):
+        dy.concatenate(x, x)
+    with pytest.raises(dy.DimensionError, match="b has 2 rows; element by element: cmult"):
+        x * x
+    with pytest.raises(dy.DimensionError, match="b has 2 rows(?!;)"):
+        dy.ones((3, 3)) * x
