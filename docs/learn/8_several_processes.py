@@ -140,8 +140,8 @@ folder.cleanup()
 #
 # Nothing in the program says where its processes are. On several machines MPI starts
 # them, as it does for most programs on clusters; ``pip install '.[mpi]'`` in the clone
-# brings what is needed on our side. Write the names of the machines into a file ``hosts``,
-# and start the same program::
+# brings what is needed on our side. Write the names of the machines into a file
+# ``hosts``, and start the same program::
 #
 #     python -m dynet_cy.launch --backend mpi -n 16 \
 #         --mpi 'mpiexec --hostfile hosts' train.py
