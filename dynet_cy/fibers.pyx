@@ -18,11 +18,14 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.profile cimport now
-from dynet_cy.graph.graph cimport COMPUTED, ComputationGraph, Expression, Graph, state_of
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.origin cimport current_scope, set_scope
+from dynet_cy.graph.structs cimport COMPUTED, Graph, state_of
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 
-from dynet_cy.graph.graph import cg, forward
+from dynet_cy.graph.graph import cg
+from dynet_cy.graph.values import forward
 
 
 def batched_map(function, *iterables, width=None, return_exceptions=False):

@@ -1,7 +1,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dynet_cy.graph.graph import ComputationGraph, Expression
+from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.graph import ComputationGraph
 from dynet_cy.graph.origin import Origin
 
 class GraphNode(NamedTuple):
