@@ -37,9 +37,9 @@ from dynet_cy.graph import (
     values,
 )
 from dynet_cy.graph.drawing import Drawing, draw
-from dynet_cy.graph.graph import set_seed as reset_random_seed
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.origin import name_scope, record_lines
+from dynet_cy.graph.random_state import set_seed as reset_random_seed
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.graph.transfer import to_device

@@ -25,7 +25,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy._version import __version__
-from dynet_cy.graph.graph import random_state, set_random_state
+from dynet_cy.graph.random_state import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.replacing import replacing

@@ -49,10 +49,11 @@ from dynet_cy import profiling as _profiling
 from dynet_cy.devices import check_device, count_gpus
 from dynet_cy.execute import profile as _profile
 from dynet_cy.graph import graph as _graph
+from dynet_cy.graph import random_state as _random_state
 from dynet_cy.kernels import draws as _draws
 from dynet_cy.kernels import pool as _pool
 from dynet_cy.memory import arena as _arena
-from dynet_cy.model import parameters as _parameters
+from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
 from dynet_cy.schedule import beside as _beside
 
@@ -143,13 +144,13 @@ def set(
     if mem is not None:
         _arena.set_limit(_megabytes(mem))
     if random_seed is not None:
-        _graph.set_seed(int(random_seed) or _draws.random_bits())
+        _random_state.set_seed(int(random_seed) or _draws.random_bits())
     if autobatch is not None:
         _graph.set_autobatching(autobatch)
     if profiling is not None:
         _profiling.set_level(profiling)
     if weight_decay is not None:
-        _parameters.set_default_weight_decay(weight_decay)
+        _weight_decay.set_default_weight_decay(weight_decay)
     if threads is not None:
         _pool.set_threads(threads)
     if flush_denormals is not None:
@@ -195,7 +196,7 @@ def get() -> dict[str, Any]:
         "seed": _draws.seed(),
         "autobatch": _graph.autobatching(),
         "profiling": _profile.level(),
-        "weight_decay": _parameters.get_default_weight_decay(),
+        "weight_decay": _weight_decay.get_default_weight_decay(),
         "shared_params": int(_parallel.mode() == "async"),
         "requested_gpus": len(_gpus),
         "gpu_mask": [int(i in _gpus) for i in range(max(_gpus) + 1)] if _gpus else [],

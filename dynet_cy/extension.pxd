@@ -7,7 +7,9 @@ last.
 from dynet_cy.core.tensor cimport (
     Attr, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, apply2, apply2x
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.making cimport apply, apply1, apply1x, apply2, apply2x
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.custom cimport check_headers
 from dynet_cy.ops.registry cimport (

@@ -21,8 +21,11 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.profile cimport now
-from dynet_cy.graph.graph cimport COMPUTED, ComputationGraph, Expression, Graph, Requests, compute_all, state_of
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.graph cimport ComputationGraph, Requests
 from dynet_cy.graph.origin cimport current_scope, set_scope
+from dynet_cy.graph.structs cimport COMPUTED, Graph, state_of
+from dynet_cy.graph.values cimport compute_all
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 
 from dynet_cy.graph.graph import cg

@@ -32,7 +32,8 @@ import numpy as np
 from dynet_cy import nn, rnn, softmax_builders
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.parameters import add_entry, adding, fill_entries, taken_back
+from dynet_cy.model.collection import adding, taken_back
+from dynet_cy.model.entries import add_entry, fill_entries
 from dynet_cy.replacing import Replacement
 from dynet_cy.restoring import Forbidden, Restorer, calling_package, may_be_a_class
 from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, scan_text_model

@@ -15,7 +15,8 @@ import pytest
 
 import dynet_cy as dy
 import dynet_cy.fibers
-from dynet_cy.graph.graph import set_autobatching, set_seed
+from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.graph.random_state import set_seed
 from dynet_cy.memory import arena
 
 # Exceptions that Python would ignore: pytest makes them warnings, which are errors here; in the processes that tests
@@ -54,6 +55,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the tests marked `fibers` where they cannot run."""
     if _UNDER_ASAN and item.get_closest_marker("fibers"):
         _skip_fibers()
+
+
+@pytest.fixture
+def collection() -> dy.ParameterCollection:
+    """A new collection of parameters."""
+    return dy.ParameterCollection()
+
+
+@pytest.fixture
+def w(collection: dy.ParameterCollection) -> dy.Parameters:
+    """A vector of parameters, 1 2 3."""
+    return collection.parameters_from_numpy(np.array([1.0, 2.0, 3.0]), name="w")
 
 
 @pytest.fixture

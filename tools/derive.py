@@ -230,8 +230,8 @@ IMPORTS = {
     "np": ("numpy as np", ""),
     "npt": ("numpy.typing as npt", ""),
     "TypeAlias": ("typing_extensions", "TypeAlias"),
-    "Expression": ("dynet_cy.graph.graph", "Expression"),
-    "_Number": ("dynet_cy.graph.graph", "_Number"),
+    "Expression": ("dynet_cy.graph.expressions", "Expression"),
+    "_Number": ("dynet_cy.graph.expressions", "_Number"),
 }
 SHORT = {
     "_Int": "int | np.integer[Any]",

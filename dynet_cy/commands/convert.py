@@ -13,7 +13,7 @@ import numpy as np
 from dynet_cy.checkpoint import save_tensors
 from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, pair, state_of
 from dynet_cy.model import ParameterCollection
-from dynet_cy.model.parameters import add_entry
+from dynet_cy.model.entries import add_entry
 from dynet_cy.saving import save
 from dynet_cy.textfile import LOOKUP, Entry, ModelFileError, write_text_model
 

@@ -7,7 +7,7 @@ gradients of weights are multiplied in the end.  What they find they keep as a F
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport Batch, Graph
+from dynet_cy.graph.structs cimport Batch, Graph
 from dynet_cy.memory.storage cimport Param
 
 # How many have switched the checks on; 0: nothing is looked at.

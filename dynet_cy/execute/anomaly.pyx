@@ -12,11 +12,13 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
-from dynet_cy.graph.graph cimport (
-    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Node, argument_names, args_of, describe_dim, gradient_at, items_of, made_at,
-    nodes_of, order_of, origin_of, parameter_here, source_of_node, state_of, value_of,
-)
+from dynet_cy.graph.computing cimport parameter_here
+from dynet_cy.graph.messages cimport argument_names, describe_dim, made_at, source_of_node
 from dynet_cy.graph.origin cimport origin_at, place_at
+from dynet_cy.graph.structs cimport (
+    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Node, args_of, gradient_at, items_of, nodes_of, order_of, origin_of,
+    state_of, value_of,
+)
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport Op, op_at

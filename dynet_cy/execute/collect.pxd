@@ -1,7 +1,7 @@
 """Gradients of parameters that are products, collected and multiplied together."""
 
 from dynet_cy.execute.journal cimport Journal, Waiting
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors
 

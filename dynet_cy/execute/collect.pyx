@@ -10,7 +10,7 @@ and multiplied at once.
 from libc.string cimport memcpy
 
 from dynet_cy.execute.journal cimport Journal, Waiting, note_before
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t

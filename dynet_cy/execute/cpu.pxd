@@ -2,13 +2,13 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.core.interrupts cimport Interrupts
+from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.anomaly cimport Finding
 from dynet_cy.execute.journal cimport Journal, Waiting
-from dynet_cy.graph.graph cimport (
-    COLUMNS, COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Graph, Node, args_of, batches_of, nodes_of,
-    order_of, state_of, take_values,
+from dynet_cy.graph.structs cimport (
+    COLUMNS, COMPUTED, LIVE, NEEDS_GRAD, SHARED, TRAINABLE, WANTED, Batch, Graph, Node, args_of, batches_of,
+    nodes_of, order_of, state_of, take_values,
 )
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport LIST, SHARE, Op, rule_of

@@ -20,12 +20,14 @@ from dynet_cy.execute.collect cimport add_collected, add_collected_of, collect
 from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
-from dynet_cy.graph.graph cimport (
-    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
-    Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
-    items_of, lock_graph, made_at, nodes_of, open_gradients, order_of, release_arguments, state_of,
-    unlock_graph, untake_values, value_of,
+from dynet_cy.graph.hooks cimport ENGINE_CPU, Engine, engine
+from dynet_cy.graph.messages cimport describe_dim, made_at
+from dynet_cy.graph.structs cimport (
+    COLUMNS, COMPUTED, EACH, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE, Batch, Graph, Laid, Node, args_of,
+    batches_of, gradient_at, items_of, nodes_of, open_gradients, order_of, release_arguments, state_of,
+    untake_values, value_of,
 )
+from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport Batch, Graph
+from dynet_cy.graph.structs cimport Batch, Graph
 from dynet_cy.memory.storage cimport Param
 
 

@@ -7,9 +7,7 @@ gradient is only known at the end.
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.graph.graph cimport (
-    COMPUTED, NEEDS_GRAD, TRAINABLE, Graph, Node, args_of, nodes_of, state_of,
-)
+from dynet_cy.graph.structs cimport COMPUTED, NEEDS_GRAD, TRAINABLE, Graph, Node, args_of, nodes_of, state_of
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Param
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 
 cdef enum:
     WEIGHT_GRADIENTS = 0xFFFFFFFF   # in the place of an op: what execute.collect does

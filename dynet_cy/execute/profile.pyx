@@ -6,8 +6,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from dynet_cy.graph.graph cimport LIVE, PassHooks, nodes_of, order_of, origin_of, pass_hooks, state_of
+from dynet_cy.graph.hooks cimport PassHooks, pass_hooks
 from dynet_cy.graph.origin cimport current_line, origin_at, release_code, scope_at
+from dynet_cy.graph.structs cimport LIVE, nodes_of, order_of, origin_of, state_of
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at

@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape

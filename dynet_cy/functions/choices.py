@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dynet_cy.functions.arguments import axis_in, expression, positive, shape_of
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic
 from dynet_cy.ops.random import random_gumbel
 from dynet_cy.ops.shape import nobackprop

@@ -8,7 +8,7 @@ import string
 import numpy as np
 
 from dynet_cy.functions.arguments import along, shape_of, tensor
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import batched
 from dynet_cy.ops.arithmetic import cmult
 from dynet_cy.ops.inputs import inputTensor

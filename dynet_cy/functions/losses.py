@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import Operand, axis_in, expression, shape_of, tensor
 from dynet_cy.functions.norms import norm
 from dynet_cy.functions.shapes import Integers, gather
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.inputs import inputTensor
 from dynet_cy.ops.registry import DimensionError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Union
 
 from dynet_cy.functions.arguments import along, axis_in, expression, positive, shape_of
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape

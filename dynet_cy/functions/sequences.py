@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dynet_cy.functions.arguments import expression, shape_of
 from dynet_cy.functions.shapes import gather
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import crf, select
 from dynet_cy.ops.inputs import inputTensor, inputVector
 from dynet_cy.ops.registry import DimensionError

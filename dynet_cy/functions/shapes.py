@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.functions.arguments import Number, axis_in, expression, shape_of
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import select, shape
 from dynet_cy.ops.arithmetic import cmult, where
 from dynet_cy.ops.inputs import constant, inputTensor, inputVector, zeros

@@ -24,10 +24,13 @@ from dynet_cy.gpu.passes cimport (
     run_pass, scratch, set_device_call, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
-from dynet_cy.graph.graph cimport (
-    COMPUTED, EACH, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Laid, Node, args_of, batches_of, engine,
-    lock_graph, nodes_of, order_of, release_arguments, state_of, unlock_graph, value_here,
+from dynet_cy.graph.computing cimport value_here
+from dynet_cy.graph.hooks cimport ENGINE_GPU, Engine, engine
+from dynet_cy.graph.structs cimport (
+    COMPUTED, EACH, NO_BATCH, SENT, Batch, Graph, Laid, Node, args_of, batches_of, nodes_of, order_of,
+    release_arguments, state_of,
 )
+from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, op_at

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.journal cimport Journal
 from dynet_cy.gpu.passes cimport Pass
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 from dynet_cy.memory.storage cimport Param
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1

@@ -22,10 +22,12 @@ from dynet_cy.gpu.passes cimport (
     set_device_call, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
-from dynet_cy.graph.graph cimport (
+from dynet_cy.graph.computing cimport parameter_here
+from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at,
-    lock_graph, nodes_of, open_gradients, order_of, parameter_here, state_of, unlock_graph,
+    nodes_of, open_gradients, order_of, state_of,
 )
+from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, begin_pass_span, end_span
 from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.mirror cimport mirrors

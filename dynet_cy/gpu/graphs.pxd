@@ -3,7 +3,7 @@
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.mirrored cimport Mirror
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 from dynet_cy.memory.arena cimport Arena, Array
 
 

@@ -36,11 +36,12 @@ from dynet_cy.gpu.mirrored cimport begin_use, extend_mirror, note_uses
 from dynet_cy.gpu.passes cimport (
     Pass, add_fill, begin_moves, begin_pass, end_moves, load_moves, raise_pass_failure, run_pass,
 )
-from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of,
-    batches_of, device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments,
-    state_of, unlock_graph, untake_values, value_of,
+from dynet_cy.graph.hooks cimport ENGINE_MULTI_DEVICE, Engine, engine
+from dynet_cy.graph.structs cimport (
+    COMPUTED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, device_of,
+    gradient_at, nodes_of, open_gradients, order_of, release_arguments, state_of, untake_values, value_of,
 )
+from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.kernels cimport K

@@ -12,7 +12,7 @@ from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.execute.cpu cimport Failure
 from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.graphs cimport DeviceGraph
-from dynet_cy.graph.graph cimport STACKED, Batch, Graph, Node
+from dynet_cy.graph.structs cimport STACKED, Batch, Graph, Node
 from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors

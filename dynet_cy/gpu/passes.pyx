@@ -16,7 +16,7 @@ from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
 from dynet_cy.gpu.mirrored cimport address_in, begin_use, extend_mirror, goes_on, note_use, note_uses
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
-from dynet_cy.graph.graph cimport (
+from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Node, args_of, batches_of, gradient_at, items_of, nodes_of, order_of,
     state_of,
 )

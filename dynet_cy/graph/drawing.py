@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
-from dynet_cy.graph.graph import ComputationGraph, Expression, cg
+from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.graph import ComputationGraph, cg
 from dynet_cy.graph.layered import Layout, Point, place
 from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
 

@@ -10,10 +10,10 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from dynet_cy.graph.graph cimport (
-    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, ComputationGraph, Graph, Node, doubles_of, engine_of, full_shape,
-    gradient_of, nodes_of, parameter_here, state_of,
-)
+from dynet_cy.graph.computing cimport doubles_of, full_shape, gradient_of, parameter_here
+from dynet_cy.graph.graph cimport ComputationGraph
+from dynet_cy.graph.hooks cimport engine_of
+from dynet_cy.graph.structs cimport LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Graph, Node, nodes_of, state_of
 from dynet_cy.memory.storage cimport Param, Storage
 
 

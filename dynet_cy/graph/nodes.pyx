@@ -6,12 +6,15 @@ import numpy as np
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport (
-    COMPUTED, DROPPED, NO_BATCH, SHARED, ComputationGraph, Expression, Graph, Node, args_of, items_of, nodes_of,
-    origin_of, parameter_here, shape_of, state_of, wrap,
-)
+from dynet_cy.graph.computing cimport parameter_here
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.graph cimport ComputationGraph
+from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
-from dynet_cy.memory.bridge cimport array_of
+from dynet_cy.graph.structs cimport (
+    COMPUTED, DROPPED, NO_BATCH, SHARED, Graph, Node, args_of, items_of, nodes_of, origin_of, state_of,
+)
+from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 

@@ -1,6 +1,6 @@
 """Which line of the program made a node, and within which scopes.
 
-A node has a number (`origin_of` of graph.graph), a half of it for the line and a half for the scope; what these stand
+A node has a number (`origin_of` of graph/structs), a half of it for the line and a half for the scope; what these stand
 for is kept here, once for all nodes that a line makes.
 """
 

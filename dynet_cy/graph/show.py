@@ -10,7 +10,8 @@ from typing import IO, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.graph import ComputationGraph, Expression, cg
+from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.graph import ComputationGraph, cg
 from dynet_cy.graph.nodes import GraphNode, expression, nodes, number
 
 __all__ = ["dot", "dump", "dump_cg", "print_graphviz", "print_text_graphviz"]

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Attr
-from dynet_cy.graph.graph cimport Node
+from dynet_cy.graph.structs cimport Node
 from dynet_cy.ops.registry cimport Op
 
 # Its nodes have no forward and backward: executors of graphs on several devices copy, both ways.

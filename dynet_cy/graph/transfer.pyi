@@ -1,3 +1,3 @@
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def to_device(e: Expression, device_str: str) -> Expression: ...

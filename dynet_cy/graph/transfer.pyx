@@ -2,10 +2,14 @@
 
 from libc.string cimport memset
 
-from dynet_cy.graph.graph cimport Expression, Extra, apply1x, asked_device, current_graph, device_of
+from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.making cimport apply1x
+from dynet_cy.graph.placing cimport asked_device
+from dynet_cy.graph.structs cimport Extra, device_of
 from dynet_cy.ops.registry cimport FLAT, register, same_dim
 
-from dynet_cy.graph.graph import _operators
+from dynet_cy.graph.hooks import operators
 
 
 TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
@@ -42,7 +46,7 @@ def to_device(e, device_str):
         asked = 1 + current_graph().device
     source = device_of(current_graph(), (<Expression>e).index)
     if asked - 1 == source:
-        return _operators["copy"](e)
+        return operators["copy"](e)
     memset(&extra, 0, sizeof(Extra))
     extra.device = asked
     extra.attrs[0].i = source                   # nodes with different ones do not run together

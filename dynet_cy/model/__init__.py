@@ -1,9 +1,9 @@
 """Models: collections of parameters."""
 
+from dynet_cy.model.collection import ParameterCollection
+from dynet_cy.model.leaves import LookupExpression
 from dynet_cy.model.parameters import (
-    LookupExpression,
     LookupParameters,
-    ParameterCollection,
     Parameters,
     const_parameter,
     lookup,

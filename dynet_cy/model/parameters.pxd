@@ -1,35 +1,17 @@
-"""Parameters and their collections.
+"""Parameters and lookup tables: entries of a storage that are expressions of whatever graph is current.
 
-Collections and parameters hold the storage of their root collection, so memory
-never goes while something points into it.
+They hold the storage, so memory never goes while something points into it.
 """
 
-from libc.stdint cimport uint32_t
-
-from dynet_cy.core.tensor cimport Dim
-from dynet_cy.graph.graph cimport Expression
+from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.memory.storage cimport Param, Plane, Storage
-
-
-cdef void fold_scale(Param* p) noexcept nogil
-cdef int zero_gradient(_Stored x) except -1
-
-
-cdef class _Members:
-    cdef Storage storage
-    cdef list entries
-    cdef object allowance           # what may be added now; None for anything
-
-    cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name)
-    cdef _Stored shown(self, _Stored entry)
-    cdef list below(self, str name)
 
 
 cdef class _Stored(Expression):
     cdef readonly Storage storage
     cdef Param* p
     cdef str full_name
-    cdef _Members members           # what users have holds them; an entry of theirs does not
+    cdef object members             # of the root collection: what users have holds them; an entry of theirs does not
     cdef object user                # an entry's weak reference to what users have for it
     cdef object __weakref__
 
@@ -48,3 +30,15 @@ cdef class Parameters(_Stored):
 
 cdef class LookupParameters(_Stored):
     cdef size_t start_of(self, object row, str op) except? 0xFFFFFFFF
+
+
+cdef _Stored new_stored(cls, Storage storage, Param* p, str name)
+# Shape as model files have it: for a table the rows come last.
+cdef tuple file_dim(_Stored x)
+# Values of exactly that shape as column-major floats, or a clear error.
+cdef object floats_like(object values, str op, tuple shape)
+# The value, from a place on, as a new array.
+cdef object stored_array(_Stored x, tuple shape, size_t start=?)
+cdef int zero_gradient(_Stored x) except -1
+# All of the gradient was written.
+cdef int note_whole_gradient(_Stored x) except -1

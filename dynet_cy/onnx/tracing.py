@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.graph import ComputationGraph, Expression
+from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.graph import ComputationGraph
 from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, nodes, number, table
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.inputs import Floats, Indices

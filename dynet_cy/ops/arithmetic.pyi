@@ -3,7 +3,7 @@ from collections.abc import Iterable
 
 import numpy.typing as npt
 
-from dynet_cy.graph.graph import Expression, _Number
+from dynet_cy.graph.expressions import Expression, _Number
 
 def cmult(x: Expression, y: Expression) -> Expression: ...
 def cdiv(x: Expression, y: Expression) -> Expression: ...

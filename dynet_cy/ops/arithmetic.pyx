@@ -15,11 +15,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport (
+from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
-    OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, apply, apply1, apply2, describe_dim, dim_of,
-    expression, set_operator,
+    OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, set_operator,
 )
+from dynet_cy.graph.making cimport apply, apply1, apply2, expression
+from dynet_cy.graph.messages cimport describe_dim
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less, DY_BINARY_less_equal,
     DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal, DY_BINARY_pow, DY_BINARY_sub,

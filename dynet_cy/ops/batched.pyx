@@ -4,9 +4,12 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
-from dynet_cy.graph.graph cimport OPERATOR_MATMUL, Expression, Extra, apply2, apply2x, dim_of, set_operator, shape_of
+from dynet_cy.graph.expressions cimport OPERATOR_MATMUL, Expression, dim_of, set_operator
+from dynet_cy.graph.making cimport apply2, apply2x
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm
+from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.arithmetic cimport operand
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport Shapes, register

@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Iterable
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def vanilla_lstm_gates(
     x_t: Expression, h_tm1: Expression, Wx: Expression, Wh: Expression, b: Expression, weightnoise_std: float = 0.0

@@ -7,7 +7,9 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, draw_key, draw_number, element, rows_of, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply2, apply2x, dim_of, sequence
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply, apply2, apply2x, sequence
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
 from dynet_cy.ops.linalg cimport factors_of_a, multiply, multiply_backward_a, multiply_backward_b
 from dynet_cy.ops.registry cimport (

@@ -4,7 +4,7 @@ from libc.math cimport expf
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Dim, cols_of, element, rows_of, total_of
-from dynet_cy.graph.graph cimport apply2
+from dynet_cy.graph.making cimport apply2
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError

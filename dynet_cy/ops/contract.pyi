@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def contract3d_1d(x: Expression, y: Expression) -> Expression: ...
 def contract3d_1d_bias(x: Expression, y: Expression, b: Expression) -> Expression: ...

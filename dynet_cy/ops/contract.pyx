@@ -6,9 +6,9 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of,
 )
-from dynet_cy.graph.graph cimport (
-    Expression, apply, apply2, describe_dim, dim_of, expression,
-)
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply, apply2, expression
+from dynet_cy.graph.messages cimport describe_dim
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.linalg cimport (
     AFFINE, MATMUL, multiply, multiply_backward_a, multiply_backward_b,

@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Sequence
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def conv2d(x: Expression, f: Expression, stride: Sequence[int], is_valid: bool = True) -> Expression: ...
 def conv2d_bias(

@@ -6,7 +6,8 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, element, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Extra, apply, apply1x, apply2, apply2x
+from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_init,
 )

@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def crf_log_partition(x: Expression, transitions: Expression, start: Expression, end: Expression) -> Expression: ...
 def crf_marginals(x: Expression, transitions: Expression, start: Expression, end: Expression) -> Expression: ...

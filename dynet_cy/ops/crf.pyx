@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of, size_of
-from dynet_cy.graph.graph cimport apply
+from dynet_cy.graph.making cimport apply
 from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_UNARY_exp, DY_UNARY_shift, K
 from dynet_cy.ops.registry cimport SHARE, Backward, DimRule, Forward, Op, Shapes, register
 

@@ -2,7 +2,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def custom_op(
     name: str,

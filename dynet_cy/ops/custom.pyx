@@ -14,7 +14,9 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
-from dynet_cy.graph.graph cimport Expression, Extra, apply
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.making cimport apply
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim, set_raises

@@ -1,6 +1,6 @@
 """Sums with their activation, and the output of a GRU, for steps of recurrent networks."""
 
-from dynet_cy.graph.graph cimport Extra
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.ops.registry cimport Op
 
 cdef Op* GATED

@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Iterable
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def logistic_affine(exprs: Iterable[Expression]) -> Expression: ...
 def tanh_affine(exprs: Iterable[Expression]) -> Expression: ...

@@ -4,7 +4,8 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, cols_of, element, rows_of, same_shape, size_of, total_of
-from dynet_cy.graph.graph cimport Extra, apply, sequence
+from dynet_cy.graph.making cimport apply, sequence
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_UNARY_logistic, DY_UNARY_tanh, K
 from dynet_cy.ops.linalg cimport (
     affine_transform_backward, affine_transform_dim, affine_transform_factors, affine_transform_forward,

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport Extra
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.ops.registry cimport Shapes
 
 cdef Py_ssize_t whole(object value, str op, str what=*) except? -1

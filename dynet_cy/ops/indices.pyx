@@ -7,7 +7,8 @@ import numpy as np
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport dim_of, expression
+from dynet_cy.graph.expressions cimport dim_of
+from dynet_cy.graph.making cimport expression
 
 from dynet_cy.ops.registry import DimensionError
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
-from dynet_cy.graph.graph import Expression, _Number
+from dynet_cy.graph.expressions import Expression, _Number
 
 _Shape: TypeAlias = int | tuple[int, ...] | list[int]
 

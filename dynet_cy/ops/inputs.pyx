@@ -7,14 +7,17 @@ import numpy as np
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
-from dynet_cy.graph.graph cimport (
-    COMPUTED, Expression, Extra, Graph, asked_device, current_graph, forget, leaf, nodes_of, place, shape_of,
-)
+from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.forgetting cimport forget
+from dynet_cy.graph.making cimport leaf, place
+from dynet_cy.graph.placing cimport asked_device
+from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, nodes_of
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in
+from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.ops.registry cimport Op, register
 
-from dynet_cy.graph.graph import _operators
+from dynet_cy.graph.hooks import operators
 
 
 cdef Op* INPUT = register(b"input", b"", NULL, NULL, NULL)
@@ -379,8 +382,8 @@ def _input_sparse_tensor(idxs, v, dim, batch_size, defval, device):
     return inputTensorTranspose(array, dim, batch_size, device)
 
 
-_operators["inputMatrixLiteral"] = inputTensorTranspose
-_operators["inputSparseTensor"] = _input_sparse_tensor
+operators["inputMatrixLiteral"] = inputTensorTranspose
+operators["inputSparseTensor"] = _input_sparse_tensor
 
 
 def inputMatrix(v: npt.ArrayLike, d: Iterable[int]) -> InputExpression:

@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def inverse(x: Expression) -> Expression: ...
 def logdet(x: Expression) -> Expression: ...

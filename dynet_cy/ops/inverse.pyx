@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, rows_of, size_of
-from dynet_cy.graph.graph cimport apply1
+from dynet_cy.graph.making cimport apply1
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim

@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Iterable
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def affine_transform(exprs: Iterable[Expression]) -> Expression: ...
 def dot_product(x: Expression, y: Expression) -> Expression: ...

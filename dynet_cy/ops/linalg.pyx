@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport apply, apply2
+from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm, product
 from dynet_cy.ops.registry cimport LIST, SHARE, DimRule, Factors, Op, Shapes, register, same_dim

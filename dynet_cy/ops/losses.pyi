@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def squared_distance(x: Expression, y: Expression) -> Expression: ...
 def l1_distance(x: Expression, y: Expression) -> Expression: ...

@@ -9,13 +9,15 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
-from dynet_cy.graph.graph cimport (
-    Expression, Extra, apply1x, apply2, apply2x, describe_dim, dim_of, expression, shape_of,
-)
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply1x, apply2, apply2x, expression
+from dynet_cy.graph.messages cimport describe_dim
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
     DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,
 )
+from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.indices cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
 from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work

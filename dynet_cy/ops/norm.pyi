@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Sequence
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def layer_norm(x: Expression, g: Expression, b: Expression, axis: int | Sequence[int] | None = None) -> Expression: ...
 def weight_norm(w: Expression, g: Expression) -> Expression: ...

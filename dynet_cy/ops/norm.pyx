@@ -5,7 +5,8 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
-from dynet_cy.graph.graph cimport Extra, apply, apply2
+from dynet_cy.graph.making cimport apply, apply2
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split
 from dynet_cy.ops.indices cimport axis_in

@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def sort(x: Expression, d: int = 0, descending: bool = False) -> Expression: ...
 def argsort(x: Expression, d: int = 0, descending: bool = False) -> Expression: ...

@@ -4,7 +4,9 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, total_of
-from dynet_cy.graph.graph cimport Expression, Extra, apply1x, dim_of, expression
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply1x, expression
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim

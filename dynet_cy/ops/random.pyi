@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from typing_extensions import TypeAlias
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 _Shape: TypeAlias = int | tuple[int, ...] | list[int]
 

@@ -9,7 +9,9 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, draw_key, draw_number, element, size_of
-from dynet_cy.graph.graph cimport Expression, Extra, apply1x, leaf
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.making cimport apply1x, leaf
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
 )

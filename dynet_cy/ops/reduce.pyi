@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Sequence
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def sum_elems(x: Expression) -> Expression: ...
 def sum_dim(x: Expression, d: Sequence[int], b: bool = False, n: int = 0) -> Expression: ...

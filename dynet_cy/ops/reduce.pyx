@@ -7,7 +7,9 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x, dim_of
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply1, apply1x
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
@@ -16,7 +18,7 @@ from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.norms cimport norm_of
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
-from dynet_cy.graph.graph import _operators
+from dynet_cy.graph.hooks import operators
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
@@ -1064,4 +1066,4 @@ def _min(Expression x, axis, keepdims):
     return extreme_of(x, MIN_DIM, axis, keepdims, "min")
 
 
-_operators.update(sum=_sum, mean=_mean, max=_max, min=_min)
+operators.update(sum=_sum, mean=_mean, max=_max, min=_min)

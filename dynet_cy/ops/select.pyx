@@ -6,17 +6,19 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
-from dynet_cy.graph.graph cimport (
-    Expression, Extra, Graph, apply1x, current_graph, dim_of, expression, forget, items_of, nodes_of,
-    shape_of,
-)
+from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.forgetting cimport forget
+from dynet_cy.graph.making cimport apply1x, expression
+from dynet_cy.graph.structs cimport Extra, Graph, items_of, nodes_of
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport axis_in, check_count, set_indices, whole
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
 
-from dynet_cy.graph.graph import _operators
+from dynet_cy.graph.hooks import operators
 from dynet_cy.ops.arithmetic import esum
 from dynet_cy.ops.inputs import constant
 from dynet_cy.ops.registry import DimensionError
@@ -939,4 +941,4 @@ cdef Expression rearranged(Expression x, list keys, bint scalar):
     return x
 
 
-_operators["getitem"] = _getitem
+operators["getitem"] = _getitem

@@ -1,6 +1,6 @@
 """Shapes, for other families to apply."""
 
-from dynet_cy.graph.graph cimport Expression
+from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.ops.registry cimport Op
 
 cdef Op* CONCATENATE

@@ -1,7 +1,7 @@
 # Written by tools/derive.py
 from collections.abc import Iterable, Sequence
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def reshape(x: Expression, d: float | Sequence[float], batch_size: float = 1) -> Expression: ...
 def transpose(x: Expression, dims: Sequence[int] = (1, 0)) -> Expression: ...

@@ -8,13 +8,15 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1, apply1x, dim_of, expression
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
 
-from dynet_cy.graph.graph import _operators
+from dynet_cy.graph.hooks import operators
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -303,8 +305,8 @@ def _transposed(Expression x):
     return x if n < 2 else transpose(x, list(range(n))[::-1])
 
 
-_operators["T"] = _transposed
-_operators["reshape"] = reshape
+operators["T"] = _transposed
+operators["reshape"] = reshape
 
 
 # ---- concatenate: y = xs side by side along an axis ------------------------------
@@ -620,7 +622,7 @@ def flip_gradient(x):
 
 
 # What `to_device` makes on the same device.
-_operators["copy"] = lambda x: scale_gradient(x)
+operators["copy"] = lambda x: scale_gradient(x)
 
 
 def scale_gradient(x, float lambd=1.0):

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 _Int: TypeAlias = int | np.integer[Any]
 _Ints: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]

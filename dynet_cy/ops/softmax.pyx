@@ -8,7 +8,9 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.graph cimport Expression, Extra, apply, apply1x, dim_of, expression
+from dynet_cy.graph.expressions cimport Expression, dim_of
+from dynet_cy.graph.making cimport apply, apply1x, expression
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )

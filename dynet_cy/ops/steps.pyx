@@ -1,6 +1,7 @@
 """Steps of recurrent networks, node by node, for builders to make without Python in between."""
 
-from dynet_cy.graph.graph cimport Extra, add_node
+from dynet_cy.graph.making cimport add_node
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul
 from dynet_cy.ops.arithmetic cimport BINARY
 from dynet_cy.ops.cells cimport CELL, OUTPUT, PROJECTED

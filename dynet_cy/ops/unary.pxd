@@ -1,6 +1,6 @@
 """Elementwise functions of one argument, for other families to apply."""
 
-from dynet_cy.graph.graph cimport Expression
+from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT
 from dynet_cy.ops.registry cimport Op
 

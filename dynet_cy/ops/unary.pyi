@@ -1,5 +1,5 @@
 # Written by tools/derive.py
-from dynet_cy.graph.graph import Expression
+from dynet_cy.graph.expressions import Expression
 
 def tanh(x: Expression) -> Expression: ...
 def exp(x: Expression) -> Expression: ...

@@ -4,11 +4,13 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, total_of
-from dynet_cy.graph.graph cimport Expression, Extra, apply1, apply1x
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.making cimport apply1, apply1x
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round, K, dy_kernels
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, register, same_dim
 
-from dynet_cy.graph.graph import _operators
+from dynet_cy.graph.hooks import operators
 
 
 cdef extern from "dynet_cy/unary.h" nogil:
@@ -624,4 +626,4 @@ def round(x, gradient_mode="zero_gradient"):
     return rounded(DY_UNARY_round, x, gradient_mode)
 
 
-_operators["abs"] = abs
+operators["abs"] = abs

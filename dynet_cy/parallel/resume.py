@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_state
-from dynet_cy.graph.graph import random_state, set_random_state
+from dynet_cy.graph.random_state import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.parallel.communicator import Communicator

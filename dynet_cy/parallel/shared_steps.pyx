@@ -21,7 +21,8 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
-from dynet_cy.model.parameters cimport _Stored, fold_scale
+from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.steps cimport CollectiveUpdate, Entry, StepHeader, entries_of
 from dynet_cy.train.trainers cimport (

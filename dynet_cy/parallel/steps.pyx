@@ -17,7 +17,8 @@ from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
-from dynet_cy.model.parameters cimport _Stored, fold_scale
+from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_groups, squared_norm
 
 from dynet_cy.parallel.communicator import ParallelError

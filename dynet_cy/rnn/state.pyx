@@ -7,8 +7,11 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.graph.graph cimport Expression, Graph, current_graph, nodes_of, number_in, wrap
+from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.expressions cimport Expression, number_in
+from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.origin cimport enter_scope, noting, set_scope
+from dynet_cy.graph.structs cimport Graph, nodes_of
 from dynet_cy.ops.steps cimport Step, gru_step, lstm_step, simple_step
 
 from dynet_cy.ops.inputs import zeros

@@ -13,14 +13,14 @@ from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, interrupted
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.graph.graph cimport (
+from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push
+from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.plan_cache cimport (
     Structure, cache_plan, describe_structure, plan_from_cache,
 )
-from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.signature cimport (
     Signatures, queue_of, signature_of, signatures_open,
 )

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 
 # Whether the value that was asked for last had been waiting beside one that was asked for before it.
 cdef bint was_waiting(const Graph* g) noexcept nogil

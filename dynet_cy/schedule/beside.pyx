@@ -24,10 +24,9 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
 from dynet_cy.core.tensor cimport same_shape
-from dynet_cy.graph.graph cimport (
-    COMPUTED, DROPPED, SHARED, WANTED, Beside, ComputationGraph, Graph, Node, args_of, beside_hooks, nodes_of, state_of,
-    uses_of,
-)
+from dynet_cy.graph.graph cimport ComputationGraph
+from dynet_cy.graph.hooks cimport Beside, beside_hooks
+from dynet_cy.graph.structs cimport COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, args_of, nodes_of, state_of, uses_of
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at

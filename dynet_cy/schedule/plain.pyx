@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.graph.graph cimport STACKED, WANTED, Batch, Graph, order_of, state_of
+from dynet_cy.graph.structs cimport STACKED, WANTED, Batch, Graph, order_of, state_of
 from dynet_cy.memory.arena cimport array_push
 
 

@@ -9,7 +9,7 @@ an arena is full or a handler of a signal has raised.
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.interrupts cimport Interrupts
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 
 cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
               uint32_t* n_batches, Interrupts* s) noexcept nogil

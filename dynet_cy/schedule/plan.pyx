@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.interrupts cimport Interrupts
-from dynet_cy.graph.graph cimport WANTED, Batch, Graph, state_of
+from dynet_cy.graph.structs cimport WANTED, Batch, Graph, state_of
 from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport array_rewind
 from dynet_cy.schedule.batched cimport plan_batched

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.graph.graph cimport Graph
+from dynet_cy.graph.structs cimport Graph
 
 
 # All of a graph that its schedule depends on, as words in the scratch arena.

@@ -18,8 +18,9 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.graph.graph cimport (
-    SHARED, WANTED, Batch, ComputationGraph, Graph, Node, args_of, batches_of, device_of, nodes_of, order_of, state_of,
+from dynet_cy.graph.graph cimport ComputationGraph
+from dynet_cy.graph.structs cimport (
+    SHARED, WANTED, Batch, Graph, Node, args_of, batches_of, device_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_extend, array_push
 from dynet_cy.schedule.hash cimport dy_hash

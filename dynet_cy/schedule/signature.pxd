@@ -10,7 +10,7 @@ They wait in one queue, so that sentences of different lengths stay in step.
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.graph cimport Graph, Node
+from dynet_cy.graph.structs cimport Graph, Node
 
 
 cdef struct Signatures:

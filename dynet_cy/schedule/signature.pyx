@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcmp, memset
 
 from dynet_cy.core.tensor cimport Dim, cols_of, rows_of, same_shape
-from dynet_cy.graph.graph cimport (
+from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, SHARED, STACKED, Graph, Node, args_of, device_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_offset, arena_push, arena_rewind

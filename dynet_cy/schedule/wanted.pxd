@@ -2,9 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.graph.graph cimport (
-    COMPUTED, WANTED, Graph, Node, args_of, nodes_of, state_of,
-)
+from dynet_cy.graph.structs cimport COMPUTED, WANTED, Graph, Node, args_of, nodes_of, state_of
 from dynet_cy.memory.arena cimport array_push
 
 

@@ -4,7 +4,7 @@ from typing import Any, final
 from typing_extensions import Buffer, TypeAlias
 
 from dynet_cy.memory.changes import Change
-from dynet_cy.model.parameters import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.schedules import Schedule
 
 _Params: TypeAlias = Parameters | LookupParameters | ParameterCollection | Iterable[_Params]

@@ -28,9 +28,11 @@ from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, bad_gradients, forget_gradient, pthread_mutex_t, value_changed,
 )
-from dynet_cy.model.parameters cimport _Stored, fold_scale, zero_gradient
+from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.parameters cimport _Stored, zero_gradient
 
-from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
+from dynet_cy.model.collection import ParameterCollection
+from dynet_cy.model.weight_decay import LEAST_DECAY
 from dynet_cy.schedules import Pace
 
 

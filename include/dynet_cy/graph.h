@@ -25,6 +25,14 @@ enum {
 
 #define DY_NO_BATCH UINT32_MAX
 
+/* The version of a graph while it runs without the GIL: no expression has it. */
+#define DY_GRAPH_RUNNING UINT64_MAX
+
+/* Low bits of a version count the reverts since the renewal, and the times that nodes were numbered anew. */
+#define DY_REVERT_BITS 28
+
+static inline int dy_same_renewal(uint64_t a, uint64_t b) { return a >> DY_REVERT_BITS == b >> DY_REVERT_BITS; }
+
 typedef struct {
     uint16_t op;
     uint16_t item_count;        /* words of `items` per batch element */

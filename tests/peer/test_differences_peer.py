@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from libraries import Library, both
+from program_meant import MEANT, WRONG
 from purpose import DIFFERENCES, ONE_BY_ONE
-from random_programs import MEANT, WRONG
 from test_errors_peer import OTHERWISE
 
 pytestmark = pytest.mark.peer

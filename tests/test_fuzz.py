@@ -22,7 +22,7 @@ from safetensors import safe_open
 
 import dynet_cy as dy
 from dynet_cy import saving
-from dynet_cy.graph.graph import random_state
+from dynet_cy.graph.random_state import random_state
 from dynet_cy.textfile import ModelFileError
 
 ROOM = 64 << 20  # bytes that the process may grow by while it reads files of at most 8 KiB

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import ForwardExpression
+from dynet_cy.graph.expressions import ForwardExpression
 from dynet_cy.graph.nodes import expression, nodes
 from dynet_cy.memory import arena
 from dynet_cy.rnn.stacked import StackedRNNState

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import random_state
+from dynet_cy.graph.random_state import random_state
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
 TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]

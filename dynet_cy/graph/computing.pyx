@@ -1,0 +1,167 @@
+"""Passes for values that are asked for, and values as floats, arrays and lists."""
+
+import numpy as np
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from dynet_cy.core.interrupts cimport raised_here
+from dynet_cy.core.tensor cimport Dim, total_of
+from dynet_cy.graph.graph cimport Requests, owner_of
+from dynet_cy.graph.hooks cimport ENGINE_GPU, Beside, PassHooks, beside_hooks, engine, engine_of, pass_hooks
+from dynet_cy.graph.structs cimport (
+    COMPUTED, LIVE, NO_BATCH, SENT, Batch, Graph, Node, batches_of, device_of, gradient_at, nodes_of, order_of,
+    state_of,
+)
+from dynet_cy.memory.bridge cimport array_of, shape_of
+from dynet_cy.memory.changes cimport see_whole
+from dynet_cy.memory.mirror cimport mirrors
+from dynet_cy.memory.storage cimport Param
+
+cdef enum:
+    FETCHED_TOGETHER = 1 << 16      # bytes; copying so many from a device takes about as long as asking for them
+
+cdef Beside* beside = beside_hooks()
+cdef PassHooks* passes = pass_hooks()
+
+
+# ---- passes ------------------------------------------------------------------
+
+cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
+    """Compute a node that is not computed; True if `wanted`, its expression, waited for others and may be stale now."""
+    if requested(g, wanted):
+        return True
+    compute_beside(g, index)
+    return False
+
+
+cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1:
+    """The same for several, of which some may be computed; `wanted` is the list of expressions."""
+    cdef uint32_t i
+    if any_uncomputed(g, targets, n):
+        if requested(g, wanted):
+            return True
+        run_pass(g, targets, n)
+    if g.early:
+        for i in range(n):
+            beside.asked(g, targets[i])
+    return False
+
+
+cdef int compute_beside(Graph* g, uint32_t index) except -1:
+    """Compute a value that is asked for, and those beside it that are likely to be asked for next."""
+    cdef const uint32_t* targets = &index
+    cdef uint64_t raised
+    cdef uint32_t n = 1
+    if g.strategy and not g.immediate and beside.ask != NULL:
+        n = beside.ask(g, &index, &targets)
+    if n == 1:
+        return run_pass(g, targets, n)
+    raised = raised_here()
+    try:
+        return run_pass(g, targets, n)
+    except (MemoryError, ValueError):       # perhaps for a value that nobody has asked for
+        beside.failed(g)
+        if raised_here() != raised:         # it is of the handler of a signal
+            raise
+    return run_pass(g, &index, 1)
+
+
+cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
+    cdef uint64_t begun
+    cdef uint32_t ran = g.n_order
+    if not passes.on:
+        return engine_of(g).forward(g, targets, n, g.strategy)
+    begun = passes.begin()
+    engine_of(g).forward(g, targets, n, g.strategy)
+    passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
+    return 0
+
+
+cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept:
+    cdef uint32_t i
+    for i in range(n):
+        if not state_of(g)[nodes[i]] & COMPUTED:
+            return True
+    return False
+
+
+cdef bint requested(Graph* g, object wanted) except -1:
+    """Let the item of a batched map that is running wait until its expressions are computed with those of others.
+
+    False where there is no such item: then they are to be computed now.
+    """
+    cdef Requests requests = owner_of(g).requests
+    return requests is not None and requests.wait_for(wanted)
+
+
+# ---- where values are --------------------------------------------------------
+
+cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NULL:
+    """Floats of a node in an arena, after they were fetched where it runs on a device."""
+    cdef int device = device_of(g, node)
+    if device and n:
+        engine(ENGINE_GPU).fetch(g, device, v, n)
+    return v
+
+
+cdef float* parameter_here(Param* p, bint gradient) except? NULL:
+    """The value or gradient of a parameter, after it was fetched where it lives on a device."""
+    cdef float* v = p.grad if gradient else p.value
+    see_whole()
+    if p.device and p.size:
+        mirrors().fetch(p.device, p.device_grad if gradient else p.device_value, v, p.size)
+    return v
+
+
+cdef float* value_here(Graph* g, Node* x) except? NULL:
+    """The value of a computed node; on a device, small values of one batch are fetched together."""
+    cdef uint32_t number = <uint32_t>(x - nodes_of(g))
+    cdef Batch* batch
+    cdef uint32_t j
+    if x.val == NULL:
+        return parameter_here(<Param*>x.object, False)
+    if x.batch == NO_BATCH or device_of(g, number) == 0 or state_of(g)[number] & SENT:      # inputs are here
+        return x.val
+    batch = &batches_of(g)[x.batch]
+    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:
+        floats_here(g, number, batch.y, batch.bytes // sizeof(float))
+        for j in range(batch.count):
+            state_of(g)[order_of(g)[batch.first + j]] |= SENT
+    else:
+        floats_here(g, number, x.val, total_of(&x.dim))
+        state_of(g)[number] |= SENT
+    return x.val
+
+
+# ---- as numbers of Python and numpy ------------------------------------------
+
+cdef tuple full_shape(const Dim* d):
+    """The shape with the batch, if any, as its last axis."""
+    shape = shape_of(d)
+    return shape + (d.bd,) if d.bd > 1 else shape
+
+
+cdef object gradient_of(Graph* g, uint32_t index, uint8_t state):
+    """New array with the gradient of a node in an arena, whose state is this."""
+    cdef Node* x = nodes_of(g) + index
+    if state & LIVE:
+        return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
+    return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
+
+
+cdef object doubles_of(const float* v, tuple shape):
+    """New array with a copy of the floats at v; float64, as sums and logs outside expect of numpy."""
+    return array_of(v, shape).astype(np.float64)
+
+
+cdef list list_of(const float* v, size_t n):
+    cdef size_t i, end, at = 0
+    found = []
+    while at < n:                               # handlers of signals run between blocks
+        end = min(n, at + (1 << 20))
+        found += [v[i] for i in range(at, end)]
+        if end < n:
+            PyErr_CheckSignals()
+        at = end
+    return found

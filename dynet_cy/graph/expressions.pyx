@@ -1,0 +1,621 @@
+"""Expressions: numbers of nodes, with the renewal of the graph that they belong to, checked on each use."""
+
+import warnings
+from numbers import Real
+
+import numpy as np
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from dynet_cy.core.tensor cimport Dim, size_of, total_of
+from dynet_cy.graph.computing cimport (
+    compute_node, doubles_of, full_shape, gradient_of, list_of, run_pass, value_here,
+)
+from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.forgetting cimport forget
+from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
+from dynet_cy.graph.hooks cimport Beside, beside_hooks, engine_of
+from dynet_cy.graph.messages cimport describe_dim, made_at
+from dynet_cy.graph.structs cimport (
+    COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, Graph, Node, Use, drop_unneeded, nodes_of, same_renewal,
+    state_of, uses_of,
+)
+from dynet_cy.graph.table cimport Table, graph_at, graph_table, raise_running
+from dynet_cy.memory.bridge cimport shape_of, taking_numbers
+from dynet_cy.ops.registry cimport op_at
+
+from dynet_cy.graph.hooks import operators as functions
+
+cdef Table* table = graph_table()
+cdef Beside* beside = beside_hooks()
+
+
+class StaleExpressionError(RuntimeError):
+    """An expression of a graph that has been renewed, reverted or closed, or
+    that is not the current graph of this thread.
+
+    Example:
+        >>> x = dy.inputVector([1])
+        >>> _ = dy.renew_cg()
+        >>> x.value()
+        Traceback (most recent call last):
+            ...
+        dynet_cy.graph.expressions.StaleExpressionError: expression 0 is stale
+    """
+
+
+@cython.freelist(512)
+cdef class Expression:
+    """A node of a computation graph: a value that will be computed when asked for.
+
+    Expressions are made by ops, not by calling this class.  An expression is
+    valid until its graph is renewed (`renew_cg`), reverted to a checkpoint
+    before it, or closed; using it later raises `StaleExpressionError`.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> y = dy.squared_norm(2 * x + 1)
+        >>> y.value(), x.dim()
+        (34.0, ((2,), 1))
+        >>> y.backward(full=True)
+        >>> x.gradient()
+        array([12., 20.])
+    """
+
+    cdef int enter(self) except -1:
+        cdef Graph* g = current_graph()
+        if self.version == g.version:
+            return 0
+        if g.version != RUNNING and same_renewal(self.version, g.version):
+            if survives(g, self):
+                self.version = g.version
+                return 0
+        raise_stale(self, g)
+
+    cdef Graph* graph(self) except NULL:
+        cdef Graph* g = graph_at(table, self.slot)
+        if g != NULL:
+            if self.version == g.version:
+                return g
+            if same_renewal(self.version, g.renewal):
+                if g.version == RUNNING:
+                    raise_running()
+                if survives(g, self):
+                    self.version = g.version
+                    return g
+        raise_stale(self, g)
+
+    def dim(self):
+        """Shape and batch size: ``((d0, d1, ...), batch_size)``.
+
+        Example:
+            >>> dy.zeros((2, 3), batch_size=4).dim()
+            ((2, 3), 4)
+        """
+        cdef const Dim* d = dim_of(self)
+        return shape_of(d), d.bd
+
+    @property
+    def shape(self):
+        """Shape of one batch element, a tuple.
+
+        Example:
+            >>> dy.zeros((2, 3), batch_size=4).shape
+            (2, 3)
+        """
+        return shape_of(dim_of(self))
+
+    @property
+    def batch_size(self):
+        """Number of batch elements; 1 where there is no batch.
+
+        Example:
+            >>> dy.zeros((2, 3), batch_size=4).batch_size
+            4
+        """
+        return dim_of(self).bd
+
+    def forward(self, recalculate=False):
+        """Compute the value, and what it needs, without returning it.
+
+        Args:
+            recalculate: compute all of the graph anew, also what is computed; False by default.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([0, 0]))
+            >>> y.forward()
+            >>> y.value()                   # is known: nothing is computed
+            [0.0, 0.0]
+        """
+        compute(self, recalculate)
+
+    def npvalue(self, recalculate=False):
+        """The value as a new float64 array; the batch, if any, is the last axis.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).npvalue()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        return doubles_of(value_here(g, x), full_shape(&x.dim))
+
+    def tensor_value(self, recalculate=False):
+        """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> scores = dy.inputVector([1, 5, 3]).tensor_value()
+            >>> _ = dy.renew_cg()
+            >>> scores.argmax().as_numpy()
+            array([1])
+        """
+        from dynet_cy.graph.tensor import Tensor
+        return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
+
+    def value(self, recalculate=False):
+        """The value: of a scalar or vector a float for one element and else a flat
+        list, the batch last, as `vec_value` gives it; with more axes, also of
+        size 1, an array as `npvalue` gives it.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> dy.scalarInput(3).value(), dy.inputVector([1, 2]).value()
+            (3.0, [1.0, 2.0])
+            >>> dy.inputTensor([[1, 2], [3, 4]]).value()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        cdef size_t n = total_of(&x.dim)
+        cdef const float* v = value_here(g, x)
+        if x.dim.nd > 1:
+            return doubles_of(v, full_shape(&x.dim))
+        return v[0] if n == 1 else list_of(v, n)
+
+    def vec_value(self, recalculate=False):
+        """All elements as a flat list, column-major, the batch last.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).vec_value()
+            [1.0, 3.0, 2.0, 4.0]
+        """
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        return list_of(value_here(g, x), total_of(&x.dim))
+
+    def scalar_value(self, recalculate=False):
+        """The value as a float.
+
+        Args:
+            recalculate: as in `forward`; False by default.
+
+        Raises:
+            ValueError: the expression has more than one element.
+
+        Example:
+            >>> dy.squared_norm(dy.inputVector([3, 4])).scalar_value()
+            25.0
+        """
+        cdef Graph* g = compute(self, recalculate)
+        cdef Node* x = nodes_of(g) + self.index
+        if total_of(&x.dim) != 1:
+            raise ValueError(
+                f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element"
+                f"{made_at(g, self.index)}")
+        return value_here(g, x)[0]
+
+    def item(self):
+        """The value of an expression of one element as a float: `scalar_value` by the name that arrays have for it.
+
+        Example:
+            >>> dy.squared_norm(dy.inputVector([3, 4])).item()
+            25.0
+        """
+        return self.scalar_value()
+
+    # ---- what arrays have as methods; the family of each fills them in
+
+    @property
+    def T(self):
+        """The axes in the opposite order: of a matrix its transpose, of a vector the vector itself.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).T.npvalue()
+            array([[1., 3.],
+                   [2., 4.]])
+        """
+        return functions["T"](self)
+
+    def reshape(self, *shape):
+        """The same elements, column by column, in another shape; see `dynet_cy.reshape`.
+
+        Args:
+            shape: the sizes of the axes, one by one or as a tuple; one of them may be -1, which is then worked out.
+
+        Raises:
+            DimensionError: the new shape has more or fewer elements.
+
+        Example:
+            >>> dy.zeros((4, 6)).reshape(-1, 3).shape
+            (8, 3)
+        """
+        return functions["reshape"](self, shape[0] if len(shape) == 1 else shape)
+
+    def sum(self, axis=None, keepdims=False):
+        """Sum of each batch element along some axes.
+
+        Args:
+            axis: a number, which may count from the end, or several of them; all axes when None.
+            keepdims: whether the axes stay, with one element each (default: False).
+
+        Returns:
+            An expression; ``{1}`` where no axis is left.
+
+        Raises:
+            DimensionError: there is no such axis, or it is given twice.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).sum(axis=-1).npvalue()
+            array([3., 7.])
+        """
+        return functions["sum"](self, axis, keepdims)
+
+    def mean(self, axis=None, keepdims=False):
+        """Mean of each batch element along some axes; see `sum`.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).mean(axis=0).npvalue()
+            array([2., 3.])
+        """
+        return functions["mean"](self, axis, keepdims)
+
+    def max(self, axis=None, keepdims=False):
+        """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).max().value()
+            4.0
+        """
+        return functions["max"](self, axis, keepdims)
+
+    def min(self, axis=None, keepdims=False):
+        """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`.
+
+        Example:
+            >>> dy.inputTensor([[1, 2], [3, 4]]).min(axis=1).npvalue()
+            array([1., 3.])
+        """
+        return functions["min"](self, axis, keepdims)
+
+    def backward(self, full=False):
+        """Add the gradient of this scalar to the gradients of all parameters.
+
+        Runs forward first where needed.  With several batch elements, the
+        gradient of their sum is taken.
+
+        Args:
+            full: compute gradients of all expressions, also of those that no
+                parameter lies behind, so that `gradient` gives them, after an update
+                too.  It takes twice as long. Default: False.
+
+        Raises:
+            ValueError: an element of the batch is not a scalar.
+            RuntimeError: the graph was renewed with ``forward_only=True``.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W).backward()
+            >>> W.grad_as_array()
+            array([6., 6.], dtype=float32)
+        """
+        cdef Graph* g = self.graph()
+        cdef ComputationGraph graph = owner_of(g)
+        cdef Node* x
+        raise_in_item(owner_of(g), "backward",
+                      "let the items return their losses, and call backward once, on the sum")
+        if g.forward_only:
+            raise RuntimeError(
+                "backward: the graph was renewed with forward_only=True, which drops what that needs")
+        graph.warn_of_growth()
+        if not state_of(g)[self.index] & COMPUTED:
+            run_pass(g, &self.index, 1)
+        x = nodes_of(g) + self.index
+        if size_of(&x.dim) != 1:
+            raise ValueError(
+                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element{made_at(g, self.index)}; "
+                "reduce it first, for example with sum_elems")
+        g.backward_from = -1
+        graph.given = None
+        given = None
+        if full:
+            from dynet_cy.graph.given import keep_given         # it needs this module
+            given = keep_given(graph, self.index)
+        engine_of(g).backward(g, self.index, full)
+        g.backward_from = self.index
+        graph.given = given
+        graph.note_values()
+
+    def gradient(self):
+        """The gradient that the last `backward` gave this expression, as an array.
+
+        It is zero where the loss does not depend on the expression.
+
+        Of a parameter it is what reached this expression of it: neither what other
+        graphs and other backward passes gave the parameter, which `grad_as_array` of
+        the parameter adds up, nor what reached its other expressions.
+
+        All constants of one parameter in a graph (`const_parameter(p)`, `p.expr()`) are
+        one expression, which has the sum of what reached them.
+
+        After ``backward(full=True)`` this holds until the next backward or renewal,
+        whatever happens to the parameters.  After a plain ``backward()`` the first one
+        asked for that it need not compute (that of a parameter's expression, or of one
+        without a parameter behind it) costs another pass backward over the graph, with
+        the same values: ask before the parameters are updated.
+
+        Raises:
+            RuntimeError: no backward was run, or not over this expression; or the
+                other pass is needed, and values of parameters have changed since.
+
+        Example:
+            >>> W = model.add_parameters(2, init=1)
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> dy.squared_norm(W).backward(full=True)
+            >>> trainer.update()
+            >>> W.gradient()            # of this loss
+            array([2., 2.])
+        """
+        cdef Graph* g = self.graph()
+        if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
+            raise RuntimeError("gradient: run backward on an expression made after this one first")
+        cdef uint8_t state = state_of(g)[self.index]
+        if state & SHARED or not state & NEEDS_GRAD:
+            from dynet_cy.graph.given import given              # it needs this module
+            return given(owner_of(g), self.index)
+        return gradient_of(g, self.index, state)
+
+    def __len__(self):
+        cdef const Dim* d = dim_of(self)
+        return d.d[0] if d.nd else 1
+
+    def __repr__(self):
+        cdef Graph* g = graph_at(table, self.slot)
+        if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
+            name = op_at(nodes_of(g)[self.index].op).name.decode()
+            return (f"<expression {self.index} {name} {describe_dim(&nodes_of(g)[self.index].dim)}"
+                    f"{made_at(g, self.index)}>")
+        return f"<expression {self.index} of a graph renewed since>"
+
+    def __reduce__(self):
+        raise TypeError("expressions do not pickle; save parameters or values instead")
+
+    def __iter__(self):
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, index):
+        return functions["getitem"](self, index)
+
+    def __add__(self, other):
+        return operators[OPERATOR_ADD](self, other)
+
+    def __radd__(self, other):
+        return operators[OPERATOR_ADD](other, self)
+
+    def __sub__(self, other):
+        return operators[OPERATOR_SUB](self, other)
+
+    def __rsub__(self, other):
+        return operators[OPERATOR_SUB](other, self)
+
+    def __mul__(self, other):
+        return operators[OPERATOR_MUL](self, other)
+
+    def __rmul__(self, other):
+        return operators[OPERATOR_MUL](other, self)
+
+    def __truediv__(self, other):
+        return operators[OPERATOR_DIV](self, other)
+
+    def __rtruediv__(self, other):
+        return operators[OPERATOR_DIV](other, self)
+
+    def __pow__(self, other, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](self, other)
+
+    def __rpow__(self, other, modulus):
+        if modulus is not None:
+            return NotImplemented
+        return operators[OPERATOR_POW](other, self)
+
+    def __neg__(self):
+        return operators[OPERATOR_NEG](self, None)
+
+    def __matmul__(self, other):
+        return operators[OPERATOR_MATMUL](self, other)
+
+    def __rmatmul__(self, other):
+        return operators[OPERATOR_MATMUL](other, self)
+
+    def __lt__(self, other):
+        return operators[OPERATOR_LESS](self, other)
+
+    def __le__(self, other):
+        return operators[OPERATOR_LESS_EQUAL](self, other)
+
+    def __gt__(self, other):
+        return operators[OPERATOR_GREATER](self, other)
+
+    def __ge__(self, other):
+        return operators[OPERATOR_GREATER_EQUAL](self, other)
+
+    def __abs__(self):
+        return functions["abs"](self)
+
+    def __bool__(self):
+        cdef Graph* g = graph_at(table, self.slot)
+        if g != NULL and self.version == g.version and op_at(nodes_of(g)[self.index].op).truth:
+            return truth_of(self)
+        say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
+                 "`if e is not None:` to ask whether there is one")
+        return True
+
+    def __eq__(self, other):
+        if isinstance(other, Real):
+            say_once("an Expression never equals a number; write `e.value() == x` to compare its value")
+        return NotImplemented               # it equals itself alone
+
+    def __hash__(self):
+        return <Py_hash_t>(<size_t><void*>self >> 4)
+
+    def __float__(self):
+        """The value, if it is one number."""
+        return self.scalar_value()
+
+    def __format__(self, spec):
+        """As `repr` without a format; else the value, which must be one number: ``f"{loss:.3f}"``."""
+        return format(self.scalar_value(), spec) if spec else repr(self)
+
+    def __array__(self, dtype=None, copy=None):
+        """The value, for numpy."""
+        if taking_numbers():
+            array = np.empty((), object)
+            array[()] = self
+            return array
+        if copy is False:
+            raise ValueError("the value of an expression can only be copied")
+        array = self.npvalue()
+        return array if dtype is None else array.astype(dtype)
+
+    # numpy must leave `array * expression` to the expression, not loop over elements.
+    __array_ufunc__ = None
+
+
+cdef class ForwardExpression(Expression):
+    """A node of a graph that only goes forward: it is needed while this is there.
+
+    There is at most one for each node, so that the graph can number its nodes anew.
+    """
+
+    def set(self, values):
+        """Inputs of such a graph cannot be set anew."""
+        raise RuntimeError("set: the graph was renewed with forward_only=True, which drops what that needs")
+
+    def set_index(self, index):
+        """Indices of such a graph cannot be set anew."""
+        raise RuntimeError("set_index: the graph was renewed with forward_only=True, which drops what that needs")
+
+    def __dealloc__(self):
+        cdef Graph* g = graph_at(table, self.slot)
+        cdef Use* use
+        if g == NULL or not same_renewal(self.version, g.renewal) or self.index >= g.n_nodes:
+            return
+        use = &uses_of(g)[self.index]
+        if use.holder == <void*>self:
+            use.holder = NULL
+            if g.version != RUNNING:        # else its room is free again when nodes are numbered anew
+                drop_unneeded(g, self.index)
+
+
+# ---- values ------------------------------------------------------------------
+
+cdef Graph* compute(Expression x, bint recalculate) except NULL:
+    """Compute an expression if needed; its graph."""
+    cdef Graph* g = x.graph()
+    if recalculate:
+        forget(g)
+    if not state_of(g)[x.index] & COMPUTED:
+        if compute_node(g, x.index, x):
+            return x.graph()
+        compact_if_due(g)
+    elif g.early:
+        beside.asked(g, x.index)
+    return g
+
+
+cdef int compact_if_due(Graph* g) except -1:
+    return owner_of(g).compact(renumber) if g.forward_only and g.n_nodes >= g.compact_at else 0
+
+
+cdef void renumber(void* holder, uint32_t index, uint64_t version) noexcept:
+    (<Expression>holder).index = index
+    (<Expression>holder).version = version
+
+
+cdef const Dim* dim_of(Expression x) except NULL:
+    cdef Graph* g = x.graph()
+    return &nodes_of(g)[x.index].dim
+
+
+# ---- operators ---------------------------------------------------------------
+
+cdef OperatorHook operators[OPERATOR_COUNT]
+
+
+cdef int set_operator(int which, OperatorHook hook) except -1:
+    operators[which] = hook
+    return 0
+
+
+cdef bint truth_of(Expression comparison) except -1:
+    """What `if` asks of a comparison: whether it holds, where that is one question."""
+    cdef const Dim* d = dim_of(comparison)
+    if total_of(d) != 1:
+        raise ValueError(
+            f"a comparison of shape {describe_dim(d)} is neither true nor false; ask for its sum, or pick an element")
+    return comparison.scalar_value() != 0
+
+
+cdef set said = set()
+
+
+cdef int say_once(str message) except -1:
+    """Warn of a trap that a program may have meant to step into."""
+    if message not in said:
+        said.add(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=1)
+    return 0
+
+
+# ---- whether an expression is stale ------------------------------------------
+
+cdef bint survives(Graph* g, Expression x):
+    """True if x was made before all checkpoints that its graph went back to since."""
+    cdef uint64_t epoch = x.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+    for reverted_at, n_nodes in owner_of(g).reverts:
+        if reverted_at >= epoch:
+            return x.index < <uint32_t>n_nodes
+    return True
+
+
+cdef int raise_stale(Expression x, Graph* g) except -1:
+    cdef Graph* own = graph_at(table, x.slot)
+    if x.version == 0:
+        raise StaleExpressionError("an Expression made by hand belongs to no graph")
+    if g != NULL and g.version == RUNNING:
+        raise_running()
+    if own != NULL and same_renewal(own.renewal, x.version):
+        if own == g:
+            raise StaleExpressionError(
+                f"expression {x.index} was made after the checkpoint that its graph went back to")
+        raise StaleExpressionError(
+            f"expression {x.index} belongs to another graph than the current one of this thread; "
+            "expressions of different graphs do not mix")
+    raise StaleExpressionError(
+        f"expression {x.index} is stale: its graph has been renewed (renew_cg) or closed since")

@@ -1,0 +1,3 @@
+from typing import Any, Callable
+
+operators: dict[str, Callable[..., Any]]

@@ -1,0 +1,26 @@
+"""What higher layers fill in, so that graphs need none of them: executors, the scheduler, the profiler, ops."""
+
+from dynet_cy.graph.structs cimport Graph
+
+# Functions of families of ops that are methods and operators of expressions, by name.
+operators = {}
+
+cdef Engine[ENGINE_COUNT] engines
+cdef Beside beside
+cdef PassHooks passes
+
+
+cdef Engine* engine(int kind) noexcept:
+    return &engines[kind]
+
+
+cdef Beside* beside_hooks() noexcept:
+    return &beside
+
+
+cdef PassHooks* pass_hooks() noexcept:
+    return &passes
+
+
+cdef Engine* engine_of(const Graph* g) noexcept:
+    return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]

@@ -1,0 +1,362 @@
+"""Making nodes of the current graph: shapes are inferred, arguments checked, and a node appended."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport DRAW_WORDS, Dim
+from dynet_cy.graph.current cimport current_graph, graph_here
+from dynet_cy.graph.expressions cimport Expression, ForwardExpression
+from dynet_cy.graph.forgetting cimport take_back
+from dynet_cy.graph.hooks cimport engine_of
+from dynet_cy.graph.messages cimport describe_dim, explain
+from dynet_cy.graph.origin cimport current_origin, noting
+from dynet_cy.graph.placing cimport placed
+from dynet_cy.graph.structs cimport (
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, nodes_of, take_values, uses_of,
+)
+from dynet_cy.graph.table cimport raise_running
+from dynet_cy.memory.arena cimport array_push, out_of_memory
+from dynet_cy.ops.registry cimport Op, Shapes
+
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef extern from *:
+    """
+    /* 1 when the number of elements, batch included, overflows what is addressable. */
+    static inline int dy_too_large(const dy_dim *x) {
+        uint64_t n = x->bd;
+        for (uint32_t i = 0; i < x->nd; i++)
+            if (__builtin_mul_overflow(n, (uint64_t)x->d[i], &n))
+                return 1;
+        return n >> 46 != 0;
+    }
+    """
+    bint dy_too_large(const Dim* x) nogil
+
+cdef extern from *:
+    """
+    /* The error that is set, which is then no longer set. */
+    static PyObject *dy_take_error(void) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        Py_XDECREF(type);
+        Py_XDECREF(traceback);
+        return value;
+    }
+    """
+    object take_error "dy_take_error"()
+
+ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
+
+cdef enum:
+    MOST_ON_STACK = 8
+
+
+# ---- nodes -------------------------------------------------------------------
+
+cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                       Extra* extra) except? 0xFFFFFFFF:
+    """Append a node.  Nothing is changed when an error is raised."""
+    cdef const Dim* few[MOST_ON_STACK]
+    cdef const Dim** many
+    cdef Dim* y = room_for_node(g)
+    if n <= MOST_ON_STACK:
+        shape_node(g, op, args, n, extra, few, y)
+    else:
+        many = <const Dim**>malloc(n * sizeof(void*))
+        if many == NULL:
+            raise MemoryError(f"{op.name.decode()}: {n} arguments")
+        try:
+            shape_node(g, op, args, n, extra, many, y)
+        finally:
+            free(many)
+    return append(g, op, args, n, extra)
+
+
+cdef inline Dim* room_for_node(Graph* g) except NULL:
+    """Where the shape of the next node stands.  It is written there by the rule of its op:
+    a copy, right after it was written in small pieces, would wait for them."""
+    cdef Node* node
+    if g.version == RUNNING:
+        raise_running()
+    node = <Node*>array_push(&g.nodes, sizeof(Node))
+    if node == NULL:
+        out_of_memory("a node of the graph")
+    g.nodes.top -= sizeof(Node)                     # `append` takes the room
+    return &node.dim
+
+
+cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                           Extra* extra, const Dim** dims, Dim* y) except -1:
+    """The shape of a node to be.  `dims` is room for those of its arguments."""
+    cdef Shapes s
+    cdef uint32_t i
+    cdef Node* nodes = nodes_of(g)
+    s.bd = 1
+    for i in range(n):
+        dims[i] = &nodes[args[i]].dim
+        if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
+            if s.bd != 1:
+                fail(g, op, args, n, f"batch sizes {s.bd} and {dims[i].bd} differ")
+            s.bd = dims[i].bd
+    s.n = n
+    s.x = dims
+    if extra != NULL:
+        s.attrs = extra.attrs
+        s.items = extra.items
+        s.n_items = extra.n_items
+        s.object = extra.object
+    else:
+        s.attrs = NULL
+        s.items = NULL
+        s.n_items = 0
+        s.object = NULL
+    y.bd = s.bd
+    # Called as if it could not raise: a try block costs more than the rest of this function.
+    if (<QuietDimRule>op.dim)(&s, y) == -1:
+        fail(g, op, args, n, None)
+    if dy_too_large(y):
+        fail(g, op, args, n, f"the result {describe_dim(y)} is too large")
+    return 0
+
+
+cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reason) except -1:
+    """Raise with the reason, or with that of the error now set, and all arguments."""
+    kind = DimensionError
+    if reason is None:
+        error = take_error()
+        if not isinstance(error, (DimensionError, IndexError)):
+            raise error
+        kind = type(error)
+        reason = str(error)
+    raise kind(explain(op, reason, args, n, g))
+
+
+cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                     Extra* extra) except? 0xFFFFFFFF:
+    """Make a node of the room whose shape has been written."""
+    cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
+    cdef size_t items_top = g.items.top
+    cdef Node* node = nodes_of(g) + g.n_nodes
+    cdef int device = placed(g, op, args, n, extra)
+    cdef uint8_t* state = <uint8_t*>array_push(&g.state, 1)
+    cdef Use* use = <Use*>array_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
+    cdef uint32_t* own_args
+    cdef uint32_t* items = NULL
+    cdef uint32_t i, item_count = 0, n_items = 0
+    if n > MOST_ON_STACK and <char*>(args + n) == g.args.base + args_top:       # `apply` has put them there
+        own_args = <uint32_t*>args
+        args_top -= n * sizeof(uint32_t)
+    else:
+        own_args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
+    if op.random:
+        item_count = DRAW_WORDS
+        n_items = node.dim.bd * DRAW_WORDS
+    elif extra != NULL and extra.n_items:
+        item_count = extra.item_count
+        n_items = extra.n_items
+        if n_items == item_count:                   # one for all of the batch
+            n_items *= node.dim.bd
+    if n_items:
+        items = <uint32_t*>array_push(&g.items, n_items * sizeof(uint32_t))
+    if (state == NULL or own_args == NULL or (n_items and items == NULL)
+            or (g.forward_only and use == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
+        take_back(g, nodes_top, args_top, items_top)
+        out_of_memory("a node of the graph")
+    node.op = <uint16_t>op.id
+    node.item_count = <uint16_t>item_count
+    node.nargs = n
+    node.args = <uint32_t>(args_top // sizeof(uint32_t))
+    node.items = <uint32_t>(items_top // sizeof(uint32_t))
+    node.batch = NO_BATCH
+    node.val = NULL
+    if own_args != args:
+        for i in range(n):
+            own_args[i] = args[i]
+    if op.random:
+        for i in range(node.dim.bd):
+            items[i * DRAW_WORDS] = g.draws + i
+            items[i * DRAW_WORDS + 1] = <uint32_t>g.draw_key
+            items[i * DRAW_WORDS + 2] = <uint32_t>(g.draw_key >> 32)
+        g.draws += node.dim.bd
+    elif n_items:
+        i = 0
+        while i < n_items:                          # range() with a step would be Python's
+            memcpy(items + i, extra.items, extra.n_items * sizeof(uint32_t))
+            i += extra.n_items
+    if extra != NULL:
+        memcpy(node.attrs, extra.attrs, sizeof(node.attrs))
+        node.object = extra.object
+        node.val = extra.val
+        state[0] = extra.state
+    else:
+        memset(node.attrs, 0, sizeof(node.attrs))
+        node.object = NULL
+        state[0] = 0
+    if use != NULL:
+        use.holder = NULL
+        use.consumers = 0
+        for i in range(n):
+            uses_of(g)[own_args[i]].consumers += 1
+    i = g.n_nodes
+    if g.multi_device:
+        g.devices.base[i] = <char>device
+    if noting:
+        note_origin(g)
+    g.n_nodes += 1
+    g.nodes.top += sizeof(Node)
+    if g.immediate and not state[0] & COMPUTED:
+        try:
+            engine_of(g).forward(g, &i, 1, 0)
+        except Exception:
+            g.n_nodes -= 1
+            take_back(g, nodes_top, args_top, items_top)
+            raise
+    return i
+
+
+cdef void note_origin(Graph* g) noexcept:
+    """Note what makes the next node, a line and a scope; without room it is not known."""
+    cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
+    cdef uint32_t* room = <uint32_t*>array_push(&g.origins, n - g.origins.top)
+    if room != NULL:
+        memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # of those before nothing was noted
+        (<uint32_t*>g.origins.base)[g.n_nodes] = current_origin()
+
+
+# ---- of expressions ----------------------------------------------------------
+
+cdef Expression wrap(Graph* g, uint32_t index):
+    """A node as an expression."""
+    cdef Expression y
+    if g.forward_only:
+        if uses_of(g)[index].holder != NULL:
+            return <Expression>uses_of(g)[index].holder
+        y = ForwardExpression.__new__(ForwardExpression)
+        uses_of(g)[index].holder = <void*>y
+    else:
+        y = Expression.__new__(Expression)
+    y.version = g.version
+    y.slot = g.slot
+    y.index = index
+    return y
+
+
+cdef inline uint32_t argument(Graph** g, const Op* op, uint32_t i, object x) except? 0xFFFFFFFF:
+    """The number of x in the current graph `g`, or an error that names op and argument."""
+    if not isinstance(x, Expression):
+        raise_type(op, i, x)
+    if g[0] == NULL or (<Expression>x).version != g[0].version:
+        (<Expression>x).enter()
+        g[0] = current_graph()                      # it may be the first of the thread
+    return (<Expression>x).index
+
+
+cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
+    names = op.args.decode().split()
+    name = names[i] if i < len(names) and not names[i].endswith("...") else f"argument {i}"
+    raise_not_expression(op.name.decode(), name, x)
+
+
+cdef int raise_not_expression(str function, str name, object x) except -1:
+    raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
+
+
+cdef Expression expression(object x, str function, str name):
+    """x as an expression of the current graph: for functions that look at its shape
+    before they make a node."""
+    if not isinstance(x, Expression):
+        raise_not_expression(function, name, x)
+    (<Expression>x).enter()
+    return <Expression>x
+
+
+cdef list sequence(object xs, const char* function):
+    """The expressions of a list argument."""
+    if not isinstance(xs, (list, tuple)) and not hasattr(xs, "__iter__"):
+        raise TypeError(
+            f"{function.decode()}: a list of Expressions is needed, not {type(xs).__name__}")
+    return list(xs)
+
+
+cdef Expression apply1x(const Op* op, object x, Extra* extra):
+    """The node op(x), in the current graph."""
+    cdef Graph* g = graph_here()                          # once: finding what a thread has costs
+    cdef uint32_t a = argument(&g, op, 0, x)
+    return wrap(g, add_node(g, op, &a, 1, extra))
+
+
+cdef Expression apply1(const Op* op, object x):
+    return apply1x(op, x, NULL)
+
+
+cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
+    """The node op(a, b), in the current graph."""
+    cdef Graph* g = graph_here()
+    cdef uint32_t args[2]
+    args[0] = argument(&g, op, 0, a)
+    args[1] = argument(&g, op, 1, b)
+    return wrap(g, add_node(g, op, args, 2, extra))
+
+
+cdef Expression apply2(const Op* op, object a, object b):
+    return apply2x(op, a, b, NULL)
+
+
+cdef Expression apply(const Op* op, object xs, Extra* extra):
+    """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
+    cdef Graph* g = current_graph()
+    cdef list arguments = <list>xs if type(xs) is list else sequence(xs, op.name)
+    cdef uint32_t few[MOST_ON_STACK]
+    cdef uint32_t* args = few
+    cdef uint32_t n = len(arguments)
+    cdef uint32_t i
+    cdef size_t top
+    if n == 0:
+        raise ValueError(f"{op.name.decode()}: the list of arguments is empty")
+    if n <= MOST_ON_STACK:
+        for i in range(n):
+            few[i] = argument(&g, op, i, arguments[i])
+        return wrap(g, add_node(g, op, few, n, extra))
+    # First all that may add nodes of their own (parameters), then the list in
+    # its final place: it costs no allocation.
+    for i in range(n):
+        argument(&g, op, i, arguments[i])
+    top = g.args.top
+    args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
+    if args == NULL:
+        out_of_memory(f"{n} arguments of {op.name.decode()}")
+    for i in range(n):
+        args[i] = (<Expression>arguments[i]).index
+    try:
+        i = add_node(g, op, args, n, extra)
+    except BaseException:
+        g.args.top = top
+        raise
+    return wrap(g, i)
+
+
+cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
+    """A node without arguments and of a given shape, in the current graph."""
+    cdef Graph* g = current_graph()
+    room_for_node(g)[0] = dim[0]
+    return append(g, op, NULL, 0, extra)
+
+
+cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
+    cdef uint32_t index = leaf_index(op, dim, extra)
+    return wrap(current_graph(), index)
+
+
+cdef float* place(size_t n) except NULL:
+    """Room for the value of a leaf of the current graph."""
+    cdef Graph* g = current_graph()
+    if g.version == RUNNING:
+        raise_running()
+    cdef float* v = <float*>take_values(g, max(n, <size_t>1) * sizeof(float))
+    if v == NULL:
+        out_of_memory("an input")
+    return v

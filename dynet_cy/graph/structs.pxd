@@ -1,0 +1,142 @@
+"""The C structs of a graph: nodes, batches of nodes that ran together, and the graph that owns them."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from dynet_cy.core.tensor cimport Attr, Dim
+from dynet_cy.memory.arena cimport Arena, Array
+
+
+cdef extern from "dynet_cy/graph.h" nogil:
+    int COMPUTED "DY_COMPUTED"
+    int WANTED "DY_WANTED"
+    int LIVE "DY_LIVE"
+    int NEEDS_GRAD "DY_NEEDS_GRAD"
+    int TRAINABLE "DY_TRAINABLE"
+    int SHARED "DY_SHARED"
+    int DROPPED "DY_DROPPED"
+    uint32_t NO_BATCH "DY_NO_BATCH"
+    int SENT "DY_SENT"
+
+    uint64_t RUNNING "DY_GRAPH_RUNNING"           # the version of a graph while it runs without the GIL
+    int REVERT_BITS "DY_REVERT_BITS"
+    bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
+
+    int STACKED "DY_STACKED"
+    int FLATTENED "DY_FLATTENED"
+    int COLUMNS "DY_COLUMNS"
+    int EACH "DY_EACH"
+
+    ctypedef struct Node "dy_node":
+        uint16_t op
+        uint16_t item_count
+        uint32_t nargs
+        uint32_t args
+        uint32_t items
+        Attr attrs[4]
+        Dim dim
+        uint32_t batch
+        float* val
+        void* object
+
+    ctypedef struct Laid "dy_laid":
+        float* v
+        float** list
+
+    ctypedef struct Batch "dy_batch":
+        uint32_t first
+        uint32_t count
+        uint32_t bd
+        uint32_t form
+        Laid* x
+        uint32_t* items
+        float* y
+        float* saved
+        float** saved_of
+        size_t bytes
+        uint32_t live
+
+    int GRAPH_ARENAS "DY_GRAPH_ARENAS"
+    int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
+
+    ctypedef struct Graph "dy_graph":
+        Array arrays[10]
+        Array nodes
+        Array args
+        Array items
+        Array state
+        Array order
+        Array batches
+        Array uses
+        Array holes
+        Array devices
+        Array origins
+        Arena arenas[4]
+        Arena values
+        Arena grads
+        Arena scratch
+        Arena tables
+        uint64_t shortages
+        uint32_t n_nodes
+        uint32_t n_batches
+        uint32_t n_order
+        uint32_t slot
+        uint64_t version
+        uint64_t renewal
+        uint64_t stream
+        uint32_t draws
+        uint64_t draw_key
+        uint32_t stream_number
+        uint32_t n_renewals
+        uint32_t n_forgets
+        int strategy
+        uint8_t immediate
+        uint8_t check_validity
+        uint8_t forward_only
+        uint8_t aside
+        uint32_t compact_at
+        int backward_from
+        uint32_t forward_ms
+        int device
+        uint8_t multi_device
+        void* device_graphs
+        void* plans
+        void* beside
+        uint32_t early
+
+    Node* nodes_of "dy_nodes"(const Graph* g)
+    uint8_t* state_of "dy_state"(const Graph* g)
+    uint32_t* order_of "dy_order"(const Graph* g)
+    Batch* batches_of "dy_batches"(const Graph* g)
+    int MOVABLE "DY_MOVABLE"
+    int device_of "dy_device"(const Graph* g, uint32_t node)
+    uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
+    uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
+    uint32_t origin_of "dy_origin"(const Graph* g, uint32_t node)
+    bint open_gradients "dy_open_gradients"(Graph* g)
+    float* gradient_at "dy_gradient"(const Graph* g, const float* v)
+    float* value_of "dy_value"(const Node* x)
+
+
+# The parameters of a node beside its arguments.  All zero but what an op sets.
+cdef struct Extra:
+    Attr attrs[4]
+    const uint32_t* items
+    uint32_t n_items
+    uint32_t item_count
+    void* object
+    uint8_t state
+    float* val
+    int device                      # 1 + the number of the device that was asked for; 0: none was
+
+
+cdef extern from "dynet_cy/liveness.h" nogil:
+    ctypedef struct Use "dy_use":
+        void* holder
+        uint32_t consumers
+
+    Use* uses_of "dy_uses"(const Graph* g)
+    void* take_values "dy_take_values"(Graph* g, size_t bytes)
+    void untake_values "dy_untake_values"(Graph* g, void* p, size_t bytes, size_t top)
+    void free_value "dy_free_value"(Graph* g, Node* x)
+    void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
+    void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)

@@ -1,0 +1,95 @@
+"""All graphs that are open, by slot, and the memory that they can give back."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.structs cimport GRAPH_ARENAS, GRAPH_ARRAYS, RUNNING, Graph
+from dynet_cy.memory.arena cimport arena_trim, array_close, array_open, array_trim, set_reclaim, shortages
+from dynet_cy.memory.changes cimport see_whole
+from dynet_cy.memory.storage cimport give_back_panels
+
+cdef Table table
+table.n_slots = 0
+
+
+cdef Table* graph_table() noexcept:
+    return &table
+
+
+cdef int enter_table(Graph* g, void* owner) except -1:
+    """Put a graph into the first free slot."""
+    cdef uint32_t slot = 0
+    while slot < table.n_slots and table.graphs[slot] != NULL:
+        slot += 1
+    if slot == <uint32_t>MAX_GRAPHS:
+        raise RuntimeError(f"more than {MAX_GRAPHS} graphs are open")
+    g.slot = slot
+    table.graphs[slot] = g
+    table.owners[slot] = owner
+    table.n_slots = max(table.n_slots, slot + 1)
+    return 0
+
+
+cdef void leave_table(Graph* g) noexcept:
+    """Free the slot of a graph, if it has one."""
+    if table.graphs[g.slot] == g:
+        table.graphs[g.slot] = NULL
+        table.owners[g.slot] = NULL
+
+
+# ---- one thread at a time ------------------------------------------------------
+
+cdef int raise_running() except -1:
+    raise RuntimeError("this graph is running in another thread, or in this one below the handler of a signal")
+
+
+cdef int lock_graph(Graph* g) except -1:
+    """Take the graph for running: no other thread may use it meanwhile."""
+    if g.version == RUNNING:
+        raise_running()
+    see_whole()
+    g.version = RUNNING
+    return 0
+
+
+cdef void unlock_graph(Graph* g) noexcept nogil:
+    g.version = g.renewal
+
+
+# ---- memory that others need ---------------------------------------------------
+
+cdef void give_back_unused(const void* asking) noexcept with gil:
+    """Let graphs that no other thread runs give back the memory above their bump pointers, and storages what is packed.
+
+    `asking` is the arena or array that has no more room, perhaps of a graph that runs.
+    """
+    cdef Graph* g
+    cdef uint32_t slot
+    cdef int i
+    for slot in range(table.n_slots):
+        g = table.graphs[slot]
+        if g == NULL or (g.version == RUNNING and not is_part(g, asking)):
+            continue
+        for i in range(GRAPH_ARRAYS):
+            array_trim(&g.arrays[i])
+        for i in range(GRAPH_ARENAS):
+            arena_trim(&g.arenas[i])
+    give_back_panels()
+
+
+cdef inline bint is_part(const Graph* g, const void* p) noexcept nogil:
+    return <const char*>g <= <const char*>p < <const char*>(g + 1)
+
+
+cdef void give_back_all(Graph* g) noexcept:
+    """Let a graph without nodes have no memory, as there has been too little."""
+    cdef bint poison = g.nodes.poison
+    cdef int i
+    for i in range(GRAPH_ARRAYS):
+        array_close(&g.arrays[i])
+        array_open(&g.arrays[i], poison)
+    for i in range(GRAPH_ARENAS):
+        arena_trim(&g.arenas[i])
+    g.shortages = shortages()
+
+
+set_reclaim(give_back_unused)

@@ -1,0 +1,81 @@
+"""Values of several expressions, computed together."""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, malloc
+
+from dynet_cy.graph.computing cimport compute_nodes
+from dynet_cy.graph.expressions cimport Expression, compact_if_due
+from dynet_cy.graph.forgetting cimport forget
+from dynet_cy.graph.structs cimport Graph
+
+from dynet_cy.graph.expressions import StaleExpressionError
+
+
+cdef list compute_all(object expressions, str op, bint recalculate):
+    """Compute expressions of one graph together, so that they batch with each other."""
+    cdef list xs = list(expressions)
+    cdef uint32_t i, n = len(xs)
+    cdef uint32_t* targets
+    cdef Graph* g
+    for i in range(n):
+        if not isinstance(xs[i], Expression):
+            raise TypeError(f"{op}: argument {i} must be an Expression, not {type(xs[i]).__name__}")
+    if n == 0:
+        return xs
+    g = (<Expression>xs[0]).graph()
+    targets = <uint32_t*>malloc(n * sizeof(uint32_t))
+    if targets == NULL:
+        raise MemoryError(f"{op}: {n} expressions")
+    try:
+        for i in range(n):
+            if (<Expression>xs[i]).graph() != g:
+                raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
+            targets[i] = (<Expression>xs[i]).index
+        if recalculate:
+            forget(g)
+        waited = compute_nodes(g, targets, n, xs)
+    finally:
+        free(targets)
+    if not waited:
+        compact_if_due(g)
+    return xs
+
+
+def forward(exps, recalculate=False):
+    """Compute expressions of one graph together.
+
+    Args:
+        exps: a list of them.
+        recalculate: compute all of the graph anew (default: False).
+
+    Example:
+        >>> x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
+        >>> dy.forward([dy.sum_elems(x), dy.sum_elems(y)])
+    """
+    compute_all(exps, "forward", recalculate)
+
+
+def npvalues(exps, recalculate=False):
+    """The values of expressions of one graph, computed together, as arrays: see `npvalue`.
+
+    Raises:
+        TypeError: one of them is no expression.
+
+    Example:
+        >>> dy.npvalues([dy.inputVector([1, 2]), dy.inputVector([3])])
+        [array([1., 2.]), array([3.])]
+    """
+    return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
+
+
+def values(exps, recalculate=False):
+    """The values of expressions of one graph, computed together: see `value`.
+
+    Raises:
+        TypeError: one of them is no expression.
+
+    Example:
+        >>> dy.values([dy.sum_elems(dy.inputVector([1, 2])), dy.scalarInput(3)])
+        [3.0, 3.0]
+    """
+    return [x.value() for x in compute_all(exps, "values", recalculate)]

@@ -1,0 +1,768 @@
+"""Collections of parameters, under names; their pickles."""
+
+import contextlib
+import difflib
+import html
+import math
+import numbers
+import os
+import weakref
+from math import prod
+
+import numpy as np
+
+from libc.math cimport isfinite
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Dim
+from dynet_cy.memory.bridge cimport dim_from_shape
+from dynet_cy.memory.mirror cimport default_device
+from dynet_cy.memory.storage cimport Storage
+from dynet_cy.model.parameters cimport (
+    LookupParameters, Parameters, _Stored, file_dim, floats_like, new_stored, zero_gradient,
+)
+
+from dynet_cy.devices import check_device, device_name
+from dynet_cy.initializers import NumpyInitializer, as_initializer
+from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.model.entries import add_entry, check_key, entry_of, fill_entry, find_entry
+from dynet_cy.model.matching import complaint, matches
+from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
+from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
+from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model
+
+
+cdef class _Members:
+    """What a root collection, those below it and all their parameters have in common.
+
+    Each of them holds it, so that memory stays while anybody can ask for a part of it.  Entries hold no more than
+    the storage: there is no cycle, and memory goes with its last user.
+    """
+
+    cdef Storage storage
+    cdef list entries
+    cdef object allowance           # what may be added now; None for anything
+
+    def __init__(self):
+        self.storage = Storage(default_device())
+        self.entries = []
+
+    cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
+        """A new parameter or table of zeros."""
+        cdef Storage storage = self.storage.on(device)
+        entry = new_stored(cls, storage, storage.add(d, rows, name), name)
+        self.entries.append(entry)
+        return self.shown(entry)
+
+    cdef _Stored shown(self, _Stored entry):
+        """An entry as users have it: always the same object, while somebody has it."""
+        x = None if entry.user is None else entry.user()
+        if x is None:
+            x = new_stored(type(entry), entry.storage, entry.p, entry.full_name)
+            (<_Stored>x).members = self
+            entry.user = weakref.ref(x)
+        return x
+
+    cdef list below(self, str name):
+        """All whose names begin so, in the order of adding."""
+        return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
+
+    def reduced(self, _Stored x not None):
+        """What makes a parameter anew from its pickle."""
+        return _restored_member, (self, [(<_Stored>entry).p.id for entry in self.entries].index(x.p.id))
+
+    def __reduce__(self):
+        return _restored_members, ([_entry_state(x) for x in self.entries],)
+
+
+class _Allowance:
+    """How many parameters may be added, and how many numbers they may have together."""
+
+    def __init__(self, count, size, error):
+        self.count = count
+        self.size = size
+        self.error = error
+
+    def take(self, shape):
+        self.count -= 1
+        self.size -= math.prod(shape)
+        if self.count < 0 or self.size < 0:
+            raise self.error
+
+
+@contextlib.contextmanager
+def adding(collection, count, size, error):
+    """A block that may add so many parameters to a collection, of so many numbers together.
+
+    One more raises the error, before anything is drawn.  Arrays, which are there already, do not count.
+    """
+    cdef _Members members = collection._members
+    before = members.allowance
+    members.allowance = _Allowance(count, size, error)
+    try:
+        yield
+    finally:
+        members.allowance = before
+
+
+@contextlib.contextmanager
+def taken_back(collection):
+    """A block whose parameters and names leave the collection if it raises.  Their memory stays with the others'."""
+    cdef _Members members = collection._members
+    count = len(members.entries)
+    taken, below = dict(collection._taken), dict(collection._taken_below)
+    try:
+        yield
+    except BaseException:
+        del members.entries[count:]
+        collection._taken, collection._taken_below = taken, below
+        raise
+
+
+class ParameterCollection:
+    """Parameters, lookup tables and sub-collections, under names.
+
+    The memory of a root collection and of all below it stays for as long as one
+    of them, or one of their parameters, does.
+
+    Example:
+        >>> W = model.add_parameters((2, 3), name="W")
+        >>> words = model.add_subcollection("words").add_lookup_parameters((100, 3), name="E")
+        >>> [p.name() for p in model.parameters_list()], words.name()
+        (['/W'], '/words/E')
+        >>> (W * words[7]).dim()
+        ((2,), 1)
+    """
+
+    def __init__(self):
+        self._name = "/"
+        self._members = _Members()
+        self._taken = {}
+        self._taken_below = {}
+        self._weight_decay = get_default_weight_decay()
+        self._decay_due = 0.0
+
+    def name(self):
+        """Full name, from "/" of the root on; ends with "/".
+
+        Example:
+            >>> model.name(), model.add_subcollection("layer").name()
+            ('/', '/layer/')
+        """
+        return self._name
+
+    @property
+    def storage(self):
+        """The flat memory of the parameters below the root: see `Storage.move`. Those on further devices are in the
+        storages beside it.
+
+        Example:
+            >>> layer = model.add_subcollection()
+            >>> layer.storage is model.storage
+            True
+        """
+        return (<_Members>self._members).storage
+
+    def add_subcollection(self, name=None):
+        """A collection below this one; its parameters are also this one's.
+
+        Args:
+            name: without "/" and "_"; a number is appended when it is taken.
+
+        Returns:
+            ParameterCollection.
+
+        Raises:
+            ValueError: the name is not possible.
+
+        Example:
+            >>> layer = model.add_subcollection("layer")
+            >>> W = layer.add_parameters(2, name="W")
+            >>> W.name(), len(model.parameters_list())
+            ('/layer/W', 1)
+        """
+        below = ParameterCollection.__new__(ParameterCollection)
+        below._name = self._name + _free_name(name or "", self._taken_below, "Submodel") + "/"
+        below._members = self._members
+        below._taken = {}
+        below._taken_below = {}
+        below._weight_decay = self._weight_decay
+        below._decay_due = 0.0
+        return below
+
+    def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
+        """Add a parameter.
+
+        Args:
+            dim: shape, a tuple or one number; that of the array if `init` is one.
+            init: an initializer, a number, an array, or one of "glorot" (the
+                default), "uniform", "normal", "he", "identity", "saxe".
+            name: without "/" and "_"; a number is appended when it is taken.
+            device: "CPU" or "GPU:0" and so on; "" for the default device.
+            scale: of "uniform" and "saxe" (default: 1).
+            mean: of "normal" (default: 0).
+            std: of "normal": the standard deviation (default: 1).
+
+        Returns:
+            Parameters.
+
+        Raises:
+            ValueError: the shape, name or initializer is not possible.
+
+        Example:
+            >>> model.add_parameters((2, 3), init="uniform", scale=0.1, name="W")
+            <Parameters /W (2, 3)>
+        """
+        return self._add(Parameters, dim, init, name, device, scale, mean, std)
+
+    def add_lookup_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0,
+                              std=1.0):
+        """Add a lookup table.
+
+        Args:
+            dim: number of rows, then the shape of a row.
+            init, name, device, scale, mean, std: as for `add_parameters`.
+
+        Returns:
+            LookupParameters.
+
+        Raises:
+            ValueError: the shape, name or initializer is not possible.
+
+        Example:
+            >>> model.add_lookup_parameters((100, 3), name="words")[7].dim()
+            ((3,), 1)
+        """
+        return self._add(LookupParameters, dim, init, name, device, scale, mean, std)
+
+    def parameters_from_numpy(self, array, name="", device=""):
+        """Add a parameter with the shape and values of an array.
+
+        Raises:
+            ValueError: the shape or name is not possible.
+
+        Example:
+            >>> model.parameters_from_numpy(np.array([[1, 2], [3, 4]])).npvalue()
+            array([[1., 2.],
+                   [3., 4.]])
+        """
+        array = np.asarray(array)
+        return self.add_parameters(array.shape, NumpyInitializer(array), name, device)
+
+    def lookup_parameters_from_numpy(self, array, name="", device=""):
+        """Add a lookup table with the shape and values of an array, the row number first.
+
+        Raises:
+            ValueError: the shape or name is not possible.
+
+        Example:
+            >>> model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))[1].npvalue()
+            array([3., 4.])
+        """
+        array = np.asarray(array)
+        return self.add_lookup_parameters(array.shape, NumpyInitializer(array), name, device)
+
+    def _add(self, cls, dim, init, name, device, scale, mean, std):
+        cdef Dim d
+        cdef uint32_t rows = 0
+        cdef _Stored made
+        is_lookup = cls is LookupParameters
+        what = "add_lookup_parameters" if is_lookup else "add_parameters"
+        number = check_device(device, what) if device != "" else default_device()
+        if isinstance(init, np.ndarray):
+            dim = init.shape
+        if isinstance(dim, numbers.Real):
+            dim = (dim, 1) if is_lookup else (dim,)
+        if not isinstance(dim, (tuple, list)):
+            raise TypeError(f"{what}: the shape must be a tuple or a number, not {dim!r}")
+        shape = tuple(int(n) if isinstance(n, numbers.Real) and isfinite(n) else n for n in dim)
+        if is_lookup:
+            if not shape or shape[0] == 0:
+                raise ValueError(f"{what}: shape {shape} has no rows")
+            dim_from_shape(shape[:1], &d, what)
+            rows = d.d[0]
+            if len(shape) > 7:
+                raise ValueError(f"{what}: shape {shape} has {len(shape)} axes, at most 7 fit")
+            dim_from_shape(shape[1:], &d, what)
+            file_shape = shape[1:] + shape[:1]
+        else:
+            dim_from_shape(shape, &d, what)
+            file_shape = shape
+        allowance = (<_Members>self._members).allowance
+        if allowance is not None and not isinstance(init, (np.ndarray, NumpyInitializer)):
+            allowance.take(file_shape)
+        initializer = as_initializer(init, shape, lookup=is_lookup, scale=scale, mean=mean, std=std)
+        (<_Members>self._members).storage.check_room(f"{what} {shape}", prod(file_shape))
+        values = np.empty(file_shape, np.float32, order="F")
+        initializer.fill(values, HostRandom(), is_lookup)
+        name = self._name + _free_name(name, self._taken, "Parameter")
+        made = (<_Members>self._members).add(number, cls, &d, rows, name)
+        made.put(made.storage.values, 0, values, made.p.size)
+        return made
+
+    def set_weight_decay(self, lam):
+        """Let every update of a trainer multiply all values by 1 - lambda, after its step.
+
+        It holds for trainers of this very collection, and for all parameters and
+        all rows of all tables below it, but for those that are frozen (`set_updated`) or in a
+        group with a decay of its own (`Trainer.group`).  A sub-collection begins with
+        the lambda of the collection that it is made in.
+
+        This is DyNet's decay.  The learning rate has no part in it, so a good lambda is that of
+        `AdamWTrainer` times the learning rate: with a learning rate of 0.001, 0.01 there is
+        0.00001 here.
+
+        Args:
+            lam: lambda, at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
+                another) for none.
+
+        Raises:
+            ValueError: it is negative or not finite.
+
+        Example:
+            >>> W = model.add_parameters(2, init=1)
+            >>> model.set_weight_decay(0.5)
+            >>> dy.sum_elems(0 * W).backward()
+            >>> dy.SimpleSGDTrainer(model).update()
+            >>> W.npvalue()
+            array([0.5, 0.5])
+        """
+        self._weight_decay = checked_weight_decay(lam)
+
+    def get_weight_decay(self):
+        """The lambda of `set_weight_decay`.
+
+        Example:
+            >>> model.set_weight_decay(1e-5)
+            >>> model.get_weight_decay()
+            1e-05
+        """
+        return self._weight_decay
+
+    # DyNet's other names.
+    set_weight_decay_lambda = set_weight_decay
+    get_weight_decay_lambda = get_weight_decay
+
+    def _decay_state(self):
+        """Lambda, and the share that is due but not taken off yet."""
+        return self._weight_decay, self._decay_due
+
+    def _set_decay_state(self, state):
+        """Put back what `_decay_state` has returned."""
+        self._weight_decay, self._decay_due = state
+
+    def _take_decay(self, least):
+        """The share that an update is to take off all values, for a trainer of this collection.
+
+        Shares less than `least` are collected.
+        """
+        due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
+        taken = 0.0 if due < least else due
+        self._decay_due = due - taken
+        return taken
+
+    def zero_gradients(self):
+        """Set the gradients of all parameters and tables below to zero.
+
+        So what was collected since the last update is dropped, such as the gradients of a batch
+        that are not finite: `Trainer.update` keeps them when it raises its error.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> dy.squared_norm(W).backward()
+            >>> model.zero_gradients()
+            >>> W.grad_as_array()
+            array([0., 0.], dtype=float32)
+        """
+        for x in self._below():
+            zero_gradient(x)
+
+    def parameters_list(self):
+        """All Parameters of this collection and those below it, in the order of adding.
+
+        Example:
+            >>> W = model.add_parameters((2, 3), name="W")
+            >>> b = model.add_subcollection("layer").add_parameters(2, name="b")
+            >>> model.parameters_list()
+            [<Parameters /W (2, 3)>, <Parameters /layer/b (2,)>]
+        """
+        return [x for x in self._below() if isinstance(x, Parameters)]
+
+    def lookup_parameters_list(self):
+        """All LookupParameters of this collection and those below it, in the order of adding.
+
+        Example:
+            >>> words = model.add_lookup_parameters((100, 3), name="words")
+            >>> model.lookup_parameters_list()
+            [<LookupParameters /words (100, 3)>]
+        """
+        return [x for x in self._below() if isinstance(x, LookupParameters)]
+
+    def _below(self):
+        return (<_Members>self._members).below(self._name)
+
+    def parameter_count(self):
+        """Number of trained numbers, those of lookup tables included.
+
+        Example:
+            >>> W, words = model.add_parameters((2, 3)), model.add_lookup_parameters((100, 3))
+            >>> model.parameter_count()
+            306
+        """
+        return sum((<_Stored>x).p.size for x in self._below())
+
+    # ---- by name
+
+    def _by_name(self):
+        """Parameters and tables by their names below this collection, in the order of adding."""
+        return {x.name()[len(self._name):]: x for x in self._below()}
+
+    def keys(self):
+        """The names of all parameters and tables below, in the order of adding: "W", "encoder/W".
+
+        Example:
+            >>> W = model.add_subcollection("encoder").add_parameters(2, name="W")
+            >>> model.keys()
+            ['encoder/W']
+        """
+        return list(self._by_name())
+
+    def named_parameters(self):
+        """Name and parameter (or table) of all below, in the order of adding.
+
+        Example:
+            >>> for name, p in model.named_parameters():
+            ...     print(name, p.shape)
+        """
+        yield from self._by_name().items()
+
+    def __iter__(self):
+        return iter(self._by_name())
+
+    def __len__(self):
+        return len(self._below())
+
+    def __bool__(self):
+        return True                         # also without parameters
+
+    def __contains__(self, name):
+        return name in self._by_name()
+
+    def __getitem__(self, name):
+        """The parameter or table of that name, such as "W", "encoder/W", or the full one, "/encoder/W".
+
+        Raises:
+            KeyError: there is none.
+        """
+        own = self._by_name()
+        if not isinstance(name, str):
+            raise TypeError(f"{self._name}: the name of a parameter is needed, not {name!r}")
+        found = own.get(name, own.get(name[len(self._name):]) if name.startswith(self._name) else None)
+        if found is None:
+            near = difflib.get_close_matches(name, own, 3) or list(own)[:10]
+            raise KeyError(f"{self._name} has no parameter {name!r}" + (f"; it has {', '.join(near)}" if near else ""))
+        return found
+
+    def state_dict(self):
+        """The values of all parameters and tables below by name, as new arrays; of tables the rows come first.
+
+        Example:
+            >>> W = model.add_parameters(2, init=1, name="W")
+            >>> np.savez("model.npz", **model.state_dict())
+            >>> model.load_state_dict(np.load("model.npz"))
+            Matched(loaded=['W'], missing=[], unexpected=[])
+        """
+        return {name: x.as_array() for name, x in self._by_name().items()}
+
+    def load_state_dict(self, state, strict=True, prefix="", rename=None):
+        """Set values from arrays with names, such as `state_dict` gives.  Nothing is changed unless all of it fits.
+
+        Args:
+            state: a mapping of names to arrays.
+            strict: whether all names must be on both sides (default: True).
+            prefix: only names that begin so count, and it is taken off.
+            rename: a mapping of names in `state`, without the prefix, to names here, or a function of a name.
+
+        Returns:
+            A tuple ``(loaded, missing, unexpected)`` of lists of names.
+
+        Raises:
+            ValueError: names are missing or unexpected where `strict`, or a shape is another one.
+
+        Example:
+            >>> W, b = model.add_parameters(2, name="W"), model.add_parameters(1, name="b")
+            >>> model.load_state_dict({"old/W": np.ones(2)}, strict=False, prefix="old/")
+            Matched(loaded=['W'], missing=['b'], unexpected=[])
+        """
+        own = self._by_name()
+        found, report = matches(state.keys(), own, prefix, rename)
+        if strict and complaint(report):
+            raise ValueError(f"load_state_dict of {self._name}: {complaint(report)}")
+        arrays = {name: floats_like(state[given], f"load_state_dict of {own[name].name()} from {given}",
+                                    tuple(own[name].shape)) for name, given in found.items()}
+        for name, array in arrays.items():
+            if isinstance(own[name], LookupParameters):
+                own[name].init_from_array(array)
+            else:
+                own[name].set_value(array)
+        return report
+
+    def copy_from(self, other, strict=True, rename=None):
+        """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
+
+        Example:
+            >>> pretrained = dy.ParameterCollection()
+            >>> V, W = (m.add_parameters(2, init=i, name="W") for i, m in enumerate([pretrained, model]))
+            >>> model.copy_from(pretrained)
+            Matched(loaded=['W'], missing=[], unexpected=[])
+            >>> W.as_array()
+            array([0., 0.], dtype=float32)
+        """
+        if not isinstance(other, ParameterCollection):
+            raise TypeError(f"copy_from: a ParameterCollection is needed, not {type(other).__name__}")
+        return self.load_state_dict(other.state_dict(), strict, "", rename)
+
+    def save(self, fname, name="", append=False):
+        """Write all parameters and tables to a text model file, which DyNet reads too.
+
+        The file is replaced whole or not at all: an interrupted save leaves the
+        old one.
+
+        Args:
+            fname: name of the file, or a binary file that is open for writing.
+            name: takes the place of this collection's name in the file; begins with "/".
+            append: add to the file instead (default: False).
+
+        Raises:
+            ValueError: the name is not possible.
+            OSError: the file cannot be written.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> model.save("a.model")
+            >>> W.zero()
+            >>> model.populate("a.model")
+            >>> W.npvalue()
+            array([3., 3.])
+        """
+        if name and not name.startswith("/"):
+            raise ValueError(f"Key should start with '/': {name}")
+        check_key(name)
+        prefix = name if not name or name.endswith("/") else name + "/"
+
+        def renamed(x):
+            return prefix + x.name()[len(self._name):] if prefix else x.name()
+
+        ordered = self.parameters_list() + self.lookup_parameters_list()
+        write_text_model(fname, (entry_of(x, renamed(x)) for x in ordered), append)
+
+    def populate(self, fname, key=""):
+        """Read all parameters and tables from a text model file, DyNet's too.
+
+        Entries are matched by kind and position, as in DyNet, not by name.
+        Nothing is changed unless the whole file fits.
+
+        Args:
+            fname: name of the file.
+            key: read only what is below this collection in the file.
+
+        Raises:
+            ModelFileError: the file is not a model, is cut off, or does not fit.
+
+        Example:
+            >>> W = model.add_subcollection("layer").add_parameters(2, init=3)
+            >>> model.save("a.model")
+            >>> other = dy.ParameterCollection()
+            >>> V = other.add_parameters(2)
+            >>> other.populate("a.model", key="/layer/")
+            >>> V.npvalue()
+            array([3., 3.])
+        """
+        parameters, tables = self.parameters_list(), self.lookup_parameters_list()
+        entries = list(populate_entries(
+            fname, [(x.name(), file_dim(x)) for x in parameters],
+            [(x.name(), file_dim(x)) for x in tables], key))
+        for i, entry in entries:
+            fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
+
+    def populate_by_name(self, fname, key="", strict=True, rename=None):
+        """Read parameters and tables from a text model file, DyNet's too, by their names.
+
+        So a part of a model is read from a file of another one.  Nothing is changed unless all of it fits.
+
+        Args:
+            fname: name of the file.
+            key: read only what is below this collection in the file; it is no part of the names.
+            strict: whether all names must be on both sides (default: True).
+            rename: a mapping of names in the file, below `key`, to names here, or a function of a name.
+
+        Returns:
+            A tuple ``(loaded, missing, unexpected)`` of lists of names.
+
+        Raises:
+            ModelFileError: the file is not a model or is cut off, names are missing or unexpected where
+                `strict`, or a shape is another one.
+
+        Example:
+            >>> pretrained = dy.ParameterCollection()
+            >>> V = pretrained.add_parameters(2, name="W")
+            >>> pretrained.save("pretrained.model")
+            >>> W, out = model.add_parameters(2, name="W"), model.add_parameters((3, 2), name="out")
+            >>> report = model.populate_by_name("pretrained.model", strict=False)
+            >>> report.loaded, report.missing
+            (['W'], ['out'])
+        """
+        own = self._by_name()
+        prefix = key if key.endswith("/") else key + "/"
+        entries = {entry.name: entry for entry in read_text_model(fname, lambda kind, name: name.startswith(prefix))}
+        found, report = matches(entries, own, prefix, rename)
+        if strict and complaint(report):
+            raise ModelMismatchError(complaint(report), os.fspath(fname))
+        for name, given in found.items():
+            kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
+            if (entries[given].kind, entries[given].dim) != (kind, file_dim(own[name])):
+                raise ModelMismatchError(
+                    f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
+                    f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
+        for name, given in found.items():
+            fill_entry(own[name], entries[given], fname)
+        return report
+
+    def write_to_textfile(self, fname, key="", append=False):
+        """DyNet's other name of `save`.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> model.write_to_textfile("a.model")
+            >>> W.zero()
+            >>> model.populate_from_textfile("a.model")
+            >>> W.npvalue()
+            array([3., 3.])
+        """
+        self.save(fname, key, append)
+
+    def populate_from_textfile(self, fname, key=""):
+        """DyNet's other name of `populate`.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3)
+            >>> model.write_to_textfile("a.model")
+            >>> W.zero()
+            >>> model.populate_from_textfile("a.model")
+            >>> W.npvalue()
+            array([3., 3.])
+        """
+        self.populate(fname, key)
+
+    def load_param(self, fname, key):
+        """Add a parameter read from a text model file.
+
+        Args:
+            fname: name of the file.
+            key: name of the parameter in the file; it keeps its last part, but for
+                the number after it.
+
+        Returns:
+            Parameters.
+
+        Raises:
+            ModelFileError: the file has no such parameter, or is not a model.
+            OSError: the file cannot be read.
+
+        Example:
+            >>> W = model.add_parameters(2, init=3, name="W")
+            >>> model.save("a.model")
+            >>> dy.ParameterCollection().load_param("a.model", "/W")
+            <Parameters /W (2,)>
+        """
+        return add_entry(self, find_entry(fname, key, False))
+
+    def load_lookup_param(self, fname, key):
+        """Add a lookup table read from a text model file; see `load_param`.
+
+        Example:
+            >>> words = model.add_lookup_parameters((100, 3), name="words")
+            >>> model.save("a.model")
+            >>> dy.ParameterCollection().load_lookup_param("a.model", "/words")
+            <LookupParameters /words (100, 3)>
+        """
+        return add_entry(self, find_entry(fname, key, True))
+
+    def __reduce__(self):
+        own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
+        return _restored_collection, (type(self), {k: self.__dict__[k] for k in _RESTORED}), own or None
+
+    def __repr__(self):
+        return f"<ParameterCollection {self._name} of {len(self)} parameters, {self.parameter_count():,} numbers>"
+
+    def _repr_html_(self):
+        """A table of names, shapes and sizes, for notebooks."""
+        rows = "".join([
+            f"<tr><td>{html.escape(name)}</td><td>{' x '.join(map(str, x.shape))}</td>"
+            f"<td>{(<_Stored>x).p.size:,}</td><td>{type(x).__name__}{'' if x.is_updated() else ', frozen'}</td></tr>"
+            for name, x in self._by_name().items()])
+        return (f"<table><caption>{html.escape(repr(self))}</caption>"
+                f"<tr><th>name</th><th>shape</th><th>numbers</th><th></th></tr>{rows}</table>")
+
+
+def _free_name(name, taken, what):
+    if not isinstance(name, str):
+        raise TypeError(f"{what} name must be a string, not {type(name).__name__}")
+    if set(name) & set("/_ #"):
+        raise ValueError(f"{what} name could not include '/', '_', ' ' and '#': {name!r}")
+    n = taken.get(name, 0)
+    taken[name] = n + 1
+    # The first of a name has it plain, but a name of nothing is always numbered.
+    return f"{name}_{n}" if n or not name else name
+
+
+# ---- pickling ----------------------------------------------------------------
+#
+# Collections and parameters pickle as the members that they have in common, and their place among them.
+# So what is pickled together stays together.
+
+# What this makes anew; other attributes are those of derived classes.
+_RESTORED = ("_name", "_members", "_taken", "_taken_below", "_weight_decay", "_decay_due")
+
+
+def _restored_collection(cls, state):
+    """A collection from its pickle."""
+    made = cls.__new__(cls)
+    made.__dict__.update(state)
+    return made
+
+
+def _restored_members(entries):
+    """The members of a root collection from their pickle."""
+    members = _Members()
+    members.storage.check_room("the parameters of a pickle", sum([value.size for _, _, value, *_ in entries]), False)
+    for entry in entries:
+        _add_restored(members, *entry)
+    return members
+
+
+def _restored_member(_Members members, number):
+    """A parameter or table from its pickle."""
+    return members.shown(members.entries[number])
+
+
+def _entry_state(_Stored x):
+    """Name, kind, value, gradient, settings and device of a parameter, for its pickle; "" for the default device."""
+    return (x.name(), isinstance(x, LookupParameters), settled_array(x), gradient_state(x),
+            bool(x.p.updated), "" if x.p.device == default_device() else device_name(x.p.device))
+
+
+def _add_restored(_Members members, str name, bint is_lookup, value, gradient, bint updated, str device=""):
+    """Add a parameter from its pickle, on its device or, where there is none, the default one."""
+    cdef Dim d
+    cdef _Stored made
+    shape = value.shape
+    dim_from_shape(shape[1:] if is_lookup else shape, &d, name)
+    try:
+        number = check_device(device, name) if device else default_device()
+    except RuntimeError:
+        number = default_device()
+    made = members.add(number, LookupParameters if is_lookup else Parameters, &d, shape[0] if is_lookup else 0, name)
+    made.fill(value, made.storage.values)
+    made.p.updated = updated
+    set_gradient_state(made, gradient)

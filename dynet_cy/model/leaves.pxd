@@ -1,0 +1,28 @@
+"""Leaves of graphs that belong to parameters: values of parameters, and rows of lookup tables."""
+
+from cpython.long cimport PyLong_AsLongAndOverflow
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.memory.storage cimport Param, Storage
+
+# The node of a parameter in the current graph, whose value stands in storage.
+cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF
+cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update)
+# `row_number` of anything but a small int in range.
+cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF
+
+
+cdef inline uint32_t row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF:
+    """The row as a number that is in range, or a clear error."""
+    cdef int overflows = 0
+    cdef long quick
+    if type(row) is int:
+        quick = PyLong_AsLongAndOverflow(row, &overflows)
+        if not overflows and 0 <= quick < p.rows:
+            return <uint32_t>quick
+    return odd_row_number(p, name, row, op)
+
+
+# Multiply the factor of a table, which weight decay has changed, into its numbers.
+cdef void fold_scale(Param* p) noexcept nogil

@@ -1,0 +1,168 @@
+"""Leaves of graphs that belong to parameters: values of parameters, and rows of lookup tables."""
+
+import numbers
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
+from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.forgetting cimport forget
+from dynet_cy.graph.graph cimport ComputationGraph, current
+from dynet_cy.graph.making cimport leaf_index, wrap
+from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, nodes_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
+from dynet_cy.ops.registry cimport Op, register
+
+from dynet_cy.memory.storage import parameter_names
+
+
+# ---- parameters --------------------------------------------------------------
+
+# A parameter needs no running: its value is in storage.
+cdef Op* PARAMETER_LEAF = register(b"parameter", b"", NULL, NULL, NULL)
+PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storage"
+
+
+cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
+    cdef ComputationGraph graph
+    cdef Extra extra
+    cdef Dim dim
+    graph = current()
+    key = (p.id, update)
+    index = graph.leaves.get(key)
+    if index is None:
+        memset(&extra, 0, sizeof(Extra))
+        extra.attrs[0].u = update
+        extra.object = p
+        extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
+        dim = dim_with_rows(&p.dim, p.rows)
+        extra.device = 1 + p.device
+        fold_scale(p)
+        p.in_place = 1
+        index = leaf_index(PARAMETER_LEAF, &dim, &extra)
+        graph.leaves[key] = index
+        graph.keep.setdefault(storage)
+    return index
+
+
+# ---- rows of tables ----------------------------------------------------------
+
+# Trainers multiply all values by 1 - lambda, update after update.  For parameters they do so in the
+# pass that they make anyway.  Of a table they visit a few rows only, so it has a factor instead,
+# which is multiplied into what is read.
+
+cdef void fold_scale(Param* p) noexcept nogil:
+    """Multiply the factor of a table into its numbers."""
+    if p.factor != 1:
+        K.scale(p.size, <float>p.factor, p.value, p.value)
+        p.factor = 1
+        value_changed(p)
+
+
+cdef void lookup_forward(const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        if p.factor == 1:
+            memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+        else:
+            K.scale(n, <float>p.factor, p.value + c.items[b] * n, c.y.v + b * n)
+
+
+cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        touch(p, c.items[b])
+    K.add_rows(c.y.dim.bd, n, c.items, c.dy.v, p.grad)
+
+
+cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
+
+
+cdef class LookupExpression(Expression):
+    """What `lookup` and `lookup_batch` make: their indices can be set anew.
+
+    Example:
+        >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+        >>> row = dy.lookup(table, 0)
+        >>> row.set(1)
+        >>> row.npvalue()
+        array([3., 4.])
+    """
+
+    def set(self, index):
+        """Look other rows up; what depends on them is then computed again.
+
+        Args:
+            index: of `lookup`, the number of a row; of `lookup_batch`, a list of as many as before.
+
+        Raises:
+            IndexError: there is no such row.
+            ValueError: the list has more or fewer numbers than the expression has batch elements.
+
+        Example:
+            >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+            >>> rows = dy.lookup_batch(table, [0, 0])
+            >>> rows.set([1, 0])
+            >>> rows.npvalue()
+            array([[3., 1.],
+                   [4., 2.]])
+        """
+        cdef Graph* g = self.graph()
+        cdef Node* x = nodes_of(g) + self.index
+        cdef Param* p = <Param*>x.object
+        cdef uint32_t* own = items_of(g, x)
+        cdef uint32_t i
+        several = hasattr(index, "__len__") and not isinstance(index, str)
+        if several and len(index) != x.dim.bd:
+            raise ValueError(f"set: {len(index)} indices given where {x.dim.bd} are needed")
+        if not several and x.dim.bd > 1:
+            raise TypeError(f"set: a list of {x.dim.bd} indices is needed, not {index!r}")
+        rows = [row_number(p, parameter_names[p.id], row, "set") for row in (index if several else (index,))]
+        forget(g)
+        for i in range(x.dim.bd):
+            own[i] = rows[i]
+
+
+cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update):
+    """Rows of a table, which are in range, as a node of the current graph."""
+    cdef Extra extra
+    cdef Dim dim = p.dim
+    cdef Graph* g
+    cdef uint32_t index
+    cdef LookupExpression x
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = update                   # constants do not batch with the trained
+    extra.items = rows
+    extra.n_items = n
+    extra.item_count = 1
+    extra.object = p
+    extra.state = TRAINABLE if update else 0
+    extra.device = 1 + p.device
+    dim.bd = n
+    index = leaf_index(LOOKUP_LEAF, &dim, &extra)
+    g = current_graph()
+    current().keep.setdefault(storage)
+    if g.forward_only:
+        return wrap(g, index)
+    x = LookupExpression.__new__(LookupExpression)
+    x.version = g.version
+    x.slot = g.slot
+    x.index = index
+    return x
+
+
+cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF:
+    """`row_number` of anything but a small int in range."""
+    if not hasattr(row, "__index__") and not (isinstance(row, numbers.Real) and row == int(row)):
+        raise TypeError(f"{op}: index {row!r} of {name} must be a whole number")
+    r = int(row)
+    if not 0 <= r < p.rows:
+        raise IndexError(f"{op}: index {r} is out of range for {name} with {p.rows} rows")
+    return r

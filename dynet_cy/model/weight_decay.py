@@ -1,0 +1,33 @@
+"""The weight decay of new collections."""
+
+from __future__ import annotations
+
+import math
+
+# Shares less than this are collected: taken off one by one, much of them would be lost in rounding.
+LEAST_DECAY = 2.0**-20
+
+_default = 0.0
+
+
+def checked_weight_decay(value: float) -> float:
+    """A weight decay as a float.
+
+    Raises:
+        ValueError: it is negative or not finite.
+    """
+    decay = float(value)
+    if not (math.isfinite(decay) and decay >= 0):
+        raise ValueError(f"weight decay must be a number of at least 0, not {value!r}")
+    return decay
+
+
+def set_default_weight_decay(value: float) -> None:
+    """Set the weight decay of root collections that are made from now on."""
+    global _default
+    _default = checked_weight_decay(value)
+
+
+def get_default_weight_decay() -> float:
+    """The weight decay of new root collections."""
+    return _default

@@ -1,0 +1,76 @@
+"""Labels and targets of losses, for batches too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+
+
+def vector(*values):
+    return dy.inputVector(list(values))
+
+
+SCORES = np.array([[0.0, 4, 3, 2], [4, 3, 2, 1], [3, 2, 1, 0]])
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 0], (0, 1, 2, 0), np.array([0, 1, 2, 0])], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("name", ["pickneglogsoftmax", "hinge", "pickneglogsoftmax_batch", "hinge_batch"])
+def test_labels_of_a_batch(name: str, labels, graph) -> None:
+    loss = getattr(dy, name)(dy.inputTensor(SCORES, batched=True), labels)
+    assert loss.dim() == ((1,), 4)
+    single = getattr(dy, name.replace("_batch", ""))
+    desired = [single(dy.inputVector(SCORES[:, b]), int(v)).value() for b, v in enumerate(labels)]
+    np.testing.assert_allclose(loss.value(), desired, rtol=1e-6)
+    for wrong in ([0, 1], [0, 1, 2, 3], [0, 1, 2, -1]):
+        with pytest.raises(IndexError):
+            getattr(dy, name)(dy.inputTensor(SCORES, batched=True), wrong)
+
+
+def test_one_label_for_a_batch(graph) -> None:
+    for f in (dy.pickneglogsoftmax, dy.hinge):
+        loss = f(dy.inputTensor(SCORES, batched=True), np.int64(1))
+        desired = [f(dy.inputVector(SCORES[:, b]), 1).value() for b in range(4)]
+        np.testing.assert_allclose(loss.value(), desired, rtol=1e-6)
+
+
+def test_labels_of_lines(graph) -> None:
+    x = dy.inputTensor(np.arange(8).reshape(2, 2, 2), batched=True)
+    nested = dy.hinge_dim(x, [[0, 1], [1, 0]])
+    assert nested.npvalue().tolist() == dy.hinge_dim(x, [0, 1, 1, 0]).npvalue().tolist()
+    assert nested.npvalue().tolist() == dy.hinge_dim(x, np.array([[0, 1], [1, 0]])).npvalue().tolist()
+
+
+def test_labels_of_binary_decisions(graph) -> None:
+    def loss(x, y):
+        return dy.binary_log_loss(x, y).value()
+
+    one, batch = vector(0.2, 0.8), dy.inputTensor([0.2, 0.8], batched=True)
+    no, yes = -np.log(0.8), -np.log(0.2)
+    assert loss(one, vector(0, 1)) == pytest.approx(2 * no)
+    assert loss(one, [0, 1]) == pytest.approx(2 * no)
+    assert loss(one, 1) == pytest.approx(no + yes)
+    assert loss(batch, [0, 1]) == pytest.approx([no, no])
+    assert loss(batch, np.array([1, 0])) == pytest.approx([yes, yes])
+    assert loss(batch, True) == pytest.approx([yes, no])
+    assert loss(batch, dy.inputTensor([0, 1], batched=True)) == pytest.approx([no, no])
+    with pytest.raises(ValueError, match=r"binary_log_loss: the labels have shape \(3,\)"):
+        loss(batch, [0, 1, 0])
+
+
+@pytest.mark.parametrize("name", ["squared_distance", "l1_distance", "huber_distance", "binary_log_loss"])
+def test_distances_of_batches(name: str, graph) -> None:
+    f = getattr(dy, name)
+    a, b = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]), np.array([0.3, 0.9])
+    together = f(dy.inputTensor(a, batched=True), dy.inputVector(b))
+    assert together.dim() == ((1,), 3)
+    desired = [f(dy.inputVector(a[:, k]), dy.inputVector(b)).value() for k in range(3)]
+    np.testing.assert_allclose(together.value(), desired, rtol=1e-5)
+
+
+def test_poisson_loss_of_batches(graph) -> None:
+    x = dy.inputTensor([1.0, 2.0], batched=True)
+    desired = [dy.poisson_loss(dy.scalarInput(v), n).value() for v, n in [(1, 2), (2, 3)]]
+    for counts in ([2, 3], (2, 3), np.array([2, 3])):
+        assert dy.poisson_loss(x, counts).value() == pytest.approx(desired)
