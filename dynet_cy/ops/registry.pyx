@@ -41,6 +41,7 @@ cdef Op* register(const char* name, const char* args, DimRule dim, Forward forwa
     op.forward = forward
     op.backward = backward
     op.batching = BATCH
+    op.needs[CPU].lists = True
     op.alone_because = b""
     op.no_gradient_because = b""
     _by_name[key] = n_ops
