@@ -1,4 +1,4 @@
-"""What a backward pass has added to the gradients of parameters, so that it can be taken back, and has yet to add.
+"""What a backward pass has added to the gradients of parameters, so that it can be taken back.
 
 A gradient that was zero before the pass becomes zero again.  One that was not must have been copied first, which is
 done only where values are checked, and in passes that are expected to be long enough to be interrupted; the others
@@ -8,7 +8,6 @@ are finished instead.
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport Factors
 
 
 cdef struct Before:
@@ -17,19 +16,12 @@ cdef struct Before:
     uint32_t* rows
     uint32_t n_rows
 
-# The factors of one parameter's gradient that wait, in the gradient arena.
-cdef struct Waiting:
-    Waiting* next
-    Param* p
-    Factors product
-
 cdef struct Journal:
     uint64_t number                 # of the pass, later ones have higher ones
     bint copies                     # gradients that are not zero are copied
     bint irrevocable                # gradients hold those of other passes too, so nothing can be taken back
     Before* before
     uint32_t n, room
-    Waiting* waiting
 
 cdef void begin_journal(Journal* j, bint copies) noexcept nogil
 cdef void end_journal(Journal* j) noexcept nogil

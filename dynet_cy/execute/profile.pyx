@@ -1,5 +1,6 @@
 """How many nodes ran in how many calls, and for how long, by operation; and by line, where lines are recorded."""
 
+import sys
 from typing import NamedTuple
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -7,8 +8,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from dynet_cy.graph.hooks cimport PassHooks, pass_hooks
+from dynet_cy.graph.messages cimport describe_dim, made_at
+from dynet_cy.graph.structs cimport LIVE, Batch, Node, batches_of, nodes_of, order_of, origin_of, state_of
 from dynet_cy.graph.origin cimport current_line, origin_at, release_code, scope_at
-from dynet_cy.graph.structs cimport LIVE, nodes_of, order_of, origin_of, state_of
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
@@ -210,6 +212,20 @@ cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uin
 cdef PassHooks* hooks = pass_hooks()
 hooks.begin = now
 hooks.end = note_pass
+
+
+cdef int list_batches(Graph* g, uint32_t first) except -1:
+    """Write what has run since a batch, a batch a line, to stderr."""
+    cdef const Batch* batch
+    cdef const Node* node
+    lines = ["Forward Call"]
+    for i in range(first, g.n_batches):
+        batch = &batches_of(g)[i]
+        node = &nodes_of(g)[order_of(g)[batch.first]]
+        lines.append(f"BatchSize:{batch.count} {op_at(node.op).name.decode()} {describe_dim(&node.dim)}"
+                     f"{made_at(g, order_of(g)[batch.first])}")
+    print("\n".join(lines), file=sys.stderr)
+    return 0
 
 
 def request_counts():

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.memory.storage cimport pthread_mutex_t
-from dynet_cy.ops.registry cimport FactorsOf, Saved, Work
+from dynet_cy.ops.registry cimport FactorsOf, Needs, Same, Saved, Spread, Work
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -135,23 +135,22 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     ctypedef int (*GpuBackward "dy_gpu_backward")(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
 
     ctypedef void (*Note)(const Call* c, const uint32_t* items) noexcept nogil
-    ctypedef float (*Spread)(const Call* c) noexcept nogil
-    ctypedef float* (*Same)(const Call* c, uint32_t i) noexcept nogil
 
     ctypedef struct GpuOp "dy_gpu_op":
+        Needs* needs
+        Saved saved "needs->saved"
+        Work work "needs->work"
+        FactorsOf factors "needs->factors"
+        Spread spread "needs->spread"
+        Same same "needs->same"
+        uint8_t assigns "needs->assigns"
+        uint8_t lists "needs->lists"
         GpuForward forward
         GpuBackward backward
         GpuForward begin
-        Saved saved
-        Work work
-        FactorsOf factors
         Note note
-        Spread spread
-        Same same
         uint64_t modules
         uint8_t draws
-        uint8_t assigns
-        uint8_t lists
 
     ctypedef struct Chunk "dy_device_chunk":
         uint64_t handle

@@ -3,9 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
-from dynet_cy.gpu.driver cimport (
-    Gpu, GpuOp, launch_each, launch_rows, launch_slices, pthread_mutex_lock, pthread_mutex_unlock,
-)
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, launch_slices
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.memory.storage cimport Param, touch
 
@@ -42,10 +40,8 @@ cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
     """Note which rows get a gradient."""
     cdef Param* p = <Param*>c.object
     cdef uint32_t b
-    pthread_mutex_lock(&p.lock)
     for b in range(c.y.dim.bd):
         touch(p, items[b])
-    pthread_mutex_unlock(&p.lock)
 
 
 cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:

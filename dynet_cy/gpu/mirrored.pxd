@@ -44,8 +44,6 @@ cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil
 cdef void close_mirror(Mirror* m) noexcept nogil
 # A part for a segment that has none; NULL: there was no room, which is noted.  The device is not entered.
 cdef Part* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil
-# The other way round; NULL: it is nowhere in the arena.
-cdef void* place_of(const Arena* host, const Mirror* m, Address p) noexcept nogil
 # A pass begins, that notes what it uses: the segment in use up to the bump pointer, or all segments.
 cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_use(const Arena* host, Mirror* m) noexcept nogil

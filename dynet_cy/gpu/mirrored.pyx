@@ -187,14 +187,6 @@ cdef void close_mirror(Mirror* m) noexcept nogil:
     m.runs = NULL
 
 
-cdef void* place_of(const Arena* host, const Mirror* m, Address p) noexcept nogil:
-    cdef uint32_t i
-    for i in range(min(m.n, host.n)):
-        if p - m.parts[i].device_ptr < m.parts[i].n:
-            return host.segments[i].p + (p - m.parts[i].device_ptr)
-    return NULL
-
-
 cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil:
     cdef uint32_t i = 0
     m.error = 0

@@ -7,47 +7,42 @@ at the same place wherever it is.  A copy from a device is waited for; one to a
 device is not, nor is what runs there.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.anomaly cimport bad_values, check_before, checking, raise_anomaly
-from dynet_cy.execute.collect cimport add_collected
-from dynet_cy.execute.cpu cimport (
-    Failure, add_to_parameter, begin_failure, check_collected, count_as_run, hand_out_values, list_batches, make_room,
-    mark_gradients, raise_failure, run_batch, run_batch_backward,
-)
+from dynet_cy.execute.anomaly cimport Finding, bad_values, check_before, checking, raise_anomaly
+from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.gradient_hooks cimport gradient_hooks
-from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before
-from dynet_cy.execute.profile cimport profiling
+from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal
+from dynet_cy.execute.profile cimport list_batches, profiling
+from dynet_cy.execute.walk cimport (
+    Walk, begin_at, contribute, count_as_run, hand_out_values, make_room, open_backward, raise_failure, run_backward,
+    run_planned_at_once, settle,
+)
 from dynet_cy.gpu.clips cimport check_updates
+from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
-    wait, wait_for,
+    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for,
 )
 from dynet_cy.gpu.executor cimport run_planned
-from dynet_cy.gpu.gradients cimport (
-    add_gradient, add_one, keep_gradients, list_batches_backward, note_after, put_gradients_back, remember_moves,
-)
+from dynet_cy.gpu.gradients cimport keep_gradients, note_after, put_gradients_back, walk_batches_back
 from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph, device_ptr, fetch_within
 from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
 from dynet_cy.gpu.mirrored cimport begin_use, extend_mirror, note_uses
-from dynet_cy.gpu.passes cimport (
-    Pass, add_fill, begin_moves, begin_pass, end_moves, load_moves, raise_pass_failure, run_pass,
-)
+from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.hooks cimport ENGINE_MULTI_DEVICE, Engine, engine
 from dynet_cy.graph.structs cimport (
-    COMPUTED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, device_of,
-    gradient_at, nodes_of, open_gradients, order_of, release_arguments, state_of, untake_values, value_of,
+    COMPUTED, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Graph, Node, args_of, batches_of, device_of, gradient_at, nodes_of,
+    order_of, release_arguments, state_of, untake_values, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.graph.transfer cimport is_transfer, source_of
-from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
-from dynet_cy.memory.storage cimport Param, note_gradient
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -117,19 +112,16 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 
 cdef int run_here(Graph* g, uint32_t end) except -1:
     """Run planned batches on the CPU."""
-    cdef Failure failure
-    cdef int error = 0
-    begin_failure(&failure)
+    cdef Walk w
+    cdef int error
+    begin_cpu_walk(&w, g)
     with nogil:
         enter_pool()
-        while not error and g.n_batches < end:
-            error = run_batch(g, &batches_of(g)[g.n_batches], &failure)
-            if not error:                       # else perhaps not one batch has run
-                error = interrupted(&failure.interrupts, batches_of(g)[g.n_batches - 1].bytes)
+        error = run_planned_at_once(&w, end - g.n_batches)
         leave_pool()
-    raise_interrupt(&failure.interrupts)
+    raise_interrupt(&w.failure.interrupts)
     if error:
-        raise_failure(g, "the values of the graph", &failure)
+        raise_failure(g, "the values of the graph", &w.failure)
     return 0
 
 
@@ -137,8 +129,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
     """Run the next planned batch, which copies values to a device."""
     cdef Batch* batch = &batches_of(g)[g.n_batches]
     cdef size_t top = g.values.top
-    cdef Failure failure
-    begin_failure(&failure)
+    cdef Finding finding
+    memset(&finding, 0, sizeof(Finding))
     batch.x = NULL
     batch.items = NULL
     batch.saved = NULL
@@ -147,8 +139,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
         out_of_memory("the values of the graph")
     try:
         take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
-        if checking and bad_values(g, batch, g.check_validity, &failure.finding):
-            raise_anomaly(g, &failure.finding)
+        if checking and bad_values(g, batch, g.check_validity, &finding):
+            raise_anomaly(g, &finding)
         if device:
             give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
     except BaseException:
@@ -248,16 +240,17 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     What a handler of a signal raises is kept until all of it has been added, and so is what waiting for a device tells.
     """
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
-    cdef Failure failure
+    cdef Walk cpu                               # over the batches of the CPU
     cdef Journal journal
-    cdef Waiting* w
     cdef uint32_t first, end
     cdef uint64_t used
     cdef int device, error
     cdef uint64_t span = begin_pass_span(g)
     if gradient_hooks().complete != NULL:
         raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
-    begin_failure(&failure)
+    begin_cpu_walk(&cpu, g)
+    cpu.journal = &journal
+    cpu.whole = True
     if checking:
         check_before(g, target)
     used = open_devices(g, target)
@@ -267,10 +260,10 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         keep_gradients(g, target, &journal)
         journal.irrevocable |= not checking     # gradients on devices are not taken back then
         with nogil:
-            mark_gradients(g, target, full)
-        if not open_gradients(g):
-            out_of_memory("the gradients of the graph")
-        begin(g, target, &journal)
+            error = open_backward(&cpu, target, full)
+        if error:
+            raise_failure(g, "the gradients of the graph", &cpu.failure)
+        begin(&cpu, target)
         end = 0
         if state_of(g)[target] & COMPUTED and nodes_of(g)[target].batch < g.n_batches:
             end = nodes_of(g)[target].batch + 1
@@ -280,22 +273,18 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
                 first -= 1
             device = device_of(g, node_of(g, first))
             if copies(g, first):
-                copy_backward(g, &batches_of(g)[first], device, &journal, &failure)
+                copy_backward(&cpu, &batches_of(g)[first], device)
             elif device:
                 run_back(g, device_graph(g, device), first, end - 1)
             else:
-                run_back_here(g, first, end, &journal, &failure)
+                run_back_here(&cpu, first, end - 1)
             end = first
         with nogil:
             enter_pool()
-            w = journal.waiting
-            while w != NULL:
-                add_collected(w, &journal)
-                w = w.next
-            error = check_collected(g, journal.waiting, &failure)
+            error = finish_collected(&cpu)
             leave_pool()
         if error:
-            raise_failure(g, "the gradients of the graph", &failure)
+            raise_failure(g, "the gradients of the graph", &cpu.failure)
         note_after(&journal)
     except BaseException:
         put_gradients_back(&journal)
@@ -306,7 +295,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
     end_span(BACKWARD_PASS, span)
-    raise_interrupt(&failure.interrupts)
+    raise_interrupt(&cpu.failure.interrupts)
     for device in range(MOST_GPUS):
         if used >> device & 1:
             check_updates(gpu_at(device))
@@ -337,31 +326,25 @@ cdef int open_device(Graph* g, int device, uint64_t* used) except -1:
     return 0
 
 
-cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
-    """The gradient of the target by itself is one."""
-    cdef Node* x = &nodes_of(g)[target]
-    cdef int device = device_of(g, target)
-    cdef bint trained = (state_of(g)[target] & TRAINABLE) != 0
-    cdef DeviceGraph* d
+cdef int begin(Walk* cpu, uint32_t target) except -1:
+    """The gradient of the target by itself is one, on its device."""
+    cdef Graph* g = cpu.g
+    cdef int device = device_of(g, target), error
     cdef Pass s
-    cdef int error
-    if x.val != NULL:
-        state_of(g)[target] |= LIVE
     if device == 0:
-        if x.val != NULL:
-            K.fill(x.dim.bd, 1.0, gradient_at(g, x.val))
-        elif trained:
-            add_to_parameter(parameter_of(x), journal)
+        if begin_at(cpu, target):
+            raise_failure(g, "the gradients of the graph", &cpu.failure)
         return 0
-    d = device_graph(g, device)
-    begin_pass(&s, g, d)
-    if x.val != NULL:
-        error = add_fill(&s, device_ptr(g, d, gradient_at(g, x.val)), x.dim.bd, 1)
-    else:
-        error = add_one(&s, parameter_of(x)) if trained else 0
+    begin_pass(&s, g, device_graph(g, device))
+    error = begin_at(&s.walk, target)
+    return finish_pass(&s, error)
+
+
+cdef int finish_pass(Pass* s, int error) except -1:
+    """Run a pass that is listed, or raise for what stopped the listing."""
     if error:
-        raise_pass_failure(&s, "the gradients of the graph")
-    return run_pass(&s, "the gradients of the graph")
+        raise_pass_failure(s, "the gradients of the graph")
+    return run_pass(s, "the gradients of the graph")
 
 
 cdef int run_back(Graph* g, DeviceGraph* d, uint32_t first, uint32_t last) except -1:
@@ -370,26 +353,19 @@ cdef int run_back(Graph* g, DeviceGraph* d, uint32_t first, uint32_t last) excep
     cdef int error
     begin_pass(&s, g, d)
     with nogil:
-        error = list_batches_backward(&s, first, last)
-    if error:
-        raise_pass_failure(&s, "the gradients of the graph")
-    return run_pass(&s, "the gradients of the graph")
+        error = walk_batches_back(&s, first, last)
+    return finish_pass(&s, error)
 
 
-cdef int run_back_here(Graph* g, uint32_t first, uint32_t end, Journal* journal, Failure* failure) except -1:
+cdef int run_back_here(Walk* w, uint32_t first, uint32_t last) except -1:
     """Backward over batches of the CPU."""
-    cdef size_t top = g.scratch.top
-    cdef int error = 0
+    cdef int error
     with nogil:
         enter_pool()
-        while not error and end > first:
-            end -= 1
-            error = run_batch_backward(g, &batches_of(g)[end], journal, failure)
-            interrupted(&failure.interrupts, batches_of(g)[end].bytes)
-            arena_rewind(&g.scratch, top)
+        error = run_backward(w, first, last)
         leave_pool()
     if error:
-        raise_failure(g, "the gradients of the graph", failure)
+        raise_failure(w.g, "the gradients of the graph", &w.failure)
     return 0
 
 
@@ -397,84 +373,59 @@ cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
     return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
 
 
-cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journal, Failure* failure) except -1:
+cdef int copy_backward(Walk* cpu, const Batch* batch, int device) except -1:
     """Add the gradients of nodes that are copies, which are on a device, to those of what they are copies of."""
+    cdef Graph* g = cpu.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef int source = source_of(&nodes_of(g)[ids[0]])
     cdef uint32_t j, n_live = 0
+    cdef int error
+    cdef Pass s
     for j in range(batch.count):
         n_live += has_gradient(g, ids[j])
     if n_live == 0:
         return 0
     if device:
-        fetch_within(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float), &failure.interrupts)
+        fetch_within(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float), &cpu.failure.interrupts)
     if source:
-        return hand_back(g, device_graph(g, source), batch)
+        begin_pass(&s, g, device_graph(g, source))
+        with nogil:
+            error = hand_back(&s.walk, s.d, batch)
+        return finish_pass(&s, error)
     with nogil:
         enter_pool()
-        for j in range(batch.count):
-            if has_gradient(g, ids[j]):
-                add_here(g, ids[j], journal)
+        error = hand_back(cpu, NULL, batch)
         leave_pool()
+    if error:
+        raise_failure(g, "the gradients of the graph", &cpu.failure)
     return 0
 
 
-cdef void add_here(Graph* g, uint32_t node, Journal* journal) noexcept nogil:
-    """Add the gradient of a node to that of its argument, which is on the CPU."""
-    cdef uint8_t* state = state_of(g)
-    cdef Node* x = &nodes_of(g)[node]
-    cdef uint32_t arg = args_of(g, x)[0]
-    cdef Node* a = &nodes_of(g)[arg]
-    cdef const float* dy = gradient_at(g, x.val)
-    cdef size_t n = total_of(&x.dim)
-    cdef Param* p
-    if a.val == NULL:
-        if state[arg] & TRAINABLE:
-            p = parameter_of(a)
-            pthread_mutex_lock(&p.lock)
-            note_before(journal, p)
-            K.add(n, dy, p.grad)
-            note_gradient(p)
-            pthread_mutex_unlock(&p.lock)
-    elif state[arg] & LIVE:
-        K.add(n, dy, gradient_at(g, a.val))
-    elif state[arg] & NEEDS_GRAD:
-        memcpy(gradient_at(g, a.val), dy, n * sizeof(float))
-        state[arg] |= LIVE
-
-
-cdef int hand_back(Graph* g, DeviceGraph* d, const Batch* batch) except -1:
-    """Send the gradients of nodes that are here to the device of their arguments, and add them there."""
+cdef int hand_back(Walk* w, DeviceGraph* d, const Batch* batch) noexcept nogil:
+    """Add gradients of nodes, which are on the CPU, to those of their arguments; `d` where these are on a device."""
+    cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
-    cdef Node* x
-    cdef Pass s
-    cdef Range* r
+    cdef const Node* x
     cdef float* dy
+    cdef Range* r
     cdef uint32_t j
-    cdef int error
-    begin_pass(&s, g, d)
-    with nogil:
-        error = remember_moves(&s)
-        begin_moves(&s)
-        for j in range(batch.count):
-            if error or not has_gradient(g, ids[j]):
-                continue
-            x = &nodes_of(g)[ids[j]]
-            dy = gradient_at(g, x.val)
+    for j in range(batch.count):
+        if not has_gradient(g, ids[j]):
+            continue
+        x = &nodes_of(g)[ids[j]]
+        dy = gradient_at(g, x.val)
+        if d != NULL:
             r = <Range*>array_push(&d.ranges, sizeof(Range))
             if r == NULL:
-                s.failure.needed = sizeof(Range)
-                error = -1
-                continue
-            r.device_ptr = <Address><uintptr_t>device_ptr(g, d, dy)
+                w.failure.needed = sizeof(Range)
+                return -1
             r.host_ptr = dy
+            dy = device_ptr(g, d, dy)
+            r.device_ptr = <Address><uintptr_t>dy
             r.n = total_of(&x.dim) * sizeof(float)
-            error = add_gradient(&s, args_of(g, x)[0], device_ptr(g, d, dy), total_of(&x.dim), 1)
-        if not error:
-            error = end_moves(&s)
-    if error:
-        raise_pass_failure(&s, "the gradients of the graph")
-    return run_pass(&s, "the gradients of the graph")
+        if contribute(w, args_of(g, x)[0], dy, total_of(&x.dim), 1):
+            return -1
+    return settle(w)
 
 
 cdef Engine* hooks = engine(ENGINE_MULTI_DEVICE)

@@ -1,28 +1,27 @@
-"""Passes over a graph on a device: commands that are listed first, and then run."""
+# Used from Cython only.
+"""Passes over a graph on a device: what has been listed is sent and run."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
-from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, checking, raise_anomaly
-from dynet_cy.execute.cpu cimport raise_failure, set_call
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
+from dynet_cy.execute.walk cimport Collected, raise_failure
+from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, FILL, FORWARD, MOVES, PRODUCT, Command
 from dynet_cy.gpu.driver cimport (
-    Address, Gpu, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
+    Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
-from dynet_cy.gpu.mirrored cimport address_in, begin_use, extend_mirror, goes_on, note_use, note_uses
+from dynet_cy.gpu.mirrored cimport address_in, extend_mirror, goes_on, note_uses
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Node, args_of, batches_of, gradient_at, items_of, nodes_of, order_of,
+    LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of, order_of,
     state_of,
 )
-from dynet_cy.memory.arena cimport (
-    ALIGN, Segment, arena_alloc, arena_extend, arena_rewind, array_push, array_rewind, segment_at,
-)
+from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -30,207 +29,14 @@ cdef int BASE = module_at(b"base")
 cdef int MOVE = kernel_at(BASE, b"move_floats")
 
 
-cdef void* room(Pass* s, Arena* a, size_t n) noexcept nogil:
-    cdef void* p = arena_alloc(a, n)
-    if p == NULL:
-        s.failure.needed = n
-    return p
-
-
-cdef void* scratch(Pass* s, size_t n) noexcept nogil:
-    """Room in the scratch arena, which the device has to have too."""
-    cdef void* p = room(s, &s.g.scratch, n)
-    s.scratch_needed = max(s.scratch_needed, s.g.scratch.top)
-    note_use(&s.g.scratch, &s.d.scratch)
-    return p
-
-
-# ---- commands ------------------------------------------------------------------
-
-cdef Command* add_command(Pass* s, int kind) noexcept nogil:
-    cdef Command* c = <Command*>room(s, &s.d.commands, sizeof(Command))
-    if c == NULL:
-        return NULL
-    c.next = NULL
-    c.kind = kind
-    c.op = 0
-    c.batch = s.batch
-    c.items = NULL
-    s.end[0] = c
-    s.end = &c.next
-    return c
-
-
-cdef int add_fill(Pass* s, float* p, size_t n, float x) noexcept nogil:
-    cdef Command* c
-    if n == 0:
-        return 0
-    c = add_command(s, FILL)
-    if c == NULL:
-        return -1
-    c.p = p
-    c.n = n
-    c.x = x
-    return 0
-
-
-cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i, uint32_t nodes) noexcept nogil:
-    """The command of a call: a copy of it, with its arguments."""
-    cdef Command* c = add_command(s, kind)
-    cdef Tensor* x
-    if c == NULL:
-        return -1
-    x = <Tensor*>room(s, &s.d.commands, call.n * sizeof(Tensor))
-    if x == NULL:
-        return -1
-    memcpy(x, call.x, call.n * sizeof(Tensor))
-    c.call = call[0]
-    c.call.x = x
-    c.op = nodes_of(s.g)[order_of(s.g)[batch.first]].op
-    c.items = batch.items
-    c.i = i
-    c.nodes = nodes
-    c.first = batch.first
-    c.members = batch.count
-    return 0
-
-
-cdef void begin_moves(Pass* s) noexcept nogil:
-    s.moves = NULL
-    s.group += s.n_moves
-    s.n_moves = 0
-    s.longest = 0
-
-
-cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
-    """A move more in the group; one that goes on where the one before it ends is part of that."""
-    cdef Move* m
-    if s.n_moves:
-        m = &s.moves[s.n_moves - 1]
-        if (m.acc == acc and m.to + m.n == to
-                and ((source == NULL) if m.source == NULL else m.source + m.n == source)):
-            m.n += n
-            s.longest = max(s.longest, m.n)
-            return m
-    return add_move_apart(s, source, to, n, acc)
-
-
-cdef Move* add_move_apart(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
-    """A move that is not joined to the one before it."""
-    # The group is a contiguous table: nothing else is put there meanwhile.
-    cdef Move* moves = <Move*>(room(s, &s.g.tables, sizeof(Move)) if s.n_moves == 0 else
-                               arena_extend(&s.g.tables, s.moves, s.n_moves * sizeof(Move), sizeof(Move)))
-    cdef Move* m = moves + s.n_moves
-    if moves == NULL:
-        s.failure.needed = sizeof(Move)
-        return NULL
-    s.moves = moves
-    memset(m, 0, sizeof(Move))
-    m.source = <float*>source
-    m.to = to
-    m.n = n
-    m.scale = 1
-    m.acc = acc
-    s.n_moves += 1
-    s.longest = max(s.longest, n)
-    return m
-
-
-cdef int end_moves(Pass* s) noexcept nogil:
-    cdef Command* c
-    if s.n_moves == 0 or s.longest == 0:
-        return 0
-    c = add_command(s, MOVES)
-    if c == NULL:
-        return -1
-    c.p = device_ptr(s.g, s.d, s.moves)
-    c.count = s.n_moves
-    c.n = s.longest
-    return 0
-
-
-cdef int lay_items(Pass* s, Batch* batch) noexcept nogil:
-    """The items of the nodes of a call, in the tables."""
-    cdef Graph* g = s.g
-    cdef uint32_t* ids = order_of(g) + batch.first
-    cdef Node* node = &nodes_of(g)[ids[0]]
-    cdef uint32_t j
-    cdef size_t n = 0
-    batch.items = NULL
-    if node.item_count == 0:
-        return 0
-    batch.items = <uint32_t*>room(s, &g.tables, <size_t>batch.bd * node.item_count * sizeof(uint32_t))
-    if batch.items == NULL:
-        return -1
-    for j in range(batch.count):
-        node = &nodes_of(g)[ids[j]]
-        memcpy(batch.items + n, items_of(g, node), <size_t>node.dim.bd * node.item_count * sizeof(uint32_t))
-        n += <size_t>node.dim.bd * node.item_count
-    return 0
-
-
-cdef int set_device_call(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
-    """The call of a batch with places on the device."""
-    cdef Graph* g = s.g
-    cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
-    cdef uint32_t* args = args_of(g, node)
-    cdef Tensor* x
-    cdef Node* a
-    cdef uint32_t i
-    if set_call(g, batch, few, c, &s.failure):
-        return -1
-    for i in range(c.n):
-        x = <Tensor*>&c.x[i]
-        a = &nodes_of(g)[args[i]]
-        if x.list != NULL:
-            x.list = <float**>device_ptr(g, s.d, x.list)
-        elif a.val == NULL and (batch.count == 1 or batch.x[i].v == NULL):
-            x.v = (<Param*>a.object).device_value
-        else:
-            x.v = device_ptr(g, s.d, x.v)
-        x.pack = NULL
-    c.y.v = device_ptr(g, s.d, c.y.v)
-    if node.item_count:
-        c.items = <const uint32_t*>device_ptr(g, s.d, batch.items)
-    if c.saved != NULL:
-        c.saved = device_ptr(g, s.d, c.saved)
-    if gpu_op_at(node.op).draws:
-        if s.seeds == NULL:
-            s.seeds = <uint64_t*>room(s, &g.tables, 2 * sizeof(uint64_t))
-            if s.seeds == NULL:
-                return -1
-            s.seeds[0] = c.seed
-            s.seeds[1] = c.stream
-        c.seed = <uint64_t><uintptr_t>device_ptr(g, s.d, s.seeds)
-    return 0
-
-
-cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
-    memset(s, 0, sizeof(Pass))
-    s.d = d
-    s.g = g
-    s.end = &s.first
-    s.modules = <uint64_t>1 << BASE
-    s.batch = NO_BATCH
-    s.values_needed = g.values.top
-    s.scratch_needed = g.scratch.top
-    s.tables_from = g.tables.top
-    begin_use(&g.values, &d.values)
-    begin_use(&g.grads, &d.grads)
-    begin_use(&g.scratch, &d.scratch)
-    begin_use(&g.tables, &d.tables)
-    arena_rewind(&d.commands, 0)
-    array_rewind(&d.ranges, 0)
-
-
 cdef int raise_pass_failure(Pass* s, str what) except -1:
-    """Raise for what stopped the first part of a pass."""
+    """Raise for what stopped the walk that lists a pass."""
     if s.missing:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
             f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.d.gpu.number} yet; "
-            "docs/gpu.md lists what is not, and to_device(x, 'CPU') lets it run on the CPU")
-    raise_failure(s.g, what, &s.failure)
+            "docs/gpu.md lists what is not")
+    raise_failure(s.walk.g, what, &s.walk.failure)
 
 
 cdef int load_moves(Gpu* gpu) except -1:
@@ -240,16 +46,17 @@ cdef int load_moves(Gpu* gpu) except -1:
 
 
 cdef int run_pass(Pass* s, str what) except -1:
-    """The second part: load what is needed, make room on the device, upload, run the commands."""
+    """Run a pass that is listed: load what is needed, make room on the device, upload, run the commands."""
     cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
+    s.modules |= <uint64_t>1 << BASE
     if s.modules & ~loaded(gpu)[0]:
         load(gpu, s.modules)
     with nogil:
-        note_uses(&s.g.values, &s.d.values)
-        note_uses(&s.g.grads, &s.d.grads)
-        note_uses(&s.g.tables, &s.d.tables)
+        note_uses(&s.walk.g.values, &s.d.values)
+        note_uses(&s.walk.g.grads, &s.d.grads)
+        note_uses(&s.walk.g.tables, &s.d.tables)
         if not enter(gpu):
             error = extend_all(s, &needed)
             if not error and not upload(s):
@@ -260,8 +67,8 @@ cdef int run_pass(Pass* s, str what) except -1:
         out_of_device_memory(gpu, error, needed, what)
     if failure:
         raise_error(gpu, failure)
-    if s.failure.finding.kind:
-        raise_anomaly(s.g, &s.failure.finding)
+    if s.walk.failure.finding.kind:
+        raise_anomaly(s.walk.g, &s.walk.failure.finding)
     return 0
 
 
@@ -270,13 +77,13 @@ cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
     needed[0] = s.values_needed
     error = extend_mirror(&s.d.values)
     if not error:
-        needed[0] = s.g.grads.top
+        needed[0] = s.walk.g.grads.top
         error = extend_mirror(&s.d.grads)
     if not error:
         needed[0] = s.scratch_needed
         error = extend_mirror(&s.d.scratch)
     if not error:
-        needed[0] = s.g.tables.top
+        needed[0] = s.walk.g.tables.top
         error = extend_mirror(&s.d.tables)
     return error
 
@@ -306,7 +113,7 @@ cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
 
 cdef int upload(Pass* s) noexcept nogil:
     """Inputs and tables, in one buffer."""
-    cdef Arena* tables = &s.g.tables
+    cdef Arena* tables = &s.walk.g.tables
     cdef Range* r = <Range*>s.d.ranges.base
     cdef const Segment* part
     cdef size_t begin = s.tables_from, end, copied
@@ -362,7 +169,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
             if c.kind == PRODUCT:
                 note(WEIGHT_GRADIENTS, True, 1, begun)
             elif c.kind == FORWARD or c.kind == BACKWARD:
-                note_call(s.g, c.first, c.members, c.kind == BACKWARD, c.nodes, begun)
+                note_call(s.walk.g, c.first, c.members, c.kind == BACKWARD, c.nodes, begun)
         if checked and c.batch != NO_BATCH and (c.next == NULL or c.next.batch != c.batch) and look(s, c.batch):
             return gpu.error
         c = c.next
@@ -382,7 +189,7 @@ cdef int bring(Pass* s, const float* source, const float* host_ptr, size_t n) no
 
 cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
     """Ask for the value or the gradient of a node."""
-    cdef Node* x = &nodes_of(s.g)[number]
+    cdef Node* x = &nodes_of(s.walk.g)[number]
     cdef Param* p
     cdef float* v = x.val
     if v == NULL:
@@ -391,15 +198,15 @@ cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
             return 0
         return bring(s, p.device_grad if gradient else p.device_value, p.grad if gradient else p.value, p.size)
     if gradient:
-        v = gradient_at(s.g, v)
+        v = gradient_at(s.walk.g, v)
     elif x.batch == NO_BATCH:                   # an input
         return 0
-    return bring(s, device_ptr(s.g, s.d, v), v, total_of(&x.dim))
+    return bring(s, device_ptr(s.walk.g, s.d, v), v, total_of(&x.dim))
 
 
 cdef bint look(Pass* s, uint32_t number) noexcept nogil:
     """Look at the numbers that a batch has just made; True if there is something to report."""
-    cdef Graph* g = s.g
+    cdef Graph* g = s.walk.g
     cdef const Batch* batch = &batches_of(g)[number]
     cdef Node* x
     cdef uint8_t* state = state_of(g)
@@ -417,20 +224,20 @@ cdef bint look(Pass* s, uint32_t number) noexcept nogil:
     wait(s.d.gpu)
     if s.d.gpu.error:
         return True
-    if not (bad_values(g, batch, True, &s.failure.finding) if forward
-            else bad_gradients(g, batch, &s.failure.finding)):
+    if not (bad_values(g, batch, True, &s.walk.failure.finding) if forward
+            else bad_gradients(g, batch, &s.walk.failure.finding)):
         return False
     bring_all(s, batch)
     if not forward:
         return True
     # Infinities that came in with an input are no anomaly: the inputs are here now.
-    s.failure.finding.kind = 0
-    return bad_values(g, batch, g.check_validity, &s.failure.finding)
+    s.walk.failure.finding.kind = 0
+    return bad_values(g, batch, g.check_validity, &s.walk.failure.finding)
 
 
 cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
     """Fetch what an error tells of: arguments, and of what has run forward values and gradients."""
-    cdef Graph* g = s.g
+    cdef Graph* g = s.walk.g
     cdef Node* x
     cdef uint32_t i, j, number
     for j in range(batch.count):
@@ -446,18 +253,18 @@ cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
 
 cdef void look_at_collected(Pass* s) noexcept nogil:
     """Look at the gradients of weights that the pass has multiplied in the end."""
-    cdef Waiting* w = s.waiting
-    cdef Graph* g = s.g
+    cdef const Collected* x = s.walk.collected
+    cdef Graph* g = s.walk.g
     cdef uint32_t i
-    while w != NULL and not s.d.gpu.error:
-        bring(s, w.p.device_grad, w.p.grad, w.p.size)
+    while x != NULL and not s.d.gpu.error:
+        bring(s, x.p.device_grad, x.p.grad, x.p.size)
         wait(s.d.gpu)
-        if not s.d.gpu.error and bad_collected(g, w.p, &s.failure.finding):
+        if not s.d.gpu.error and bad_collected(g, x.p, &s.walk.failure.finding):
             for i in range(g.n_batches):
                 bring_all(s, &batches_of(g)[i])
-            bad_collected(g, w.p, &s.failure.finding)       # now with the numbers of those that use it
+            bad_collected(g, x.p, &s.walk.failure.finding)       # now with the numbers of those that use it
             return
-        w = w.next
+        x = x.next
 
 
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:

@@ -10,7 +10,7 @@ from libc.stdint cimport uint16_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.gpu.driver cimport MAX_KERNELS, MOST_GPUS, MOST_PARAMETERS, check, enter, kernel_names, leave
-from dynet_cy.ops.registry cimport MAX_OPS, op_at
+from dynet_cy.ops.registry cimport GPU, MAX_OPS, op_at
 
 from dynet_cy.gpu import compiler
 from dynet_cy.gpu.driver import architecture
@@ -50,6 +50,7 @@ cdef int kernel_at(int module, bytes name) except -1:
 cdef GpuOp* gpu_op(bytes name, int module) except NULL:
     cdef unsigned number = _op_numbers[name.decode()]
     cdef GpuOp* op = &table[number]
+    op.needs = &op_at(number).needs[GPU]
     op.saved = op_at(number).saved
     op.modules |= <uint64_t>1 << module
     return op

@@ -46,6 +46,21 @@ cdef extern from "dynet_cy/op.h" nogil:
 
     ctypedef void (*FactorsOf "dy_factors_of")(const Call* c, uint32_t i, Factors* f) noexcept nogil
 
+    ctypedef float (*Spread)(const Call* c) noexcept nogil
+    ctypedef float* (*Same)(const Call* c, uint32_t i) noexcept nogil
+
+    ctypedef struct Needs "dy_needs":
+        Saved saved
+        Work work
+        FactorsOf factors
+        Spread spread
+        Same same
+        uint8_t assigns
+        uint8_t lists
+
+    int CPU "DY_CPU"
+    int GPU "DY_GPU"
+
     ctypedef struct Op "dy_op":
         const char* name
         const char* args
@@ -53,9 +68,12 @@ cdef extern from "dynet_cy/op.h" nogil:
         DimRule dim
         Forward forward
         Backward backward
-        Saved saved
-        Work work
-        FactorsOf factors
+        Needs needs[2]
+        # Those of the CPU.
+        Saved saved "needs[DY_CPU].saved"
+        Work work "needs[DY_CPU].work"
+        FactorsOf factors "needs[DY_CPU].factors"
+        uint8_t assigns "needs[DY_CPU].assigns"
         PartOf part
         Prepare prepare
         Saved prepared
@@ -65,7 +83,6 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t columns
         uint8_t one_column[3]
         uint8_t ragged
-        uint8_t assigns
         uint8_t any_batch
         uint8_t random
         uint8_t infinite

@@ -49,6 +49,7 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
     op.forward = forward
     op.backward = backward
     op.batching = BATCH
+    op.needs[CPU].lists = True
     op.alone_because = b""
     op.no_gradient_because = b""
     n_ops += 1

@@ -439,20 +439,15 @@ typedef int (*dy_gpu_forward)(dy_gpu *gpu, const dy_call *c);
 typedef int (*dy_gpu_backward)(dy_gpu *gpu, const dy_call *c, uint32_t i);
 
 typedef struct {
+    dy_needs *needs;            /* the op's on GPUs; `saved` is the CPU's unless set.  `factors` put nothing on the stream */
     dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
     dy_gpu_forward begin;       /* NULL, or what runs before backward is asked for any gradient of the call */
-    dy_saved saved;             /* as in dy_op; those of the op unless set */
-    dy_work work;               /* as in dy_op; NULL unless set */
-    dy_factors_of factors;      /* as in dy_op; NULL unless set.  It puts nothing on the stream */
-    /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host */
+    /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host.
+     * The lock of the parameter is held. */
     void (*note)(const dy_call *c, const uint32_t *items);
-    float (*spread)(const dy_call *c);      /* NULL, or: gradients of all arguments are dy times this */
-    float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where that of argument i lies by itself, or NULL */
     uint64_t modules;           /* bits: the modules that its kernels are in */
     uint8_t draws;              /* it draws random numbers: call->seed is, on the device, where seed and stream lie */
-    uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
-    uint8_t lists;              /* launchers read the lists of DY_LIST arguments; else these are laid side by side */
 } dy_gpu_op;
 
 /* ---- memory ---------------------------------------------------------------- */

@@ -59,6 +59,20 @@ typedef struct {
  * collects the factors of many calls and multiplies once. */
 typedef void (*dy_factors_of)(const dy_call *c, uint32_t i, dy_factors *f);
 
+/* What the walk over batches asks of an op before it calls it. */
+typedef struct {
+    dy_saved saved;             /* NULL: none */
+    dy_work work;               /* NULL: none */
+    dy_factors_of factors;      /* NULL: gradients are no products */
+    float (*spread)(const dy_call *c);              /* NULL, or: gradients of all arguments are dy times this */
+    float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where that of argument i lies by itself, or NULL */
+    uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
+    uint8_t lists;              /* lists of DY_LIST arguments are read; else these are laid side by side */
+} dy_needs;
+
+/* Kinds of devices: each has code of its own for an op, and so needs of its own. */
+enum { DY_CPU, DY_GPU, DY_KINDS };
+
 typedef struct dy_op {
     const char *name;
     const char *args;           /* names of the arguments: "a b", "xs..." */
@@ -66,9 +80,7 @@ typedef struct dy_op {
     dy_dim_rule dim;
     dy_forward forward;
     dy_backward backward;       /* NULL: the op has no gradient */
-    dy_saved saved;             /* NULL: none */
-    dy_work work;               /* NULL: none */
-    dy_factors_of factors;      /* NULL: gradients are no products */
+    dy_needs needs[DY_KINDS];
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
     dy_saved prepared;
@@ -78,7 +90,6 @@ typedef struct dy_op {
     uint8_t columns;            /* works column by column: of how many nodes they are does not matter */
     uint8_t one_column[3];      /* with `columns`, by rule: one vector may serve for the columns of all nodes */
     uint8_t ragged;             /* nodes that differ in sizes run together too, a call for each */
-    uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its items say what it draws: draws.h */
     uint8_t infinite;           /* gives infinities of finite numbers on purpose: no anomaly */

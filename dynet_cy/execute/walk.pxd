@@ -1,0 +1,136 @@
+"""The walk over batches, forward and backward: the rules, for all devices.
+
+The walk decides where the values, the gradients and the working memory of a batch lie, which arguments have to be laid
+side by side or listed, and how each contribution to a gradient is added.  What is then to be done goes to the functions
+of a Device: those of the CPU do it at once, those of a GPU append commands to a pass, which runs later.
+
+The walk works with places in the arenas of the graph.  A device with memory of its own has the same places there:
+`place` says where, and calls and lists hold these.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from dynet_cy.core.interrupts cimport Interrupts, interrupted
+from dynet_cy.core.tensor cimport Call
+from dynet_cy.execute.anomaly cimport Finding
+from dynet_cy.execute.journal cimport Journal, take_back
+from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.memory.arena cimport Arena, arena_alloc
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport Factors, Op
+
+
+# What went wrong in a nogil function, for the error that is raised after it.
+cdef struct Failure:
+    size_t needed                   # bytes for which there was no room
+    bint partial                    # backward: a part of the gradients could not be taken back
+    Finding finding                 # of numbers that are not finite
+    void* raised                    # the exception of an op that runs Python; owned
+    Interrupts interrupts
+
+# Factors of the gradient of one parameter, collected over many calls.
+cdef struct Collected:
+    Collected* next                 # of the next parameter
+    Param* p
+    Factors product                 # `n` counts the columns collected so far
+    void* parts                     # for the device: the first of those that it keeps apart, and the last
+    void* last
+
+# A pass over batches of a graph.
+cdef struct Walk:
+    Graph* g
+    const Device* device
+    bint at_once                    # on the CPU; else calls are listed, and places are not what ops are given
+    Arena* tables                   # where items and lists are put for ops to read
+    Journal* journal                # what backward adds to the gradients of parameters; NULL: it can't be taken back
+    Collected* collected            # gradients that are products
+    uint32_t number                 # of the batch, or NO_BATCH
+    uint32_t n_live                 # nodes of the call that have a gradient to pass on
+    uint32_t n_live_in_batch
+    bint whole                      # what handlers of signals raise does not end it
+    uint64_t end                    # forward: no further batch from this time on, as `now` has it; 0: all of them
+    int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward; NULL: nothing is
+    void* hooked                    # what `after` works on
+    bint pending                    # copies are listed but not made: what they read must stay where it is
+    Failure failure
+
+# What a walk needs of a device.  Functions return -1 after a failure, which they note in the walk, or else 0.
+# Pointers are those that ops on the device are given, unless a comment says something else.
+cdef struct Device:
+    int kind                        # which needs of an op are meant: CPU or GPU
+
+    # Those of the CPU are NULL from here up to `settle`: the walk itself does it at once, since it is done for each
+    # node, or there is nothing to do.
+    float* (*place)(Walk* w, const void* p) noexcept nogil      # of what lies at p, in an arena of the graph
+    void (*took)(Walk* w) noexcept nogil                        # working memory was taken
+    int (*send_arguments)(Walk* w, const Batch* batch) noexcept nogil
+    int (*translate)(Walk* w, const Batch* batch, Call* c) noexcept nogil   # from places in arenas and storages
+
+    int (*forward)(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil
+    int (*begin_backward)(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil
+    int (*backward)(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil
+
+    # `copy`, `add` and `zero` may wait, and then run in any order, until `settle`.  `to` is a place of the host: in an
+    # arena of the graph, or for `add` the gradient of `node`, which may be a parameter.
+    int (*copy)(Walk* w, float* to, const float* source, size_t n) noexcept nogil   # `source` is one too
+    int (*add)(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
+               bint accumulate) noexcept nogil
+    int (*settle)(Walk* w) noexcept nogil
+
+    int (*zero)(Walk* w, float* to, size_t n) noexcept nogil
+    int (*fill)(Walk* w, float* to, size_t n, float x) noexcept nogil       # n numbers become x
+    # Collect the factors of the gradient of p: 1, or 0 where they are better multiplied at once.
+    int (*collect)(Walk* w, Param* p, const Factors* f) noexcept nogil
+    # Add the product of what was collected to the gradient.
+    int (*multiply)(Walk* w, Collected* x) noexcept nogil
+
+
+cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil
+cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1
+cdef int raise_of_op(const Failure* failure) except -1
+
+
+cdef inline void* take(Walk* w, size_t n) noexcept nogil:
+    """Working memory, in the scratch arena of the graph; NULL: there is none."""
+    cdef void* p = arena_alloc(&w.g.scratch, n)
+    if p == NULL:
+        w.failure.needed = n
+    elif not w.at_once:
+        w.device.took(w)
+    return p
+
+
+cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
+    """Whether the pass ends here, since a handler of a signal has raised an exception.
+
+    Backward ends only where it is then as if it had not begun.  What a device does later is not stopped here.
+    """
+    if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
+        return False
+    return w.journal == NULL or take_back(w.journal)
+
+
+cdef inline int settle(Walk* w) noexcept nogil:
+    """Let copies that wait come before what follows."""
+    return w.device.settle(w) if w.pending else 0
+
+
+# ---- forward
+# Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
+cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
+# Find room for the values of a planned batch, and compute them, or list the call that does; then let its nodes have
+# them, and when they are computed, count it as run.
+cdef int run_forward(Walk* w, Batch* batch) noexcept nogil
+cdef bint make_room(Graph* g, Batch* batch) noexcept nogil
+cdef void hand_out_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil
+cdef void count_as_run(Graph* g) noexcept nogil
+
+# ---- backward: mark nodes, begin with the target, go over batches, and multiply what was collected
+cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
+cdef int begin_at(Walk* w, uint32_t target) noexcept nogil
+cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil
+cdef int multiply_collected(Walk* w) noexcept nogil
+cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
+cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
+# Add n numbers to the gradient of a node: the first contribution assigns.
+cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil

@@ -1,0 +1,75 @@
+"""Passes over a graph on a device: the commands of a pass, and the walk that lists them.
+
+The walk over batches (execute/walk) lays out a pass: the functions of a GPU that it calls append commands.  Tables that
+the device reads (items, lists of places, moves of numbers) and inputs are collected.  Then `run_pass` of gpu/passes
+sends these in one upload and runs the commands.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+from dynet_cy.core.tensor cimport Call
+from dynet_cy.execute.walk cimport Walk
+from dynet_cy.gpu.graphs cimport DeviceGraph
+from dynet_cy.graph.structs cimport Graph
+from dynet_cy.memory.arena cimport Arena
+
+
+cdef extern from "dynet_cy/gpu_move.h" nogil:
+    ctypedef struct Move "dy_move":
+        const float* source
+        float* to
+        size_t n
+        uint32_t next
+        float scale
+        uint8_t acc
+        uint8_t follower
+
+cdef enum:
+    MOVES                           # p: Moves, count of them, the longest has n numbers
+    FILL                            # n numbers at p become x
+    FORWARD
+    BEGIN
+    BACKWARD                        # of argument i
+    PRODUCT                         # C += A B': A and B are `left` and `right`
+
+cdef struct Command:
+    Command* next
+    int kind
+    uint32_t i
+    uint32_t nodes                  # for the profile: how many ran
+    uint32_t batch                  # number of the batch that it is part of, or NO_BATCH
+    uint32_t first                  # of a call: where its nodes begin in graph.order, and how many there are
+    uint32_t members
+    uint16_t op
+    float* p
+    size_t n
+    size_t rows
+    size_t cols
+    const float* left
+    const float* right
+    float x
+    uint32_t count
+    const uint32_t* items           # of the call, on the host
+    Call call
+
+# A pass in the making.
+cdef struct Pass:
+    Walk walk                       # first: a pointer to it is one to the pass
+    DeviceGraph* d
+    Command* first
+    Command** end
+    uint64_t modules
+    uint32_t missing                # number of an op that has no GPU op + 1
+    bint missing_gradient
+    size_t values_needed            # of the device, for the pass
+    size_t scratch_needed
+    size_t tables_from
+    uint64_t* seeds                 # seed and stream of what is drawn, in the tables; NULL: nothing so far
+    Move* moves                     # of the group that is being collected
+    uint32_t n_moves
+    size_t longest
+    uint32_t group                  # where the numbers of its moves begin, among those of all groups
+    uint32_t* last_move             # by number of a node: the last one to its gradient, as one of all groups; 0: none
+
+
+cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil
