@@ -12,7 +12,6 @@ from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.anomaly cimport check_before, checking
 from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, note_before, take_back
-from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport Address, GpuOp, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport There, there, there_for
 from dynet_cy.gpu.mirrored cimport place_of
@@ -45,9 +44,6 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef int error
     cdef uint64_t span = begin_pass_span(g)
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
-    if watcher().complete != NULL:
-        raise NotImplementedError(
-            "backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
     if checking:
         check_before(g, target)
     load_moves(t.gpu)

@@ -20,7 +20,6 @@ from dynet_cy.execute.cpu cimport (
 )
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before
 from dynet_cy.execute.profile cimport profiling
-from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
@@ -254,8 +253,6 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef uint64_t used
     cdef int device, error
     cdef uint64_t span = begin_pass_span(g)
-    if watcher().complete != NULL:
-        raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
     begin_failure(&failure)
     if checking:
         check_before(g, target)

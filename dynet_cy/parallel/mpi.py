@@ -30,13 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
-from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError
+from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError, on_devices
 from dynet_cy.parallel.hosts import share
-from dynet_cy.parallel.overlap import overlap_stepper
+from dynet_cy.parallel.overlap import overlapped
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
 
 if TYPE_CHECKING:
-    from dynet_cy.train.trainers import Stepper, Trainer
+    from dynet_cy.train import Trainer
+    from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["MPICommunicator", "connect"]
 
@@ -298,13 +299,13 @@ class MPICommunicator(Communicator):
         """See `Communicator`."""
         self.inside.close()
 
-    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
         """See `Communicator`."""
         if self.hosts == 1:
-            return self.inside.stepper(trainer, reduction)
-        if os.environ.get(OVERLAP) == "0" or trainer.collection.storage.device:
-            return super().stepper(trainer, reduction)
-        return overlap_stepper(self, trainer, reduction)
+            return self.inside.reducer(trainer, reduction)
+        if os.environ.get(OVERLAP) == "0" or on_devices(trainer):
+            return super().reducer(trainer, reduction)
+        return overlapped(self, trainer, reduction)
 
     # ---- for overlap -------------------------------------------------------------
 

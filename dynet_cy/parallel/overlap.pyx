@@ -27,10 +27,13 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.parallel.steps cimport AllreduceStepper
-from dynet_cy.train.trainers cimport MOVES, Update
+from dynet_cy.parallel.allreduce cimport AllreduceReducer
+from dynet_cy.train.host cimport squared_norm, sum_table
+from dynet_cy.train.interfaces cimport Backend
+from dynet_cy.train.structs cimport MOVES, Update
 
-from dynet_cy.parallel.steps import adopt
+from dynet_cy.parallel.allreduce import adopt
+from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 
 # Smaller messages cost more in latency than they gain by leaving earlier.
 DEFAULT_BUCKET = 1 << 18
@@ -245,12 +248,15 @@ cdef class Overlap:
 
 
 @cython.final
-cdef class OverlapStepper(AllreduceStepper):
-    """Updates over a communicator that can sum gradients beside backward.  See `overlap_stepper`."""
+cdef class OverlapReducer(AllreduceReducer):
+    """Updates over a communicator that can sum gradients beside backward.  See `overlapped`."""
 
     cdef Overlap overlap
 
-    cdef int reduce(self, Update* u) except -1:
+    def __cinit__(self, *args):
+        self.host_only = ADDED_ON_DEVICE
+
+    cdef int sum_all(self, Backend backend, Update* u) except -1:
         cdef Py_ssize_t i
         cdef Param* p
         self.overlap.finish()
@@ -258,20 +264,22 @@ cdef class OverlapStepper(AllreduceStepper):
         for i in range(self.n):
             p = u.entries[i]
             if not self.any[i]:
-                pass
-            elif p.rows:
-                self.reduce_table(u, i)
+                continue
+            if p.rows:
+                sum_table(self, u, i)
             elif u.roles[i] == MOVES:
                 memcpy(p.grad, self.overlap.sums_of(p), p.size * sizeof(float))
                 p.has_gradient = 1
             elif u.measures:
                 u.squares[i] = K.sumsq(p.size, self.overlap.sums_of(p))
         self.overlap.next()
-        self.reduced = True
+        for i in range(self.n if u.measures else 0):
+            if u.roles[i] == MOVES:
+                u.squares[i] = squared_norm(u.entries[i])
         return 0
 
 
-def overlap_stepper(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
+def overlapped(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
     """Updates of a trainer whose gradients are summed while backward runs.  Collective: all parameters and its state
     become those of rank 0.
 
@@ -282,9 +290,9 @@ def overlap_stepper(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKE
         bucket_bytes: see `Overlap`.
     """
     adopt(communicator, trainer)
-    stepper = OverlapStepper(communicator, len(trainer.collection._below()), reduction == "mean")
-    (<OverlapStepper>stepper).overlap = Overlap(trainer.collection, communicator, bucket_bytes)
-    return stepper
+    reducer = OverlapReducer(communicator, len(trainer.collection._below()), reduction == "mean")
+    (<OverlapReducer>reducer).overlap = Overlap(trainer.collection, communicator, bucket_bytes)
+    return reducer
 
 
 cdef void begins(Param* const* coming, uint32_t n) noexcept nogil:

@@ -1,7 +1,7 @@
 """Small trainings, each the same for one process with batches of 4 as for two with batches of 2.
 
 Arguments: FOLDER [general]. Run by the launcher, it writes the parameters after each training to FOLDER/RANK.npz; with
-"general" the processes communicator gradients as over any communicator, not in place.
+"general" gradients are summed as over any communicator, not in place.
 """
 
 from __future__ import annotations
@@ -343,11 +343,11 @@ def results() -> dict[str, np.ndarray]:
 class GeneralCommunicator(SharedCommunicator):
     """A communicator that has no way of its own of averaging gradients."""
 
-    stepper = Communicator.stepper
+    reducer = Communicator.reducer
 
 
 if __name__ == "__main__":
     if "general" in sys.argv:
         use(GeneralCommunicator(current().board))
-    print(type(Training().t._stepper).__name__)
+    print(type(Training().t._reducer).__name__)
     np.savez(Path(sys.argv[1]) / f"{dy.parallel.rank()}.npz", **results())
