@@ -88,8 +88,9 @@ def test_errors(device: str, tmp_path: Path) -> None:
     for rank in (0, 1):
         words = said(result, rank)
         assert "device of the parameters is a GPU on rank 0 and the CPU on rank 1" in words["devices"]
-        assert "parameter /c is Parameters of shape (4,), on a GPU on rank 0 and Parameters of shape (4,), on the CPU" in (
-            words["places"]
+        assert (
+            "/c is Parameters of shape (4,), on a GPU on rank 0 and Parameters of shape (4,), on the CPU"
+            in words["places"]
         )
         assert words["added"].startswith("AdamTrainer: parameters were added on a device since the trainer was wrapped")
         assert words["infinite"].startswith("Magnitude of gradient is bad: inf; the gradients of /_0 are not finite")

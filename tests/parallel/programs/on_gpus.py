@@ -66,7 +66,8 @@ def asynchronous() -> None:
 
 def main() -> None:
     print("GPU", config.get()["gpu_mask"], flush=True)
-    cases: list[Callable[[], None]] = [asynchronous] if dy.parallel.mode() == "async" else [devices, places, added, infinite]
+    together = [devices, places, added, infinite]
+    cases: list[Callable[[], None]] = [asynchronous] if dy.parallel.mode() == "async" else together
     for case in cases:
         try:
             case()
