@@ -19,7 +19,7 @@ from dynet_cy.train.structs cimport FROZEN, MOVES, TrainerSettings, Update
 from dynet_cy.parallel.communicator import ParallelError
 
 
-# Parameters of updates that were broken off: sums that have begun may still be written to their gradients.
+# Parameters of updates that were broken off, kept alive: a sum that was started may still write to their gradients.
 cdef list broken_off = []
 
 
@@ -34,7 +34,7 @@ class AllDone(Exception):
 
 
 cdef class CollectiveReducer(Reducer):
-    """What ranks do before all updates: see that they make the same one.
+    """Ranks that agree on each update before they make it.
 
     Args:
         communicator: the connection of the ranks.
@@ -192,9 +192,9 @@ cdef class CollectiveReducer(Reducer):
         return None if self.active else told[leader]
 
     cdef int end(self, object error) except -1:
-        """Where only this rank was taken out of the update, ranks may differ, and nothing is done together any more.
+        """After an error that only this rank has met, the ranks may differ, so nothing collective is possible any more.
 
-        Errors that concern the update itself are met by all ranks.
+        Errors about the update itself are raised on all ranks alike.
         """
         met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
         if self.together and not met_by_all:

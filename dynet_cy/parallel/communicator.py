@@ -1,8 +1,8 @@
 """How processes that train together talk to each other: the interface, and the communicator of a process that is alone.
 
 A `Communicator` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
-collective: all ranks call the same methods in the same order, and none returns before all that it needs has come. There
-are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
+collective: all ranks call the same methods in the same order, and each returns when the data it needs have arrived.
+There are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
 
 A new communicator implements the abstract methods. That is enough for trainers: `reducer` returns a general
 way to sum gradients with them. A communicator that can do better, such as one that sees the memory of the other ranks,

@@ -1,9 +1,9 @@
 """Synchronous updates of processes that see each other's memory.
 
-The gradients of every rank live in shared memory.  Each rank adds up one part of them over all ranks, updates that part
-of the parameters, and leaves the new values where all fetch them; so all have the same parameters to the last bit, and
-no rank repeats the work of another.  Of lookup tables only the rows go through this that some rank has used.  The state
-of the rule (momentum, moments) is there once, in shared memory.
+The gradients of every rank live in shared memory.  Each rank sums one part of them over all ranks, updates that part of
+the parameters, and publishes the new values, which the other ranks copy.  So all ranks have the same parameters to the
+last bit, and no work is done twice.  Of a lookup table only the rows that some rank has used take part.  There is one
+copy of the state of the rule (momentum, moments), in shared memory.
 """
 
 cimport cython
@@ -117,10 +117,10 @@ cdef class SharedReducer(CollectiveReducer):
         self.board.wait(self.what)
         return 0
 
-    # ---- who does what: ranks share the floats of all parameters, and the rows of each table ----
+    # ---- the part of each rank: a range of the floats of all parameters, and of the rows of each table ----
 
     cdef bint is_range(self, Update* u, Py_ssize_t i) noexcept nogil:
-        """Whether an entry is a parameter that is looked at in this update."""
+        """Whether an entry is a parameter, not a table, that takes part in this update."""
         return u.entries[i].rows == 0 and (u.roles[i] == MOVES or self.any[i])
 
     cdef void range_of(self, Update* u, size_t* low, size_t* high) noexcept nogil:
@@ -209,7 +209,7 @@ cdef class SharedReducer(CollectiveReducer):
                     if r != self.rank and entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             else:
-                # It keeps its gradient, of which only the norm counts.
+                # It keeps its gradient: only the norm is needed.
                 total = self.work
                 memset(total, 0, n * sizeof(float))
                 for r in range(self.size if squares else 0):
@@ -277,7 +277,7 @@ cdef class SharedReducer(CollectiveReducer):
         return 0
 
     cdef int note_sums(self, Update* u) except -1:
-        """Note gradients of other ranks that have been added to those of this one, of which nothing will be made."""
+        """Mark gradients as present where those of other ranks were added, as this update will not use them."""
         cdef Py_ssize_t i
         cdef uint32_t k
         for i in range(self.n):
@@ -333,7 +333,7 @@ cdef class SharedReducer(CollectiveReducer):
             unlock_gradient(u.entries[i])
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
-        """Change a part of a parameter or table, and show it to the others."""
+        """Update a part of a parameter or table, and publish it."""
         cdef Param* p = u.entries[i]
         cdef GroupSettings s = u.settings[u.group[i]]
         cdef uint8_t has = p.has_gradient
@@ -361,7 +361,7 @@ cdef class SharedReducer(CollectiveReducer):
             self.update_range(u, i, rows[k] * n, (rows[k] + 1) * n)
 
     cdef void fetch_range(self, Param* p, size_t at, size_t end) noexcept nogil:
-        """Take over what others have updated."""
+        """Copy what other ranks have updated."""
         memcpy(p.value + at, self.fresh + p.offset + at, (end - at) * sizeof(float))
         if p.has_gradient:
             memset(p.grad + at, 0, (end - at) * sizeof(float))

@@ -11,11 +11,12 @@ from dynet_cy.train.interfaces cimport Backend, Reducer
 class MovingAverages:
     """What trainers have of moving averages.
 
-    An average lies in the plane of state behind those of the rule, and the values that it stands in for in the next.
+    The average is kept in the plane after those of the rule's state.  While the parameters are set to it, their values
+    are saved in the plane after that one.
     """
 
     _average = None             # plain data: beta, frequency, updates, values, parameters
-    _swapped = ""               # "kept" or "lost", which the values are while the parameters are set to their average
+    _swapped = ""               # "kept" or "lost": their values, while the parameters are set to the average
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.

@@ -1,14 +1,14 @@
 """Updates of parameters that live on one device.
 
-The device clips by itself, so that nobody waits.  What it has found is learned later: clips and norms when they are
-asked for, and gradients that are not finite at the first of these: the next update, and whatever waits for the device,
-such as reading a value.  It stands in a record of the device's, from which this takes what the trainer is to count.
+The device clips by itself, so the host does not wait for it. Its findings are read later, from a record that it keeps:
+clips and norms when the program asks for them, and gradients that are not finite at the next update, or at whatever
+waits for the device first, such as reading a value.
 
-Where updates of such gradients are dropped, the number of an update depends on what became of those that are still
-under way, and with it the learning rate.  So the device is given one for each number of them that it may have dropped.
+Where updates with such gradients are dropped, the number of an update, and with it the learning rate, depends on which
+of the updates still in flight were dropped. So the device gets a learning rate for each possible number of them.
 
-Where gradients are summed over ranks, they are copied to the host in one copy, those of tables as rows.  There they are
-summed by any reducer, and clipped.  The sums are copied back in one copy, and the device of each rank makes the whole
+Where gradients are summed over ranks, they are copied to the host in one copy, those of tables as rows. There they are
+summed by any reducer, and clipped. The sums are copied back in one copy, and the device of each rank makes the whole
 update.
 """
 
@@ -47,7 +47,7 @@ cdef class DeviceBackend(Backend):
         self.attach(stored, planes)
         self.records.settle_others(stored, self.clipping)
         if self.waits:
-            if not measures:                    # nobody would leave this update out
+            if not measures:                    # the device would not leave this update out
                 self.wait(found)
             self.look(found)
             self.clipping.catch_up()
@@ -111,7 +111,7 @@ cdef class DeviceBackend(Backend):
         return 0
 
     cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1:
-        """Have the sums of an entry."""
+        """Keep the sums of an entry, to be sent to the device."""
         if u.measures:
             u.squares[i] = squares_of(sums)
         if u.roles[i] == MOVES:

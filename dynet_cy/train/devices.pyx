@@ -1,6 +1,6 @@
 """Updates of parameters that live on several devices, of which the CPU may be one: a backend of its own for each.
 
-The norm of all gradients is known here only, so there is a wait for each GPU where gradients are clipped.
+No device knows the norm of all gradients.  So where gradients are clipped, the host waits for each GPU.
 """
 
 cimport cython

@@ -23,7 +23,7 @@ cdef enum Role:
     MOVES                       # the rule changes it
 
 
-# The settings of a group of parameters in one update.  The first group are those that the program has put in none.
+# The settings of a group of parameters in one update.  Group 0 holds the parameters that are in no other group.
 cdef struct GroupSettings:
     dy_optim h                  # constants of the rule: the learning rate, what gradients are multiplied by, ...
     double decoupled            # the share that values lose before their step...
@@ -45,9 +45,9 @@ cdef struct Update:
     const Arena* states[MOST_STATES]
     bint sparse                 # whether only rows of tables that have a gradient change
     bint measures               # whether norms of gradients are asked for
-    bint deferred               # whether the device measures and clips by itself, and nobody waits for it
+    bint deferred               # whether the device measures and clips by itself, and the host does not wait
     bint skips                  # whether an update of gradients that are not finite is dropped without an error
-    double scale                # what gradients are to be multiplied by before all else
+    double scale                # factor for all gradients, before clipping
 
 
 # The settings of a trainer that all ranks must have alike.
