@@ -99,8 +99,8 @@ class Training:
         }
 
     def traffic(self) -> dict[str, int]:
-        stepper = self.trainer._stepper
-        return stepper.traffic() if hasattr(stepper, "traffic") else {}
+        reducer = self.trainer._reducer
+        return reducer.traffic() if hasattr(reducer, "traffic") else {}
 
 
 class Exchange:
@@ -132,8 +132,8 @@ class Exchange:
             start = time.perf_counter()
             self.trainer.update()
             update.append(time.perf_counter() - start)
-        stepper = self.trainer._stepper
-        traffic = stepper.traffic() if hasattr(stepper, "traffic") else {}
+        reducer = self.trainer._reducer
+        traffic = reducer.traffic() if hasattr(reducer, "traffic") else {}
         per_update = {k: v / traffic["updates"] for k, v in traffic.items()} if traffic else {}
         return {"update": update, "traffic": per_update}
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.parallel.resume import everywhere, together
+from dynet_cy.parallel.files import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.schedules import Record
 

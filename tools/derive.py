@@ -509,7 +509,14 @@ def package() -> Iterator[tuple[Path, str]]:
     yield with_regions(root / "train" / "trainers.pyi", trainers=stubs_of_trainers())
     yield with_regions(
         root / "train" / "__init__.py",
-        imports=iter([*imported("dynet_cy.train.trainers", more), ""]),
+        imports=iter(
+            [
+                *imported("dynet_cy.train.groups", ["ParameterGroup"]),
+                *imported("dynet_cy.train.trainer", ["Trainer"]),
+                *imported("dynet_cy.train.trainers", [name for name, _, _ in trainers()]),
+                "",
+            ]
+        ),
         names=quoted(sorted(more, key=str.lower)),
     )
     modules = {**built, "builder": ["_RNNBuilder"], "state": ["RNNState"]}

@@ -4,7 +4,6 @@
 from libc.stdint cimport uint64_t
 
 from dynet_cy.execute.anomaly cimport check_before, checking
-from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.journal cimport begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.walk cimport begin_at, multiply_collected, open_backward, run_backward
 from dynet_cy.gpu.commands cimport begin_pass
@@ -32,9 +31,6 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef int error
     cdef uint64_t span = begin_pass_span(g)
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
-    if gradient_hooks().complete != NULL:
-        raise NotImplementedError(
-            "backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
     if checking:
         check_before(g, target)
     load_moves(d.gpu)

@@ -14,7 +14,6 @@ from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted,
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.anomaly cimport Finding, bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
-from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal
 from dynet_cy.execute.profile cimport list_batches, profiling
 from dynet_cy.execute.walk cimport (
@@ -246,8 +245,6 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef uint64_t used
     cdef int device, error
     cdef uint64_t span = begin_pass_span(g)
-    if gradient_hooks().complete != NULL:
-        raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
     begin_cpu_walk(&cpu, g)
     cpu.journal = &journal
     cpu.whole = True

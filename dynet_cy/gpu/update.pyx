@@ -274,7 +274,7 @@ def update(list stored not None, list updated not None, list group_of not None, 
         stored: the parameters and tables.
         updated: for each, whether the rule changes it; it only decays if not.
         group_of: for each, the number of its group.
-        groups: the settings of each group, see `Settings` of dynet_cy/train/trainers.pxd, as a dict.
+        groups: the settings of each group, see `GroupSettings` of dynet_cy/train/structs.pxd, as a dict.
         rule: its number in optim.def.
         states: the planes of its state.
         sparse: whether only rows of tables with a gradient change.

@@ -1,11 +1,11 @@
 """How processes that train together talk to each other: the interface, and the communicator of a process that is alone.
 
 A `Communicator` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
-collective: all ranks call the same methods in the same order, and none returns before all that it needs has come. There
-are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
+collective: all ranks call the same methods in the same order, and each returns when the data it needs have arrived.
+There are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
 
-A new communicator implements the abstract methods. That is enough for trainers: `stepper` returns a general update that
-sums gradients with them. A communicator that can do better, such as one that sees the memory of the other ranks,
+A new communicator implements the abstract methods. That is enough for trainers: `reducer` returns a general
+way to sum gradients with them. A communicator that can do better, such as one that sees the memory of the other ranks,
 returns its own.
 """
 
@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from dynet_cy.train.trainers import Stepper, Trainer
+    from dynet_cy.train import Trainer
+    from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["LEFT", "Communicator", "LocalCommunicator", "ParallelError"]
 
@@ -119,17 +120,23 @@ class Communicator(abc.ABC):
         """The Python object of rank `root`; what the others pass is not looked at."""
         return self.gather(value if self.rank == root else None, "broadcast")[root]
 
-    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
-        """What makes a trainer's updates together with the other ranks; see `dynet_cy.parallel.steps`.
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
+        """How a trainer's updates take up the gradients of the other ranks: by the sums of this communicator.
 
-        Collective: it may make shared memory. The models have been compared and rank 0's values broadcast.
+        Collective: it may make shared memory. The models have been compared.
         """
-        from dynet_cy.parallel.steps import allreduce_stepper
+        from dynet_cy.parallel.allreduce import allreduce
 
-        return allreduce_stepper(self, trainer, reduction)
+        return allreduce(self, trainer, reduction)
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to give back
         """Give back what the communicator holds; it is not used afterwards."""
+
+
+def on_devices(trainer: Trainer) -> bool:
+    """Whether some of its parameters live elsewhere than in the memory of the host."""
+    storage = trainer.collection.storage
+    return bool(storage.device or storage.beside)
 
 
 class LocalCommunicator(Communicator):

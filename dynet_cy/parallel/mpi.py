@@ -4,39 +4,33 @@
 and connects through `mpi4py`. Sums are made in two steps: through shared memory among the processes of a host, then
 over MPI among the first processes of all hosts.
 
-Nothing here holds a core while it waits long: after a short time of asking, the process sleeps between questions. A
-process that ends early, or that raises, ends the job: see `_Watch`.
+A long wait does not hold a core: after polling for a short time, the process sleeps between polls. A process that ends
+early, or that raises, ends the job: see `Watch`.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import faulthandler
 import importlib
 import io
 import os
-import socket
 import sys
-import threading
-import time
-import traceback
 import zlib
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
-from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError
+from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError, on_devices
 from dynet_cy.parallel.hosts import share
-from dynet_cy.parallel.overlap import overlap_stepper
+from dynet_cy.parallel.mpi_watch import Watch, forget_names
+from dynet_cy.parallel.overlap import overlapped
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
 
 if TYPE_CHECKING:
-    from dynet_cy.train.trainers import Stepper, Trainer
+    from dynet_cy.train import Trainer
+    from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["MPICommunicator", "connect"]
 
@@ -54,13 +48,6 @@ OVERLAP = "DYNET_CY_OVERLAP"
 # rank that is late; in what follows, all are there, and MPI moves data only while it is asked.
 ARRIVAL = 2e-4
 TRANSFER = 0.25
-LONGEST_SLEEP = 1e-3
-FORWARDING = 0.3  # seconds in which MPI's launcher can pass on what has been written, before it ends all ranks
-LOOKING = 0.25  # seconds between two looks at who waits
-GRACE = 2.0  # seconds after which rank 0 is told what a rank waits for
-BEAT = 5.0  # most seconds between two looks at whether a rank is at work:
-WORKING = 0.05  # it is if it uses more than this share of a core, and then others wait longer for it:
-PATIENCE = 10  # so many times
 
 Rows = NDArray[np.uint32]
 
@@ -85,7 +72,7 @@ def connect(words: dict[str, str]) -> Communicator:
         # MPI's launcher puts together what processes write, whole lines or not.
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     world = mpi.COMM_WORLD.Dup()
-    watch = _Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
+    watch = Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
     name = os.environ.get(HOST)
     names = world.allgather(name)
     if any(names):
@@ -146,7 +133,7 @@ class MPICommunicator(Communicator):
     backend = "mpi"
     launched = True
 
-    def __init__(self, mpi: Any, world: Any, inside: Communicator, local_rank: int, watch: _Watch) -> None:
+    def __init__(self, mpi: Any, world: Any, inside: Communicator, local_rank: int, watch: Watch) -> None:
         self.mpi = mpi
         self.world = world
         self.inside = inside
@@ -298,13 +285,13 @@ class MPICommunicator(Communicator):
         """See `Communicator`."""
         self.inside.close()
 
-    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
         """See `Communicator`."""
         if self.hosts == 1:
-            return self.inside.stepper(trainer, reduction)
-        if os.environ.get(OVERLAP) == "0" or trainer.collection.storage.device:
-            return super().stepper(trainer, reduction)
-        return overlap_stepper(self, trainer, reduction)
+            return self.inside.reducer(trainer, reduction)
+        if os.environ.get(OVERLAP) == "0" or on_devices(trainer):
+            return super().reducer(trainer, reduction)
+        return overlapped(self, trainer, reduction)
 
     # ---- for overlap -------------------------------------------------------------
 
@@ -319,190 +306,3 @@ class MPICommunicator(Communicator):
     def progress(self, requests: Sequence[Any]) -> None:
         """Let MPI move data: it does so when it is called."""
         self.mpi.Request.Testall(requests)
-
-
-def forget_names() -> None:
-    """Remove the names of shared memory that MPICH has made and this host's processes have all mapped.
-
-    MPICH leaves it behind when a job is aborted or killed; without a name it goes with the last process.
-    """
-    with contextlib.suppress(OSError):
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            names = {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line and "(deleted)" not in line}
-        for name in names:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-
-
-class _Watch:
-    """Sees to it that no rank waits for ever for one that has ended, failed or hangs.
-
-    A rank that raises aborts the job by `MPI_Abort`; MPI itself ends the job when a rank is killed. For the rest each
-    rank has a thread that tells rank 0 what is amiss: that its program has ended, what it has been waiting for for a
-    while, that it is at work. When rank 0 finds that others wait for one that has ended, or that does nothing, it
-    aborts the job. The thread needs an MPI that several threads may call.
-    """
-
-    ENDED, WAITS, WORKS, SHOW = range(4)
-
-    def __init__(self, mpi: Any, world: Any, timeout: float) -> None:
-        self.mpi = mpi
-        self.control = world.Dup()
-        self.rank: int = world.rank
-        self.size: int = world.size
-        self.timeout = timeout
-        self.sent: list[Any] = []
-        self.ended: set[int] = set()
-        self.waiting: dict[int, tuple[str, float]] = {}  # rank 0: what ranks wait for, and since when
-        self.worked: dict[int, float] = {}  # rank 0: when ranks have last been at work
-        self.over = threading.Event()
-        self.is_child = False  # of the rank
-        sys.excepthook = self.raised
-        atexit.register(self.ends)
-
-    def look_after(self, inside: Communicator, members: list[int]) -> None:
-        """Begin to look after this rank, and the first of a host after those that wait in its shared memory.
-
-        Args:
-            inside: the communicator of the host.
-            members: the ranks of the host.
-        """
-        board = getattr(inside, "board", None) if members[0] == self.rank else None
-        if self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE:
-            name = "dynet_cy.parallel.mpi"
-            threading.Thread(target=self.look, args=(board, members), daemon=True, name=name).start()
-
-    def look(self, board: Any, members: list[int]) -> None:
-        told: dict[int, str] = {}
-        beat, used = time.monotonic(), time.process_time()
-        pause = min(BEAT, self.timeout / 8) if self.timeout else BEAT
-        while not self.over.wait(LOOKING):
-            now = time.monotonic()
-            if now - beat > pause:
-                if time.process_time() - used > WORKING * (now - beat):
-                    self.tell(self.WORKS, None)
-                beat, used = now, time.process_time()
-            if board is not None:
-                long = board.waiting()
-                waits: dict[int, str] = {}
-                if long is not None and long[0] > GRACE:
-                    waits = {rank: long[1] for i, rank in enumerate(members) if i not in long[2]}
-                changed = {rank: waits.get(rank, "") for rank in members if waits.get(rank) != told.get(rank)}
-                if changed:
-                    self.tell(self.WAITS, changed)
-                told = waits
-            self.listen()
-            if self.rank == 0:
-                self.judge()
-
-    def wait(self, requests: Sequence[Any], what: str, asking: float) -> None:
-        """Wait until all is done; after `asking` seconds asleep between questions."""
-        test = self.mpi.Request.Testall
-        begun = time.perf_counter()
-        pause = 2e-5
-        told = False
-        while not test(requests):
-            elapsed = time.perf_counter() - begun
-            if elapsed < asking:
-                os.sched_yield()
-                continue
-            if elapsed > GRACE and not told:
-                self.tell(self.WAITS, {self.rank: what})
-                told = True
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_SLEEP)
-        if told:
-            self.tell(self.WAITS, {self.rank: ""})
-
-    def tell(self, tag: int, what: Any, to: int = 0) -> None:
-        """Send a note, without waiting for it to be read."""
-        if self.rank == to:
-            self.note(to, tag, what)
-        else:
-            self.sent = [request for request in self.sent if not request.Test()]
-            self.sent.append(self.control.isend(what, to, tag))
-
-    def note(self, rank: int, tag: int, what: Any) -> None:
-        if tag == self.ENDED:
-            self.ended.add(rank)
-        elif tag == self.WORKS:
-            self.worked[rank] = time.monotonic()
-        elif tag == self.SHOW:
-            faulthandler.dump_traceback()
-        else:
-            for who, words in what.items():
-                if words:
-                    self.waiting[who] = words, time.monotonic() - GRACE
-                else:
-                    self.waiting.pop(who, None)
-
-    def listen(self) -> None:
-        """Read the notes that have come."""
-        while True:
-            message = self.control.improbe(tag=self.mpi.ANY_TAG, status=(status := self.mpi.Status()))
-            if message is None:
-                return
-            self.note(status.source, status.tag, message.recv())
-
-    def judge(self) -> None:
-        """Rank 0: abort the job if some wait for one that does not come."""
-        stuck = {rank: wait for rank, wait in self.waiting.copy().items() if rank not in self.ended}
-        if not stuck:
-            return
-        first = min(stuck, key=lambda rank: stuck[rank][1])
-        what, since = stuck[first]
-        if self.ended:
-            ended = ", ".join(map(str, sorted(self.ended)))
-            self.abort(f"rank {first} waits in {what!r}, but rank {ended} has ended without taking part in it")
-        now = time.monotonic()
-        late = set(range(self.size)) - stuck.keys()
-        hanging = sorted(
-            rank
-            for rank in late
-            if now - max(since, self.worked.get(rank, since)) > self.timeout or now - since > PATIENCE * self.timeout
-        )
-        if not self.timeout or not hanging:
-            return
-        for rank in hanging:
-            self.tell(self.SHOW, None, rank)
-        time.sleep(1)
-        names = ", ".join(map(str, hanging))
-        self.abort(f"rank {names} hangs: others have waited {now - since:.0f} s for it in {what!r}")
-
-    def ends(self) -> None:
-        """The program of this rank has ended."""
-        if self.mpi.Is_finalized():
-            return
-        if self.is_child:
-            # What comes now would end MPI, for the rank and with it for all.
-            self.abort("a child of this rank has ended like a rank; let it end by os._exit, as multiprocessing does")
-        self.tell(self.ENDED, None)
-        # Nobody may reach MPI_Finalize, where MPI waits without sleeping, long before the last rank is through.
-        done = self.control.Ibarrier()
-        while not done.Test():
-            time.sleep(LONGEST_SLEEP)
-        self.over.set()
-
-    def raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """What Python calls for an exception that nobody has caught."""
-        text = "".join(traceback.format_exception(kind, error, trace))
-        if self.is_child:
-            # In one piece: MPI mixes what its ranks write, also in the middle of a line.
-            sys.stderr.write(text)
-            return
-        where = f"rank {self.rank} on {socket.gethostname()} has failed"
-        self.abort(f"{where}\n{text}", 130 if kind is KeyboardInterrupt else 1)
-
-    def abort(self, message: str, code: int = 1) -> NoReturn:
-        """Write the message to stderr in one piece, and end all ranks; a child of a rank ends alone."""
-        sys.stdout.flush()
-        lines = "".join(f"[{self.rank}] {line}\n" for line in message.rstrip().splitlines())
-        what = "this process ends" if self.is_child else "the job is aborted"
-        sys.stderr.write(f"dynet_cy: {what}\n{lines}")
-        sys.stderr.flush()
-        if self.is_child:
-            os._exit(code)
-        time.sleep(FORWARDING)
-        forget_names()
-        self.mpi.COMM_WORLD.Abort(code)
-        os._exit(code)

@@ -1,9 +1,10 @@
 from typing import Any, final
 
 from dynet_cy.model import ParameterCollection
-from dynet_cy.parallel.steps import AllreduceStepper
-from dynet_cy.train.trainers import Trainer
+from dynet_cy.parallel.allreduce import AllreduceReducer
+from dynet_cy.train import Trainer
 
+ADDED_ON_DEVICE: str
 DEFAULT_BUCKET: int
 
 class Overlap:
@@ -15,6 +16,6 @@ class Overlap:
     def make_sums(self) -> None: ...
 
 @final
-class OverlapStepper(AllreduceStepper): ...
+class OverlapReducer(AllreduceReducer): ...
 
-def overlap_stepper(communicator: Any, trainer: Trainer, reduction: str, bucket_bytes: int = ...) -> OverlapStepper: ...
+def overlapped(communicator: Any, trainer: Trainer, reduction: str, bucket_bytes: int = ...) -> OverlapReducer: ...

@@ -1,12 +1,15 @@
 """Gradients that are summed over all processes while the rest of backward runs.
 
-All ranks start the sums in one order, as MPI asks for: parameters are put into buckets, in the order in which they were
-complete in the first backward of rank 0, and a bucket is sent when all in it and all buckets before it are complete. A
-parameter that the graph of a rank does not use is complete from the beginning. What is left is sent by the update. If
-gradients have changed after the sending, by a second backward or by a program that scales them or sets them to zero,
-all are sent again. So the result never depends on what was sent early.
+MPI requires all ranks to start the sums in the same order. So parameters are put into buckets, in the order in which
+their gradients were complete in the first backward of rank 0. A bucket is sent when all gradients in it are complete
+and all buckets before it have been sent. A parameter that the graph of a rank does not use counts as complete from the
+start. The update sends the buckets that are left. If a gradient has changed after it was sent (by a second backward,
+or because the program scaled it or set it to zero), all gradients are sent again. So the result never depends on what
+was sent early.
 
-MPI moves data when it is called, not by itself: it is called between batches of backward.
+A backward that runs on a GPU sends nothing early: its gradients are complete when it has ended.
+
+MPI transfers data only while it is called, so it is called between the batches of backward.
 
 The idea of buckets in a fixed order is that of Li et al. (PyTorch Distributed: experiences on accelerating data
 parallel training, VLDB 2020).
@@ -27,12 +30,15 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.parallel.steps cimport AllreduceStepper
-from dynet_cy.train.trainers cimport MOVES, Update
+from dynet_cy.parallel.allreduce cimport AllreduceReducer
+from dynet_cy.train.host cimport squared_norm, sum_table
+from dynet_cy.train.interfaces cimport Backend
+from dynet_cy.train.structs cimport MOVES, Update
 
-from dynet_cy.parallel.steps import adopt
+from dynet_cy.parallel.allreduce import adopt
+from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 
-# Smaller messages cost more in latency than they gain by leaving earlier.
+# Smaller messages cost more in latency than they gain by being sent earlier.
 DEFAULT_BUCKET = 1 << 18
 
 # Nanoseconds between two calls of MPI in backward.
@@ -45,7 +51,7 @@ cdef size_t last_call = 0
 
 
 def _stop_in_child():
-    """Let backward begin no sums in this process, which a rank has forked."""
+    """Start no sums in this process, a child that a rank has forked."""
     global n_open
     n_open = 0
     listeners.clear()
@@ -63,19 +69,19 @@ cdef int remove_hooks() except -1:
 
 
 cdef class Overlap:
-    """Sums the gradients of the parameters of a collection, lookup tables left out.
+    """Sums the gradients of the parameters of a collection, but not of its lookup tables.
 
     Args:
         collection: with all its parameters.
         communicator: with the methods `start_sum(send, receive)`, which returns a request; `progress(requests)`;
-            `wait(requests, what)`; `start_any(flag)`, which begins a sum in place of an array of one number; and
+            `wait(requests, what)`; `start_any(flag)`, which starts an in-place sum of an array of one number; and
             `broadcast`.
-        bucket_bytes: parameters are sent together until they have so many bytes.
+        bucket_bytes: a bucket is closed when it holds at least this many bytes.
 
     Attributes:
-        early: whether sums begin in backward; set back where gradients keep changing after they were sent.
-        started_early: buckets that were sent in backward since the last update.
-        n_buckets: how many there are.
+        early: whether sums start during backward; becomes False if gradients change after they were sent.
+        started_early: number of buckets sent during backward since the last update.
+        n_buckets: number of buckets.
     """
 
     cdef object __weakref__
@@ -96,7 +102,7 @@ cdef class Overlap:
         self.communicator = communicator
         self.bucket_bytes = bucket_bytes
         self.early = True
-        # Until the order is known: what was made last is used last, and complete first.
+        # A guess until the order is known: the parameter made last is used last, so its gradient is complete first.
         self.arrange(collection.parameters_list()[::-1])
         listeners.add(self)
         gradient_hooks().begin = begins
@@ -104,7 +110,7 @@ cdef class Overlap:
         gradient_hooks().progress = goes_on
 
     def close(self):
-        """Listen no more."""
+        """Stop listening to backward passes."""
         global n_open
         if self.requests:
             self.communicator.wait(self.requests, "sum of gradients")
@@ -155,7 +161,7 @@ cdef class Overlap:
         return place is not None and (<_Stored>self.stored[place]).p == p
 
     cdef push(self, bint early):
-        """Send the buckets that are complete, in order."""
+        """Send buckets in order: while `early`, only those that are complete."""
         global n_open
         cdef size_t start, end, at
         cdef Py_ssize_t first
@@ -224,7 +230,7 @@ cdef class Overlap:
         self.next()
 
     cdef send_again(self):
-        """Sum gradients as they are now: the difference would not do, as what was sent may be not finite."""
+        """Sum the gradients as they are now.  Sending differences would not do: what was sent may not be finite."""
         cdef _Stored x
         cdef size_t at = 0
         for x in self.stored:
@@ -233,7 +239,7 @@ cdef class Overlap:
         self.communicator.wait([self.communicator.start_sum(self.send, self.receive)], "sum of gradients")
 
     cdef reorder(self, list completed):
-        """Take the order in which parameters were complete on rank 0; those that were not used come first."""
+        """Adopt the order in which gradients were complete on rank 0; parameters that it did not use come first."""
         cdef _Stored x
         numbers = self.communicator.broadcast(completed)
         by_number = {}
@@ -245,12 +251,15 @@ cdef class Overlap:
 
 
 @cython.final
-cdef class OverlapStepper(AllreduceStepper):
-    """Updates over a communicator that can sum gradients beside backward.  See `overlap_stepper`."""
+cdef class OverlapReducer(AllreduceReducer):
+    """Updates over a communicator that can sum gradients beside backward.  See `overlapped`."""
 
     cdef Overlap overlap
 
-    cdef int reduce(self, Update* u) except -1:
+    def __cinit__(self, *args):
+        self.host_only = ADDED_ON_DEVICE
+
+    cdef int sum_all(self, Backend backend, Update* u) except -1:
         cdef Py_ssize_t i
         cdef Param* p
         self.overlap.finish()
@@ -258,20 +267,22 @@ cdef class OverlapStepper(AllreduceStepper):
         for i in range(self.n):
             p = u.entries[i]
             if not self.any[i]:
-                pass
-            elif p.rows:
-                self.reduce_table(u, i)
+                continue
+            if p.rows:
+                sum_table(self, u, i)
             elif u.roles[i] == MOVES:
                 memcpy(p.grad, self.overlap.sums_of(p), p.size * sizeof(float))
                 p.has_gradient = 1
             elif u.measures:
                 u.squares[i] = K.sumsq(p.size, self.overlap.sums_of(p))
         self.overlap.next()
-        self.reduced = True
+        for i in range(self.n if u.measures else 0):
+            if u.roles[i] == MOVES:
+                u.squares[i] = squared_norm(u.entries[i])
         return 0
 
 
-def overlap_stepper(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
+def overlapped(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
     """Updates of a trainer whose gradients are summed while backward runs.  Collective: all parameters and its state
     become those of rank 0.
 
@@ -282,9 +293,9 @@ def overlap_stepper(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKE
         bucket_bytes: see `Overlap`.
     """
     adopt(communicator, trainer)
-    stepper = OverlapStepper(communicator, len(trainer.collection._below()), reduction == "mean")
-    (<OverlapStepper>stepper).overlap = Overlap(trainer.collection, communicator, bucket_bytes)
-    return stepper
+    reducer = OverlapReducer(communicator, len(trainer.collection._below()), reduction == "mean")
+    (<OverlapReducer>reducer).overlap = Overlap(trainer.collection, communicator, bucket_bytes)
+    return reducer
 
 
 cdef void begins(Param* const* coming, uint32_t n) noexcept nogil:

@@ -6,32 +6,29 @@ the random streams of each, and where the data are.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
 import random
 import secrets
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, Union
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_state
 from dynet_cy.graph.random_state import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.parallel.communicator import Communicator
+from dynet_cy.parallel.files import FileName, everywhere, together
 from dynet_cy.parallel.runtime import current
-from dynet_cy.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, one_of, record
+from dynet_cy.parallel.streams import Generator, generators_of, set_state, state_of
+from dynet_cy.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, record
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
 __all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]
-
-FileName = Union[str, "os.PathLike[str]"]
 
 
 class Place(Protocol):
@@ -41,8 +38,6 @@ class Place(Protocol):
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
-
-Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
 
 _KEY = "parallel"
 
@@ -86,7 +81,7 @@ def save_checkpoint(
     communicator = current()
     state = {
         "random": random_state(),
-        "generators": [_state_of(g) for g in _all(generators, "save_checkpoint")],
+        "generators": [state_of(g) for g in generators_of(generators, "save_checkpoint")],
         "data": None if data is None else data.state(),
         "gradients": [x.name() for x in _stored(collection) if gradient_state(x) is not None],
     }
@@ -149,7 +144,7 @@ def load_checkpoint(
             )
         if known is not None:
             _check_known(known, path)
-            count, wanted = len(known["ranks"][0]["generators"]), len(_all(generators, "load_checkpoint"))
+            count, wanted = len(known["ranks"][0]["generators"]), len(generators_of(generators, "load_checkpoint"))
             if count != wanted:
                 raise ModelMismatchError(
                     f"has the states of {count - 2} generators of the program's own, not of {wanted - 2}",
@@ -208,127 +203,19 @@ def _stored(collection: ParameterCollection) -> list[Any]:
     return [*collection.parameters_list(), *collection.lookup_parameters_list()]
 
 
-@contextlib.contextmanager
-def together(communicator: Communicator) -> Iterator[None]:
-    """A block that all ranks leave together; all raise if one does."""
-    failure: Exception | None = None
-    try:
-        yield
-    except Exception as error:
-        failure = error
-    failures = communicator.gather(failure and f"{type(failure).__name__}: {failure}", "checkpoint")
-    if failure is not None:
-        raise failure
-    for rank, text in enumerate(failures):
-        if text is not None:
-            raise RuntimeError(f"rank {rank} has failed: {text}")
-
-
-@contextlib.contextmanager
-def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]:
-    """The name of a file that is rank 0's file of that name: the same one, or a copy."""
-    if communicator.size == 1:
-        yield path
-        return
-    identities = communicator.gather(_identity(path), "checkpoint")
-    if identities[0] is None or all(identity == identities[0] for identity in identities):
-        yield path
-        return
-    content = b""
-    if communicator.rank == 0:
-        with open(path, "rb") as file:
-            content = file.read()
-    content = communicator.gather_bytes(content, "checkpoint")[0]
-    if identities[communicator.rank] == identities[0]:
-        yield path
-        return
-    with tempfile.NamedTemporaryFile(suffix=".safetensors") as copied:
-        copied.write(content)
-        copied.flush()
-        yield copied.name
-
-
-def _identity(path: FileName) -> Any:
-    """What tells a checkpoint from others; None if there is no such file."""
-    try:
-        size = os.stat(path).st_size
-        with safe_open(os.fspath(path), "numpy") as file:
-            return size, file.metadata()
-    except (OSError, SafetensorError):
-        return None
-
-
-# ---- random streams ------------------------------------------------------------
-
-
-def _all(generators: Sequence[Generator], function: str) -> list[Any]:
-    """The generators of everybody, then those of the program's own."""
-    for g in generators:
-        if not isinstance(g, (random.Random, np.random.Generator, np.random.RandomState)):
-            raise TypeError(
-                f"{function}: generators must be random.Random, numpy.random.Generator or RandomState, "
-                f"not {type(g).__name__}"
-            )
-    return [random, np.random, *generators]
-
-
 def _try_streams(
     known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator], path: FileName
 ) -> None:
     """See that the states of generators can be restored, with copies of them."""
     for i, (generator, state) in enumerate(
-        zip(_all(generators, "load_checkpoint"), _own(known, communicator)["generators"])
+        zip(generators_of(generators, "load_checkpoint"), _own(known, communicator)["generators"])
     ):
         copied: Any = {0: random.Random, 1: np.random.RandomState}.get(i, lambda g=generator: copy.deepcopy(g))()
         try:
-            _set_state(copied, state)
+            set_state(copied, state)
         except Exception as error:  # of whatever kind: generators have their own ways
             message = f"the state of generator {i} cannot be restored: {error or type(error).__name__}"
             raise ModelFileError(message, os.fspath(path)) from error
-
-
-def _state_of(generator: Any) -> Any:
-    """The state as plain data."""
-    if isinstance(generator, np.random.Generator):
-        return _plain(generator.bit_generator.state)
-    if isinstance(generator, np.random.RandomState) or generator is np.random:
-        return _plain(generator.get_state(legacy=False))
-    version, numbers, gauss = generator.getstate()
-    return [version, list(numbers), gauss]
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = _with_arrays(state)
-    elif isinstance(generator, np.random.RandomState) or generator is np.random:
-        generator.set_state(_with_arrays(state))
-    else:
-        version, numbers, gauss = state
-        generator.setstate((version, tuple(numbers), gauss))
-
-
-def _plain(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {key: _plain(value) for key, value in state.items()}
-    if isinstance(state, np.ndarray):
-        return {"dtype": str(state.dtype), "numbers": state.tolist()}
-    return state.item() if isinstance(state, np.generic) else state
-
-
-# Places in what a generator has drawn ahead, and the last ones: those of MT19937 and Philox.
-_POSITIONS = {"pos": 624, "buffer_pos": 4}
-
-
-def _with_arrays(state: Any) -> Any:
-    if isinstance(state, dict):
-        if state.keys() == {"dtype", "numbers"}:
-            check(state["dtype"], one_of("uint32", "uint64"), "a type of numbers")
-            check(state["numbers"], every(COUNT), "numbers")
-            return np.array(state["numbers"], state["dtype"])
-        for key, most in _POSITIONS.items():  # NumPy reads what lies there
-            check(state.get(key, 0), between(0, most), key)
-        return {key: _with_arrays(value) for key, value in state.items()}
-    return state
 
 
 def _own(known: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
@@ -345,5 +232,5 @@ def _restore_streams(known: dict[str, Any], communicator: Communicator, generato
     """
     own = _own(known, communicator)
     set_random_state(own["random"])
-    for generator, state in zip(_all(generators, "load_checkpoint"), own["generators"]):
-        _set_state(generator, state)
+    for generator, state in zip(generators_of(generators, "load_checkpoint"), own["generators"]):
+        set_state(generator, state)

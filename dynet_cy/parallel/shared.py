@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from dynet_cy import replacing
 from dynet_cy.parallel.board import Board
-from dynet_cy.parallel.communicator import Communicator, Floats
+from dynet_cy.parallel.communicator import Communicator, Floats, on_devices
 
 if TYPE_CHECKING:
-    from dynet_cy.train.trainers import Stepper, Trainer
+    from dynet_cy.train import Trainer
+    from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["SharedCommunicator", "connect", "sum_of_rows"]
 
@@ -114,18 +115,19 @@ class SharedCommunicator(Communicator):
         sys.stderr.flush()
         os._exit(code)
 
-    def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
         """Updates in shared memory: synchronous ones in which each rank does its part, or without locks.
 
-        Of parameters that live on devices, the gradients are summed there.
+        Where parameters live on devices, each rank makes the whole update.
         """
-        from dynet_cy.parallel import shared_steps
+        from dynet_cy.parallel.lock_free import lock_free
+        from dynet_cy.parallel.shared_update import shared
 
-        if trainer.collection.storage.device:
-            return super().stepper(trainer, reduction)
         if self.mode == "async":
-            return shared_steps.hogwild(self, trainer)
-        return shared_steps.together(self, trainer, reduction)
+            return lock_free(self, trainer)
+        if on_devices(trainer):
+            return super().reducer(trainer, reduction)
+        return shared(self, trainer, reduction)
 
 
 def _tell_of_exceptions(board: Board) -> None:

@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from dynet_cy.parallel.collective import CollectiveReducer
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
-from dynet_cy.parallel.steps import CollectiveUpdate
 from dynet_cy.train import Trainer
 
 __all__ = ["finish", "join", "wrap"]
@@ -39,7 +39,6 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
         The trainer itself.
 
     Raises:
-        NotImplementedError: the parameters are on several devices.
         ParallelError: the ranks have different models or trainers; says what differs.
         RuntimeError: training is asynchronous, and the parameters live on a GPU, or there is a moving average.
         TypeError: it is no trainer.
@@ -52,15 +51,13 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
     communicator = current()
     if communicator.size == 1:
         return trainer
-    if trainer.collection.storage.beside:
-        raise NotImplementedError("wrap: parameters on several devices are not trained in several processes yet")
     _compare(communicator.gather({"mode": communicator.mode, **_description(trainer, reduction)}, "wrap"))
     communicator.wrapped += 1
     if communicator.mode == "async" and trainer._settings()["_average"] is not None:
         raise RuntimeError("wrap: moving averages are not for asynchronous training")
-    trainer._stepper = stepper = communicator.stepper(trainer, reduction)
-    if isinstance(stepper, CollectiveUpdate):
-        stepper.set_number(communicator.wrapped)
+    trainer._reducer = reducer = communicator.reducer(trainer, reduction)
+    if isinstance(reducer, CollectiveReducer):
+        reducer.set_number(communicator.wrapped)
     _wrapped.add(trainer)
     return trainer
 
@@ -68,13 +65,24 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
 def _description(trainer: Trainer, reduction: str) -> dict[str, Any]:
     """What must be equal on all ranks, in words."""
     words = {"trainer": type(trainer).__name__, "reduction": reduction}
-    words["device of the parameters"] = "a GPU" if trainer.collection.storage.device else "the CPU"
+    places = _places(trainer)
+    words["device of the parameters"] = " and ".join(places.values())
     words.update((f"{type(trainer).__name__}'s {k.lstrip('_')}", repr(v)) for k, v in trainer._settings().items())
     words["weight decay"] = repr(trainer.collection._decay_state())
     for x in trainer.collection._below():
         updated = "" if x.is_updated() else ", not updated"
-        words[f"parameter {x.name()}"] = f"{type(x).__name__} of shape {x.shape()}{updated}"
+        place = f", on {places[x.storage.device]}" if len(places) > 1 else ""
+        words[f"parameter {x.name()}"] = f"{type(x).__name__} of shape {x.shape()}{place}{updated}"
     return words
+
+
+def _places(trainer: Trainer) -> dict[int, str]:
+    """The devices that parameters live on, in words that are the same for ranks that have different GPUs."""
+    collection = trainer.collection
+    devices = sorted({x.storage.device for x in collection._below()} or {collection.storage.device})
+    gpus = [device for device in devices if device]
+    names = {device: f"its GPU {k}" if len(gpus) > 1 else "a GPU" for k, device in enumerate(gpus)}
+    return {device: names.get(device, "the CPU") for device in devices}
 
 
 def _compare(everyone: list[dict[str, Any]]) -> None:
@@ -99,9 +107,9 @@ def finish(trainer: Trainer) -> None:
 
     Does nothing for a trainer that trains alone or asynchronously.
     """
-    stepper = trainer._stepper
-    if isinstance(stepper, CollectiveUpdate):
-        while stepper.shadow(trainer):
+    reducer = trainer._reducer
+    if isinstance(reducer, CollectiveReducer):
+        while reducer.shadow(trainer):
             pass
 
 
@@ -111,7 +119,7 @@ def finish_all() -> None:
     Raises:
         ParallelError: there are several.
     """
-    trainers = [t for t in _wrapped if isinstance(t._stepper, CollectiveUpdate)]
+    trainers = [t for t in _wrapped if isinstance(t._reducer, CollectiveReducer)]
     if len(trainers) > 1:
         raise ParallelError(
             "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "

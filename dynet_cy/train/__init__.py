@@ -1,6 +1,8 @@
 """Trainers."""
 
 # derived: imports, by tools/derive.py
+from dynet_cy.train.groups import ParameterGroup
+from dynet_cy.train.trainer import Trainer
 from dynet_cy.train.trainers import (
     AdadeltaTrainer,
     AdagradTrainer,
@@ -9,10 +11,8 @@ from dynet_cy.train.trainers import (
     AmsgradTrainer,
     CyclicalSGDTrainer,
     MomentumSGDTrainer,
-    ParameterGroup,
     RMSPropTrainer,
     SimpleSGDTrainer,
-    Trainer,
 )
 
 # end of imports

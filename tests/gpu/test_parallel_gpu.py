@@ -38,26 +38,42 @@ def test_same_as_alone(device: str, alone, tmp_path: Path) -> None:
     """All trainers and settings give the parameters of one process with larger batches."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, "--dynet-gpu", variables=PATH)
     assert result.code == 0, result.err
-    assert result.out.count("DeviceAllreduceStepper") == 2
+    assert result.out.count("AllreduceReducer") == 2
+    compare([jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)], alone)
+
+
+def test_several_devices(device: str, alone, tmp_path: Path) -> None:
+    """Parameters on the CPU and on a GPU, trained by processes that share memory."""
+    result = jobs.launch(tmp_path, "training.py", tmp_path, "devices", variables=PATH)
+    assert result.code == 0, result.err
+    assert result.out.count("AllreduceReducer") == 2
     compare([jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)], alone)
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or mpiexec() is None, reason="needs mpi4py and an MPI library"
 )
-@pytest.mark.parametrize("hosts", ["one", "two"])
-def test_mpi(device: str, alone, tmp_path: Path, hosts: str) -> None:
+@pytest.mark.parametrize(
+    ("hosts", "where", "reducer"),
+    [
+        ("one", "--dynet-gpu", "AllreduceReducer"),
+        ("two", "--dynet-gpu", "AllreduceReducer"),
+        ("two", "devices", "AllreduceReducer"),
+        ("two", "graphs", "OverlapReducer"),
+    ],
+)
+def test_mpi(device: str, alone, tmp_path: Path, hosts: str, where: str, reducer: str) -> None:
     name = {"one": "", "two": "export DYNET_CY_HOST=host${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; "}[hosts]
     command = [str(mpiexec()), "-n", "2", "sh", "-c", name + 'exec "$@"', "sh", sys.executable]
     done = subprocess.run(
-        [*command, str(jobs.PROGRAMS / "training.py"), str(tmp_path), "--dynet-gpu"],
+        [*command, str(jobs.PROGRAMS / "training.py"), str(tmp_path), where],
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT, **PATH},
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("DeviceAllreduceStepper") == 2
+    assert done.stdout.count(reducer) == 2
     compare([jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)], alone)
 
 
@@ -72,6 +88,11 @@ def test_errors(device: str, tmp_path: Path) -> None:
     for rank in (0, 1):
         words = said(result, rank)
         assert "device of the parameters is a GPU on rank 0 and the CPU on rank 1" in words["devices"]
+        assert (
+            "/c is Parameters of shape (4,), on a GPU on rank 0 and Parameters of shape (4,), on the CPU"
+            in words["places"]
+        )
+        assert words["added"].startswith("AdamTrainer: parameters were added on a device since the trainer was wrapped")
         assert words["infinite"].startswith("Magnitude of gradient is bad: inf; the gradients of /_0 are not finite")
 
 
@@ -173,4 +194,4 @@ def test_alone_it_is_as_ever(device: str) -> None:
     m = dy.ParameterCollection()
     m.add_parameters(3, device=device)
     trainer = dy.SimpleSGDTrainer(m)
-    assert dy.parallel.wrap(trainer)._stepper is dy.SimpleSGDTrainer._stepper
+    assert dy.parallel.wrap(trainer)._reducer is dy.SimpleSGDTrainer._reducer

@@ -696,3 +696,23 @@ def test_steps_do_not_wait(on, change) -> None:
     assert after["waits"] == before["waits"]
     assert after["fetches"] - before["fetches"] == 3, "what clipping has found is on its way"
     assert after["fetched_bytes"] - before["fetched_bytes"] < 100
+
+
+def test_a_subset_after_an_update_that_was_dropped(on) -> None:
+    """Of the one that is dropped nobody knows yet; gradients that the next one keeps are still there."""
+    on(1)
+    m = dy.ParameterCollection()
+    p, q = m.add_parameters(2, init=1.0), m.add_parameters(2, init=1.0)
+    trainer = dy.SimpleSGDTrainer(m, 0.5)
+    dy.renew_cg()
+    (dy.sum_elems(p + q) * float("nan")).backward()
+    trainer.update(skip_nonfinite=True)
+    dy.renew_cg()
+    dy.sum_elems(p + q).backward()
+    trainer.update_subset([0], [], skip_nonfinite=True)
+    np.testing.assert_array_equal([p.as_array(), q.as_array()], [[0.5, 0.5], [1, 1]])
+    np.testing.assert_array_equal([p.grad_as_array(), q.grad_as_array()], [[0, 0], [1, 1]])
+    trainer.update()
+    np.testing.assert_array_equal(q.as_array(), [0.5, 0.5])
+    assert trainer.skipped_updates == 1
+    assert trainer._steps == 2

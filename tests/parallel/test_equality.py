@@ -19,7 +19,7 @@ def test_same_as_alone(alone, tmp_path, n, communicator) -> None:
     """All trainers and settings; with the way of the shared memory and that of any communicator."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, communicator, n=n)
     assert result.code == 0, result.err
-    expected = "SharedStepper" if communicator == "shared" else "AllreduceStepper"
+    expected = "SharedReducer" if communicator == "shared" else "AllreduceReducer"
     assert result.out.count(expected) == n
     ranks = [jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(n)]
     for name, numbers in alone.items():

@@ -90,11 +90,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("n", "hosts", "overlap", "stepper"),
     [
-        (2, 0, "1", "SharedStepper"),
-        (2, 2, "1", "OverlapStepper"),
-        (3, 2, "1", "OverlapStepper"),
-        (4, 2, "0", "AllreduceStepper"),
-        (3, 3, "0", "AllreduceStepper"),
+        (2, 0, "1", "SharedReducer"),
+        (2, 2, "1", "OverlapReducer"),
+        (3, 2, "1", "OverlapReducer"),
+        (4, 2, "0", "AllreduceReducer"),
+        (3, 3, "0", "AllreduceReducer"),
     ],
 )
 def test_the_same_as_one_process(
@@ -304,7 +304,7 @@ def test_two_hosts(tmp_path: Path, alone: dict[str, np.ndarray], n: int) -> None
             patch.setenv(name, value)
         program = [sys.executable, str(PROGRAMS / "distributed.py"), str(tmp_path)]
         found, parameters = module.train(hosts.command(n, program), tmp_path, hosts)
-    assert (found["size"], found["stepper"]) == (n, "OverlapStepper")
+    assert (found["size"], found["stepper"]) == (n, "OverlapReducer")
     assert found["network_bytes"] > 10 * found["dense_bytes"]
     for name, want in alone.items():
         np.testing.assert_allclose(parameters[name], want, rtol=1e-4, atol=1e-6, err_msg=name)

@@ -295,3 +295,14 @@ def test_parameters_of_a_copy() -> None:
     """A parameter that came out of a pickle with its collection belongs to its trainer."""
     pc, w, trainer = copy.deepcopy((lambda p: (p.pc, p.w, p.trainer))(Pair()))
     assert trainer.group([w, *pc.lookup_parameters_list()]).names == ("/_0", "/_2", "/_3")
+
+
+@pytest.mark.parametrize("name", ["learning_rat", "weight_decays", "lr"])
+def test_misspelt_settings(name: str) -> None:
+    """A setting that a group has not is an error, and not an attribute that nobody reads."""
+    pair = Pair()
+    group = pair.trainer.group(pair.w)
+    with pytest.raises(AttributeError, match=name):
+        setattr(group, name, 0.5)
+    with pytest.raises(TypeError, match=name):
+        pair.trainer.group(pair.b, **{name: 0.5})

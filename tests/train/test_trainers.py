@@ -42,10 +42,25 @@ def test_every_trainer_is_compared() -> None:
     assert names == reference.RULES.keys() | ELSEWHERE.keys()
 
 
-def test_constants_that_no_rule_has(library: str) -> None:
+@pytest.mark.parametrize(
+    ("constants", "words"),
+    [
+        ({"b1": "_beta_1", "beta": "_beta_2"}, "rules have no constant 'beta', only b1, b2 and eps"),
+        ({"b1": "_beta_1", "eps": "_eps"}, "the rule adam reads the constant 'b2', and _constants gives it no value"),
+        ({}, "the rule adam reads the constant 'b1', and _constants gives it no value"),
+    ],
+)
+def test_constants_that_a_rule_has_not(library: str, constants: dict[str, str], words: str) -> None:
+    """They would be 0 otherwise."""
     if library == "dynet_cy":
-        with pytest.raises(TypeError, match="Wrong: rules have no constant 'beta', only b1, b2 and eps"):
-            type("Wrong", (dy.AdamTrainer,), {"_constants": {"b1": "_beta_1", "beta": "_beta_2"}})
+        with pytest.raises(TypeError, match=f"Wrong: {words}"):
+            type("Wrong", (dy.AdamTrainer,), {"_constants": constants})
+
+
+def test_a_constant_that_the_rule_does_not_read(library: str) -> None:
+    if library == "dynet_cy":
+        with pytest.raises(TypeError, match="Wrong: the rule sgd does not read the constant 'eps', and _constants"):
+            type("Wrong", (dy.SimpleSGDTrainer,), {"_constants": {"eps": "_eps"}})
 
 
 def class_of(name: str) -> Any:

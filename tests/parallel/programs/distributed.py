@@ -62,12 +62,12 @@ def main() -> None:
     assert len(set(everyone)) == 1, everyone
     if rank == 0:
         np.savez(folder / "parameters.npz", **arrays)
-        steps = getattr(trainer._stepper, "traffic", dict)()
+        steps = getattr(trainer._reducer, "traffic", dict)()
         print(
             json.dumps(
                 {
                     "size": size,
-                    "stepper": type(trainer._stepper).__name__,
+                    "stepper": type(trainer._reducer).__name__,
                     "batch_ms": round(1e3 * statistics.median(backward), 3),
                     "update_ms": round(1e3 * statistics.median(update), 3),
                     "dense_bytes": steps.get("dense_bytes", 0) // updates,

@@ -29,7 +29,7 @@ def stop(number: int, frame: object) -> None:
 class General(SharedCommunicator):
     """Gradients are summed as over any communicator."""
 
-    stepper = Communicator.stepper
+    reducer = Communicator.reducer
 
     def sum_floats(self, floats) -> None:
         """Rank 0 comes late."""
@@ -41,10 +41,10 @@ class General(SharedCommunicator):
 class Late(dy.MomentumSGDTrainer):
     """On rank 0 the others wait for its part of the update."""
 
-    def _hyperparameters(self):
+    def _correction(self, steps):
         if WHERE == "values" and dy.parallel.rank() == 0 and slow:
             time.sleep(1)
-        return super()._hyperparameters()
+        return super()._correction(steps)
 
 
 slow = False

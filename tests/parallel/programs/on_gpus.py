@@ -26,6 +26,25 @@ def devices() -> None:
         config.set_gpu()
 
 
+def places() -> None:
+    """One rank has a parameter on the CPU that another one has on its GPU."""
+    m = model()[0]
+    m.add_parameters(3, device="CPU", name="b")
+    m.add_parameters(4, device="CPU" if RANK else "GPU:0", name="c")
+    dy.parallel.wrap(dy.AdamTrainer(m))
+
+
+def added() -> None:
+    """A parameter on the GPU comes to a model of the CPU, after its trainer was wrapped."""
+    m = dy.ParameterCollection()
+    p = m.add_parameters(3, device="CPU")
+    trainer = dy.parallel.wrap(dy.AdamTrainer(m))
+    m.add_parameters(3, device="GPU:0")
+    dy.renew_cg()
+    dy.sum_elems(p).backward()
+    trainer.update()
+
+
 def infinite() -> None:
     """At once, on all ranks, and nothing is changed."""
     m, p = model()
@@ -47,7 +66,8 @@ def asynchronous() -> None:
 
 def main() -> None:
     print("GPU", config.get()["gpu_mask"], flush=True)
-    cases: list[Callable[[], None]] = [asynchronous] if dy.parallel.mode() == "async" else [devices, infinite]
+    together = [devices, places, added, infinite]
+    cases: list[Callable[[], None]] = [asynchronous] if dy.parallel.mode() == "async" else together
     for case in cases:
         try:
             case()

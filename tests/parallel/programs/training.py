@@ -1,7 +1,8 @@
 """Small trainings, each the same for one process with batches of 4 as for two with batches of 2.
 
-Arguments: FOLDER [general]. Run by the launcher, it writes the parameters after each training to FOLDER/RANK.npz; with
-"general" the processes communicator gradients as over any communicator, not in place.
+Arguments: FOLDER [general|devices|graphs]. Run by the launcher, it writes the parameters after each training to
+FOLDER/RANK.npz; with "general" gradients are summed as over any communicator, not in place; with "devices" some
+parameters live on a GPU and some on the CPU; with "graphs" all live on the CPU, and a part of each graph on a GPU.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ EXAMPLES = 24
 # sums rounds otherwise than another stays a matter of rounding in the parameters.
 EPS = 1e-3
 BATCH = 4
+ON_GPU = {"E", "U", "unused"} if "devices" in sys.argv else set()
+GRAPHS_ON_GPU = "graphs" in sys.argv
+
+
+def place(name: str) -> dict[str, str]:
+    """Where a parameter is to live, if the program says so."""
+    return {"device": "GPU:0" if name in ON_GPU else "CPU"} if ON_GPU else {}
 
 
 class Training:
@@ -37,12 +45,12 @@ class Training:
         dy.reset_random_seed(7)
         self.m = dy.ParameterCollection()
         self.m.set_weight_decay(self.decay)
-        self.E = self.m.add_lookup_parameters((30, 5), name="E")
-        self.W = self.m.add_parameters((9, 5), name="W")
-        self.b = self.m.add_parameters(9, name="b")
-        self.unused = self.m.add_parameters((3, 3), name="unused")
-        self.U = self.m.add_parameters((4, 9), name="U")
-        self.F = self.m.add_lookup_parameters((12, 9), name="F")
+        self.E = self.m.add_lookup_parameters((30, 5), name="E", **place("E"))
+        self.W = self.m.add_parameters((9, 5), name="W", **place("W"))
+        self.b = self.m.add_parameters(9, name="b", **place("b"))
+        self.unused = self.m.add_parameters((3, 3), name="unused", **place("unused"))
+        self.U = self.m.add_parameters((4, 9), name="U", **place("U"))
+        self.F = self.m.add_lookup_parameters((12, 9), name="F", **place("F"))
         settings = {"eps": EPS} if "eps" in inspect.signature(self.trainer).parameters else {}
         self.t = self.trainer(self.m, **settings)
         self.t.set_clip_threshold(self.clip)
@@ -58,8 +66,10 @@ class Training:
 
     def loss(self, example: tuple[int, ...]) -> dy.Expression:
         i, j, k, y = example
-        h = dy.tanh(self.W * (self.E[i] - self.E[j]) + self.b) + self.F[k]
-        return dy.pickneglogsoftmax(self.U * h, y) * 3
+        x = self.E[i] - self.E[j]
+        h = dy.tanh(self.W * (dy.to_device(x, "CPU") if ON_GPU else x) + self.b) + self.F[k]
+        scores = self.U * (dy.to_device(h, "GPU:0") if ON_GPU else h)
+        return dy.pickneglogsoftmax(dy.to_device(scores, "GPU:0") if GRAPHS_ON_GPU else scores, y) * 3
 
     def update(self, number: int) -> None:
         self.t.update()
@@ -262,7 +272,8 @@ class TableGradient(Training):
     """A gradient of all rows of a table."""
 
     def loss(self, example: tuple[int, ...]) -> dy.Expression:
-        return super().loss(example) + dy.squared_norm(dy.parameter(self.F)) * 0.01
+        norm = dy.squared_norm(dy.parameter(self.F)) * 0.01
+        return super().loss(example) + (dy.to_device(norm, "GPU:0") if ON_GPU or GRAPHS_ON_GPU else norm)
 
 
 class Uneven(Training):
@@ -343,11 +354,11 @@ def results() -> dict[str, np.ndarray]:
 class GeneralCommunicator(SharedCommunicator):
     """A communicator that has no way of its own of averaging gradients."""
 
-    stepper = Communicator.stepper
+    reducer = Communicator.reducer
 
 
 if __name__ == "__main__":
     if "general" in sys.argv:
         use(GeneralCommunicator(current().board))
-    print(type(Training().t._stepper).__name__)
+    print(type(Training().t._reducer).__name__)
     np.savez(Path(sys.argv[1]) / f"{dy.parallel.rank()}.npz", **results())

@@ -1,121 +1,30 @@
-"""Updates of processes that see each other's memory.
+"""Synchronous updates of processes that see each other's memory.
 
-Synchronous ones: the gradients of every rank live in shared memory.  Each rank adds up one part of them over all ranks,
-updates that part of the parameters, and leaves the new values where all fetch them; so all have the same parameters to
-the last bit, and no rank repeats the work of another.  Of lookup tables only the rows go through this that some rank
-has used.  The state of the rule (momentum, moments) is there once, in shared memory.
-
-Without locks: all ranks change one copy of parameters and state, each by its own gradients (Recht, Re, Wright and Niu
-2011, Hogwild: a lock-free approach to parallelizing stochastic gradient descent).
+The gradients of every rank live in shared memory.  Each rank sums one part of them over all ranks, updates that part of
+the parameters, and publishes the new values, which the other ranks copy.  So all ranks have the same parameters to the
+last bit, and no work is done twice.  Of a lookup table only the rows that some rank has used take part.  There is one
+copy of the state of the rule (momentum, moments), in shared memory.
 """
 
-import weakref
-
 cimport cython
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport isfinite
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
-from dynet_cy.model.leaves cimport fold_scale
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.parallel.board cimport Board, dy_count_up
-from dynet_cy.parallel.steps cimport CollectiveUpdate, Entry, StepHeader, entries_of
-from dynet_cy.train.trainers cimport (
-    FROZEN, MOVES, PART, Settings, Stepper, Update, apply_weight_decay, in_one_pass, lock_gradient, step_part,
-    unlock_gradient,
-)
+from dynet_cy.parallel.board cimport Board
+from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of
+from dynet_cy.parallel.shared_model cimport LINE, address, model_of, send_values, share_states
+from dynet_cy.train.host cimport apply_weight_decay, in_one_pass, lock_gradient, step_part, unlock_gradient
+from dynet_cy.train.interfaces cimport Backend
+from dynet_cy.train.structs cimport FROZEN, MOVES, PART, GroupSettings, Update
 
+from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 
-# ---- shared memory of models ---------------------------------------------------
-
-# Floats between places where parts may begin: a cache line.
-cdef size_t LINE = 16
-
-# Room for parameters that are added later, in floats, beside as much as there is.
-cdef size_t ROOM = 1 << 20
-
-
-cdef object part_of(object region, size_t start, size_t size):
-    return memoryview(region)[start:start + size]
-
-
-cdef char* address(object region) except NULL:
-    """Where a mapping lies.  Its owner keeps it."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
-    cdef char* at = <char*>view.buf
-    PyBuffer_Release(&view)
-    return at
-
-
-class SharedModel:
-    """What ranks share of one root collection, whatever its trainers.  Collective.
-
-    Args:
-        communicator: of the ranks.
-        storage: of the collection.
-        parts: how many ranges of floats, each as large as a plane.
-        with_children: see `Board.region`.
-    """
-
-    def __init__(self, communicator, storage, parts, with_children):
-        self.storage = storage
-        capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
-        self.plane_bytes = capacity * sizeof(float)
-        self.region = communicator.board.region(self.plane_bytes * parts, with_children)
-
-    def plane(self, part):
-        """Memory of one range."""
-        return part_of(self.region, part * self.plane_bytes, self.plane_bytes)
-
-
-# By the id of the storage, which the model keeps.
-models = weakref.WeakValueDictionary()
-
-
-cdef object model_of(communicator, Storage storage, parts, with_children=False):
-    """The shared memory of a collection, made if there is none yet.  Collective."""
-    known = models.get(id(storage))
-    known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
-    if not all(communicator.gather(known is not None, "wrap")):
-        known = models[id(storage)] = SharedModel(communicator, storage, parts, with_children)
-    return known
-
-
-cdef int send_values(communicator, Storage storage, list stored, float* through) except -1:
-    """Make all values those of rank 0, through memory that all see."""
-    cdef _Stored x
-    for x in stored:
-        fold_scale(x.p)
-    if communicator.rank == 0:
-        for x in stored:
-            memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))
-    communicator.barrier("wrap")
-    if communicator.rank:
-        for x in stored:
-            memcpy(x.p.value, through + x.p.offset, x.p.size * sizeof(float))
-    communicator.barrier("wrap")
-    storage.changed()
-    return 0
-
-
-cdef int share_states(communicator, trainer, region, size_t start, size_t plane_bytes) except -1:
-    """Let the state of the rule live in shared memory, as rank 0 has it."""
-    storage = trainer.collection.storage
-    for turn in (True, False):
-        if (communicator.rank == 0) == turn:
-            for k in range(trainer._n_states):
-                storage.move(trainer._states[k], part_of(region, start + k * plane_bytes, plane_bytes), turn)
-        communicator.barrier("wrap")
-    return 0
-
-
-# ---- synchronous updates -------------------------------------------------------
 
 cdef struct Table:
     uint32_t* union_             # rows that some rank has a gradient of
@@ -125,8 +34,8 @@ cdef struct Table:
 
 
 @cython.final
-cdef class SharedStepper(CollectiveUpdate):
-    """Synchronous updates in shared memory.  See `together`."""
+cdef class SharedReducer(CollectiveReducer):
+    """Synchronous updates in shared memory.  See `shared`."""
 
     cdef Board board
     cdef object model, region
@@ -146,6 +55,7 @@ cdef class SharedStepper(CollectiveUpdate):
         cdef int r
         cdef char* base
         self.board = communicator.board
+        self.host_only = ADDED_ON_DEVICE
         self.model = model
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))
@@ -207,10 +117,10 @@ cdef class SharedStepper(CollectiveUpdate):
         self.board.wait(self.what)
         return 0
 
-    # ---- who does what: ranks share the floats of all parameters, and the rows of each table ----
+    # ---- the part of each rank: a range of the floats of all parameters, and of the rows of each table ----
 
     cdef bint is_range(self, Update* u, Py_ssize_t i) noexcept nogil:
-        """Whether an entry is a parameter that is looked at in this update."""
+        """Whether an entry is a parameter, not a table, that takes part in this update."""
         return u.entries[i].rows == 0 and (u.roles[i] == MOVES or self.any[i])
 
     cdef void range_of(self, Update* u, size_t* low, size_t* high) noexcept nogil:
@@ -259,7 +169,7 @@ cdef class SharedStepper(CollectiveUpdate):
 
     # ---- adding up ----
 
-    cdef int reduce(self, Update* u) except -1:
+    cdef int sum_all(self, Backend backend, Update* u) except -1:
         cdef Py_ssize_t i
         cdef size_t low = 0, high = 0, at = 0, end = 0, whole
         cdef bint squares = u.measures
@@ -282,7 +192,8 @@ cdef class SharedStepper(CollectiveUpdate):
         for i in range(self.n):
             if u.entries[i].rows and self.any[i]:
                 self.note_rows(u.entries[i], self.tables[i].n, u.entries[i].n_touched)
-        self.reduced = True
+        if u.measures:
+            self.sum_squares(u)
         return 0
 
     cdef void reduce_range(self, Update* u, Py_ssize_t i, size_t at, size_t end, bint squares) noexcept nogil:
@@ -298,7 +209,7 @@ cdef class SharedStepper(CollectiveUpdate):
                     if r != self.rank and entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             else:
-                # It keeps its gradient, of which only the norm counts.
+                # It keeps its gradient: only the norm is needed.
                 total = self.work
                 memset(total, 0, n * sizeof(float))
                 for r in range(self.size if squares else 0):
@@ -351,11 +262,11 @@ cdef class SharedStepper(CollectiveUpdate):
             at += m
         return total
 
-    cdef int measure(self, Update* u) except -1:
+    cdef int sum_squares(self, Update* u) except -1:
+        """Have the squares of the gradients, of which each rank knows those of its part."""
         cdef Py_ssize_t i
         cdef int r
         cdef bint finite = True
-        self.add_up(u)
         self.board.wait(b"update, clipping", True)
         for i in range(self.n):
             for r in range(self.size):
@@ -366,7 +277,7 @@ cdef class SharedStepper(CollectiveUpdate):
         return 0
 
     cdef int note_sums(self, Update* u) except -1:
-        """Note gradients of other ranks that have been added to those of this one, of which nothing will be made."""
+        """Mark gradients as present where those of other ranks were added, as this update will not use them."""
         cdef Py_ssize_t i
         cdef uint32_t k
         for i in range(self.n):
@@ -378,9 +289,7 @@ cdef class SharedStepper(CollectiveUpdate):
 
     # ---- updating ----
 
-    cdef int apply(self, Storage storage, object trainer, Update* u) except -1:
-        if not self.reduced:
-            self.add_up(u)
+    cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1:
         with nogil:
             self.pass_over(u, False)
         self.board.wait(b"update, values", True)
@@ -424,9 +333,9 @@ cdef class SharedStepper(CollectiveUpdate):
             unlock_gradient(u.entries[i])
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
-        """Change a part of a parameter or table, and show it to the others."""
+        """Update a part of a parameter or table, and publish it."""
         cdef Param* p = u.entries[i]
-        cdef Settings s = u.settings[u.group[i]]
+        cdef GroupSettings s = u.settings[u.group[i]]
         cdef uint8_t has = p.has_gradient
         cdef size_t n
         s.h.step_scale = <float>(1 / p.factor)
@@ -452,7 +361,7 @@ cdef class SharedStepper(CollectiveUpdate):
             self.update_range(u, i, rows[k] * n, (rows[k] + 1) * n)
 
     cdef void fetch_range(self, Param* p, size_t at, size_t end) noexcept nogil:
-        """Take over what others have updated."""
+        """Copy what other ranks have updated."""
         memcpy(p.value + at, self.fresh + p.offset + at, (end - at) * sizeof(float))
         if p.has_gradient:
             memset(p.grad + at, 0, (end - at) * sizeof(float))
@@ -476,7 +385,7 @@ cdef class SharedStepper(CollectiveUpdate):
             memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
 
 
-def together(communicator, trainer, reduction):
+def shared(communicator, trainer, reduction):
     """Synchronous updates of a trainer by processes on one machine.  Collective.
 
     Args:
@@ -497,52 +406,6 @@ def together(communicator, trainer, reduction):
     head = (head + 4095) // 4096 * 4096
     region = communicator.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
     share_states(communicator, trainer, region, head, model.plane_bytes)
-    stepper = SharedStepper(communicator, n, reduction == "mean", stored, model, region)
-    send_values(communicator, storage, stored, (<SharedStepper>stepper).fresh)
-    return stepper
-
-
-# ---- updates without locks -----------------------------------------------------
-
-@cython.final
-cdef class Hogwild(Stepper):
-    """Updates of one copy of the parameters by all ranks, without locks.  See `hogwild`."""
-
-    cdef object model, region
-    cdef uint64_t* counter
-
-    def __cinit__(self, model, region):
-        self.model = model
-        self.region = region
-        self.counter = <uint64_t*>address(region)
-        # Each time some is taken off is a pass over all tables.
-        self.least_decay = 2.0 ** -10
-        self.alone = False
-
-    cdef object count(self, object steps):
-        """Of the updates of all ranks together."""
-        return dy_count_up(self.counter, steps)
-
-
-def hogwild(communicator, trainer):
-    """Updates of one copy of parameters and state by all processes of a machine, without locks.  Collective.
-
-    Args:
-        communicator: a SharedCommunicator.
-        trainer: what is updated.  All its parameters and its state become those of rank 0.
-    """
-    cdef list stored = trainer.collection._below()
-    cdef Storage storage = trainer.collection.storage
-    cdef _Stored x
-    model = model_of(communicator, storage, 1, with_children=True)
-    for x in stored:
-        fold_scale(x.p)
-        x.p.in_place = 1                # a factor would have to change together with all rows
-    for turn in (True, False):
-        if (communicator.rank == 0) == turn:
-            storage.move(storage.values, model.plane(0), turn)
-        communicator.barrier("wrap")
-    storage.changed()
-    region = communicator.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
-    share_states(communicator, trainer, region, 4096, model.plane_bytes)
-    return Hogwild(model, region)
+    reducer = SharedReducer(communicator, n, reduction == "mean", stored, model, region)
+    send_values(communicator, storage, stored, (<SharedReducer>reducer).fresh)
+    return reducer

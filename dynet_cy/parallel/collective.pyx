@@ -1,0 +1,239 @@
+"""What all synchronous ways of training in several processes share: the ranks agree on each update before they make it.
+
+Each rank sends a header: the settings of its trainer, and for each parameter whether it has a gradient.  A rank that
+has reached the end of a `join` takes the settings of the others and has no weight in the mean.  Then gradients are
+summed, and all ranks make the same update.
+"""
+
+from libc.stdint cimport uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.train.interfaces cimport Backend, Reducer
+from dynet_cy.train.structs cimport FROZEN, MOVES, TrainerSettings, Update
+
+from dynet_cy.parallel.communicator import ParallelError
+
+
+# Parameters of updates that were broken off, kept alive: a sum that was started may still write to their gradients.
+cdef list broken_off = []
+
+
+# Why a reducer that was chosen for parameters of the host can't go on.
+ADDED_ON_DEVICE = (
+    "parameters were added on a device since the trainer was wrapped; call dy.parallel.wrap(trainer) again"
+)
+
+
+class AllDone(Exception):
+    """No rank has an update to make any more."""
+
+
+cdef class CollectiveReducer(Reducer):
+    """Ranks that agree on each update before they make it.
+
+    Args:
+        communicator: the connection of the ranks.
+        n: number of parameters and tables of the trainer.
+        mean: whether gradients are averaged, not added up.
+    """
+
+    def __cinit__(self, communicator, Py_ssize_t n, bint mean, *args):
+        self.communicator = communicator
+        self.rank = communicator.rank
+        self.size = communicator.size
+        self.n = n
+        self.mean = mean
+        self.active = True
+        self.collective = True
+        self.what = b"update"
+        self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
+        self.header_bytes = (sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64
+        self.headers = <StepHeader**>calloc(self.size, sizeof(StepHeader*))
+        self.any = <uint8_t*>calloc(n + 1, 1)
+        if self.headers == NULL or self.any == NULL:
+            raise MemoryError("what is known of the other ranks")
+
+    def __dealloc__(self):
+        free(self.headers)
+        free(self.any)
+
+    def set_number(self, int number):
+        """Say which of the trainers that have been wrapped this is, from 1 on: ranks must update the same one."""
+        self.what = b"update" if number == 1 else b"update of trainer %d" % number
+
+    cdef int begin(self) except -1:
+        """Set `own` to where this rank writes its header."""
+        raise NotImplementedError
+
+    cdef int swap(self, Update* u) except -1:
+        """Send the own header, and receive those of all ranks into `headers`."""
+        raise NotImplementedError
+
+    cdef int sum_all(self, Backend backend, Update* u) except -1:
+        """Have the gradients of all ranks: `reduce`, without its span of the timeline."""
+        raise NotImplementedError
+
+    cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
+        cdef Py_ssize_t i
+        cdef Entry* entry
+        cdef int r, active = 0
+        cdef uint64_t span
+        if u.n != self.n:
+            raise ParallelError(
+                f"{trainer}: the model had {self.n} parameters and tables when its trainer was wrapped, "
+                f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
+        self.begin()
+        memset(self.own, 0, self.header_bytes)
+        self.own.settings = settings[0]
+        self.own.n = self.n
+        self.own.active = self.active
+        for i in range(self.n):
+            entry = entries_of(self.own) + i
+            entry.factor = u.entries[i].factor
+            entry.has = u.entries[i].has_gradient
+            entry.n_touched = u.entries[i].n_touched
+            entry.role = u.roles[i]
+            entry.in_place = u.entries[i].in_place
+        self.together = True
+        self.summed = stored
+        span = begin_span()
+        self.swap(u)
+        end_span(EXCHANGE, span)
+        for r in range(self.size):
+            active += self.headers[r].active
+        if not active:
+            raise AllDone
+        adopted = self.compare(trainer, stored, u, settings, groups)
+        u.scale = 1.0 / active if self.mean else 1.0
+        self.sent["updates"] += 1
+        return adopted
+
+    cdef int reduce(self, Backend backend, Update* u) except -1:
+        cdef uint64_t span = begin_span()
+        self.sum_all(backend, u)
+        end_span(EXCHANGE, span)
+        return 0
+
+    cdef object compare(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
+        """See that all ranks that have data make the same update; those that have none adopt it."""
+        cdef StepHeader* lead = NULL
+        cdef StepHeader* one
+        cdef Py_ssize_t i
+        cdef int r, leader = 0
+        cdef const TrainerSettings* a_settings
+        cdef const TrainerSettings* b_settings
+        cdef Entry* a
+        cdef Entry* b
+        cdef bint folds, in_place
+        for r in range(self.size):
+            one = self.headers[r]
+            if not one.active:
+                continue
+            if lead == NULL:
+                lead, leader = one, r
+                continue
+            a_settings, b_settings = &lead.settings, &one.settings
+            for what, x, y in (
+                    ("learning rate", a_settings.learning_rate, b_settings.learning_rate),
+                    ("clipping threshold", a_settings.clip_threshold, b_settings.clip_threshold),
+                    ("weight decay", a_settings.weight_decay, b_settings.weight_decay),
+                    ("setting of sparse updates", bool(a_settings.sparse), bool(b_settings.sparse)),
+                    ("setting of skip_nonfinite", bool(a_settings.skips), bool(b_settings.skips)),
+                    ("number of updates made", a_settings.steps, b_settings.steps)):
+                if x != y:
+                    raise ParallelError(
+                        f"{trainer}: the {what} is {x} on rank {leader} and {y} on rank {r}; "
+                        "all ranks must make the same updates")
+            for i in range(self.n):
+                if entries_of(lead)[i].role != entries_of(one)[i].role:
+                    who, other = (leader, r) if entries_of(lead)[i].role == MOVES else (r, leader)
+                    raise ParallelError(
+                        f"{trainer}: {(<_Stored>stored[i]).full_name} is updated on rank {who} and not "
+                        f"on rank {other}; all ranks must make the same updates")
+        adopted = self.compare_groups(trainer, lead, leader, groups)
+        if not self.active:
+            settings[0] = lead.settings
+        for i in range(self.n):
+            a = entries_of(lead) + i
+            u.roles[i] = a.role
+            self.any[i] = 0
+            folds = in_place = False
+            for r in range(self.size):
+                b = entries_of(self.headers[r]) + i
+                self.any[i] |= b.has and a.role != FROZEN
+                folds |= b.factor != a.factor
+                in_place |= b.in_place
+            # Where some rank has read a table where it lies, its factor has been multiplied in there.
+            if folds or (in_place and not u.entries[i].in_place):
+                fold_scale(u.entries[i])
+            if in_place:
+                u.entries[i].in_place = 1
+        return adopted
+
+    cdef object compare_groups(self, str trainer, StepHeader* lead, int leader, list groups):
+        """See that all ranks that have data have the same groups; returns them to one that has none."""
+        cdef int r
+        for r in range(self.size):
+            if self.headers[r].settings.groups != lead.settings.groups:
+                break
+        else:
+            return None
+        told = self.communicator.gather(groups, "update")
+        for r in range(self.size):
+            if self.headers[r].active and told[r] != told[leader]:
+                raise ParallelError(
+                    f"{trainer}: the groups of parameters are {told[leader]} on rank {leader} and "
+                    f"{told[r]} on rank {r}; all ranks must make the same updates")
+        return None if self.active else told[leader]
+
+    cdef int end(self, object error) except -1:
+        """After an error that only this rank has met, the ranks may differ, so nothing collective is possible any more.
+
+        Errors about the update itself are raised on all ranks alike.
+        """
+        met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
+        if self.together and not met_by_all:
+            self.communicator.break_off()
+            broken_off.append(self.summed)
+        self.together = False
+        return 0
+
+    def shadow(self, trainer):
+        """Take part in one update of the others, without gradients.
+
+        Returns:
+            False if none of the others has an update to make any more.
+        """
+        self.active = False
+        try:
+            trainer._compute_update(None, False)
+        except AllDone:
+            return False
+        finally:
+            self.active = True
+        return True
+
+    def traffic(self):
+        """What updates have moved between ranks so far.
+
+        Returns:
+            The number of updates; bytes of gradients of parameters; rows of tables of which some rank has a gradient,
+            and their bytes with the rows' numbers; bytes of those of this rank; and bytes of the whole of these
+            tables, which would have been exchanged instead.
+        """
+        return dict(self.sent)
+
+    cdef int note_rows(self, const Param* p, size_t union_, size_t own) except -1:
+        """Count the rows that an update sums of a table."""
+        cdef size_t row = (size_of(&p.dim) + 1) * sizeof(float)
+        self.sent["rows"] += union_
+        self.sent["row_bytes"] += union_ * row
+        self.sent["own_row_bytes"] += own * row
+        self.sent["table_bytes"] += p.size * sizeof(float)
+        return 0

@@ -1,3 +1,0 @@
-from dynet_cy.parallel.steps import AllreduceStepper
-
-class DeviceAllreduceStepper(AllreduceStepper): ...

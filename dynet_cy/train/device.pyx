@@ -1,0 +1,221 @@
+"""Updates of parameters that live on one device.
+
+The device clips by itself, so the host does not wait for it. Its findings are read later, from a record that it keeps:
+clips and norms when the program asks for them, and gradients that are not finite at the next update, or at whatever
+waits for the device first, such as reading a value.
+
+Where updates with such gradients are dropped, the number of an update, and with it the learning rate, depends on which
+of the updates still in flight were dropped. So the device gets a learning rate for each possible number of them.
+
+Where gradients are summed over ranks, they are copied to the host in one copy, those of tables as rows. There they are
+summed by any reducer, and clipped. The sums are copied back in one copy, and the device of each rank makes the whole
+update.
+"""
+
+import numpy as np
+
+from libc.math cimport isfinite
+from libc.stdint cimport uint8_t, uint32_t
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.buffers cimport array_at, memory_of
+from dynet_cy.memory.storage cimport Param, Plane, forget_gradient, touch
+from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.train.host cimport lock_gradient, unlock_gradient
+from dynet_cy.train.interfaces cimport Reducer
+from dynet_cy.train.structs cimport FROZEN, KEPT, MOVES
+
+
+cdef class DeviceBackend(Backend):
+    """See above."""
+
+    def __cinit__(self):
+        from dynet_cy.gpu import clips, flat_buffer, update
+        self.update = update
+        self.records = clips
+        self.flat_buffer = flat_buffer
+        self.sums = []
+
+    cdef int attach(self, list stored, list planes) except -1:
+        self.stored = stored
+        self.planes = planes
+        self.sums = []
+        return 0
+
+    cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1:
+        self.attach(stored, planes)
+        self.records.settle_others(stored, self.clipping)
+        if self.waits:
+            if not measures:                    # the device would not leave this update out
+                self.wait(found)
+            self.look(found)
+            self.clipping.catch_up()
+        return 0
+
+    # ---- norms ----
+
+    cdef int measure(self, Update* u) except -1:
+        if u.n == 0:
+            return 0
+        if self.clipping is None:
+            self.clipping = self.records.Clipping((<_Stored>self.stored[0]).storage.device - 1)
+        self.waits = True
+        u.deferred = True
+        return 0
+
+    cdef int measure_groups(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        # One number for all of a group: that of each by itself would be a wait for each.
+        by_group = {}
+        for i in range(u.n):
+            if u.roles[i] != FROZEN:
+                by_group.setdefault(u.group[i], []).append(i)
+        for members in by_group.values():
+            for i in members:
+                u.squares[i] = 0
+            u.squares[<Py_ssize_t>members[0]] = self.update.squared_norm([self.stored[i] for i in members])
+        return 0
+
+    # ---- sums over ranks ----
+
+    cdef int sum_gradients(self, Reducer ranks, const uint8_t* any, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Param* p
+        dense, tables = [], []
+        self.sums = []
+        for i in range(u.n):
+            p = u.entries[i]
+            if not any[i] or not (u.roles[i] == MOVES or (u.roles[i] == KEPT and u.measures)):
+                continue
+            if p.rows:
+                rows = array_at(p.touched, p.n_touched, np.uint32).copy()
+                tables.append((i, rows))
+            else:
+                dense.append(i)
+        parts = [(self.stored[i], None) for i in dense] + [(self.stored[i], rows) for i, rows in tables]
+        if not parts:
+            return 0
+        buffer = self.flat_buffer.FlatBuffer(parts)
+        floats = buffer.fetch((<_Stored>parts[0][0]).storage.grads)
+        starts = [*buffer.starts, buffer.size]
+        if dense:
+            ranks.sum_floats(floats[:starts[len(dense)]])
+        for k, i in enumerate(dense):
+            self.take(u, i, None, floats[starts[k]:starts[k + 1]])
+        for k, (i, rows) in enumerate(tables, len(dense)):
+            p = u.entries[i]
+            values = floats[starts[k]:starts[k + 1]].reshape(-1, size_of(&p.dim))
+            union, total = ranks.sum_rows(p, rows, values)
+            self.take(u, i, union, np.ascontiguousarray(total).reshape(-1))
+        return 0
+
+    cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1:
+        """Keep the sums of an entry, to be sent to the device."""
+        if u.measures:
+            u.squares[i] = squares_of(sums)
+        if u.roles[i] == MOVES:
+            self.sums.append((self.stored[i], rows, sums))
+        return 0
+
+    cdef int send_sums(self, Storage storage) except -1:
+        cdef _Stored x
+        cdef uint32_t r
+        if self.sums:
+            self.back.send(storage.grads, self.numbers)
+        for x, rows, _ in self.sums:
+            x.p.has_gradient = 1
+            for r in (rows if rows is not None else ()):
+                touch(x.p, r)
+        self.sums = []
+        self.back = self.numbers = None
+        return 0
+
+    # ---- updates ----
+
+    cdef list chosen(self, const Update* u):
+        """The places of what there is to do something with."""
+        return [i for i in range(u.n) if u.roles[i] != FROZEN]
+
+    cdef int prepare(self, Update* u) except -1:
+        if self.sums:
+            self.back = self.flat_buffer.FlatBuffer([(x, rows) for x, rows, _ in self.sums])
+            self.numbers = np.concatenate([sums for _, _, sums in self.sums])
+        self.update.prepare([self.stored[i] for i in self.chosen(u)], u.n_groups)
+        return 0
+
+    cdef Py_ssize_t undecided(self, const Update* u) except -1:
+        return self.clipping.coming() if u.deferred and u.skips else 0
+
+    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
+        cdef uint32_t k
+        self.send_sums(storage)
+        groups = []
+        for k in range(u.n_groups):
+            groups.append(u.settings[k])
+        places = self.chosen(u)
+        self.update.update(
+            [self.stored[i] for i in places], [u.roles[i] == MOVES for i in places], [u.group[i] for i in places],
+            groups, u.rule, planes, u.sparse, self.clipping if u.deferred else None, u.scale, u.skips, rates)
+        return 0
+
+    cdef bint was_made(self, const Update* u) except -1:
+        """Forget the gradients that are kept if the update was dropped, as they are zero then."""
+        cdef Py_ssize_t i
+        if not u.deferred:
+            return True
+        self.clipping.wait(polls=False)
+        if isfinite(<double>self.clipping.norm):
+            return True
+        for i in range(u.n):
+            if u.roles[i] == KEPT:
+                lock_gradient(u.entries[i])
+                forget_gradient(u.entries[i])
+                unlock_gradient(u.entries[i])
+        return False
+
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.update.axpby(stored, a, b, source, target, self.clipping)
+        return 0
+
+    # ---- what has become of updates ----
+
+    cdef int poll(self, Outcome* found) except -1:
+        cdef Py_ssize_t dropped
+        if self.clipping is None:
+            return 0
+        dropped = self.clipping.dropped()
+        found.left_out += self.clipping.left_out()
+        found.dropped += dropped
+        found.clipped += self.clipping.clips()
+        return 0
+
+    cdef int look(self, Outcome* found) except -1:
+        """Say what is known of updates, and raise if some were left out."""
+        try:
+            self.clipping.check()
+        finally:
+            self.poll(found)
+        return 0
+
+    cdef int wait(self, Outcome* found) except -1:
+        if self.waits:
+            self.clipping.wait()
+            self.waits = False
+            try:
+                self.look(found)
+            finally:
+                found.norm = self.clipping.norm
+                found.measured = True
+        return 0
+
+    cdef int close(self) except -1:
+        if self.waits:
+            self.clipping.wait(polls=False)     # handlers that raise have no place here
+            self.clipping.check()
+        return 0
+
+
+cdef double squares_of(floats):
+    cdef size_t n = floats.size
+    return K.sumsq(n, <const float*>memory_of(floats)) if n else 0.0

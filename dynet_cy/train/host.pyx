@@ -1,0 +1,375 @@
+"""Updates of parameters that lie in the memory of the host.
+
+An update is a `Change`: it is made piece by piece.  Handlers of signals may run in between, but whoever looks at the
+parameters sees a whole update.
+"""
+
+import numpy as np
+
+cimport cython
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.pool cimport enter_pool, leave_pool
+from dynet_cy.memory.arena cimport arena_at
+from dynet_cy.memory.buffers cimport array_at
+from dynet_cy.memory.changes cimport Change, make_change
+from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch
+from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.train.structs cimport FROZEN, MOST_STATES, MOVES, PART
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+# The scale of a table is multiplied into its numbers when it is less than this.
+cdef double LEAST_SCALE = 0.25
+
+
+cdef void lock_gradient(Param* p) noexcept nogil:
+    pthread_mutex_lock(&p.lock)
+
+
+cdef void unlock_gradient(Param* p) noexcept nogil:
+    pthread_mutex_unlock(&p.lock)
+
+
+cdef double squared_norm(Param* p) noexcept nogil:
+    cdef size_t n = size_of(&p.dim)
+    cdef double total = 0
+    cdef uint32_t i
+    if not p.has_gradient:
+        return 0
+    if not p.rows:
+        return K.sumsq(p.size, p.grad)
+    for i in range(p.n_touched):
+        total += K.sumsq(n, p.grad + p.touched[i] * n)
+    return total
+
+
+cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
+    return u.roles[i] == MOVES and u.entries[i].in_place and not (u.entries[i].rows and u.sparse)
+
+
+# What is done to one parameter or table in an update, in this order.
+cdef enum Phase:
+    DECAYS_BEFORE
+    STEPS
+    DECAYS_AFTER
+
+
+@cython.final
+cdef class HostUpdate(Change):
+    """An update, piece by piece."""
+
+    cdef Storage storage
+    cdef list planes                # of the state of the rule
+    cdef Update u                   # with lists of its own
+    cdef Py_ssize_t i               # where it is: the entry,
+    cdef int phase
+    cdef size_t at                  # the number in it, or for a table the place in the list of its rows
+    cdef bint locked                # whether the entry is
+    cdef bint stopped               # whether it was let go since the phase began
+    cdef bint counted
+
+    def __cinit__(self, Storage storage, list planes):
+        self.storage = storage
+        self.planes = planes
+
+    def __dealloc__(self):
+        free(self.u.entries)
+
+    cdef int take_over(self, const Update* u) except -1:
+        """Copy what the update is from; the lists in one block."""
+        cdef size_t n = u.n
+        cdef char* block = <char*>malloc(
+            n * (sizeof(Param*) + sizeof(uint32_t) + sizeof(uint8_t)) + u.n_groups * sizeof(GroupSettings) + 1)
+        if block == NULL:
+            raise MemoryError("the list of parameters to update")
+        self.u = u[0]
+        self.u.squares = NULL
+        self.u.entries = <Param**>block
+        self.u.settings = <GroupSettings*>(block + n * sizeof(Param*))
+        self.u.group = <uint32_t*>(self.u.settings + u.n_groups)
+        self.u.roles = <uint8_t*>(self.u.group + n)
+        memcpy(self.u.entries, u.entries, n * sizeof(Param*))
+        memcpy(self.u.settings, u.settings, u.n_groups * sizeof(GroupSettings))
+        memcpy(self.u.group, u.group, n * sizeof(uint32_t))
+        memcpy(self.u.roles, u.roles, n)
+        return 0
+
+    cdef bint go_on(self, Interrupts* s) noexcept nogil:
+        enter_pool()
+        while self.i < self.u.n:
+            if interrupted(s, self.piece()):
+                break
+        if self.i < self.u.n:
+            self.let_go()
+        elif not self.counted:
+            self.counted = True
+            self.storage.changes += 1
+        leave_pool()
+        return self.counted
+
+    cdef size_t piece(self) noexcept nogil:
+        """Do the next piece; how many bytes that were.  The gradient of the entry is locked until its last one."""
+        cdef const Update* u = &self.u
+        cdef Param* p = u.entries[self.i]
+        cdef const GroupSettings* s = &u.settings[u.group[self.i]]
+        cdef size_t n = 0
+        if u.roles[self.i] == FROZEN:
+            self.i += 1
+            return 0
+        if not self.locked:
+            lock_gradient(p)
+            self.locked = True
+        if self.phase == STEPS:
+            if u.roles[self.i] == MOVES:
+                n = self.step(p, s)
+        elif not in_one_pass(u, self.i):
+            n = self.apply_weight_decay(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
+        if n == 0:                              # that phase is through
+            self.end_phase(p)
+        return n * sizeof(float)
+
+    cdef void end_phase(self, Param* p) noexcept nogil:
+        if self.phase == STEPS and self.u.roles[self.i] == MOVES and not (self.stopped and p.pass_number):
+            forget_gradient(p)
+        if self.phase == STEPS:
+            self.stopped = False
+        self.at = 0
+        self.phase += 1
+        if self.phase > DECAYS_AFTER:
+            unlock_gradient(p)
+            self.locked = False
+            self.phase = DECAYS_BEFORE
+            self.i += 1
+
+    cdef void let_go(self) noexcept nogil:
+        """Let passes of other threads that run already add to the gradient: this or the next update takes it up."""
+        if not self.locked:
+            return
+        if self.phase == STEPS:
+            self.stopped = True
+            self.u.entries[self.i].pass_number = 0      # one that does so leaves its number
+        unlock_gradient(self.u.entries[self.i])
+        self.locked = False
+
+    cdef size_t step(self, Param* p, const GroupSettings* settings) noexcept nogil:
+        """Apply the rule to a part of a parameter, or to some rows of a table; to how many numbers, 0 at the end."""
+        cdef GroupSettings s = settings[0]
+        cdef bint decays = in_one_pass(&self.u, self.i)
+        cdef size_t n, done = 0
+        s.h.step_scale = <float>(1 / p.factor)
+        if not (p.rows and self.u.sparse):
+            n = min(PART, p.size - self.at)
+            if n:
+                step_part(p, &s, &self.u, decays, self.at, n)
+                self.at += n
+            return n
+        n = size_of(&p.dim)
+        while self.at < p.n_touched and done < PART:
+            step_part(p, &s, &self.u, decays, p.touched[self.at] * n, n)
+            self.at += 1
+            done += n
+        return done
+
+    cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
+        """Take that share off a part of the value; of how many numbers, 0 at the end."""
+        cdef size_t n = min(PART, p.size - self.at), at = self.at
+        if share == 0 or n == 0:
+            return 0
+        if not p.in_place and at == 0:
+            p.factor *= 1 - share
+            if p.factor >= LEAST_SCALE:
+                return 0
+        if p.in_place:
+            lower(n, share, p.value + at)
+        else:
+            K.scale(n, <float>p.factor, p.value + at, p.value + at)
+            if at + n == p.size:
+                p.factor = 1
+        self.at += n
+        return n if self.at < p.size else 0
+
+
+@cython.final
+cdef class HostAxpby(Change):
+    """Numbers of parameters in a plane become a target + b source, piece by piece; where a is 0, it is not read."""
+
+    cdef list stored
+    cdef Plane source
+    cdef Plane target
+    cdef float a
+    cdef float b
+    cdef Param** entries
+    cdef Py_ssize_t i
+    cdef size_t at
+
+    def __cinit__(self, list stored, float a, float b, Plane source, Plane target):
+        cdef Py_ssize_t i
+        self.stored = stored
+        self.a, self.b, self.source, self.target = a, b, source, target
+        self.entries = <Param**>malloc((len(stored) + 1) * sizeof(Param*))
+        if self.entries == NULL:
+            raise MemoryError("the list of parameters to average")
+        for i in range(len(stored)):
+            self.entries[i] = (<_Stored>stored[i]).p
+        self.entries[len(stored)] = NULL
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef bint go_on(self, Interrupts* s) noexcept nogil:
+        while self.entries[self.i] != NULL:
+            if interrupted(s, self.piece()):
+                break
+        return self.entries[self.i] == NULL
+
+    cdef size_t piece(self) noexcept nogil:
+        cdef Param* p = self.entries[self.i]
+        cdef size_t n = min(PART, p.size - self.at)
+        cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
+        cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
+        if self.at == 0:
+            fold_scale(p)
+        if self.a == 0:
+            K.scale(n, self.b, of, into)
+        else:
+            K.scale(n, self.a, into, into)
+            K.axpy(n, self.b, of, into)
+        self.at += n
+        if self.at == p.size:
+            self.at = 0
+            self.i += 1
+        return n * sizeof(float)
+
+
+cdef void step_part(Param* p, const GroupSettings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil:
+    cdef float* states[MOST_STATES]
+    cdef int k
+    for k in range(MOST_STATES):
+        states[k] = NULL
+        if u.states[k] != NULL:
+            states[k] = <float*>arena_at(u.states[k], (p.offset + at) * sizeof(float))
+    if decays:
+        lower(n, s.decoupled, p.value + at)
+    K.optim[u.rule](n, &s.h, p.grad + at, p.value + at, states[0], states[1], states[2])
+    if decays:
+        lower(n, s.decay, p.value + at)
+    if p.has_gradient:
+        memset(p.grad + at, 0, n * sizeof(float))
+
+
+cdef void lower(size_t n, double share, float* values) noexcept nogil:
+    if share != 0:
+        K.axpy(n, <float>-share, values, values)
+
+
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
+    if share == 0:
+        return
+    if p.in_place:
+        lower(p.size, share, p.value)
+        return
+    p.factor *= 1 - share
+    if p.factor < LEAST_SCALE:
+        fold_scale(p)
+
+
+cdef class HostBackend(Backend):
+    """See above."""
+
+    cdef int measure(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Interrupts s
+        begin_interrupts(&s)
+        with nogil:
+            enter_pool()
+            for i in range(u.n):
+                if u.roles[i] == FROZEN:
+                    continue
+                lock_gradient(u.entries[i])
+                u.squares[i] = squared_norm(u.entries[i])
+                unlock_gradient(u.entries[i])
+                if interrupted(&s, u.entries[i].size * sizeof(float)):
+                    break
+            leave_pool()
+        return raise_interrupt(&s)
+
+    cdef int sum_gradients(self, Reducer ranks, const uint8_t* any, Update* u) except -1:
+        cdef Py_ssize_t i = 0, j
+        cdef size_t end
+        while i < u.n:
+            j = i + 1
+            if not any[i] or u.roles[i] == FROZEN:
+                pass
+            elif u.entries[i].rows:
+                sum_table(ranks, u, i)
+            else:
+                # Parameters that lie side by side are one range.
+                end = u.entries[i].offset + u.entries[i].size
+                while (j < u.n and any[j] and not u.entries[j].rows and u.roles[j] == u.roles[i]
+                       and u.entries[j].offset < end + 16):
+                    end = u.entries[j].offset + u.entries[j].size
+                    j += 1
+                sum_range(ranks, u, i, j, end - u.entries[i].offset)
+            i = j
+        for i in range(u.n if u.measures else 0):
+            if u.roles[i] == MOVES:
+                u.squares[i] = squared_norm(u.entries[i])
+        return 0
+
+    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
+        cdef HostUpdate change = HostUpdate(storage, planes)
+        change.take_over(u)
+        return make_change(change)
+
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        return make_change(HostAxpby(stored, a, b, source, target))
+
+
+cdef object floats_at(float* base, size_t n):
+    return array_at(base, n, np.float32)
+
+
+cdef int sum_range(Reducer ranks, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1:
+    """Make the gradients of parameters i to j, n floats that lie side by side, their sums over all ranks."""
+    cdef Py_ssize_t k
+    floats = floats_at(u.entries[i].grad, n)
+    if u.roles[i] == MOVES:
+        ranks.sum_floats(floats)
+        for k in range(i, j):
+            u.entries[k].has_gradient = 1
+    elif u.measures:
+        floats = floats.copy()
+        ranks.sum_floats(floats)
+        for k in range(i, j):
+            own = floats[u.entries[k].offset - u.entries[i].offset:][:u.entries[k].size]
+            u.squares[k] = float(np.dot(own, own))
+    return 0
+
+
+cdef int sum_table(Reducer ranks, Update* u, Py_ssize_t i) except -1:
+    cdef Param* p = u.entries[i]
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t r
+    if u.roles[i] != MOVES and not u.measures:
+        return 0
+    rows = array_at(p.touched, p.n_touched, np.uint32).copy()
+    table = floats_at(p.grad, p.size).reshape(p.rows, n)
+    union, total = ranks.sum_rows(p, rows, table[rows])
+    if u.roles[i] == MOVES:
+        table[union] = total
+        for r in union:
+            touch(p, r)
+        p.has_gradient = 1
+    else:
+        u.squares[i] = float(np.vdot(total, total))
+    return 0

@@ -1,0 +1,3 @@
+CONSTANTS: tuple[str, ...]
+
+def check_constants(cls: type) -> None: ...

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def note_updates_in(memory: Buffer | None) -> None: ...

@@ -1,0 +1,190 @@
+"""Makes one update of a trainer: lists what is to be done, and lets its reducer and its backend do it."""
+
+import hashlib
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from dynet_cy.kernels.kernels cimport dy_optim
+from dynet_cy.memory.storage cimport Param, Plane, Storage
+from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.train.backends cimport backend_of, take_outcome
+from dynet_cy.train.clipping cimport clip
+from dynet_cy.train.groups cimport begin_groups, restored_groups
+from dynet_cy.train.interfaces cimport Backend, Reducer
+from dynet_cy.train.structs cimport KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
+
+
+# Where somebody else reads how far training is; see `note_updates_in`.
+cdef int64_t* made_updates = NULL
+cdef Py_buffer made_updates_view
+
+
+def note_updates_in(memory):
+    """Let all trainers write how many updates they have made to memory that others see, after each update.
+
+    Args:
+        memory: a buffer that begins with an int64; None: nobody looks.
+    """
+    global made_updates
+    if made_updates != NULL:
+        made_updates = NULL
+        PyBuffer_Release(&made_updates_view)
+    if memory is None:
+        return
+    PyObject_GetBuffer(memory, &made_updates_view, PyBUF_WRITABLE)
+    if made_updates_view.len < <Py_ssize_t>sizeof(int64_t):
+        PyBuffer_Release(&made_updates_view)
+        raise ValueError("note_updates_in: the memory has no room for an int64")
+    made_updates = <int64_t*>made_updates_view.buf
+
+
+cdef int make_update(trainer, object names, bint skips) except -1:
+    cdef list stored = trainer._collection._below()
+    cdef list planes = trainer._states[:trainer._n_states]
+    cdef Py_ssize_t i, n = len(stored)
+    cdef Backend backend = backend_of(trainer)
+    cdef Reducer reducer = trainer._reducer
+    cdef Storage storage = trainer._collection.storage
+    cdef Update u
+    cdef Outcome found
+    cdef Param* p
+    cdef list rates = None
+    cdef bint made = True
+    memset(&u, 0, sizeof(Update))
+    memset(&found, 0, sizeof(Outcome))
+    u.n = n
+    u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
+    u.roles = <uint8_t*>calloc(n + 1, sizeof(uint8_t))
+    u.group = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
+    u.squares = <double*>calloc(n + 1, sizeof(double))
+    try:
+        if u.entries == NULL or u.roles == NULL or u.group == NULL or u.squares == NULL:
+            raise MemoryError("the list of parameters to update")
+        for i in range(n):
+            u.entries[i] = p = (<_Stored>stored[i]).p
+            if p.updated:
+                u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
+        for i in range(len(planes)):
+            u.states[i] = (<Plane>planes[i]).memory()
+        u.rule = trainer._rule
+        u.scale = 1
+        u.skips = skips
+        u.sparse = trainer._sparse
+        u.measures = trainer._measures(u.skips)
+        try:
+            backend.begin(stored, planes, u.measures, &found)
+        finally:
+            take_outcome(trainer, &found)
+        if reducer.collective:
+            agree(trainer, reducer, stored, &u)
+        u.n_groups = 1 + len(trainer._groups)
+        u.settings = <GroupSettings*>calloc(u.n_groups, sizeof(GroupSettings))
+        if u.settings == NULL:
+            raise MemoryError("the settings of groups")
+        begin_groups(trainer, stored, &u)
+        trainer._norm = None
+        reducer.reduce(backend, &u)
+        if u.measures and not u.deferred:
+            memset(&found, 0, sizeof(Outcome))
+            try:
+                made = clip(backend, stored, &u, &found)
+            finally:
+                take_outcome(trainer, &found)
+            if not made:
+                return 0
+        backend.prepare(&u)
+        trainer._steps = reducer.count(trainer._steps)
+        set_rates(trainer, &u, reducer.least_decay)
+        if u.deferred:
+            rates = trainer._rates(backend.undecided(&u))
+        reducer.apply(backend, storage, planes, &u, rates)
+        trainer._count()
+        if made_updates != NULL:
+            made_updates[0] = trainer._steps
+        if u.skips and (trainer._average is not None or names is not None):
+            made = backend.was_made(&u)
+    finally:
+        free(u.entries)
+        free(u.roles)
+        free(u.group)
+        free(u.squares)
+        free(u.settings)
+    if made and trainer._average is not None:
+        trainer._add_to_average()
+    return 0
+
+
+cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
+    """See that all ranks make the same update; a rank that has no data takes the settings of the others."""
+    cdef TrainerSettings own, settings
+    own.learning_rate = trainer.learning_rate
+    own.clip_threshold = trainer._clip_threshold
+    own.weight_decay, own.decay_due = trainer._collection._decay_state()
+    own.steps = trainer._steps
+    groups = [group._state() for group in trainer._groups]
+    own.groups = digest(groups) if groups else 0
+    own.sparse = u.sparse
+    own.skips = u.skips
+    settings = own
+    adopted = reducer.agree(type(trainer).__name__, stored, u, &settings, groups)
+    if adopted is not None:
+        trainer._groups = restored_groups(trainer._groups, adopted)
+        trainer._follow(trainer._pace)
+    if settings.learning_rate != own.learning_rate and trainer._pace is None:       # all ranks have one schedule
+        trainer._learning_rate = settings.learning_rate
+    trainer._clip_threshold = settings.clip_threshold
+    trainer._sparse = u.sparse = settings.sparse
+    u.skips = settings.skips
+    if (settings.weight_decay, settings.decay_due) != (own.weight_decay, own.decay_due):
+        trainer._collection._set_decay_state((settings.weight_decay, settings.decay_due))
+    u.measures = trainer._measures(u.skips)
+    return 0
+
+
+cdef uint64_t digest(states):
+    return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
+
+
+cdef int set_rates(trainer, Update* u, double least) except -1:
+    """Set all that depends on the number of the update, and take what is due of decay."""
+    cdef double shared = trainer._collection._take_decay(least)
+    cdef double correction = trainer._correction(trainer._steps)
+    cdef double rate
+    cdef GroupSettings* s
+    cdef uint32_t k
+    for k in range(u.n_groups):
+        group = trainer._groups[k - 1] if k else None
+        decay = group.weight_decay if k else None
+        decoupled = trainer._weight_decay if decay is None else decay
+        s = &u.settings[k]
+        rate = trainer._rate(group._learning_rate if k else None, 0)
+        s.h.lr = <float>(rate * correction)
+        set_constants(trainer, &s.h)
+        s.decoupled = due_now(group if k else trainer, rate * decoupled, least)
+        s.decay = shared if decay is None else 0
+    return 0
+
+
+cdef int set_constants(trainer, dy_optim* h) except -1:
+    """Set the constants of the rule, which the trainer has as attributes; see `check_constants`."""
+    for constant, attribute in (<dict>trainer._constants).items():
+        if constant == "b1":
+            h.b1 = getattr(trainer, attribute)
+        elif constant == "b2":
+            h.b2 = getattr(trainer, attribute)
+        elif constant == "eps":
+            h.eps = getattr(trainer, attribute)
+        else:
+            raise TypeError(f"{type(trainer).__name__}: rules have no constant {constant!r}")
+    return 0
+
+
+cdef double due_now(object owner, double share, double least) except? -1:
+    """What an update takes off of what is due to be taken off; shares less than `least` are collected."""
+    cdef double due = owner._decay_due + share - owner._decay_due * share
+    cdef double taken = 0 if due < least else due
+    owner._decay_due = due - taken
+    return taken
