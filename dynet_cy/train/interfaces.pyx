@@ -4,7 +4,7 @@ from libc.math cimport isfinite
 
 from dynet_cy.model.parameters cimport _Stored
 
-from dynet_cy.model.parameters import LEAST_DECAY
+from dynet_cy.model.weight_decay import LEAST_DECAY
 
 
 cdef class Backend:
