@@ -8,11 +8,11 @@
 // For blocks along y.
 #define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
 
-// The outputs [*low, *high) along direction d whose window has input i.
+// The outputs [*low, *high) along direction d whose window reaches over input i; where it is dilated, some skip it.
 static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d, unsigned i, unsigned *low,
                                                   unsigned *high) {
-    unsigned at = i + w.pad[d], end = at / w.stride[d] + 1;
-    *low = at < w.size[d] ? 0 : (at - w.size[d]) / w.stride[d] + 1;
+    unsigned at = i + w.pad[d], end = at / w.stride[d] + 1, reach = (w.size[d] - 1) * w.dilation[d] + 1;
+    *low = at < reach ? 0 : (at - reach) / w.stride[d] + 1;
     *high = end < w.out[d] ? end : w.out[d];
 }
 
@@ -27,17 +27,18 @@ extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *
         const float *plane = x + (size_t)channel * w.in[0] * w.in[1];
         for (EACH(r, rows)) {
             unsigned k = (unsigned)r / w.out[0], image = k / w.out[1];
-            unsigned row = ((unsigned)r - k * w.out[0]) * w.stride[0] + i - w.pad[0];
-            unsigned column = (k - image * w.out[1]) * w.stride[1] + j - w.pad[1];
+            unsigned row = ((unsigned)r - k * w.out[0]) * w.stride[0] + i * w.dilation[0] - w.pad[0];
+            unsigned column = (k - image * w.out[1]) * w.stride[1] + j * w.dilation[1] - w.pad[1];
             bool inside = row < w.in[0] && column < w.in[1];  // also when below 0: they are unsigned
             work[c * rows + r] = inside ? plane[image * bstride + (size_t)column * w.in[0] + row] : 0.f;
         }
     }
 }
 
-// dx is the sum over all patches that have a pixel. dx has `elements` images: all, or one that is the sum over them.
+// dx is the sum over all patches that have a pixel. dx has `elements` images, stride_x floats apart: all, or one that is
+// the sum over them.
 extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const float *__restrict__ work, size_t elements,
-                                       float *dx, int acc) {
+                                       float *dx, size_t stride_x, int acc) {
     size_t rows = images * w.out[0] * w.out[1], uses = images / elements, pixels = (size_t)w.in[0] * w.in[1];
     for (PLANES(p, elements * w.channels)) {
         size_t e = p / w.channels, channel = p - e * w.channels;
@@ -48,13 +49,17 @@ extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const flo
             windows_of(w, 1, column, &o0, &o1);
             for (size_t b = e * uses; b < (e + 1) * uses; b++)
                 for (unsigned o = o0; o < o1; o++) {
-                    size_t j = channel * w.size[1] + (column + w.pad[1] - o * w.stride[1]);
+                    unsigned ahead = column + w.pad[1] - o * w.stride[1];
+                    if (ahead % w.dilation[1]) continue;
+                    size_t j = channel * w.size[1] + ahead / w.dilation[1];
                     for (unsigned t = t0; t < t1; t++) {
-                        size_t c = j * w.size[0] + (row + w.pad[0] - t * w.stride[0]);
+                        unsigned above = row + w.pad[0] - t * w.stride[0];
+                        if (above % w.dilation[0]) continue;
+                        size_t c = j * w.size[0] + above / w.dilation[0];
                         total += work[c * rows + (b * w.out[1] + o) * w.out[0] + t];
                     }
                 }
-            store(dx + p * pixels + i, acc, total);
+            store(dx + e * stride_x + channel * pixels + i, acc, total);
         }
     }
 }

@@ -17,8 +17,9 @@ static __device__ __forceinline__ float part_of(const Lines &s, const float *v, 
     return m > s.len ? v[at + i * s.pre] : v[i % m];
 }
 
-// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are saved.
-extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny,
+// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are saved. With
+// eps it is added to the variance instead, and the factor stands in both places.
+extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny, float eps,
                                               const float *__restrict__ xs, size_t stride_x,
                                               const float *__restrict__ gs, size_t ng, size_t stride_g,
                                               const float *__restrict__ bs, size_t nb, size_t stride_b, float *saved,
@@ -32,13 +33,13 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
         for (LANES(i, len)) total += x[i * pre];
         float mean = block_sum(total, part) / (float)len;
         for (LANES(i, len)) squares += (x[i * pre] - mean) * (x[i * pre] - mean);
-        float deviation = sqrtf(block_sum(squares, part) / (float)len), factor = 1.f / (deviation + tiny);
+        float deviation = sqrtf(block_sum(squares, part) / (float)len), factor = eps > 0.f ? 1.f / sqrtf(deviation * deviation + eps) : 1.f / (deviation + tiny);
         for (LANES(i, len))
             y[i * pre] = part_of(s, g, ng, at, i) * ((x[i * pre] - mean) * factor) + part_of(s, b, nb, at, i);
         if (threadIdx.x == 0) {
             saved[3 * l] = mean;
             saved[3 * l + 1] = factor;
-            saved[3 * l + 2] = deviation > 0.f ? 1.f / deviation : 0.f;
+            saved[3 * l + 2] = eps > 0.f ? factor : deviation > 0.f ? 1.f / deviation : 0.f;
         }
     }
 }

@@ -3,8 +3,9 @@
 # derived: imports, by tools/derive.py
 from dynet_cy.functions.choices import gumbel_softmax, softmin, straight_through
 from dynet_cy.functions.contraction import einsum
+from dynet_cy.functions.convolutions import conv_transpose1d
 from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
-from dynet_cy.functions.norms import clip_norm, cosine_similarity, group_norm, norm, normalize, rms_norm
+from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, norm, normalize, rms_norm
 from dynet_cy.functions.sequences import crf_loss, crf_score, ctc_loss
 from dynet_cy.functions.shapes import arange, eye, gather, outer, pad, scatter, scatter_add, split, stack
 
@@ -13,7 +14,9 @@ from dynet_cy.functions.shapes import arange, eye, gather, outer, pad, scatter, 
 __all__ = [
     # derived: names, by tools/derive.py
     "arange",
+    "batch_norm",
     "clip_norm",
+    "conv_transpose1d",
     "cosine_similarity",
     "crf_loss",
     "crf_score",

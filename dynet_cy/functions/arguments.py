@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Union
 
@@ -53,8 +54,8 @@ def axis_in(x: Expression, axis: Any, function: str, name: str = "axis") -> int:
 
 
 def positive(value: Any, function: str, name: str) -> float:
-    """A number above 0."""
-    if isinstance(value, (str, bytes, Expression)) or not float(value) > 0:
+    """A number above 0, checked."""
+    if isinstance(value, (str, bytes, Expression)) or not 0 < float(value) < math.inf:
         raise ValueError(f"{function}: {name} must be a number above 0, not {value!r}")
     return float(value)
 

@@ -6,13 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Union
 
+import numpy as np
+
 from dynet_cy.functions.arguments import along, axis_in, expression, positive, shape_of
 from dynet_cy.graph.expressions import Expression
+from dynet_cy.model import Parameters
 from dynet_cy.ops import arithmetic, unary
+from dynet_cy.ops.batch_norm import batch_moments, channel_norm
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.select import pick
 from dynet_cy.ops.shape import reshape
 
-__all__ = ["clip_norm", "cosine_similarity", "group_norm", "norm", "normalize", "rms_norm"]
+__all__ = ["batch_norm", "clip_norm", "cosine_similarity", "group_norm", "norm", "normalize", "rms_norm"]
 
 Axis = Union[int, Sequence[int], None]
 
@@ -144,7 +149,8 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
     """
     k = axis_in(expression(x, "rms_norm"), axis, "rms_norm")
     scale = arithmetic.pow(unary.square(x).mean(k, True) + positive(eps, "rms_norm", "eps"), -0.5)
-    y = arithmetic.cmult(x, reshape(scale, [1 if i == k else n for i, n in enumerate(shape_of(x))]))
+    places = tuple(1 if i == k else n for i, n in enumerate(shape_of(x)))
+    y = arithmetic.cmult(x, scale if shape_of(scale) == places else reshape(scale, places))
     return y if g is None else arithmetic.cmult(y, for_axis(g, x, k, "rms_norm", "g"))
 
 
@@ -189,9 +195,71 @@ def group_norm(
     return y if b is None else y + for_axis(b, x, k, "group_norm", "b")
 
 
+def batch_norm(
+    x: Expression,
+    g: Expression | Parameters,
+    b: Expression | Parameters,
+    mean: Parameters,
+    var: Parameters,
+    training: bool = True,
+    momentum: float = 0.1,
+    axis: int = 0,
+    eps: float = 1e-5,
+) -> Expression:
+    """Each channel brought to mean 0 and variance 1 over a minibatch, then times g and plus b (Ioffe and Szegedy 2015).
+
+    In training the statistics are those of x, of all its batch elements and places. They are computed at once, with all
+    that x needs, and move the running ones: r becomes (1 - momentum) r + momentum s, with the unbiased variance. Else
+    the running statistics are used, and nothing is computed yet.
+
+    Args:
+        x: channels and any other axes, with a batch or without.
+        g, b: factors and summands ``{channels}``.
+        mean, var: the running statistics ``{channels}``: parameters that trainers do not change (`set_updated(False)`).
+        training: whether the statistics are those of x (default: True).
+        momentum: how much a minibatch counts in the running statistics, from 0 to 1 (default: 0.1).
+        axis: the axis of the channels, which may count from the end (default: 0).
+        eps: added to the variance (default: 1e-5).
+
+    Returns:
+        An expression of the shape of x.
+
+    Raises:
+        DimensionError: there is no such axis, or the vectors have not its length.
+        ValueError: in training, a channel has one element only; momentum or eps is out of its range.
+
+    Example:
+        >>> g, b, mean, var = (model.add_parameters(1, init=i) for i in (1, 0, 0, 1))
+        >>> x = dy.inputTensor([[1, 2, 3]], batched=True)
+        >>> dy.batch_norm(x, g, b, mean, var).npvalue().round(3)
+        array([[-1.225,  0.   ,  1.225]])
+        >>> mean.as_array().round(3), var.as_array().round(3)
+        (array([0.2], dtype=float32), array([1.], dtype=float32))
+    """
+    k = axis_in(expression(x, "batch_norm"), axis, "batch_norm")
+    positive(eps, "batch_norm", "eps")
+    if not 0 <= momentum <= 1:
+        raise ValueError(f"batch_norm: momentum must be a number from 0 to 1, not {momentum!r}")
+    if not training:
+        return channel_norm(x, mean.expr(False), var.expr(False), g, b, k, eps)
+    shape = shape_of(x)
+    count = math.prod(shape) // max(shape[k], 1) * x.dim()[1]
+    if count < 2:
+        raise ValueError("batch_norm: in training a channel of x needs more than one element")
+    moments = batch_moments(x, k)
+    found_mean, found_var = pick(moments, 0, 1), pick(moments, 1, 1)
+    y = channel_norm(x, found_mean, found_var, g, b, k, eps)  # before the statistics move: it tells what does not fit
+    for running, found, factor in ((mean, found_mean, 1.0), (var, found_var, count / (count - 1))):
+        now = found.npvalue().reshape(shape[k]) * factor
+        running.set_value(((1 - momentum) * running.as_array() + momentum * now).astype(np.float32))
+    return y
+
+
 def for_axis(g: Expression, x: Expression, axis: int, function: str, name: str) -> Expression:
     """A vector with an element for each position of x along an axis, so that it broadcasts."""
     shape = shape_of(x)
     if math.prod(shape_of(expression(g, function, name))) != shape[axis]:
         raise DimensionError(f"{function}: {name} has shape {shape_of(g)}, but x has {shape[axis]} along axis {axis}")
+    if axis == 0 and len(shape_of(g)) == 1:
+        return g
     return along(reshape(g, (shape[axis],)), [axis], len(shape))

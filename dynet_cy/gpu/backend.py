@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
+    batch_norm,
     batched,
     cells,
     constrained,
@@ -23,6 +24,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     multi_device,
     norm,
     order,
+    pooling,
     random,
     reduce,
     select,

@@ -1,6 +1,6 @@
 """Convolution, as a product with a matrix of patches for so many images at a time, and pooling."""
 
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of, total_of
@@ -9,8 +9,10 @@ from dynet_cy.gpu.driver cimport (
     THREADS, Gpu, GpuOp, blocks, gemm, gemm_strided, launch, launch_each, launch_rows, value_at,
 )
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-from dynet_cy.kernels.kernels cimport dy_window, dy_window_init
+from dynet_cy.kernels.kernels cimport dy_window
 from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.ops.windows cimport GROUPS, conv_window, plain_window
+from dynet_cy.ops.windows cimport pool_window as pool_window_here
 
 
 cdef extern from "dynet_cy/gpu_window.h" nogil:
@@ -21,29 +23,24 @@ cdef extern from "dynet_cy/gpu_window.h" nogil:
         uint32_t[2] stride
         uint32_t[2] pad
         uint32_t channels
+        uint32_t[2] dilation
 
 cdef int CU = module_at(b"conv")
 
 
-cdef Window window_of(const Dim* x, uint32_t channels, uint32_t rows, uint32_t cols, uint32_t row_stride,
-                      uint32_t col_stride, bint valid) noexcept nogil:
-    cdef dy_window all
-    cdef Window w
-    cdef size_t[2] image, size, stride
+cdef Window on_device(const dy_window* w) noexcept nogil:
+    cdef Window there
     cdef int k
-    image[0], image[1] = axis_of(x, 0), axis_of(x, 1)
-    size[0], size[1] = rows, cols
-    stride[0], stride[1] = row_stride, col_stride
-    memset(&w, 0, sizeof(w))
-    dy_window_init(&all, image, channels, size, stride, valid)
-    w.channels = channels
+    memset(&there, 0, sizeof(there))
+    there.channels = <uint32_t>w.channels
     for k in range(2):
-        w.inputs[k] = <uint32_t>image[k]
-        w.size[k] = <uint32_t>size[k]
-        w.stride[k] = <uint32_t>stride[k]
-        w.out[k] = <uint32_t>all.out[k]
-        w.pad[k] = <uint32_t>all.pad[k]
-    return w
+        there.inputs[k] = <uint32_t>w.inputs[k]
+        there.size[k] = <uint32_t>w.size[k]
+        there.stride[k] = <uint32_t>w.stride[k]
+        there.out[k] = <uint32_t>w.out[k]
+        there.pad[k] = <uint32_t>w.pad[k]
+        there.dilation[k] = <uint32_t>w.dilation[k]
+    return there
 
 
 cdef unsigned across(const Gpu* gpu, size_t n) noexcept nogil:
@@ -69,24 +66,28 @@ cdef enum:
 
 
 cdef struct Product:
-    Window w
+    Window w                        # over the channels of one group
+    size_t groups
     size_t rows                     # patches of an image
     size_t inner                    # elements of a patch
-    size_t outputs
+    size_t outputs                  # of one group
+    size_t batch
     size_t images                   # how many at a time
-    bint turned                     # y is outputs x rows, and else rows x outputs
+    bint turned                     # the result is outputs x rows, and else rows x outputs
 
 
-cdef Product product_of(const Call* c, Window w, size_t outputs, bint turned) noexcept nogil:
+cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t outputs, bint turned) noexcept nogil:
     cdef Product p
     cdef size_t image
-    p.w = w
-    p.rows = <size_t>w.out[0] * w.out[1]
-    p.inner = <size_t>w.size[0] * w.size[1] * w.channels
+    p.w = on_device(w)
+    p.groups = groups
+    p.rows = <size_t>p.w.out[0] * p.w.out[1]
+    p.inner = <size_t>p.w.size[0] * p.w.size[1] * p.w.channels
     p.outputs = outputs
+    p.batch = c.y.dim.bd
     p.turned = turned
     image = max(p.rows * (p.inner + outputs), <size_t>1)
-    p.images = max(min(<size_t>c.y.dim.bd, <size_t>ENOUGH_WORK // image), <size_t>1)
+    p.images = max(min(p.batch, <size_t>ENOUGH_WORK // image), <size_t>1)
     return p
 
 
@@ -94,128 +95,151 @@ cdef size_t product_work(const Product* p, int i) noexcept nogil:
     return p.images * p.rows * (p.inner + (p.outputs if i == 1 and not p.turned else 0))
 
 
-cdef size_t turns(const Call* c, const Product* p) noexcept nogil:
-    """How often so many images come."""
-    return (c.y.dim.bd + p.images - 1) // p.images
+# Images are worked on `images` at a time, group by group: turn // groups says which images, turn % groups which group.
+cdef struct Turn:
+    size_t first
+    size_t images
+    size_t all_rows                 # patches of all of them
+    size_t image                    # where the group begins in an image, in the filters and in a result
+    size_t filters
+    size_t result
 
 
-cdef int make_patches(Gpu* gpu, const Product* p, size_t images, const float* x, size_t bstride,
-                      float* work) noexcept nogil:
-    if images * p.rows * p.inner == 0:
+cdef size_t turns(const Product* p) noexcept nogil:
+    return (p.batch + p.images - 1) // p.images * p.groups
+
+
+cdef Turn turn_at(const Product* p, size_t turn) noexcept nogil:
+    cdef Turn t
+    cdef size_t group = turn % p.groups
+    t.first = turn // p.groups * p.images
+    t.images = min(p.images, p.batch - t.first)
+    t.all_rows = t.images * p.rows
+    t.image = group * p.w.inputs[0] * p.w.inputs[1] * p.w.channels
+    t.filters = group * p.inner * p.outputs
+    t.result = group * p.rows * p.outputs
+    return t
+
+
+cdef int make_patches(Gpu* gpu, const Product* p, const Turn* t, const Tensor* x, float* work) noexcept nogil:
+    if t.all_rows * p.inner == 0:
         return 0
-    return launch(gpu, PATCHES, across(gpu, images * p.rows), planes(p.inner), THREADS, 0, images, value_at(&p.w), x,
-                  bstride, work)
+    return launch(gpu, PATCHES, across(gpu, t.all_rows), planes(p.inner), THREADS, 0, t.images, value_at(&p.w),
+                  element(x, <uint32_t>t.first) + t.image, x.bstride, work)
 
 
-cdef int product_forward(Gpu* gpu, const Call* c, const Product* p, float beta) noexcept nogil:
-    cdef const Tensor* f = &c.x[1]
-    cdef size_t turn, first, n, all_rows, batch = c.y.dim.bd, m = p.rows, k = p.inner, o = p.outputs
+cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, float* work, const Tensor* result,
+                    float beta) noexcept nogil:
+    """The result of images x and filters, added to beta times what is there."""
+    cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
+    cdef Turn t
+    cdef const float* filters
     cdef float* y
-    for turn in range(turns(c, p)):
-        first = turn * p.images
-        n = min(p.images, batch - first)
-        all_rows = n * m
-        y = element(&c.y, <uint32_t>first)
-        make_patches(gpu, p, n, c.x[0].v + first * c.x[0].bstride, c.x[0].bstride, c.work)
+    for turn in range(turns(p)):
+        t = turn_at(p, turn)
+        filters = element(f, <uint32_t>t.first) + t.filters
+        y = element(result, <uint32_t>t.first) + t.result
+        make_patches(gpu, p, &t, x, work)
         if p.turned:
-            gemm_strided(gpu, 1, 1, o, m, k, 1, f.v + first * f.bstride, k, f.bstride, c.work, all_rows, m, beta, y, o,
-                         o * m, n)
+            gemm_strided(gpu, 1, 1, o, m, k, 1, filters, k, f.bstride, work, t.all_rows, m, beta, y, o, result.bstride,
+                         t.images)
         else:
-            gemm_strided(gpu, 0, 0, m, o, k, 1, c.work, all_rows, m, f.v + first * f.bstride, k, f.bstride, beta, y, m,
-                         o * m, n)
+            gemm_strided(gpu, 0, 0, m, o, k, 1, work, t.all_rows, m, filters, k, f.bstride, beta, y, m, result.bstride,
+                         t.images)
     return gpu.error
 
 
-cdef int product_backward_x(Gpu* gpu, const Call* c, const Product* p) noexcept nogil:
-    cdef const Tensor* f = &c.x[1]
-    cdef size_t turn, first, n, all_rows, batch = c.y.dim.bd, m = p.rows, k = p.inner, o = p.outputs
+cdef int set_image(Gpu* gpu, const Product* p, const Tensor* f, const Tensor* result, float* work, const Tensor* dx,
+                   bint accumulate) noexcept nogil:
+    """Images, or their gradients, from filters and results, or their gradients."""
+    cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef size_t own, pixels = <size_t>p.w.inputs[0] * p.w.inputs[1]
-    cdef bint acc = c.accumulate
-    cdef float* dy
-    if size_of(&c.dx.dim) == 0:
+    cdef bint shared = dx.dim.bd == 1
+    cdef Turn t
+    if size_of(&dx.dim) == 0:
         return 0
-    for turn in range(turns(c, p)):
-        first = turn * p.images
-        n = min(p.images, batch - first)
-        all_rows = n * m
-        dy = element(&c.dy, <uint32_t>first)
-        gemm_strided(gpu, p.turned, 1, m, k, o, 1, dy, o if p.turned else m, o * m, f.v + first * f.bstride, k,
-                     f.bstride, 0, c.work, all_rows, m, n)
-        own = 1 if c.dx.dim.bd == 1 else n
-        launch(gpu, ADD_PATCHES, across(gpu, pixels), planes(own * p.w.channels), THREADS, 0, n, value_at(&p.w),
-               c.work, own, element(&c.dx, <uint32_t>first), acc)
-        acc = c.accumulate or c.dx.dim.bd == 1
+    for turn in range(turns(p)):
+        t = turn_at(p, turn)
+        gemm_strided(gpu, p.turned, 1, m, k, o, 1, element(result, <uint32_t>t.first) + t.result, o if p.turned else m,
+                     result.bstride, element(f, <uint32_t>t.first) + t.filters, k, f.bstride, 0, work, t.all_rows, m,
+                     t.images)
+        own = 1 if shared else t.images
+        launch(gpu, ADD_PATCHES, across(gpu, pixels), planes(own * p.w.channels), THREADS, 0, t.images, value_at(&p.w),
+               work, own, element(dx, <uint32_t>t.first) + t.image, size_of(&dx.dim),
+               <int>(accumulate or (shared and t.first > 0)))
     return gpu.error
 
 
-cdef int product_backward_f(Gpu* gpu, const Call* c, const Product* p) noexcept nogil:
-    cdef size_t turn, first, n, all_rows, batch = c.y.dim.bd, m = p.rows, k = p.inner, o = p.outputs
+cdef int set_filters(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* dy, float* work, const Tensor* df,
+                     bint accumulate) noexcept nogil:
+    """The gradient of filters, from images and the gradient of their results."""
+    cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
+    cdef Turn t
     cdef Axes axes
-    cdef float* dy
-    cdef float* df
+    cdef float* g
+    cdef float* to
     cdef float* turned
-    for turn in range(turns(c, p)):
-        first = turn * p.images
-        n = min(p.images, batch - first)
-        all_rows = n * m
-        dy = element(&c.dy, <uint32_t>first)
-        df = element(&c.dx, <uint32_t>first)
-        make_patches(gpu, p, n, c.x[0].v + first * c.x[0].bstride, c.x[0].bstride, c.work)
-        if c.dx.dim.bd > 1:
-            gemm_strided(gpu, 1, p.turned, k, o, m, 1, c.work, all_rows, m, dy, o if p.turned else m, o * m,
-                         c.accumulate, df, k, k * o, n)
+    for turn in range(turns(p)):
+        t = turn_at(p, turn)
+        g = element(dy, <uint32_t>t.first) + t.result
+        to = element(df, <uint32_t>t.first) + t.filters
+        make_patches(gpu, p, &t, x, work)
+        if df.dim.bd > 1:
+            gemm_strided(gpu, 1, p.turned, k, o, m, 1, work, t.all_rows, m, g, o if p.turned else m, dy.bstride,
+                         accumulate, to, k, df.bstride, t.images)
             continue
-        turned = dy
-        if not p.turned and n > 1:              # the rows of all images below each other, as those of the patches
-            turned = c.work + n * m * k
+        turned = g
+        if not p.turned and t.images > 1:       # the rows of all images below each other, as those of the patches
+            turned = work + t.all_rows * k
             no_axes(&axes)
             add_axis(&axes, m, 1, 0, 0)
-            add_axis(&axes, n, o * m, 0, 0)
+            add_axis(&axes, t.images, dy.bstride, 0, 0)
             add_axis(&axes, o, m, 0, 0)
-            expand(gpu, &axes, 1, dy, turned, 0)
-        gemm(gpu, 1, p.turned, k, o, all_rows, 1, c.work, all_rows, turned, o if p.turned else all_rows,
-             c.accumulate or first > 0, df, k)
+            expand(gpu, &axes, 1, g, turned, 0)
+        gemm(gpu, 1, p.turned, k, o, t.all_rows, 1, work, t.all_rows, turned, o if p.turned else t.all_rows,
+             accumulate or t.first > 0, to, k)
     return gpu.error
 
 
-# ---- conv2d, conv2d_bias: attributes: strides, valid ------------------------------------
+# ---- conv2d, conv2d_bias, conv_transpose2d: attributes: see windows.pxd ---------------------
 
-cdef Product conv_product(const Call* c) noexcept nogil:
-    cdef const Dim* x = &c.x[0].dim
+cdef Product conv_product(const Call* c, const Dim* image) noexcept nogil:
     cdef const Dim* f = &c.x[1].dim
-    return product_of(c, window_of(x, axis_of(x, 2), axis_of(f, 0), axis_of(f, 1), c.attrs[0].u, c.attrs[1].u,
-                                   c.attrs[2].i), axis_of(f, 3), False)
+    cdef dy_window w = conv_window(image, f, c.attrs)
+    cdef size_t groups = c.attrs[GROUPS].u
+    return product_of(c, &w, groups, axis_of(f, 3) // groups, False)
 
 
 cdef int conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Product p = conv_product(c)
+    cdef Product p = conv_product(c, &c.x[0].dim)
     cdef Axes axes
     if c.n == 3:
         no_axes(&axes)
         add_axis(&axes, p.rows, 0, 0, 0)
-        add_axis(&axes, p.outputs, 1, 0, 0)
-        add_axis(&axes, c.y.dim.bd, c.x[2].bstride, 0, 0)
+        add_axis(&axes, p.outputs * p.groups, 1, 0, 0)
+        add_axis(&axes, p.batch, c.x[2].bstride, 0, 0)
         expand(gpu, &axes, 1, c.x[2].v, c.y.v, 0)
-    return product_forward(gpu, c, &p, c.n == 3)
+    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, c.n == 3)
 
 
 cdef int conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Product p = conv_product(c)
+    cdef Product p = conv_product(c, &c.x[0].dim)
     cdef Axes kept, reduced
+    cdef size_t outputs = p.outputs * p.groups
     if i == 0:
-        return product_backward_x(gpu, c, &p)
+        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
     if i == 1:
-        return product_backward_f(gpu, c, &p)
+        return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
     no_axes(&kept)
     no_axes(&reduced)
-    add_axis(&kept, p.outputs, p.rows, 0, 0)
+    add_axis(&kept, outputs, p.rows, 0, 0)
     add_axis(&reduced, p.rows, 1, 0, 0)
-    add_axis(&reduced if c.dx.dim.bd == 1 else &kept, c.y.dim.bd, p.rows * p.outputs, 0, 0)
+    add_axis(&reduced if c.dx.dim.bd == 1 else &kept, p.batch, p.rows * outputs, 0, 0)
     return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
 cdef size_t conv_work(const Call* c, int i) noexcept nogil:
-    cdef Product p = conv_product(c)
+    cdef Product p = conv_product(c, &c.x[0].dim)
     return product_work(&p, i) if i < 2 else 0
 
 
@@ -230,21 +254,66 @@ for name in (b"conv2d", b"conv2d_bias"):
     op.assigns = True
 
 
+cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    return set_image(gpu, &p, &c.x[1], &c.x[0], c.work, &c.y, False)
+
+
+cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    cdef Tensor one
+    cdef uint32_t b
+    if i == 1:
+        return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
+    if c.dx.dim.bd == p.batch:
+        return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
+    p.batch = p.images = 1                      # the sum over all, one after the other
+    for b in range(c.y.dim.bd):
+        one = c.dy
+        one.v = element(&c.dy, b)
+        set_part(gpu, &p, &one, &c.x[1], b, c.work, &c.dx, c.accumulate or b > 0)
+    return gpu.error
+
+
+cdef int set_part(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, uint32_t b, float* work,
+                  const Tensor* result, float beta) noexcept nogil:
+    """`set_result` with the filters of batch element b."""
+    cdef Tensor filters = f[0]
+    filters.v = element(f, b)
+    return set_result(gpu, p, x, &filters, work, result, beta)
+
+
+cdef size_t transpose_work(const Call* c, int i) noexcept nogil:
+    cdef Product p = conv_product(c, &c.y.dim)
+    return product_work(&p, i)
+
+
+op = gpu_op(b"conv_transpose2d", CU)
+gpu_op(b"conv_transpose2d", BASE)
+op.forward = transpose_forward
+op.backward = transpose_backward
+op.work = transpose_work
+op.assigns = True
+
+
 # ---- filter1d_narrow: y[o, t] = sum_ij f[i, j, o] x[i, t + j] ------------------------------
 
 cdef Product filter_product(const Call* c) noexcept nogil:
     cdef const Dim* f = &c.x[1].dim
-    return product_of(c, window_of(&c.x[0].dim, 1, axis_of(f, 0), axis_of(f, 1), 1, 1, True), axis_of(f, 2), True)
+    cdef dy_window w = plain_window(&c.x[0].dim, axis_of(f, 0), axis_of(f, 1), 1, 1, True)
+    return product_of(c, &w, 1, axis_of(f, 2), True)
 
 
 cdef int filter1d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Product p = filter_product(c)
-    return product_forward(gpu, c, &p, 0)
+    return set_result(gpu, &p, &c.x[0], &c.x[1], c.work, &c.y, 0)
 
 
 cdef int filter1d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Product p = filter_product(c)
-    return product_backward_f(gpu, c, &p) if i else product_backward_x(gpu, c, &p)
+    if i == 0:
+        return set_image(gpu, &p, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
+    return set_filters(gpu, &p, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
 
 
 cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
@@ -267,10 +336,8 @@ cdef int MAXPOOL_BACKWARD = kernel_at(CU, b"maxpool_backward")
 
 
 cdef Window pool_window(const Call* c) noexcept nogil:
-    cdef int32_t rows = c.attrs[0].i
-    cdef const Dim* x = &c.x[0].dim
-    return window_of(x, axis_of(x, 2), <uint32_t>(rows if rows > 0 else -rows), c.attrs[1].u, c.attrs[2].u,
-                     c.attrs[3].u, rows > 0)
+    cdef dy_window w = pool_window_here(&c.x[0].dim, c.attrs)
+    return on_device(&w)
 
 
 cdef int maxpool_forward(Gpu* gpu, const Call* c) noexcept nogil:

@@ -6,7 +6,7 @@ from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.axes cimport Split
-from dynet_cy.ops.norms cimport lines_of
+from dynet_cy.ops.norms cimport EPSILON, lines_of
 
 cdef int CU = module_at(b"norm")
 
@@ -23,9 +23,9 @@ cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
     if n == 0:
         return 0
-    return launch_rows(gpu, LAYER_FORWARD, batch * s.pre * s.post, s.len, batch, n, s.pre, s.len, 1e-8, c.x[0].v,
-                       c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.x[2].v,
-                       size_of(&c.x[2].dim), c.x[2].bstride, c.saved, c.y.v)
+    return launch_rows(gpu, LAYER_FORWARD, batch * s.pre * s.post, s.len, batch, n, s.pre, s.len, 1e-8,
+                       c.attrs[EPSILON].f, c.x[0].v, c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride,
+                       c.x[2].v, size_of(&c.x[2].dim), c.x[2].bstride, c.saved, c.y.v)
 
 
 cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:

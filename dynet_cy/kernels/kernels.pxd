@@ -42,7 +42,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         float lr, grad_scale, step_scale, b1, b2, eps
 
     ctypedef struct dy_window:
-        size_t[2] size, stride, pad, out
+        size_t[2] size, stride, pad, out, dilation
         size_t channels
         size_t[2] inputs "in"
 
@@ -124,7 +124,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
 
     const dy_kernels *dy_kernels_get(const char *isa)
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
-                        int valid)
+                        const size_t *dilation, int valid)
+    size_t dy_window_reach(const dy_window *s, int d)
     size_t dy_panels(size_t m, size_t k)
     size_t dy_conv_work(const dy_window *s, size_t outputs, size_t images)
     int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images)

@@ -4,7 +4,7 @@ from dynet_cy.nn.attention import BiaffineAttention, KeysValues, MultiHeadAttent
 from dynet_cy.nn.basic import Activation, Dropout, Embedding, Highway, LayerNorm, Linear, RMSNorm
 from dynet_cy.nn.batch_norm import BatchNorm
 from dynet_cy.nn.containers import LayerList, Sequential
-from dynet_cy.nn.convolution import Conv1d, Conv2d
+from dynet_cy.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from dynet_cy.nn.crf import CRF
 from dynet_cy.nn.layer import Layer
 from dynet_cy.nn.positions import SinusoidalPositions
@@ -24,6 +24,8 @@ __all__ = [
     "CRF",
     "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "DecoderState",
     "Dropout",
     "Embedding",

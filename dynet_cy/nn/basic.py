@@ -8,10 +8,12 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.functions.arguments import positive
+from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, activation, as_row, positive, share
+from dynet_cy.nn.layer import Layer, activation, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 
@@ -193,7 +195,7 @@ class LayerNorm(Layer):
 
     def __init__(self, dim: int, model: ParameterCollection, eps: float | None = None) -> None:
         self.dim = self._size(dim, "dim")
-        self.eps = None if eps is None else positive(eps, "LayerNorm", "eps")
+        self.eps = None if eps is None else positive(eps, "LayerNorm", "argument eps")
         super().__init__(model, (self.dim, self.eps))
         self.g = self._vector(self.dim, 1.0, "g")
         self.b = self._vector(self.dim)
@@ -211,12 +213,8 @@ class LayerNorm(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        shape, batch = self._checked(x, self.dim)
-        if self.eps is None:
-            return ops.layer_norm(x, self.g, self.b)
-        centered = x - as_row(ops.mean_dim(x, [0]), shape, batch)
-        variance = as_row(ops.mean_dim(ops.square(centered), [0]), shape, batch)
-        return ops.cmult(ops.cmult(centered, ops.pow(variance + self.eps, -0.5)), self.g) + self.b
+        self._checked(x, self.dim)
+        return ops.layer_norm(x, self.g, self.b, eps=self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.g, weights.take("weight", (self.dim,)))
@@ -241,7 +239,7 @@ class RMSNorm(Layer):
 
     def __init__(self, dim: int, model: ParameterCollection, eps: float = 1e-6) -> None:
         self.dim = self._size(dim, "dim")
-        self.eps = positive(eps, "RMSNorm", "eps")
+        self.eps = positive(eps, "RMSNorm", "argument eps")
         super().__init__(model, (self.dim, self.eps))
         self.g = self._vector(self.dim, 1.0, "g")
 
@@ -258,9 +256,8 @@ class RMSNorm(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        shape, batch = self._checked(x, self.dim)
-        mean = as_row(ops.mean_dim(ops.square(x), [0]), shape, batch)
-        return ops.cmult(ops.cmult(x, ops.pow(mean + self.eps, -0.5)), self.g)
+        self._checked(x, self.dim)
+        return rms_norm(x, self.g, eps=self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.g, weights.take("weight", (self.dim,)))

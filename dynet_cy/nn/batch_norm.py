@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-import numpy as np
-
+from dynet_cy.functions.arguments import positive
+from dynet_cy.functions.norms import batch_norm
 from dynet_cy.graph import Expression
-from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.nn.layer import Layer, Stored, positive, share
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn.layer import Layer, Stored, share
 from dynet_cy.nn.weights import Weights
-from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 
 __all__ = ["BatchNorm"]
@@ -56,7 +55,7 @@ class BatchNorm(Layer):
         self.dim = self._size(dim, "dim")
         self.axis = int(axis)
         self.momentum = share(momentum, "BatchNorm", "momentum")
-        self.eps = positive(eps, "BatchNorm", "eps")
+        self.eps = positive(eps, "BatchNorm", "argument eps")
         super().__init__(model, (self.dim, self.axis, self.momentum, self.eps))
         self.g = self._vector(self.dim, 1.0, "g")
         self.b = self._vector(self.dim)
@@ -88,33 +87,9 @@ class BatchNorm(Layer):
         axis = self.axis + len(shape) if self.axis < 0 else self.axis
         if not 0 <= axis < len(shape) or shape[axis] != self.dim:
             raise DimensionError(f"BatchNorm: argument x: expected {self.dim} as axis {self.axis}, got {shape}")
-        places = tuple(n if i == axis else 1 for i, n in enumerate(shape))
-
-        def along(v: Expression) -> Expression:
-            return v if axis == 0 else ops.reshape(v, places)
-
-        if not self.training:
-            scale = ops.cmult(self.g, ops.pow(self.var.expr(False) + self.eps, -0.5))
-            return ops.cmult(x - along(self.mean.expr(False)), along(scale)) + along(self.b)
-        others = [i for i in range(len(shape)) if i != axis]
-        count = batch * prod(shape) // self.dim
-        if count < 2:
+        if self.training and batch * prod(shape) // self.dim < 2:
             raise ValueError("BatchNorm: argument x: in training mode a channel needs more than one element")
-
-        def averaged(v: Expression) -> Expression:
-            return ops.mean_dim(v, others, True) if others else ops.mean_batches(v)
-
-        mean = averaged(x)
-        centered = x - along(mean)
-        variance = averaged(ops.square(centered))
-        self._move(self.mean, mean, 1.0)
-        self._move(self.var, variance, count / (count - 1))
-        scale = ops.cmult(self.g, ops.pow(variance + self.eps, -0.5))
-        return ops.cmult(centered, along(scale)) + along(self.b)
-
-    def _move(self, running: Parameters, found: Expression, factor: float) -> None:
-        now = found.npvalue().reshape(self.dim) * factor
-        running.set_value(((1 - self.momentum) * running.as_array() + self.momentum * now).astype(np.float32))
+        return batch_norm(x, self.g, self.b, self.mean, self.var, self.training, self.momentum, axis, self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
         for parameter, name in [(self.g, "weight"), (self.b, "bias"), (self.mean, "running_mean")]:

@@ -1,10 +1,11 @@
-"""Convolutions: along a sentence, and over an image."""
+"""Convolutions, and transposed ones: along a sentence, and over an image."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Union
 
+from dynet_cy.functions.convolutions import conv_transpose1d
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.layer import Layer
@@ -12,7 +13,7 @@ from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 
-__all__ = ["Conv1d", "Conv2d"]
+__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"]
 
 Pair = Union[int, Sequence[int]]
 
@@ -21,8 +22,8 @@ class Conv1d(Layer):
     """W times each window of neighbouring columns, plus b (Waibel et al., "Phoneme recognition using time-delay neural
     networks", 1989). The windows are columns of a matrix, so that those of all sentences are one product.
 
-    Parameters: W (output_dim, width input_dim), Glorot, whose columns go over the columns of the window one after the
-    other; b (output_dim,), zeros.
+    Parameters: W (output_dim, width input_dim / groups), Glorot, whose columns go over the columns of the window one
+    after the other; b (output_dim,), zeros.
 
     Args:
         input_dim: length of the columns of x
@@ -34,10 +35,13 @@ class Conv1d(Layer):
             that the result has as many columns as x, for a stride of 1
         dilation: how many columns on the next column of a window is
         bias: whether there is b
+        groups: into how many groups the rows of x and of the result are divided; those of a group of the result see
+            those of the same group of x only
 
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
-        ValueError: a number is less than 1, there is no such padding, or it is "same" with another stride than 1
+        ValueError: a number is less than 1, there is no such padding, it is "same" with another stride than 1, or the
+            rows cannot be divided into so many groups
 
     Example:
         >>> import dynet_cy as dy
@@ -56,18 +60,20 @@ class Conv1d(Layer):
         padding: int | str = "valid",
         dilation: int = 1,
         bias: bool = True,
+        groups: int = 1,
     ) -> None:
         self.input_dim = self._size(input_dim, "input_dim")
         self.output_dim = self._size(output_dim, "output_dim")
         self.width = self._size(width, "width")
         self.stride = self._size(stride, "stride")
         self.dilation = self._size(dilation, "dilation")
+        self.groups = _groups(self, groups, self.input_dim, self.output_dim)
         reach = self.dilation * (self.width - 1)
         self.before, self.after = _padding_of(padding, reach, self.stride, "Conv1d")
         self.reach = reach
         sizes = (self.input_dim, self.output_dim, self.width)
-        super().__init__(model, (*sizes, self.stride, padding, self.dilation, bool(bias)))
-        self.W = self._matrix(self.output_dim, self.width * self.input_dim)
+        super().__init__(model, (*sizes, self.stride, padding, self.dilation, bool(bias), self.groups))
+        self.W = self._matrix(self.output_dim, self.width * self.input_dim // self.groups)
         self.b = self._vector(self.output_dim) if bias else None
 
     def __call__(self, x: Expression) -> Expression:
@@ -88,15 +94,28 @@ class Conv1d(Layer):
         n = (shape[1] if len(shape) > 1 else 1) + self.before + self.after
         if n <= self.reach:
             raise DimensionError(f"Conv1d: argument x: {n} columns, with padding, for windows of {self.reach + 1}")
-        if self.width > 1 or self.stride > 1:
-            last = (n - self.reach - 1) // self.stride * self.stride + 1  # behind where the last window begins
-            steps, rows = [1, self.stride], self.input_dim
-            starts = range(0, self.reach + 1, self.dilation)
-            x = ops.concatenate([ops.strided_select(x, steps, [0, at], [rows, at + last]) for at in starts])
-        return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
+        if self.groups == 1:
+            x = self._windows(x, n, 0, self.input_dim)
+            return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
+        rows, outputs = self.input_dim // self.groups, self.output_dim // self.groups
+        parts = [
+            ops.pick_range(self.W, g * outputs, (g + 1) * outputs) * self._windows(x, n, g * rows, (g + 1) * rows)
+            for g in range(self.groups)
+        ]
+        y = ops.concatenate(parts)
+        return y if self.b is None else y + self.b
+
+    def _windows(self, x: Expression, n: int, first: int, end: int) -> Expression:
+        """Some rows of the windows of a matrix with n columns, a window in each column."""
+        if self.width == 1 and self.stride == 1:
+            return x if end - first == self.input_dim else ops.pick_range(x, first, end)
+        last = (n - self.reach - 1) // self.stride * self.stride + 1  # behind where the last window begins
+        starts = range(0, self.reach + 1, self.dilation)
+        parts = [ops.strided_select(x, [1, self.stride], [first, at], [end, at + last]) for at in starts]
+        return ops.concatenate(parts)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.take("weight", (self.output_dim, self.input_dim, self.width))
+        filters = weights.take("weight", (self.output_dim, self.input_dim // self.groups, self.width))
         weights.put(self.W, filters.transpose(0, 2, 1).reshape(self.output_dim, -1))
         if self.b is not None:
             weights.put(self.b, weights.take("bias", (self.output_dim,)))
@@ -106,7 +125,7 @@ class Conv2d(Layer):
     """Filters over an image, as `conv2d` (LeCun et al., "Gradient-based learning applied to document recognition",
     1998).
 
-    Parameters: W (rows, columns, input_channels, output_channels), Glorot; b (output_channels,), zeros.
+    Parameters: W (rows, columns, input_channels / groups, output_channels), Glorot; b (output_channels,), zeros.
 
     Args:
         input_channels: channels of the image
@@ -117,10 +136,13 @@ class Conv2d(Layer):
         padding: how many zeros are around the image, along rows and columns or one number for both; "valid" for none;
             "same" as in `conv2d(..., is_valid=False)`
         bias: whether there is b
+        dilation: how many rows and columns on the next row and column of a filter is, or one number for both
+        groups: into how many groups channels are divided, each of which is filtered by itself
 
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
-        ValueError: a number is less than 1, or there is no such padding
+        ValueError: a number is less than 1, there is no such padding, or the channels cannot be divided into so many
+            groups
 
     Example:
         >>> import dynet_cy as dy
@@ -138,23 +160,26 @@ class Conv2d(Layer):
         stride: Pair = 1,
         padding: Pair | str = "valid",
         bias: bool = True,
+        dilation: Pair = 1,
+        groups: int = 1,
     ) -> None:
         self.input_channels = self._size(input_channels, "input_channels")
         self.output_channels = self._size(output_channels, "output_channels")
-        self.size = tuple(self._size(n, "size") for n in _pair(size, "size"))
-        self.stride = tuple(self._size(n, "stride") for n in _pair(stride, "stride"))
+        self.size = _sizes(self, size, "size")
+        self.stride = _sizes(self, stride, "stride")
+        self.dilation = _sizes(self, dilation, "dilation")
+        self.groups = _groups(self, groups, self.input_channels, self.output_channels)
         self.same = padding == "same"
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
                 raise ValueError(f"Conv2d: argument padding: expected numbers, 'same' or 'valid', got {padding!r}")
             self.around, kept = (0, 0), padding
         else:
-            self.around = kept = _pair(padding, "padding")  # type: ignore[assignment]
-            if min(self.around) < 0:
-                raise ValueError(f"Conv2d: argument padding: expected numbers from 0 on, got {padding!r}")
+            self.around = kept = _from_zero(self, padding, "padding")  # type: ignore[assignment]
         channels = (self.input_channels, self.output_channels)
-        super().__init__(model, (*channels, self.size, self.stride, kept, bool(bias)))
-        self.W = self.collection.add_parameters((*self.size, *channels), init="glorot", name="W")
+        super().__init__(model, (*channels, self.size, self.stride, kept, bool(bias), self.dilation, self.groups))
+        shape = (*self.size, self.input_channels // self.groups, self.output_channels)
+        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
 
     def __call__(self, x: Expression) -> Expression:
@@ -164,40 +189,251 @@ class Conv2d(Layer):
             x: shape ``{h,w,input_channels}``
 
         Returns:
-            Expression of shape ``{h',w',output_channels}``, where h' is (h + 2 padding - rows) // stride + 1, and h /
-            stride, rounded up, for "same".
+            Expression of shape ``{h',w',output_channels}``, where h' is (h + 2 padding - dilation (rows - 1) - 1) //
+            stride + 1, and h / stride, rounded up, for "same".
 
         Raises:
             TypeError: no expression
             DimensionError: another number of channels, or an image smaller than a filter
         """
-        if not isinstance(x, Expression):
-            raise TypeError(f"Conv2d: argument x: expected an expression, got {x!r:.80}")
-        shape, _ = x.dim()
-        if (*shape, 1, 1)[2] != self.input_channels or len(shape) > 3:
-            raise DimensionError(
-                f"Conv2d: argument x: expected {self.input_channels} channels as third axis, got {shape}"
-            )
-        sizes = list((*shape, 1, 1)[:3])
+        sizes = _image(self, x)
         for axis, count in enumerate(self.around):
             x = _padded(x, axis, count, count, tuple(sizes))
             sizes[axis] += 2 * count
         if self.b is None:
-            return ops.conv2d(x, self.W, self.stride, not self.same)
-        return ops.conv2d_bias(x, self.W, self.b, self.stride, not self.same)
+            return ops.conv2d(x, self.W, self.stride, not self.same, self.dilation, self.groups)
+        return ops.conv2d_bias(x, self.W, self.b, self.stride, not self.same, self.dilation, self.groups)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.take("weight", (self.output_channels, self.input_channels, *self.size))
+        filters = weights.take("weight", (self.output_channels, self.input_channels // self.groups, *self.size))
         weights.put(self.W, filters.transpose(2, 3, 1, 0))
         if self.b is not None:
             weights.put(self.b, weights.take("bias", (self.output_channels,)))
 
 
-def _pair(value: Pair, argument: str) -> tuple[int, int]:
+class ConvTranspose2d(Layer):
+    """Each pixel of x puts filters, times its value, into a larger image, as `conv_transpose2d` (Zeiler et al.,
+    "Deconvolutional networks", 2010).
+
+    Parameters: W (rows, columns, output_channels / groups, input_channels), Glorot; b (output_channels,), zeros.
+
+    Args:
+        input_channels: channels of the image
+        output_channels: channels of the result
+        size: rows and columns of a filter, or one number for both
+        model: where the parameters go
+        stride: how many rows and columns of the result are from one pixel to the next, or one number for both
+        padding: how many rows and columns are taken off each edge of the result, or one number for both
+        output_padding: how many more rows and columns the result has at its end, or one number for both
+        bias: whether there is b
+        dilation: how many rows and columns on the next row and column of a filter is, or one number for both
+        groups: into how many groups channels are divided, each of which is worked on by itself
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is too small, or the channels cannot be divided into so many groups
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.ConvTranspose2d(16, 3, 4, dy.ParameterCollection(), stride=2, padding=1)
+        >>> layer(dy.zeros((14, 14, 16))).dim()
+        ((28, 28, 3), 1)
+    """
+
+    def __init__(
+        self,
+        input_channels: int,
+        output_channels: int,
+        size: Pair,
+        model: ParameterCollection,
+        stride: Pair = 1,
+        padding: Pair = 0,
+        output_padding: Pair = 0,
+        bias: bool = True,
+        dilation: Pair = 1,
+        groups: int = 1,
+    ) -> None:
+        self.input_channels = self._size(input_channels, "input_channels")
+        self.output_channels = self._size(output_channels, "output_channels")
+        self.size = _sizes(self, size, "size")
+        self.stride = _sizes(self, stride, "stride")
+        self.padding = _from_zero(self, padding, "padding")
+        self.output_padding = _from_zero(self, output_padding, "output_padding")
+        self.dilation = _sizes(self, dilation, "dilation")
+        self.groups = _groups(self, groups, self.input_channels, self.output_channels)
+        sizes = (self.input_channels, self.output_channels, self.size, self.stride, self.padding, self.output_padding)
+        super().__init__(model, (*sizes, bool(bias), self.dilation, self.groups))
+        shape = (*self.size, self.output_channels // self.groups, self.input_channels)
+        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
+        self.b = self._vector(self.output_channels) if bias else None
+
+    def __call__(self, x: Expression) -> Expression:
+        """The larger image.
+
+        Args:
+            x: shape ``{h,w,input_channels}``
+
+        Returns:
+            Expression of shape ``{h',w',output_channels}``, where h' is (h - 1) stride - 2 padding +
+            dilation (rows - 1) + output_padding + 1.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of channels, or nothing is left without the padding
+        """
+        _image(self, x)
+        y = ops.conv_transpose2d(x, self.W, self.stride, True, self.dilation, self.groups)
+        y = _cut(self, y, self.padding, self.output_padding)
+        return y if self.b is None else y + ops.reshape(self.b, (1, 1, self.output_channels))
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        filters = weights.take("weight", (self.input_channels, self.output_channels // self.groups, *self.size))
+        weights.put(self.W, filters.transpose(2, 3, 1, 0))
+        if self.b is not None:
+            weights.put(self.b, weights.take("bias", (self.output_channels,)))
+
+
+class ConvTranspose1d(Layer):
+    """Each column of x puts columns of filters, times its elements, into a longer matrix: `ConvTranspose2d` along the
+    columns, as `conv_transpose1d`.
+
+    Parameters: W (output_dim / groups, width, input_dim), Glorot; b (output_dim,), zeros.
+
+    Args:
+        input_dim: length of the columns of x
+        output_dim: length of those of the result
+        width: how many columns of the result a column of x goes to
+        model: where the parameters go
+        stride: how many columns of the result are from one column of x to the next
+        padding: how many columns are taken off both ends of the result
+        output_padding: how many more columns the result has at its end
+        bias: whether there is b
+        dilation: how many columns on the next one that a column of x goes to is
+        groups: into how many groups the rows of x and of the result are divided
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        ValueError: a number is too small, or the rows cannot be divided into so many groups
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.ConvTranspose1d(8, 16, 4, dy.ParameterCollection(), stride=2, padding=1)
+        >>> layer(dy.zeros((8, 5))).dim()
+        ((16, 10), 1)
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        width: int,
+        model: ParameterCollection,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        bias: bool = True,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> None:
+        self.input_dim = self._size(input_dim, "input_dim")
+        self.output_dim = self._size(output_dim, "output_dim")
+        self.width = self._size(width, "width")
+        self.stride = self._size(stride, "stride")
+        self.padding = _from_zero(self, padding, "padding")[1]
+        self.output_padding = _from_zero(self, output_padding, "output_padding")[1]
+        self.dilation = self._size(dilation, "dilation")
+        self.groups = _groups(self, groups, self.input_dim, self.output_dim)
+        sizes = (self.input_dim, self.output_dim, self.width, self.stride, self.padding, self.output_padding)
+        super().__init__(model, (*sizes, bool(bias), self.dilation, self.groups))
+        shape = (self.output_dim // self.groups, self.width, self.input_dim)
+        self.W = self.collection.add_parameters(shape, init="glorot", name="W")
+        self.b = self._vector(self.output_dim) if bias else None
+
+    def __call__(self, x: Expression) -> Expression:
+        """The longer matrix.
+
+        Args:
+            x: shape ``{input_dim,n}``
+
+        Returns:
+            Expression of shape ``{output_dim,m}`` with m = (n - 1) stride - 2 padding + dilation (width - 1) +
+            output_padding + 1.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or nothing is left without the padding
+        """
+        self._checked(x, self.input_dim)
+        y = conv_transpose1d(x, self.W, self.stride, self.dilation, self.groups)
+        y = _cut(self, y, (0, self.padding), (0, self.output_padding))
+        return y if self.b is None else y + self.b
+
+    def _take_pytorch(self, weights: Weights) -> None:
+        filters = weights.take("weight", (self.input_dim, self.output_dim // self.groups, self.width))
+        weights.put(self.W, filters.transpose(1, 2, 0))
+        if self.b is not None:
+            weights.put(self.b, weights.take("bias", (self.output_dim,)))
+
+
+def _pair(layer: Layer, value: Pair, argument: str) -> tuple[int, int]:
     both = (value, value) if not isinstance(value, Sequence) else tuple(value)
     if len(both) != 2 or not all(hasattr(n, "__index__") for n in both):
-        raise ValueError(f"Conv2d: argument {argument}: expected a whole number, or two, got {value!r}")
+        name = type(layer).__name__
+        raise ValueError(f"{name}: argument {argument}: expected a whole number, or two, got {value!r}")
     return both[0], both[1]
+
+
+def _sizes(layer: Layer, value: Pair, argument: str) -> tuple[int, int]:
+    """A number for rows and one for columns, each at least 1."""
+    first, second = _pair(layer, value, argument)
+    return layer._size(first, argument), layer._size(second, argument)
+
+
+def _from_zero(layer: Layer, value: Pair, argument: str) -> tuple[int, int]:
+    both = _pair(layer, value, argument)
+    if min(both) < 0:
+        name = type(layer).__name__
+        raise ValueError(f"{name}: argument {argument}: expected numbers from 0 on, got {value!r}")
+    return both
+
+
+def _groups(layer: Layer, value: int, inputs: int, outputs: int) -> int:
+    groups = layer._size(value, "groups")
+    if inputs % groups or outputs % groups:
+        name = type(layer).__name__
+        raise ValueError(
+            f"{name}: argument groups: {inputs} inputs and {outputs} outputs are not divisible by {groups}"
+        )
+    return groups
+
+
+def _image(layer: Layer, x: Expression) -> list[int]:
+    """Rows, columns and channels of an image, whose channels are checked."""
+    name, wanted = type(layer).__name__, layer.spec[0]
+    if not isinstance(x, Expression):
+        raise TypeError(f"{name}: argument x: expected an expression, got {x!r:.80}")
+    shape, _ = x.dim()
+    sizes = [*shape, 1, 1][:3]
+    if len(shape) > 3 or len(sizes) < 3 or sizes[2] != wanted:
+        raise DimensionError(f"{name}: argument x: expected {wanted} channels as third axis, got {shape}")
+    return sizes
+
+
+def _cut(layer: Layer, y: Expression, padding: Sequence[int], more: Sequence[int]) -> Expression:
+    """A result without so many rows and columns at all edges, but for those that are wanted more at the end."""
+    sizes = list(y.dim()[0])
+    begins, ends = [0] * len(sizes), list(sizes)
+    for axis in range(2):
+        begins[axis], ends[axis] = padding[axis], sizes[axis] - padding[axis] + more[axis]
+        if begins[axis] >= ends[axis]:
+            raise DimensionError(
+                f"{type(layer).__name__}: nothing is left of {sizes[axis]} {('rows', 'columns')[axis]} without "
+                f"{padding[axis]} on both sides"
+            )
+    for axis in range(2):
+        y = _padded(y, axis, 0, max(ends[axis] - sizes[axis], 0), tuple(sizes))
+        sizes[axis] = max(ends[axis], sizes[axis])
+    return y if begins == [0] * len(sizes) and ends == sizes else ops.strided_select(y, [1] * len(sizes), begins, ends)
 
 
 def _padding_of(padding: int | str, reach: int, stride: int, layer: str) -> tuple[int, int]:

@@ -237,16 +237,3 @@ def share(value: Any, layer: str, argument: str) -> float:
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"{layer}: argument {argument}: expected a probability between 0 and 1, got {value!r}")
     return number
-
-
-def positive(value: Any, layer: str, argument: str) -> float:
-    """A number above 0, checked."""
-    number = float(value)
-    if not 0.0 < number < float("inf"):
-        raise ValueError(f"{layer}: argument {argument}: expected a number greater than 0, got {value!r}")
-    return number
-
-
-def as_row(x: Expression, shape: tuple[int, ...], batch: int) -> Expression:
-    """Numbers of the columns of a tensor of some shape, of which each column has one, as a tensor with one row."""
-    return api.reshape(x, (1, *shape[1:]), batch)

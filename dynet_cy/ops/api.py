@@ -20,6 +20,7 @@ from dynet_cy.ops.arithmetic import (
     prelu,
     where,
 )
+from dynet_cy.ops.batch_norm import batch_moments, channel_norm
 from dynet_cy.ops.batched import matmul
 from dynet_cy.ops.cells import (
     vanilla_lstm_c,
@@ -39,7 +40,15 @@ from dynet_cy.ops.contract import (
     contract3d_1d_1d_bias,
     contract3d_1d_bias,
 )
-from dynet_cy.ops.conv import conv2d, conv2d_bias, filter1d_narrow, kmax_pooling, kmh_ngram, maxpooling2d
+from dynet_cy.ops.conv import (
+    conv2d,
+    conv2d_bias,
+    conv_transpose2d,
+    filter1d_narrow,
+    kmax_pooling,
+    kmh_ngram,
+    maxpooling2d,
+)
 from dynet_cy.ops.crf import crf_log_partition, crf_marginals, crf_viterbi
 from dynet_cy.ops.custom import custom_op
 from dynet_cy.ops.gated import gru_h, logistic_affine, tanh_affine, tree_lstm_c, tree_lstm_gates, tree_lstm_h
@@ -70,6 +79,7 @@ from dynet_cy.ops.losses import (
 )
 from dynet_cy.ops.norm import layer_norm, weight_norm
 from dynet_cy.ops.order import argsort, cumprod, sort, topk
+from dynet_cy.ops.pooling import adaptive_avgpooling2d, adaptive_maxpooling2d, avgpooling2d
 from dynet_cy.ops.random import (
     block_dropout,
     dropout,
@@ -199,6 +209,9 @@ __all__ = [
     "pow",
     "prelu",
     "where",
+    # batch_norm
+    "batch_moments",
+    "channel_norm",
     # batched
     "matmul",
     # cells
@@ -221,6 +234,7 @@ __all__ = [
     # conv
     "conv2d",
     "conv2d_bias",
+    "conv_transpose2d",
     "filter1d_narrow",
     "kmax_pooling",
     "kmh_ngram",
@@ -274,6 +288,10 @@ __all__ = [
     "cumprod",
     "sort",
     "topk",
+    # pooling
+    "adaptive_avgpooling2d",
+    "adaptive_maxpooling2d",
+    "avgpooling2d",
     # random
     "block_dropout",
     "dropout",

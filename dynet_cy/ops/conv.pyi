@@ -1,11 +1,38 @@
 # Written by tools/derive.py
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import TypeAlias
 
 from dynet_cy.graph.expressions import Expression
 
-def conv2d(x: Expression, f: Expression, stride: Sequence[int], is_valid: bool = True) -> Expression: ...
+_Int: TypeAlias = int | np.integer[Any]
+
+def conv2d(
+    x: Expression,
+    f: Expression,
+    stride: Sequence[int],
+    is_valid: bool = True,
+    dilation: Sequence[int] = (1, 1),
+    groups: _Int = 1,
+) -> Expression: ...
 def conv2d_bias(
-    x: Expression, f: Expression, b: Expression, stride: Sequence[int], is_valid: bool = True
+    x: Expression,
+    f: Expression,
+    b: Expression,
+    stride: Sequence[int],
+    is_valid: bool = True,
+    dilation: Sequence[int] = (1, 1),
+    groups: _Int = 1,
+) -> Expression: ...
+def conv_transpose2d(
+    x: Expression,
+    f: Expression,
+    stride: Sequence[int],
+    is_valid: bool = True,
+    dilation: Sequence[int] = (1, 1),
+    groups: _Int = 1,
 ) -> Expression: ...
 def maxpooling2d(x: Expression, ksize: Sequence[int], stride: Sequence[int], is_valid: bool = True) -> Expression: ...
 def filter1d_narrow(x: Expression, y: Expression) -> Expression: ...

@@ -1,42 +1,25 @@
 """Convolution and pooling.  Images are rows x columns x channels."""
 
-from libc.stdint cimport int32_t, uint32_t
-from libc.string cimport memset
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, element, size_of, total_of,
 )
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra
-from dynet_cy.kernels.kernels cimport (
-    K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_init,
-)
+from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.windows cimport GROUPS, VALID, conv_window, pool_window, strides_of
 
 from dynet_cy.ops.registry import DimensionError
 
 
-cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
+cdef inline bint adds(bint accumulate, const Tensor* dx, uint32_t b) noexcept nogil:
     """Whether batch element b adds to dx rather than assigns it."""
-    return c.accumulate or (b > 0 and c.dx.dim.bd == 1)
-
-
-cdef dy_window window_of(const Dim* x, uint32_t rows, uint32_t cols, uint32_t row_stride,
-                         uint32_t col_stride, bint valid) noexcept nogil:
-    cdef dy_window w
-    cdef size_t image[2]
-    cdef size_t size[2]
-    cdef size_t stride[2]
-    image[0] = axis_of(x, 0)
-    image[1] = axis_of(x, 1)
-    size[0] = rows
-    size[1] = cols
-    stride[0] = row_stride
-    stride[1] = col_stride
-    dy_window_init(&w, image, axis_of(x, 2), size, stride, valid)
-    return w
+    return accumulate or (b > 0 and dx.dim.bd == 1)
 
 
 cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) except -1:
@@ -44,9 +27,9 @@ cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) exc
         raise DimensionError("x must have at most 3 axes: rows, columns, channels")
     if w.size[0] == 0 or w.size[1] == 0 or w.stride[0] == 0 or w.stride[1] == 0:
         raise DimensionError(f"sizes and strides of the {what} must be positive")
-    if valid and (w.size[0] > axis_of(x, 0) or w.size[1] > axis_of(x, 1)):
+    if valid and (dy_window_reach(w, 0) > axis_of(x, 0) or dy_window_reach(w, 1) > axis_of(x, 1)):
         raise DimensionError(
-            f"the {what} of {w.size[0]} x {w.size[1]} is larger than the image of "
+            f"the {what} of {dy_window_reach(w, 0)} x {dy_window_reach(w, 1)} is larger than the image of "
             f"{axis_of(x, 0)} x {axis_of(x, 1)}, which is possible only with is_valid=False")
     return 0
 
@@ -63,23 +46,149 @@ cdef int set_pair(Extra* extra, int at, object values, str op, str name) except 
     return 0
 
 
+# ---- what convolution and its transpose are made of ---------------------------------------
+# An image, filters over it, and the result: each of the three follows from the two others.
+
+cdef struct Filters:
+    dy_window w                     # over the channels of one group
+    size_t groups
+    size_t outputs                  # of one group
+    uint32_t batch
+    uint32_t images                 # of one call of a kernel
+    size_t image                    # floats of one group: of an image, of the filters, of the result
+    size_t filters
+    size_t result
+
+
+cdef Filters filters_of(const Call* c, const Dim* image) noexcept nogil:
+    """What a call, whose argument 1 are the filters, does with an image."""
+    cdef const Dim* f = &c.x[1].dim
+    cdef Filters v
+    v.w = conv_window(image, f, c.attrs)
+    v.groups = c.attrs[GROUPS].u
+    v.outputs = axis_of(f, 3) // v.groups
+    v.batch = c.y.dim.bd
+    # Filters or bias that differ from image to image, and parts of images, are worked on one by one.
+    v.images = 1 if f.bd > 1 or v.groups > 1 or (c.n == 3 and c.x[2].dim.bd > 1) else v.batch
+    v.image = v.w.inputs[0] * v.w.inputs[1] * v.w.channels
+    v.filters = v.w.size[0] * v.w.size[1] * v.w.channels * v.outputs
+    v.result = v.w.out[0] * v.w.out[1] * v.outputs
+    return v
+
+
+cdef void set_result(const Filters* v, const Tensor* image, const Tensor* f, const Tensor* bias, float* work,
+                     const Tensor* y) noexcept nogil:
+    """The result of images and filters, perhaps with a bias."""
+    cdef uint32_t b, k
+    cdef size_t g
+    for k in range(v.batch // v.images):
+        b = k * v.images
+        for g in range(v.groups):
+            K.conv2d(&v.w, v.outputs, v.images, element(image, b) + g * v.image, element(f, b) + g * v.filters,
+                     element(bias, b) + g * v.outputs if bias != NULL else NULL, work, element(y, b) + g * v.result)
+
+
+cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* work, const Tensor* dx,
+                    bint accumulate) noexcept nogil:
+    """The image, or its gradient, from the filters and the result, or its gradient."""
+    cdef uint32_t b, k
+    cdef size_t g
+    for k in range(v.batch // v.images):
+        b = k * v.images
+        for g in range(v.groups):
+            K.conv2d_bwd_x(&v.w, v.outputs, v.images, element(f, b) + g * v.filters, element(dy, b) + g * v.result,
+                           work, element(dx, b) + g * v.image, adds(accumulate, dx, b))
+
+
+# Gradients of filters are sums over all images: longer ones are made in blocks of so many.
+cdef enum:
+    MOST_IMAGES = 1024
+
+
+cdef void set_filters(const Filters* v, const Tensor* image, const Tensor* dy, float* work, const Tensor* df,
+                      bint accumulate) noexcept nogil:
+    """The gradient of filters, from images and the gradient of their results."""
+    cdef float* to
+    cdef float* rest = work + padded(v.filters)
+    cdef size_t g
+    cdef uint32_t b, count
+    for g in range(v.groups):
+        if df.dim.bd > 1:
+            for b in range(v.batch):
+                add_filters(v, image, dy, b, 1, g, rest, element(df, b) + g * v.filters, accumulate)
+            continue
+        to = df.v + g * v.filters
+        if v.batch <= MOST_IMAGES:
+            add_filters(v, image, dy, 0, v.batch, g, rest, to, accumulate)
+            continue
+        if not accumulate:
+            K.fill(v.filters, 0, to)
+        b = 0
+        while b < v.batch:
+            count = min(v.batch - b, <uint32_t>MOST_IMAGES)
+            add_filters(v, image, dy, b, count, g, rest, work, False)
+            K.add(v.filters, work, to)
+            b += count
+
+
+cdef void add_filters(const Filters* v, const Tensor* image, const Tensor* dy, uint32_t first, uint32_t count,
+                      size_t g, float* work, float* df, bint accumulate) noexcept nogil:
+    """The gradient of the filters of one group, from some of the images."""
+    cdef uint32_t images = min(v.images, count), k, b
+    for k in range(count // images):
+        b = first + k * images
+        K.conv2d_bwd_filter(&v.w, v.outputs, images, element(image, b) + g * v.image, element(dy, b) + g * v.result,
+                            work, df, accumulate or k > 0)
+
+
+cdef inline size_t padded(size_t n) noexcept nogil:
+    """Room for n floats before others that begin on a cache line."""
+    return (n + 15) // 16 * 16
+
+
+cdef size_t filters_work(const Filters* v) noexcept nogil:
+    """Working memory of `set_filters`."""
+    if v.images <= MOST_IMAGES:
+        return padded(v.filters) + dy_conv_work(&v.w, v.outputs, v.images)
+    # The last block has fewer, for which there may be another way.
+    return padded(v.filters) + max(dy_conv_work(&v.w, v.outputs, MOST_IMAGES),
+                                   dy_conv_work(&v.w, v.outputs, (v.images - 1) % MOST_IMAGES + 1))
+
+
+cdef int set_geometry(Extra* extra, object stride, object dilation, object groups, bint valid, str op) except -1:
+    """The attributes of a convolution."""
+    cdef int k
+    cdef Extra other
+    cdef Py_ssize_t n = whole(groups, op, "groups")
+    set_pair(extra, 0, stride, op, "stride")
+    set_pair(&other, 0, dilation, op, "dilation")
+    for k in range(2):
+        if extra.attrs[k].u > 0xFFFF or other.attrs[k].u > 0xFFFF:
+            raise ValueError(f"{op}: stride and dilation must be at most 65535, not {stride!r} and {dilation!r}")
+        extra.attrs[k].u |= other.attrs[k].u << 16
+    if not 1 <= n <= 0x7FFFFFFF:
+        raise ValueError(f"{op}: groups must be at least 1, not {groups!r}")
+    extra.attrs[VALID].i = valid
+    extra.attrs[GROUPS].u = <uint32_t>n
+    return 0
+
+
 # ---- conv2d: y[o] = sum_c x[c] * f[c, o] (+ b[o]) -------------------------------------
-# Attributes: strides, valid.
-
-cdef inline dy_window conv_window(const Dim* x, const Dim* f, const Call* c) noexcept nogil:
-    return window_of(x, axis_of(f, 0), axis_of(f, 1), c.attrs[0].u, c.attrs[1].u, c.attrs[2].i)
-
 
 cdef int conv2d_dim(const Shapes* s, Dim* y) except -1:
     cdef const Dim* x = s.x[0]
     cdef const Dim* f = s.x[1]
-    cdef dy_window w = window_of(x, axis_of(f, 0), axis_of(f, 1), s.attrs[0].u, s.attrs[1].u,
-                                 s.attrs[2].i)
+    cdef dy_window w = conv_window(x, f, s.attrs)
+    cdef uint32_t groups = s.attrs[GROUPS].u
     if f.nd > 4:
         raise DimensionError("f must have 4 axes: rows, columns, channels in and out")
-    check_image(x, &w, s.attrs[2].i, "filter")
-    if axis_of(f, 2) != w.channels:
-        raise DimensionError(f"x has {w.channels} channels but f takes {axis_of(f, 2)}")
+    check_image(x, &w, s.attrs[VALID].i, "filter")
+    if axis_of(x, 2) % groups or axis_of(f, 3) % groups:
+        raise DimensionError(f"{axis_of(x, 2)} channels of x and {axis_of(f, 3)} of the result cannot be divided into "
+                             f"{groups} groups")
+    if axis_of(f, 2) != axis_of(x, 2) // groups:
+        in_groups = f" in {groups} groups" if groups > 1 else ""
+        raise DimensionError(f"x has {axis_of(x, 2)} channels{in_groups} but f takes {axis_of(f, 2)}")
     if s.n == 3 and (s.x[2].nd > 1 or axis_of(s.x[2], 0) != axis_of(f, 3)):
         raise DimensionError(f"b must be a vector of the {axis_of(f, 3)} output channels")
     y.nd = 3
@@ -89,88 +198,36 @@ cdef int conv2d_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-# Gradients of filters are sums over all images: longer ones are made in blocks of so many.
-cdef enum:
-    MOST_IMAGES = 1024
-
-
-cdef inline uint32_t together(const Call* c) noexcept nogil:
-    """Images of one call of a kernel: all, unless filters or bias differ from image to image."""
-    if c.x[1].dim.bd > 1 or (c.n == 3 and c.x[2].dim.bd > 1):
-        return 1
-    return c.y.dim.bd
-
-
 cdef void conv2d_forward(const Call* c) noexcept nogil:
-    cdef const Tensor* f = &c.x[1]
-    cdef dy_window w = conv_window(&c.x[0].dim, &f.dim, c)
-    cdef uint32_t b, k, images = together(c)
-    for k in range(c.y.dim.bd // images):
-        b = k * images
-        K.conv2d(&w, axis_of(&f.dim, 3), images, element(&c.x[0], b), element(f, b),
-                 element(&c.x[2], b) if c.n == 3 else NULL, c.work, element(&c.y, b))
+    cdef Filters v = filters_of(c, &c.x[0].dim)
+    set_result(&v, &c.x[0], &c.x[1], &c.x[2] if c.n == 3 else NULL, c.work, &c.y)
 
 
 cdef void conv2d_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef const Tensor* f = &c.x[1]
-    cdef dy_window w = conv_window(&c.x[0].dim, &f.dim, c)
-    cdef size_t o, outputs = axis_of(&f.dim, 3), n = w.out[0] * w.out[1]
-    cdef uint32_t b, k, images = together(c)
+    cdef Filters v = filters_of(c, &c.x[0].dim)
+    cdef size_t o, outputs = v.outputs * v.groups, n = v.w.out[0] * v.w.out[1]
+    cdef uint32_t b
     cdef float* dy
     cdef float* dx
-    if i == 2:
+    if i == 0:
+        set_image(&v, &c.x[1], &c.dy, c.work, &c.dx, c.accumulate)
+    elif i == 1:
+        set_filters(&v, &c.x[0], &c.dy, c.work, &c.dx, c.accumulate)
+    else:
         for b in range(c.y.dim.bd):
             dy = element(&c.dy, b)
             dx = element(&c.dx, b)
             for o in range(outputs):
-                dx[o] = (dx[o] if adds(c, b) else 0) + K.sum(n, dy + o * n)
-        return
-    for k in range(c.y.dim.bd // images):
-        b = k * images
-        dy = element(&c.dy, b)
-        dx = element(&c.dx, b)
-        if i == 0:
-            K.conv2d_bwd_x(&w, outputs, images, element(f, b), dy, c.work, dx, adds(c, b))
-        elif images <= MOST_IMAGES:
-            K.conv2d_bwd_filter(&w, outputs, images, element(&c.x[0], b), dy, c.work, dx, adds(c, b))
-        else:
-            filter_backward(&w, outputs, images, element(&c.x[0], b), dy, c.work, &c.dx.dim, dx, adds(c, b))
-
-
-cdef void filter_backward(const dy_window* w, size_t outputs, size_t images, const float* x, const float* dy,
-                          float* work, const Dim* filters, float* df, bint accumulate) noexcept nogil:
-    """The sum over many images, in blocks of them."""
-    cdef size_t n = size_of(filters), image = w.inputs[0] * w.inputs[1] * w.channels
-    cdef size_t out = w.out[0] * w.out[1] * outputs
-    cdef size_t count, done = 0
-    cdef float* block = work                    # the sum of a block; the kernel's own room is behind it
-    if not accumulate:
-        K.fill(n, 0, df)
-    while done < images:
-        count = min(images - done, <size_t>MOST_IMAGES)
-        K.conv2d_bwd_filter(w, outputs, count, x + done * image, dy + done * out, work + padded(n), block, 0)
-        K.add(n, block, df)
-        done += count
-
-
-cdef inline size_t padded(size_t n) noexcept nogil:
-    """Room for n floats before others that begin on a cache line."""
-    return (n + 15) // 16 * 16
+                dx[o] = (dx[o] if adds(c.accumulate, &c.dx, b) else 0) + K.sum(n, dy + o * n)
 
 
 cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
-    cdef dy_window w = conv_window(&c.x[0].dim, &c.x[1].dim, c)
-    cdef size_t outputs = axis_of(&c.x[1].dim, 3)
-    cdef uint32_t images = together(c)
+    cdef Filters v = filters_of(c, &c.x[0].dim)
     if i == 2:
         return 0
     if i == 0:
-        return dy_conv_work_back(&w, outputs, images)
-    if i != 1 or images <= MOST_IMAGES:
-        return dy_conv_work(&w, outputs, images)
-    # The last block has fewer, for which there may be another way.
-    return padded(size_of(&c.x[1].dim)) + max(dy_conv_work(&w, outputs, MOST_IMAGES),
-                                              dy_conv_work(&w, outputs, (images - 1) % MOST_IMAGES + 1))
+        return dy_conv_work_back(&v.w, v.outputs, v.images)
+    return filters_work(&v) if i == 1 else dy_conv_work(&v.w, v.outputs, v.images)
 
 
 cdef Op* new_conv_op(const char* name, const char* args) except NULL:
@@ -186,10 +243,10 @@ cdef Op* CONV2D = new_conv_op(b"conv2d", b"x f")
 cdef Op* CONV2D_BIAS = new_conv_op(b"conv2d_bias", b"x f b")
 
 
-def conv2d(x, f, stride: Sequence[int], bint is_valid=True):
+def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1), groups: _Int = 1):
     """Two-dimensional convolution (without flipping the filter).
 
-    Shapes: ``x {h,w,ci}``, ``f {fh,fw,ci,co}`` -> ``{oh,ow,co}``.
+    Shapes: ``x {h,w,ci}``, ``f {fh,fw,ci,co}`` -> ``{oh,ow,co}``; with groups ``f {fh,fw,ci/groups,co}``.
 
     Args:
         x: image.
@@ -198,9 +255,13 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True):
         is_valid: whether the filter stays inside the image; else the image is
             padded with zeros such that the result has the size of x divided by
             the stride. Default: True.
+        dilation: how many rows and columns on the next row and column of a filter is (Yu and Koltun 2016).
+        groups: into how many groups channels are divided, each of which is filtered by itself; as many as there are
+            channels for filters of single channels (Chollet 2017).
 
     Raises:
-        DimensionError: the shapes do not fit.
+        DimensionError: the shapes do not fit, or the channels cannot be divided into so many groups.
+        ValueError: a number is below 1.
 
     Example:
         >>> image, filters = dy.ones((4, 4, 1)), dy.ones((3, 3, 1, 2))
@@ -208,19 +269,21 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True):
         ((2, 2, 2), 1)
         >>> dy.conv2d(image, filters, [1, 1]).npvalue()[0, 0].round(3)
         array([9., 9.])
+        >>> dy.conv2d(dy.ones((9, 9, 4)), dy.ones((3, 3, 1, 8)), [1, 1], dilation=[2, 2], groups=4).dim()
+        ((5, 5, 8), 1)
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    set_pair(&extra, 0, stride, "conv2d", "stride")
-    extra.attrs[2].i = is_valid
+    set_geometry(&extra, stride, dilation, groups, is_valid, "conv2d")
     return apply2x(CONV2D, x, f, &extra)
 
 
-def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True):
+def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
+                groups: _Int = 1):
     """`conv2d` with a summand for each output channel.
 
     Args:
-        x, f, stride, is_valid: see `conv2d`.
+        x, f, stride, is_valid, dilation, groups: see `conv2d`.
         b: vector of as many elements as f has output channels.
 
     Example:
@@ -230,24 +293,123 @@ def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    set_pair(&extra, 0, stride, "conv2d_bias", "stride")
-    extra.attrs[2].i = is_valid
+    set_geometry(&extra, stride, dilation, groups, is_valid, "conv2d_bias")
     return apply(CONV2D_BIAS, (x, f, b), &extra)
+
+
+# ---- conv_transpose2d: y such that conv2d of y has the shape of x: the gradient of conv2d's image ----
+
+cdef int conv_transpose2d_dim(const Shapes* s, Dim* y) except -1:
+    cdef const Dim* x = s.x[0]
+    cdef const Dim* f = s.x[1]
+    cdef size_t[2] stride, dilation
+    cdef size_t n
+    cdef uint32_t groups = s.attrs[GROUPS].u
+    cdef int k
+    if x.nd > 3:
+        raise DimensionError("x must have at most 3 axes: rows, columns, channels")
+    if f.nd > 4:
+        raise DimensionError("f must have 4 axes: rows, columns, channels out and in")
+    if axis_of(f, 3) != axis_of(x, 2):
+        raise DimensionError(f"x has {axis_of(x, 2)} channels but f takes {axis_of(f, 3)}")
+    if axis_of(x, 2) % groups:
+        raise DimensionError(f"{axis_of(x, 2)} channels of x cannot be divided into {groups} groups")
+    strides_of(s.attrs, stride, dilation)
+    y.nd = 3
+    for k in range(2):
+        if axis_of(x, k) == 0 or axis_of(f, k) == 0:
+            raise DimensionError("x and f must have rows and columns")
+        n = axis_of(x, k) * stride[k]
+        if s.attrs[VALID].i:
+            n += (axis_of(f, k) - 1) * dilation[k] + 1 - stride[k]
+        if n > 0xFFFFFFFF:
+            raise DimensionError(f"the result would have {n} {'columns' if k else 'rows'}")
+        y.d[k] = <uint32_t>n
+    if <uint64_t>axis_of(f, 2) * groups > 0xFFFFFFFF:
+        raise DimensionError(f"the result would have {<uint64_t>axis_of(f, 2) * groups} channels")
+    y.d[2] = axis_of(f, 2) * groups
+    return 0
+
+
+cdef void conv_transpose2d_forward(const Call* c) noexcept nogil:
+    cdef Filters v = filters_of(c, &c.y.dim)
+    set_image(&v, &c.x[1], &c.x[0], c.work, &c.y, False)
+
+
+cdef void conv_transpose2d_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Filters v = filters_of(c, &c.y.dim)
+    cdef Tensor found = c.dx
+    cdef size_t n = size_of(&c.dx.dim)
+    cdef uint32_t b
+    if i == 1:
+        set_filters(&v, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
+    elif c.accumulate or c.dx.dim.bd < v.batch:
+        found.v = c.work
+        found.bstride = n
+        set_result(&v, &c.dy, &c.x[1], NULL, c.work + padded(n * v.batch), &found)
+        for b in range(v.batch):
+            if adds(c.accumulate, &c.dx, b):
+                K.add(n, element(&found, b), element(&c.dx, b))
+            else:
+                memcpy(c.dx.v, found.v, n * sizeof(float))
+    else:
+        set_result(&v, &c.dy, &c.x[1], NULL, c.work, &c.dx)
+
+
+cdef size_t conv_transpose2d_work(const Call* c, int i) noexcept nogil:
+    cdef Filters v = filters_of(c, &c.y.dim)
+    if i < 0:
+        return dy_conv_work_back(&v.w, v.outputs, v.images)
+    if i == 1:
+        return filters_work(&v)
+    return padded(size_of(&c.x[0].dim) * v.batch) + dy_conv_work(&v.w, v.outputs, v.images)
+
+
+cdef Op* CONV_TRANSPOSE2D = register(b"conv_transpose2d", b"x f", conv_transpose2d_dim, conv_transpose2d_forward,
+                                     conv_transpose2d_backward)
+CONV_TRANSPOSE2D.rule[1] = SHARE
+CONV_TRANSPOSE2D.work = conv_transpose2d_work
+CONV_TRANSPOSE2D.assigns = True
+
+
+def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
+                     groups: _Int = 1):
+    """Transposed convolution: each pixel of x puts the filters, times its value, into the result (Zeiler et al. 2010).
+
+    It is the gradient of `conv2d` for its image: with the same filters, stride and `is_valid`, `conv2d` of the result
+    has the shape of x.
+
+    Shapes: ``x {h,w,ci}``, ``f {fh,fw,co,ci}`` -> ``{oh,ow,co}`` with oh = (h - 1) stride + dilation (fh - 1) + 1; with
+    groups ``f {fh,fw,co/groups,ci}``.
+
+    Args:
+        x: image.
+        f: filters.
+        stride: how many rows and columns of the result are from one pixel to the next.
+        is_valid: whether the result is as large as the filters reach; else it has the size of x times the stride.
+            Default: True.
+        dilation: how many rows and columns on the next row and column of a filter is.
+        groups: into how many groups channels are divided, each of which is worked on by itself.
+
+    Raises:
+        DimensionError: the shapes do not fit, or the channels cannot be divided into so many groups.
+        ValueError: a number is below 1.
+
+    Example:
+        >>> dy.conv_transpose2d(dy.ones((2, 2, 1)), dy.ones((2, 2, 3, 1)), [2, 2]).dim()
+        ((4, 4, 3), 1)
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    set_geometry(&extra, stride, dilation, groups, is_valid, "conv_transpose2d")
+    return apply2x(CONV_TRANSPOSE2D, x, f, &extra)
 
 
 # ---- maxpooling2d: y = greatest of each window, channel by channel -----------------------
 # Attributes: size, stride; valid is the sign of the first size.
 
-cdef inline dy_window pool_window(const Dim* x, const Call* c) noexcept nogil:
-    cdef int32_t rows = c.attrs[0].i
-    return window_of(x, <uint32_t>(rows if rows > 0 else -rows), c.attrs[1].u, c.attrs[2].u,
-                     c.attrs[3].u, rows > 0)
-
-
 cdef int maxpooling2d_dim(const Shapes* s, Dim* y) except -1:
-    cdef Call c
-    c.attrs = s.attrs
-    cdef dy_window w = pool_window(s.x[0], &c)
+    cdef dy_window w = pool_window(s.x[0], s.attrs)
     check_image(s.x[0], &w, s.attrs[0].i > 0, "window")
     same_dim(s, y)
     y.nd = max(s.x[0].nd, <uint32_t>2)
@@ -257,18 +419,18 @@ cdef int maxpooling2d_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void maxpooling2d_forward(const Call* c) noexcept nogil:
-    cdef dy_window w = pool_window(&c.x[0].dim, c)
+    cdef dy_window w = pool_window(&c.x[0].dim, c.attrs)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         K.maxpool2d(&w, element(&c.x[0], b), element(&c.y, b))
 
 
 cdef void maxpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef dy_window w = pool_window(&c.x[0].dim, c)
+    cdef dy_window w = pool_window(&c.x[0].dim, c.attrs)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         K.maxpool2d_bwd(&w, element(&c.x[0], b), element(&c.y, b), element(&c.dy, b), c.work,
-                        element(&c.dx, b), adds(c, b))
+                        element(&c.dx, b), adds(c.accumulate, &c.dx, b))
 
 
 cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:

@@ -1,6 +1,6 @@
 """Normalization of layers and weights."""
 
-from libc.math cimport sqrt
+from libc.math cimport INFINITY, sqrt
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
@@ -10,7 +10,7 @@ from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split
 from dynet_cy.ops.indices cimport axis_in
-from dynet_cy.ops.norms cimport COUNT, FIRST, NONE, covered, is_usual, lines_of, norm_of
+from dynet_cy.ops.norms cimport COUNT, EPSILON, FIRST, NONE, covered, is_usual, lines_of, norm_of
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 
@@ -65,15 +65,19 @@ cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, 
 
 
 cdef inline void norm_line(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
-                           const float* b, size_t nb, size_t step_b, float* saved, float* y) noexcept nogil:
+                           const float* b, size_t nb, size_t step_b, double eps, float* saved,
+                           float* y) noexcept nogil:
     """One line of n elements; g and b have ng and nb, which repeat."""
     cdef double mean, deviation
     cdef float middle, factor
     cdef size_t j, k, at
     moments(x, n, stride, &mean, &deviation)
     middle = saved[0] = <float>mean
-    factor = saved[1] = <float>(1 / (deviation + TINY))
-    saved[2] = <float>(1 / deviation) if deviation > 0 else 0
+    if eps > 0:
+        factor = saved[1] = saved[2] = <float>(1 / sqrt(deviation * deviation + eps))
+    else:
+        factor = saved[1] = <float>(1 / (deviation + TINY))
+        saved[2] = <float>(1 / deviation) if deviation > 0 else 0
     for j in range(n // ng):
         for k in range(ng):
             at = (j * ng + k) * stride
@@ -105,6 +109,7 @@ cdef inline Part part_of(const Call* c, uint32_t i, const Split* s, uint32_t e, 
 
 cdef void layer_norm_forward(const Call* c) noexcept nogil:
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+    cdef double eps = c.attrs[EPSILON].f
     cdef size_t line, at, lines = s.pre * s.post
     cdef uint32_t e
     cdef float* saved = c.saved
@@ -121,9 +126,9 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
             x = element(&c.x[0], e) + at
             y = element(&c.y, e) + at
             if s.pre == 1:                      # compiled for neighbours
-                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, saved, y)
+                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, eps, saved, y)
             else:
-                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, saved, y)
+                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, eps, saved, y)
             saved += 3
 
 
@@ -252,7 +257,7 @@ LAYER_NORM.saved = layer_norm_saved
 LAYER_NORM.work = layer_norm_work
 
 
-def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
+def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | None = None):
     """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
 
@@ -268,9 +273,11 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
         b: summands, likewise; without `axis` of the same axes as g.
         axis: the axis that is normalized, or several that follow each other, for each position along the
             others.  By default those of g.
+        eps: added to the variance, as in PyTorch. By default 1e-8 is added to the deviation instead, as in DyNet.
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
+        ValueError: eps is not above 0.
 
     Example:
         >>> dy.layer_norm(dy.inputVector([1, 2, 3]), dy.ones(3), dy.zeros(3)).npvalue().round(3)
@@ -285,6 +292,10 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
             raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]
         extra.attrs[COUNT].u = <uint32_t>len(axes)
+    if eps is not None:
+        extra.attrs[EPSILON].f = eps
+        if not 0 < extra.attrs[EPSILON].f < INFINITY:
+            raise ValueError(f"layer_norm: eps must be a number above 0, not {eps!r}")
     return apply(LAYER_NORM, (x, g, b), &extra)
 
 

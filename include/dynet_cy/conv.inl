@@ -19,8 +19,9 @@ DY_INLINE void DY_N(patches)(const int back, const dy_window *s, float *image, f
     for (size_t ch = 0; ch < s->channels; ch++, image += s->in[0] * s->in[1])
         for (size_t j = 0; j < s->size[1]; j++)
             for (size_t i = 0; i < s->size[0]; i++) {
-                DY_N(inside)(s, 0, i, &low[0], &high[0]);
-                DY_N(inside)(s, 1, j, &low[1], &high[1]);
+                size_t row = i * s->dilation[0], column = j * s->dilation[1];
+                DY_N(inside)(s, 0, row, &low[0], &high[0]);
+                DY_N(inside)(s, 1, column, &low[1], &high[1]);
                 for (size_t o = 0; o < s->out[1]; o++, work += s->out[0]) {
                     size_t n = o < low[1] || o >= high[1] ? 0 : high[0] - low[0], t;
                     if (!back) {
@@ -28,7 +29,7 @@ DY_INLINE void DY_N(patches)(const int back, const dy_window *s, float *image, f
                         memset(work + low[0] + n, 0, (s->out[0] - low[0] - n) * sizeof *work);
                     }
                     if (!n) continue;
-                    float *x = image + (o * s->stride[1] + j - s->pad[1]) * s->in[0] + (low[0] * step + i - s->pad[0]);
+                    float *x = image + (o * s->stride[1] + column - s->pad[1]) * s->in[0] + (low[0] * step + row - s->pad[0]);
                     float *w = work + low[0];
                     if (back && step == 1) DY_N(add)(n, w, x);
                     else if (back) for (t = 0; t < n; t++) x[t * step] += w[t];

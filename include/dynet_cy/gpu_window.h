@@ -10,8 +10,8 @@
 
 /* Index 0 is the direction of rows, the contiguous one. */
 typedef struct {
-    uint32_t in[2], out[2], size[2], stride[2], pad[2], channels;
+    uint32_t in[2], out[2], size[2], stride[2], pad[2], channels, dilation[2];
 } dy_gpu_window;
-DY_SIZE(dy_gpu_window, 44);
+DY_SIZE(dy_gpu_window, 52);
 
 #endif

@@ -53,7 +53,7 @@ enum { DY_COLUMN_STEP = 24 };
 
 /* Geometry of a convolution or pooling; see dy_window_init. Index 0 is the row direction, the contiguous one. */
 typedef struct {
-    size_t in[2], channels, size[2], stride[2], pad[2], out[2];
+    size_t in[2], channels, size[2], stride[2], pad[2], out[2], dilation[2];
 } dy_window;
 
 typedef void (*dy_unary_fwd)(size_t n, const float *x, float p0, float p1, float *y);
@@ -90,20 +90,26 @@ typedef struct dy_kernels {
  * variable is then ignored instead. */
 const dy_kernels *dy_kernels_get(const char *isa);
 
-/* valid: windows inside the image only (VALID); otherwise SAME padding, the larger half behind. */
+/* How many inputs a window reaches over along direction d. */
+static inline size_t dy_window_reach(const dy_window *s, int d) { return (s->size[d] - 1) * s->dilation[d] + 1; }
+
+/* valid: windows inside the image only (VALID); otherwise SAME padding, the larger half behind. The elements of a window
+ * are `dilation` inputs apart. */
 static inline void dy_window_init(dy_window *s, const size_t in[2], size_t channels, const size_t size[2],
-                                  const size_t stride[2], int valid) {
+                                  const size_t stride[2], const size_t dilation[2], int valid) {
     s->channels = channels;
     for (int i = 0; i < 2; i++) {
         s->in[i] = in[i];
         s->size[i] = size[i];
         s->stride[i] = stride[i];
+        s->dilation[i] = dilation[i];
         s->pad[i] = 0;
+        size_t reach = dy_window_reach(s, i);
         if (valid) {
-            s->out[i] = in[i] < size[i] ? 0 : (in[i] - size[i]) / stride[i] + 1;
+            s->out[i] = in[i] < reach ? 0 : (in[i] - reach) / stride[i] + 1;
         } else {
             s->out[i] = (in[i] + stride[i] - 1) / stride[i];
-            size_t covered = s->out[i] ? (s->out[i] - 1) * stride[i] + size[i] : 0;
+            size_t covered = s->out[i] ? (s->out[i] - 1) * stride[i] + reach : 0;
             if (covered > in[i]) s->pad[i] = (covered - in[i]) / 2;
         }
     }
@@ -156,7 +162,7 @@ static inline void dy_winograd_init(dy_winograd *t, const dy_window *s, size_t i
  * in the time of its transforms. */
 static inline int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images) {
     for (int i = 0; i < 2; i++)
-        if (s->stride[i] != 1 || s->size[i] < 2 || s->size[i] > 5 || !s->out[i]) return 0;
+        if (s->stride[i] != 1 || s->dilation[i] != 1 || s->size[i] < 2 || s->size[i] > 5 || !s->out[i]) return 0;
     dy_winograd t;
     dy_winograd_init(&t, s, images);
     double pairs = (double)s->channels * outputs, lanes = (s->channels + 7) / 8 * 8 + (outputs + 7) / 8 * 8;

@@ -15,23 +15,32 @@ GEOMETRIES = [
     ((6, 5), (3, 3), (2, 1), (1, 1), 3),
     ((40, 9), (5, 5), (1, 1), (2, 2), 1),
 ]
+DILATED = [
+    ((9, 8), (3, 2), (1, 1), (0, 0), 2, (2, 3)),
+    ((12, 7), (2, 3), (2, 1), (1, 2), 1, (3, 2)),
+]
 each_geometry = pytest.mark.parametrize("geometry", GEOMETRIES)
 
 
 class Window:
-    def __init__(self, image, size, stride, pad, channels) -> None:
+    def __init__(self, image, size, stride, pad, channels, dilation=(1, 1)) -> None:
         self.image, self.size, self.stride, self.pad, self.channels = image, size, stride, pad, channels
-        self.out = [(image[d] + 2 * pad[d] - size[d]) // stride[d] + 1 for d in range(2)]
+        self.dilation = dilation
+        reach = [(size[d] - 1) * dilation[d] + 1 for d in range(2)]
+        self.out = [(image[d] + 2 * pad[d] - reach[d]) // stride[d] + 1 for d in range(2)]
 
     def packed(self) -> bytes:
-        return struct.pack("11I", *self.image, *self.out, *self.size, *self.stride, *self.pad, self.channels)
+        return struct.pack(
+            "13I", *self.image, *self.out, *self.size, *self.stride, *self.pad, self.channels, *self.dilation
+        )
 
     def places(self, column: int, row: int) -> list[tuple[int, int, int]]:
         """Of an output, what its window covers: the number in the window, column and row."""
         found = []
         for j in range(self.size[1]):
             for i in range(self.size[0]):
-                c, r = column * self.stride[1] + j - self.pad[1], row * self.stride[0] + i - self.pad[0]
+                c = column * self.stride[1] + j * self.dilation[1] - self.pad[1]
+                r = row * self.stride[0] + i * self.dilation[0] - self.pad[0]
                 if 0 <= c < self.image[1] and 0 <= r < self.image[0]:
                     found.append((j * self.size[0] + i, c, r))
         return found
@@ -44,7 +53,7 @@ def images(w: Window, n: int, seed: int = 0) -> np.ndarray:
 
 
 @each_order
-@each_geometry
+@pytest.mark.parametrize("geometry", GEOMETRIES + DILATED)
 def test_patches(order: str, geometry) -> None:
     """There, and back as a sum: to each image, and to one for all."""
     conv, w = module("conv"), Window(*geometry)
@@ -61,10 +70,14 @@ def test_patches(order: str, geometry) -> None:
     np.testing.assert_array_equal(work, desired)
     dx = images(w, 3, seed=1)
     before = dx.copy()
-    conv.launch("add_patches", (2, 3), 64, [size(3), w.packed(), work, size(3), dx, np.int32(1)], order=order)
+    conv.launch(
+        "add_patches", (2, 3), 64, [size(3), w.packed(), work, size(3), dx, size(x[0].size), np.int32(1)], order=order
+    )
     np.testing.assert_allclose(dx, before + total, rtol=1e-5, atol=1e-5)
     one = poisoned(1, *x.shape[1:])
-    conv.launch("add_patches", (2, 3), 64, [size(3), w.packed(), work, size(1), one, np.int32(0)], order=order)
+    conv.launch(
+        "add_patches", (2, 3), 64, [size(3), w.packed(), work, size(1), one, size(x[0].size), np.int32(0)], order=order
+    )
     np.testing.assert_allclose(one[0], total.sum(0), rtol=1e-5, atol=1e-4)
 
 

@@ -149,6 +149,7 @@ def test_layer_norm(order: str, repeats: int, m: int, block: int) -> None:
         size(n),
         *whole,
         np.float32(1e-8),
+        np.float32(0),
         x,
         size(n),
         g,

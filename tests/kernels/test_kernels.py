@@ -518,17 +518,30 @@ def test_gemm_keeps_nan_and_infinity(k: Isa, n: int) -> None:
 
 class Window(ctypes.Structure):
     _fields_ = [("inputs", N * 2), ("channels", N), ("size", N * 2), ("stride", N * 2), ("pad", N * 2), ("out", N * 2)]
+    _fields_ += [("dilation", N * 2)]
 
     @staticmethod
     def of(
-        shape: tuple[int, int], channels: int, size: tuple[int, int], stride: tuple[int, int], valid: bool
+        shape: tuple[int, int],
+        channels: int,
+        size: tuple[int, int],
+        stride: tuple[int, int],
+        valid: bool,
+        dilation: tuple[int, int] = (1, 1),
     ) -> Window:
         out, pad = [], []
-        for i, s, t in zip(shape, size, stride):
+        for i, n, t, d in zip(shape, size, stride, dilation):
+            s = (n - 1) * d + 1
             out.append((i - s) // t + 1 if valid else -(-i // t))
             pad.append(0 if valid else max((out[-1] - 1) * t + s - i, 0) // 2)
         pair = N * 2
-        return Window(pair(*shape), channels, pair(*size), pair(*stride), pair(*pad), pair(*out))
+        return Window(pair(*shape), channels, pair(*size), pair(*stride), pair(*pad), pair(*out), pair(*dilation))
+
+
+def under(w: Window, row: int, column: int) -> tuple[slice, slice]:
+    """What a window that begins there covers."""
+    reach = [w.size[d] * w.dilation[d] for d in range(2)]
+    return slice(row, row + reach[0], w.dilation[0]), slice(column, column + reach[1], w.dilation[1])
 
 
 def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
@@ -539,7 +552,7 @@ def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
     for i in range(w.out[0]):
         for j in range(w.out[1]):
             r, c = 16 + i * w.stride[0] - w.pad[0], 16 + j * w.stride[1] - w.pad[1]
-            result[i, j] = big[r : r + w.size[0], c : c + w.size[1]]
+            result[i, j] = big[under(w, r, c)]
     return result
 
 
@@ -558,7 +571,7 @@ def unpatched(w: Window, p: np.ndarray) -> np.ndarray:
     big = np.zeros((64, 64, w.channels))
     for i, j in np.ndindex(*w.out):
         r, c = 16 + i * w.stride[0] - w.pad[0], 16 + j * w.stride[1] - w.pad[1]
-        big[r : r + w.size[0], c : c + w.size[1]] += p[i, j]
+        big[under(w, r, c)] += p[i, j]
     return big[16 : 16 + w.inputs[0], 16 : 16 + w.inputs[1]]
 
 
@@ -599,6 +612,14 @@ def check_convolution(k: Isa, w: Window, outputs: int, images: int, tolerance: f
 def test_convolution(k: Isa, window) -> None:
     shape, size, stride, valid = window
     check_convolution(k, Window.of(shape, 2, size, stride, valid), 3, 2)
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("valid", [True, False])
+@pytest.mark.parametrize("dilation", [(2, 1), (1, 3), (2, 2)])
+def test_dilated_convolution(k: Isa, dilation, valid: bool, stride) -> None:
+    check_convolution(k, Window.of((9, 11), 2, (3, 2), stride, valid, dilation), 3, 2)
+    check_convolution(k, Window.of((14, 14), 32, (3, 3), (1, 1), valid, dilation), 32, 5)  # Winograd's, undilated
 
 
 @pytest.mark.parametrize("channels", [(16, 32), (35, 19), (48, 12)])

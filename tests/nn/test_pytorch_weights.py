@@ -102,6 +102,42 @@ def conv2d(w, x):
     return np.array(found) + w["bias"]
 
 
+def grouped2d(w, x):
+    """Filters of single channels, every second place."""
+    rows, columns = x.shape[0] - 2, x.shape[1] - 2
+    found = [
+        [np.einsum("abc,cab->c", x[i : i + 3 : 2, j : j + 3 : 2], w["weight"][:, 0]) for j in range(columns)]
+        for i in range(rows)
+    ]
+    return np.array(found) + w["bias"]
+
+
+def grouped1d(w, x):
+    windows = [x[at : at + 2] for at in range(len(x) - 1)]
+    half = x.shape[1] // 2
+    parts = [
+        np.stack(
+            [np.einsum("kc,ock->o", v[:, g * half : (g + 1) * half], w["weight"][2 * g : 2 * g + 2]) for v in windows]
+        )
+        for g in range(2)
+    ]
+    return np.concatenate(parts, 1) + w["bias"]
+
+
+def transposed2d(w, x):
+    y = np.zeros((2 * x.shape[0] + 1, 2 * x.shape[1] + 1, 3))
+    for i, j in np.ndindex(*x.shape[:2]):
+        y[2 * i : 2 * i + 3, 2 * j : 2 * j + 3] += np.einsum("c,coab->abo", x[i, j], w["weight"])
+    return y[1:, 1:] + w["bias"]  # one off at each side, one more at the end
+
+
+def transposed1d(w, x):
+    y = np.zeros((2 * len(x) + 1, 3))
+    for i in range(len(x)):
+        y[2 * i : 2 * i + 3] += np.einsum("c,cok->ko", x[i], w["weight"])
+    return y[1:-1] + w["bias"]
+
+
 def batch_norm(w, x):
     return (x - w["running_mean"]) / np.sqrt(w["running_var"] + 1e-5) * w["weight"] + w["bias"]
 
@@ -205,6 +241,32 @@ CASES = {
         lambda t: t.Conv2d(2, 3, (2, 3), padding=(1, 0)),
         ((4, 5, 2),),
     ),
+    "conv1d-groups": Case(
+        lambda m: nn.Conv1d(D, 4, 2, m, groups=2),
+        {"weight": (4, D // 2, 2), "bias": (4,)},
+        grouped1d,
+        lambda t: t.Conv1d(D, 4, 2, groups=2),
+    ),
+    "conv2d-groups": Case(
+        lambda m: nn.Conv2d(2, 2, 2, m, dilation=2, groups=2),
+        {"weight": (2, 1, 2, 2), "bias": (2,)},
+        grouped2d,
+        lambda t: t.Conv2d(2, 2, 2, dilation=2, groups=2),
+        ((4, 5, 2),),
+    ),
+    "conv_transpose1d": Case(
+        lambda m: nn.ConvTranspose1d(D, 3, 3, m, stride=2, padding=1),
+        {"weight": (D, 3, 3), "bias": (3,)},
+        transposed1d,
+        lambda t: t.ConvTranspose1d(D, 3, 3, stride=2, padding=1),
+    ),
+    "conv_transpose2d": Case(
+        lambda m: nn.ConvTranspose2d(2, 3, 3, m, 2, 1, output_padding=1),
+        {"weight": (2, 3, 3, 3), "bias": (3,)},
+        transposed2d,
+        lambda t: t.ConvTranspose2d(2, 3, 3, 2, 1, 1),
+        ((4, 5, 2),),
+    ),
     "batch_norm": Case(
         lambda m: nn.BatchNorm(D, m).eval(),
         {"weight": (D,), "bias": (D,), "running_mean": (D,), "running_var": (D,), "num_batches_tracked": ()},
@@ -256,9 +318,9 @@ def test_outputs_are_those_of_pytorch(name: str) -> None:
         elif name == "decoder":
             mask = torch.nn.Transformer.generate_square_subsequent_mask(len(tensors[0]))
             want = module(*tensors, tgt_mask=mask)[:, 0]
-        elif name == "conv1d":
+        elif name in ("conv1d", "conv1d-groups", "conv_transpose1d"):
             want = module(torch.from_numpy(inputs[0].T)[None])[0].T
-        elif name == "conv2d":
+        elif name in ("conv2d", "conv2d-groups", "conv_transpose2d"):
             want = module(torch.from_numpy(inputs[0]).permute(2, 0, 1)[None])[0].permute(1, 2, 0)
         elif name == "batch_norm":
             want = module(torch.from_numpy(inputs[0]))

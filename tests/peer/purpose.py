@@ -102,6 +102,7 @@ ARRAYS = "arrays beside an expression (`e + array`, `array * e`), lists, masks a
 RANDOM = ("gumbel_softmax",)  # in no row: what it gives is that of the graph
 NEGATIVE = tuple(f"{f}-negative" for f in ("cumsum", "max_dim", "sum_dim", "pick", "transpose", "concatenate"))
 TRUE = "`min`, `max`, `binary_log_loss`, `poisson_loss`, masks of LSTM gates"
+DILATED = "`dilation` and `groups` of `conv2d`, `conv2d_bias`"
 BATCHES_IN = (
     "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, "
     "`circ_corr`, `contract3d_1d_1d`"
@@ -164,7 +165,8 @@ DIFFERENCES = [
     refused("`dynet_cy.functions`", *[f"{name}*" for name in functions.__all__ if name not in RANDOM]),
     refused("three axes and more", "logsumexp_dim-2x3x4-*", "softmax-3x4x2-*", "select_cols-3"),
     refused("three axes and more", "layer_norm-3x2x2-3x2", "layer_norm-4x2x2-4", "transpose-4x3x1"),
-    refused("`axis` of `layer_norm`", "layer_norm-*-axis*"),
+    refused("`axis` and `eps` of `layer_norm`", "layer_norm-*-axis*"),
+    refused(DILATED, *[f"{f}-{what}*" for f in ("conv2d", "conv2d_bias") for what in ("dilated", "groups")]),
     wrong("`layer_norm` of a matrix with a gain and bias of one column", "layer_norm-5x3-5", kinds=VALUE),
     wrong("`logsumexp_dim`", "logsumexp_dim-4x3-1", "logsumexp_dim-17x9-1", kinds=VALUE),
     wrong("batches in `fold_rows`, `filter1d_narrow`", "fold_rows*", kinds=SHAPE, where=throughout),
@@ -194,7 +196,13 @@ DIFFERENCES = [
     wrong("`dropout(x, 1)`", "dropout-1", kinds=VALUE),
     refused("`random_gumbel`", "random_gumbel-0"),
     wrong("`weightnoise_std`", "vanilla_lstm_gates-weightnoise", kinds=VALUE),
-    wrong("filters of `conv2d`", "conv2d*", kinds=SHAPE, where=lambda sizes: any(n > 1 for n in sizes[1:])),
+    wrong(
+        "filters of `conv2d`",
+        "conv2d-[os]*",
+        "conv2d_bias-[vs35]*",
+        kinds=SHAPE,
+        where=lambda sizes: any(n > 1 for n in sizes[1:]),
+    ),
     wrong(TRUE, "binary_log_loss", kinds=gradient_of(1), where=alone),
     wrong(TRUE, "poisson_loss-*", kinds=gradient_of(0), where=alone),
     wrong(TRUE, "vanilla_lstm_gates-dropout", kinds=gradient_of(5, 6)),
