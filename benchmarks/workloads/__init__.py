@@ -24,6 +24,8 @@ NAMES = [
     "early_exit",
     "scheduled_sampling",
     "beam_search",
+    "transformer_tagger",
+    "transformer_tagger_buckets",
 ]
 
 

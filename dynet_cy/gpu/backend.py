@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
+    attention,
     batched,
     cells,
     constrained,

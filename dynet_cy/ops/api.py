@@ -20,6 +20,7 @@ from dynet_cy.ops.arithmetic import (
     prelu,
     where,
 )
+from dynet_cy.ops.attention import scaled_dot_product_attention
 from dynet_cy.ops.batched import matmul
 from dynet_cy.ops.cells import (
     vanilla_lstm_c,
@@ -198,6 +199,8 @@ __all__ = [
     "pow",
     "prelu",
     "where",
+    # attention
+    "scaled_dot_product_attention",
     # batched
     "matmul",
     # cells
