@@ -26,6 +26,7 @@ NAMES = [
     "beam_search",
     "transformer_tagger",
     "transformer_tagger_buckets",
+    "transformer_decoding",
 ]
 
 

@@ -169,7 +169,8 @@ class MultiHeadAttention(Layer):
             element.
         """
         past = self._memory(x, memory)
-        n, queries, batch = past.columns, _columns(x.dim()[0]), x.dim()[1]
+        shape, batch = x.dim()
+        n, queries = past.columns, _columns(shape)
         # Of values that are 1 at one key and 0 at all others, the mean is the weights.
         ones = np.tile(np.eye(n, dtype=np.float32), (self.heads, 1))
         past = KeysValues(past.keys, ops.inputTensor(ones))
@@ -188,6 +189,9 @@ class MultiHeadAttention(Layer):
             DimensionError: another number of rows
         """
         self._checked(memory, self.dim, "memory")
+        return self._keys_values(memory, first)
+
+    def _keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
         return KeysValues(self._placed(1, memory, first), self._project(2, memory))
 
     def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
@@ -205,8 +209,9 @@ class MultiHeadAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
+        self._checked(x, self.dim)
         first = 0 if past is None else past.columns
-        here = self.keys_values(x, first)
+        here = self._keys_values(x, first)
         past = here if past is None else past.joined(here)
         return self._attend(x, past, first, True, None), past
 
@@ -214,7 +219,9 @@ class MultiHeadAttention(Layer):
 
     def _memory(self, x: Expression, memory: Memory | None) -> KeysValues:
         self._checked(x, self.dim)
-        return memory if isinstance(memory, KeysValues) else self.keys_values(x if memory is None else memory)
+        if memory is None:
+            return self._keys_values(x)
+        return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
 
     def _placed(self, which: int, x: Expression, first: int) -> Expression:
         """Queries or keys, turned by their positions where those are rotary."""
@@ -236,19 +243,24 @@ class MultiHeadAttention(Layer):
         dropout: float,
     ) -> Expression:
         """What all heads find, below each other."""
-        shape, batch = self._checked(x, self.dim)
-        there = past.keys.dim()[1]
-        if there not in (1, batch):
-            raise DimensionError(f"MultiHeadAttention: argument memory: batch size {there}, but x has {batch}")
-        bias = self._bias(past.columns, _columns(shape), first, batch, mask)
-        q = self._placed(0, x, first)
+        bias = None
+        if self._distances is not None or mask is not None:
+            bias = self._bias(x, past, first, mask)
         return ops.scaled_dot_product_attention(
-            q, past.keys, past.values, self.heads, bias=bias, causal=causal, first=first, dropout=dropout
+            self._placed(0, x, first),
+            past.keys,
+            past.values,
+            self.heads,
+            bias=bias,
+            causal=causal,
+            first=first,
+            dropout=dropout,
         )
 
-    def _bias(self, n: int, queries: int, first: int, batch: int, mask: npt.ArrayLike | None) -> Expression | None:
+    def _bias(self, x: Expression, past: KeysValues, first: int, mask: npt.ArrayLike | None) -> Expression | None:
         """What is added to the scores."""
-        found = None
+        shape, batch = x.dim()
+        n, queries, found = past.columns, _columns(shape), None
         if self._distances is not None:
             found = distance_bias(self._distances, self.heads, n, queries, first)
         if mask is not None:
@@ -258,15 +270,7 @@ class MultiHeadAttention(Layer):
 
     def _masked(self, mask: npt.ArrayLike, n: int, queries: int, batch: int) -> Expression:
         truths = np.asarray(mask)
-        if (
-            truths.shape[:1] != (n,)
-            or truths.shape[1:2] not in ((queries,), (1,))
-            or truths.shape[2:]
-            not in (
-                (),
-                (batch,),
-            )
-        ):
+        if truths.shape not in {(n, columns, *more) for columns in (queries, 1) for more in ((), (batch,))}:
             expected = f"({n}, {queries}) or ({n}, 1), and perhaps ({batch},)"
             raise DimensionError(f"MultiHeadAttention: argument mask: expected shape {expected}, got {truths.shape}")
         penalties = np.where(truths, np.float32(0), np.float32(_FORBIDDEN))

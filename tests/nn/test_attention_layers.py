@@ -156,7 +156,7 @@ def test_one_memory_for_a_batch() -> None:
     for b in range(2):
         want = layer(dy.inputTensor(queries[..., b]), dy.inputTensor(memory)).npvalue()
         np.testing.assert_allclose(found[..., b], want, rtol=1e-5, atol=1e-5)
-    with pytest.raises(dy.DimensionError, match="argument memory: batch size 3, but x has 2"):
+    with pytest.raises(dy.DimensionError, match="batch"):
         layer(dy.inputTensor(queries, batched=True), dy.zeros((D, 4), 3))
 
 
