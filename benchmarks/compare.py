@@ -134,7 +134,7 @@ def measure(
     try:
         for label, device in devices.items():
             library = report.ON_GPU.get(label, label)
-            if library not in pythons:
+            if library not in pythons or (library == "dynet" and not workload.in_dynet):
                 continue
             own = workload.own_forms if library == "dynet_cy" else ()
             more = [*options, *([] if device == "cpu" else ["--device", device])]

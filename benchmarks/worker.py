@@ -35,7 +35,7 @@ def dynet_update(dy: Any, form: str, workload: Workload, device: str = "cpu") ->
     pc = dy.ParameterCollection()
     loss = workload.dynet(dy, pc)
     Weights().fill(pc)
-    trainer = dy.SimpleSGDTrainer(pc, workload.learning_rate)
+    trainer = (dy.AdamTrainer if workload.adam else dy.SimpleSGDTrainer)(pc, workload.learning_rate)
     trainer.set_clip_threshold(0)
 
     def run(pc: Any = pc) -> float:  # DyNet's trainers and parameters do not keep their collection alive
@@ -64,7 +64,7 @@ def dynet_update(dy: Any, form: str, workload: Workload, device: str = "cpu") ->
 def torch_update(torch: Any, form: str, workload: Workload, device: str = "cpu") -> Update:
     weights = TorchWeights(torch, device)
     loss = workload.torch(torch, weights)
-    optimizer = torch.optim.SGD(weights.made, workload.learning_rate)
+    optimizers = torch_optimizers(torch, weights, workload)
     on_cpu = device == "cpu"
 
     def run(fetch: bool = on_cpu) -> float:
@@ -72,14 +72,25 @@ def torch_update(torch: Any, form: str, workload: Workload, device: str = "cpu")
             with torch.inference_mode():
                 tensor = loss(form)
         else:
-            optimizer.zero_grad()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
             tensor = loss(form)
             tensor.backward()
             if workload.mode == "train":
-                optimizer.step()
+                for optimizer in optimizers:
+                    optimizer.step()
         return best_scores(tensor.detach().cpu().numpy()) if fetch else math.nan
 
     return run
+
+
+def torch_optimizers(torch: Any, weights: TorchWeights, workload: Workload) -> list[Any]:
+    if not workload.adam:
+        return [torch.optim.SGD(weights.made, workload.learning_rate)]
+    sparse = set(map(id, weights.sparse))
+    dense = [p for p in weights.made if id(p) not in sparse]
+    of_tables = [torch.optim.SparseAdam(weights.sparse, workload.learning_rate)] if sparse else []
+    return [torch.optim.Adam(dense, workload.learning_rate, fused=True), *of_tables]
 
 
 def best_scores(value: np.ndarray) -> float:

@@ -29,6 +29,9 @@ NAMES = [
     "rnng",
     "reinforce",
     "dqn",
+    "transformer_tagger",
+    "transformer_tagger_buckets",
+    "transformer_decoding",
 ]
 
 

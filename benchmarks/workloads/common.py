@@ -54,6 +54,8 @@ class Workload:
     sizes: dict[str, int]  # become attributes
     tiny: dict[str, int]  # sizes for tests
     learning_rate = 0.1
+    adam = False  # trained with Adam rather than SGD
+    in_dynet = True  # whether DyNet has all that the program is made of
     repeat = 1  # updates in a round: many of small ones, so that it lasts
 
     def __init__(self, tiny: bool = False) -> None:
@@ -160,8 +162,10 @@ class TorchWeights:
         self.device = device
         self.weights = Weights()
         self.made: list[Any] = []  # what is trained
+        self.sparse: list[Any] = []  # the part of it that has sparse gradients
 
-    def _train(self, array: np.ndarray) -> Any:
+    def train(self, array: np.ndarray) -> Any:
+        """A parameter with these values."""
         parameter = self.torch.nn.Parameter(self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device))
         self.made.append(parameter)
         return parameter
@@ -171,11 +175,11 @@ class TorchWeights:
         return self.torch.tensor(values, device=self.device)
 
     def parameter(self, *shape: int) -> Any:
-        return self._train(self.weights.array(*shape))
+        return self.train(self.weights.array(*shape))
 
     def filters(self, rows: int, columns: int, inputs: int, outputs: int) -> Any:
         """Filters of a convolution: outputs, inputs, columns, rows, as images are columns by rows here."""
-        return self._train(self.weights.array(rows, columns, inputs, outputs).T)
+        return self.train(self.weights.array(rows, columns, inputs, outputs).T)
 
     def linear(self, outputs: int, inputs: int) -> Callable[[Any], Any]:
         W, b = self.parameter(outputs, inputs), self.parameter(outputs)
@@ -183,8 +187,9 @@ class TorchWeights:
 
     def table(self, rows: int, size: int) -> Callable[[Any], Any]:
         """A lookup table with sparse gradients, as DyNet has them; with dense ones on a GPU, which is quicker there."""
-        table = self._train(self.weights.rows(rows, size))
+        table = self.train(self.weights.rows(rows, size))
         sparse = self.device == "cpu"
+        self.sparse += [table] if sparse else []
         return lambda x: self.torch.nn.functional.embedding(x, table, sparse=sparse)
 
     def _gates(self, module: Any, suffix: str) -> None:
@@ -197,7 +202,7 @@ class TorchWeights:
             array = self.weights.array(*old.shape)[order]
             if name == "bias_ih":
                 array[hidden : 2 * hidden] += 1
-            setattr(module, name + suffix, self._train(array))
+            setattr(module, name + suffix, self.train(array))
         bias = getattr(module, "bias_hh" + suffix)  # DyNet has one bias
         bias.requires_grad = False
         bias.zero_()

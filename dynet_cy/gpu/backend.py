@@ -8,6 +8,7 @@ from __future__ import annotations
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
     batch_norm,
+    attention,
     batched,
     cells,
     constrained,

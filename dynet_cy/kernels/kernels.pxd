@@ -86,6 +86,9 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         void (*softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
         void (*softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx,
                             int acc) noexcept nogil
+        void (*softmax_part)(size_t rows, size_t cols, float *x, float *top, float *total, float *factor) noexcept nogil
+        void (*exp_less)(size_t rows, size_t cols, const float *z, float *x) noexcept nogil
+        void (*softmax_part_bwd)(size_t rows, size_t cols, const float *y, const float *mean, float *dy) noexcept nogil
         void (*log_softmax)(size_t rows, size_t cols, const float *x, float *y) noexcept nogil
         void (*log_softmax_bwd)(size_t rows, size_t cols, const float *y, const float *dy, float *dx,
                                 int acc) noexcept nogil

@@ -11,7 +11,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.nn.basic import Dropout
 from dynet_cy.nn.layer import Layer, Stored
-from dynet_cy.nn.positions import causal_mask, distance_bias, rotate
+from dynet_cy.nn.positions import distance_bias, rotate
 from dynet_cy.nn.weights import Array, Weights
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
@@ -29,7 +29,7 @@ class KeysValues(NamedTuple):
     share it.
 
     Attributes:
-        keys: shape ``{dim/heads,n}``, with a batch element for each head of each batch element
+        keys: shape ``{dim,n}``, the heads below each other
         values: the same
     """
 
@@ -168,9 +168,14 @@ class MultiHeadAttention(Layer):
             Expression of shape ``{n,m}``, whose columns sum to 1, with a batch element for each head of each batch
             element.
         """
-        shape, batch = self._checked(x, self.dim)
-        past = self._spread(self._memory(x, memory), batch)
-        return self._fit(self._queries(x, 0), past, batch, _columns(shape), 0, causal, mask)
+        past = self._memory(x, memory)
+        shape, batch = x.dim()
+        n, queries = past.columns, _columns(shape)
+        # Of values that are 1 at one key and 0 at all others, the mean is the weights.
+        ones = np.tile(np.eye(n, dtype=np.float32), (self.heads, 1))
+        past = KeysValues(past.keys, ops.inputTensor(ones))
+        found = ops.reshape(self._found(x, past, 0, causal, mask, 0.0), (n, self.heads, queries), batch)
+        return ops.reshape(ops.transpose(found, (0, 2, 1)), (n, queries), self.heads * batch)
 
     def keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
         """Keys and values of a memory, for calls that look at the same one often.
@@ -184,8 +189,10 @@ class MultiHeadAttention(Layer):
             DimensionError: another number of rows
         """
         self._checked(memory, self.dim, "memory")
-        keys = self._heads_of(1, memory)
-        return KeysValues(rotate(keys, first) if self.positions == "rotary" else keys, self._heads_of(2, memory))
+        return self._keys_values(memory, first)
+
+    def _keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
+        return KeysValues(self._placed(1, memory, first), self._project(2, memory))
 
     def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
         """Causal attention of the next columns of a sequence, given those before: what a call with `causal=True` gives
@@ -202,8 +209,9 @@ class MultiHeadAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
+        self._checked(x, self.dim)
         first = 0 if past is None else past.columns
-        here = self.keys_values(x, first)
+        here = self._keys_values(x, first)
         past = here if past is None else past.joined(here)
         return self._attend(x, past, first, True, None), past
 
@@ -211,88 +219,66 @@ class MultiHeadAttention(Layer):
 
     def _memory(self, x: Expression, memory: Memory | None) -> KeysValues:
         self._checked(x, self.dim)
-        return memory if isinstance(memory, KeysValues) else self.keys_values(x if memory is None else memory)
+        if memory is None:
+            return self._keys_values(x)
+        return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
 
-    def _queries(self, x: Expression, first: int) -> Expression:
-        queries = self._heads_of(0, x)
-        return rotate(queries, first) if self.positions == "rotary" else queries
+    def _placed(self, which: int, x: Expression, first: int) -> Expression:
+        """Queries or keys, turned by their positions where those are rotary."""
+        y = self._project(which, x)
+        return rotate(y, self.heads, first) if self.positions == "rotary" else y
 
     def _attend(
         self, x: Expression, past: KeysValues, first: int, causal: bool, mask: npt.ArrayLike | None
     ) -> Expression:
-        shape, batch = self._checked(x, self.dim)
-        queries = _columns(shape)
-        past = self._spread(past, batch)
-        weights = self.dropout(self._fit(self._queries(x, first), past, batch, queries, first, causal, mask))
-        found = past.values * weights
-        size = self.dim // self.heads
-        if queries > 1 and self.heads > 1:
-            found = ops.transpose(ops.reshape(found, (size, queries, self.heads), batch), (0, 2, 1))
-        return self._project(3, ops.reshape(found, shape, batch))
+        return self._project(3, self._found(x, past, first, causal, mask, self.dropout.now))
 
-    def _fit(
+    def _found(
         self,
-        q: Expression,
+        x: Expression,
         past: KeysValues,
-        batch: int,
-        queries: int,
         first: int,
         causal: bool,
         mask: npt.ArrayLike | None,
+        dropout: float,
     ) -> Expression:
-        """The weights of all heads, as batch elements."""
-        n = past.columns
-        scores = ops.transpose(past.keys) * (q * (self.dim // self.heads) ** -0.5)
-        shape = scores.dim()[0]
+        """What all heads find, below each other."""
+        bias = None
+        if self._distances is not None or mask is not None:
+            bias = self._bias(x, past, first, mask)
+        return ops.scaled_dot_product_attention(
+            self._placed(0, x, first),
+            past.keys,
+            past.values,
+            self.heads,
+            bias=bias,
+            causal=causal,
+            first=first,
+            dropout=dropout,
+        )
+
+    def _bias(self, x: Expression, past: KeysValues, first: int, mask: npt.ArrayLike | None) -> Expression | None:
+        """What is added to the scores."""
+        shape, batch = x.dim()
+        n, queries, found = past.columns, _columns(shape), None
         if self._distances is not None:
-            bias = distance_bias(self._distances, self.heads, n, queries, first, batch)
-            scores = scores + ops.reshape(bias, shape, self.heads * batch)
-        if causal and queries > 1:
-            scores = scores + _penalties(causal_mask(n, queries, first))
+            found = distance_bias(self._distances, self.heads, n, queries, first)
         if mask is not None:
-            scores = scores + self._masked(mask, n, queries, batch)
-        return ops.softmax(scores)
+            penalties = self._masked(mask, n, queries, batch)
+            found = penalties if found is None else found + penalties
+        return found
 
     def _masked(self, mask: npt.ArrayLike, n: int, queries: int, batch: int) -> Expression:
         truths = np.asarray(mask)
-        if (
-            truths.shape[:1] != (n,)
-            or truths.shape[1:2] not in ((queries,), (1,))
-            or truths.shape[2:]
-            not in (
-                (),
-                (batch,),
-            )
-        ):
+        if truths.shape not in {(n, columns, *more) for columns in (queries, 1) for more in ((), (batch,))}:
             expected = f"({n}, {queries}) or ({n}, 1), and perhaps ({batch},)"
             raise DimensionError(f"MultiHeadAttention: argument mask: expected shape {expected}, got {truths.shape}")
-        if truths.ndim == 3:
-            truths = np.repeat(truths, self.heads, axis=2)
-        return _penalties(truths)
-
-    def _spread(self, past: KeysValues, batch: int) -> KeysValues:
-        """Keys and values of one memory for all batch elements of the queries."""
-        there = past.keys.dim()[1]
-        if there == self.heads * batch:
-            return past
-        if there != self.heads:
-            raise DimensionError(
-                f"MultiHeadAttention: argument memory: batch size {there // self.heads}, but x has {batch}"
-            )
-        return KeysValues(*(ops.concatenate_to_batch([part] * batch) for part in past))
+        penalties = np.where(truths, np.float32(0), np.float32(_FORBIDDEN))
+        return ops.inputTensor(penalties, batched=penalties.ndim == 3)
 
     def _project(self, which: int, x: Expression) -> Expression:
         weight, bias = self._weights[which], self._biases[which]
         return weight * x if bias is None else ops.affine_transform([bias, weight, x])
-
-    def _heads_of(self, which: int, x: Expression) -> Expression:
-        """A projection of x, its rows divided among heads, which are batch elements."""
-        shape, batch = x.dim()
-        n, size = _columns(shape), self.dim // self.heads
-        y = self._project(which, x)
-        if n > 1 and self.heads > 1:
-            y = ops.transpose(ops.reshape(y, (size, self.heads, n), batch), (0, 2, 1))
-        return ops.reshape(y, (size, n), self.heads * batch)
 
     def _trained(self) -> Any:
         yield from self._weights
@@ -313,10 +299,6 @@ class MultiHeadAttention(Layer):
             parts.append((biases[3], weights.take("out_proj.bias", (d,))))
         for parameter, array in parts:
             weights.put(parameter, array)
-
-
-def _penalties(allowed: npt.NDArray[Any]) -> Expression:
-    return ops.inputTensor(np.where(allowed, np.float32(0), np.float32(_FORBIDDEN)), batched=allowed.ndim == 3)
 
 
 class PointerAttention(Layer):

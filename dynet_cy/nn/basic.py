@@ -284,7 +284,12 @@ class Dropout(Layer):
         Args:
             x: any expression
         """
-        return ops.dropout(x, self.rate) if self.training and self.rate > 0 else x
+        return ops.dropout(x, self.rate) if self.now > 0 else x
+
+    @property
+    def now(self) -> float:
+        """The rate that counts: 0 in evaluation mode."""
+        return self.rate if self.training else 0.0
 
     def set_dropout(self, f: float) -> None:
         self.rate = share(f, "Dropout.set_dropout", "f")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,36 +78,33 @@ def _sinusoids(dim: int, first: int, count: int) -> Floats:
     return table
 
 
-def rotate(x: Expression, first: int) -> Expression:
-    """Rotary positions: columns of a half of the elements beside the other are turned by angles that grow with the
-    position, so that a product of two depends on their distance.
+def rotate(x: Expression, heads: int, first: int) -> Expression:
+    """Rotary positions: in the rows of each head, a half of the elements beside the other is turned by angles that grow
+    with the position of the column, so that a product of two depends on their distance.
     """
-    dim, count = x.dim()[0]
-    cosines, sines = _rotation(dim, first, count)
-    half = dim // 2
-    upper, lower = x[:half], x[half:]
+    shape, batch = x.dim()
+    size, columns = shape[0] // heads, shape[1] if len(shape) > 1 else 1
+    cosines, sines = _rotation(size, heads, first, columns)
+    half = size // 2
+    parts = ops.reshape(x, cosines.shape, batch)
+    upper, lower = parts[:half], parts[half:]
     turned = ops.concatenate([-lower, upper])
-    return ops.cmult(x, ops.inputTensor(cosines)) + ops.cmult(turned, ops.inputTensor(sines))
+    y = ops.cmult(parts, ops.inputTensor(cosines)) + ops.cmult(turned, ops.inputTensor(sines))
+    return ops.reshape(y, shape, batch)
 
 
 @lru_cache(maxsize=256)
-def _rotation(dim: int, first: int, count: int) -> tuple[Floats, Floats]:
-    turned = angles(dim, first, count)
-    both = np.concatenate([turned, turned])
+def _rotation(size: int, heads: int, first: int, count: int) -> tuple[Floats, Floats]:
+    """Cosines and sines for each head of each column: shape (size, heads * count)."""
+    turned = angles(size, first, count)
+    both = np.repeat(np.concatenate([turned, turned]), heads, axis=1)
     return np.cos(both).astype(np.float32), np.sin(both).astype(np.float32)
 
 
-def distance_bias(table: LookupParameters, heads: int, keys: int, queries: int, first: int, batch: int) -> Expression:
-    """The bias of each score by the distance of its key from its query, as ``{keys,queries}`` for each head."""
+def distance_bias(table: LookupParameters, heads: int, keys: int, queries: int, first: int) -> Expression:
+    """The bias of each score by the distance of its key from its query, as ``{keys,queries,heads}``."""
     farthest = (len(table) - 1) // 2
     distances = np.arange(keys)[:, None] - (first + np.arange(queries))[None, :]
     rows = np.clip(distances, -farthest, farthest) + farthest
     bias = ops.reshape(table.batch(np.ascontiguousarray(rows.ravel(order="F"))), (heads, keys, queries), 1)
-    bias = ops.reshape(ops.transpose(bias, (1, 2, 0)), (keys, queries), heads)
-    return bias if batch == 1 else ops.concatenate_to_batch([bias] * batch)
-
-
-def causal_mask(keys: int, queries: int, first: int) -> npt.NDArray[Any]:
-    """Which keys each query may look at: those up to its own position."""
-    found: npt.NDArray[Any] = np.arange(keys)[:, None] <= first + np.arange(queries)
-    return found
+    return ops.transpose(bias, (1, 2, 0))

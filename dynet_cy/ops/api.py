@@ -21,6 +21,7 @@ from dynet_cy.ops.arithmetic import (
     where,
 )
 from dynet_cy.ops.batch_norm import batch_moments, channel_norm
+from dynet_cy.ops.attention import scaled_dot_product_attention
 from dynet_cy.ops.batched import matmul
 from dynet_cy.ops.cells import (
     vanilla_lstm_c,
@@ -212,6 +213,8 @@ __all__ = [
     # batch_norm
     "batch_moments",
     "channel_norm",
+    # attention
+    "scaled_dot_product_attention",
     # batched
     "matmul",
     # cells

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.graph.structs cimport Extra
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport DY_UNARY_shift, K
 from dynet_cy.ops.axes cimport Split
 from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.norms cimport COUNT, EPSILON, FIRST, NONE, covered, is_usual, lines_of, norm_of
@@ -64,6 +64,18 @@ cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, 
     deviation[0] = sqrt(total / n)
 
 
+cdef inline void neighbours_moments(const float* x, size_t n, float* work, double* mean,
+                                    double* deviation) noexcept nogil:
+    """The same of elements side by side, by vectors: sums of their distances from about the mean lose no digits."""
+    cdef float about = K.sum(n, x) / n
+    cdef double off, square
+    K.unary_fwd[<int>DY_UNARY_shift](n, x, -about, 0, work)
+    off = K.sum(n, work) / <double>n
+    square = K.sumsq(n, work) / <double>n - off * off
+    mean[0] = about + off
+    deviation[0] = sqrt(square) if square > 0 else square if square != square else 0
+
+
 cdef inline void norm_line(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
                            const float* b, size_t nb, size_t step_b, double eps, float* saved,
                            float* y) noexcept nogil:
@@ -71,7 +83,10 @@ cdef inline void norm_line(size_t n, size_t stride, const float* x, const float*
     cdef double mean, deviation
     cdef float middle, factor
     cdef size_t j, k, at
-    moments(x, n, stride, &mean, &deviation)
+    if stride == 1:
+        neighbours_moments(x, n, y, &mean, &deviation)
+    else:
+        moments(x, n, stride, &mean, &deviation)
     middle = saved[0] = <float>mean
     if eps > 0:
         factor = saved[1] = saved[2] = <float>(1 / sqrt(deviation * deviation + eps))

@@ -72,6 +72,7 @@ cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
 cdef Op* DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
 DROPOUT.random = True
 DROPOUT.work = dropout_work
+DROPOUT.ragged = True                           # sentences of different lengths stay in step
 
 
 def dropout(x, double p):

@@ -145,6 +145,33 @@ static void DY_N(softmax_bwd)(size_t rows, size_t cols, const float *y, const fl
     }
 }
 
+static void DY_N(softmax_part)(size_t rows, size_t cols, float *x, float *top, float *total, float *factor) {
+    for (size_t c = 0; c < cols; c++, x += rows) {
+        float m = DY_N(max)(rows, x);
+        m = top[c] > m ? top[c] : m;
+        /* Where all are -inf the sum of exponentials is 0. */
+        factor[c] = top[c] == m ? 1 : expf(top[c] - m);
+        total[c] = total[c] * factor[c] + (float)DY_N(sum_exp)(rows, m == -INFINITY ? 0 : m, x, x);
+        top[c] = m;
+    }
+}
+
+static void DY_N(exp_less)(size_t rows, size_t cols, const float *z, float *x) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, x += rows) {
+        vf shift = C(z[c]);
+        DY_EACH(S(x, EXP(L(x) - shift)););
+    }
+}
+
+static void DY_N(softmax_part_bwd)(size_t rows, size_t cols, const float *y, const float *mean, float *dy) {
+    size_t n = rows;
+    for (size_t c = 0; c < cols; c++, y += rows, dy += rows) {
+        vf middle = C(mean[c]);
+        DY_EACH(S(dy, L(y) * (L(dy) - middle)););
+    }
+}
+
 static void DY_N(log_softmax)(size_t rows, size_t cols, const float *x, float *y) {
     size_t n = rows;
     for (size_t c = 0; c < cols; c++, x += rows, y += rows) {

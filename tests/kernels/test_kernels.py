@@ -283,6 +283,38 @@ def test_columns(k: Isa, rows: int, acc: int) -> None:
     close(dx.checked(), soft * dz + old)
 
 
+@pytest.mark.parametrize("cols", [1, 4, 5])
+@pytest.mark.parametrize("rows", [1, 3, 17, 70])
+def test_softmax_in_parts(k: Isa, rows: int, cols: int) -> None:
+    x = floats(rows, cols, seed=1, high=90)
+    x[rows // 2 :, 0] = -np.inf
+    x[0, -1] = -np.inf
+    top, total, factor = Output(cols, value=-np.inf), Output(cols, value=0), Output(cols)
+    parts = np.array_split(x, min(rows, 3))
+    made = []
+    for part in parts:
+        y = Output(*part.shape)
+        y.array[...] = part
+        k.softmax_part(*part.shape, y.array, top.array, total.array, factor.array)
+        made = [old * factor.checked() for old in made] + [y.checked().copy()]
+    wide = x.astype(np.float64)
+    most = wide.max(0)
+    terms = np.exp(wide - np.where(np.isinf(most), 0, most))
+    close(top.checked(), most)
+    close(total.checked(), terms.sum(0))
+    close(np.concatenate(made), terms)
+    z = floats(cols, seed=2, low=80, high=95)
+    y = Output(rows, cols)
+    y.array[...] = x
+    k.exp_less(rows, cols, z, y.array)
+    np.testing.assert_allclose(y.checked(), np.exp(wide - z), rtol=1e-5, atol=1e-35)
+    slope = Output(rows, cols)
+    slope.array[...] = before = floats(rows, cols, seed=3)
+    weights = np.asfortranarray(terms, np.float32)
+    k.softmax_part_bwd(rows, cols, weights, z, slope.array)
+    close(slope.checked(), terms * (before.astype(np.float64) - z))
+
+
 def test_logsumexp_of_infinities(k: Isa) -> None:
     inf = math.inf
     x = np.array([[-inf, -inf], [inf, 1], [1e4, -inf], [math.nan, 1]], np.float32).T.copy(order="F")

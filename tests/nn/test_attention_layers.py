@@ -156,7 +156,7 @@ def test_one_memory_for_a_batch() -> None:
     for b in range(2):
         want = layer(dy.inputTensor(queries[..., b]), dy.inputTensor(memory)).npvalue()
         np.testing.assert_allclose(found[..., b], want, rtol=1e-5, atol=1e-5)
-    with pytest.raises(dy.DimensionError, match="argument memory: batch size 3, but x has 2"):
+    with pytest.raises(dy.DimensionError, match="batch"):
         layer(dy.inputTensor(queries, batched=True), dy.zeros((D, 4), 3))
 
 
@@ -209,7 +209,7 @@ def test_calls_of_sentences_of_all_lengths_are_shared() -> None:
         dy.renew_cg()
         with profiling.measure() as profile:
             dy.esum([dy.sum_elems(layer(dy.inputTensor(x))) for (x,) in examples]).value()
-        shared = ("affine_transform", "matmul", "softmax", "transpose")
+        shared = ("affine_transform", "scaled_dot_product_attention")
         return {row.op: row.calls for row in profile if row.op in shared}
 
     few, many = calls(examples[:1]), calls(examples)

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Scaled dot-product attention; see dynet_cy/ops/attention.pyx. Scores are made a block of threads at a time and never
+// stored. Weights that are dropped are drawn again in backward.
+#include "dynet_cy/gpu_attention.h"
+#include "rng.cuh"
+
+#define MOST_THREADS 1024
+
+// One head of one batch element.
+typedef struct {
+    size_t b, head;
+    const float *q, *k, *v, *bias;
+} Head;
+
+static __device__ inline Head head_at(const dy_gpu_attention &p, size_t b, size_t head) {
+    Head h;
+    h.b = b;
+    h.head = head;
+    h.q = p.q + b * p.q_step + head * p.rows;
+    h.k = p.k + b * p.k_step + head * p.rows;
+    h.v = p.v + b * p.v_step + head * p.value_rows;
+    h.bias = p.bias ? p.bias + b * p.bias_step + (p.bias_heads > 1 ? head * p.n * p.bias_columns : 0) : NULL;
+    return h;
+}
+
+static __device__ __forceinline__ size_t seen_by(const dy_gpu_attention &p, size_t query) {
+    size_t seen = p.before + query + 1;
+    return p.everywhere || seen > p.n ? p.n : seen;
+}
+
+static __device__ inline float score(const dy_gpu_attention &p, const Head &h, size_t query, size_t key) {
+    const float *q = h.q + query * p.heads * p.rows, *k = h.k + key * p.heads * p.rows;
+    float total = 0.f;
+    for (size_t r = 0; r < p.rows; r++) total += p.scale * q[r] * k[r];
+    return h.bias ? total + h.bias[(p.bias_columns > 1 ? query * p.n : 0) + key] : total;
+}
+
+// What dropout multiplies a weight by.
+static __device__ inline float mask(const dy_gpu_attention &p, const Head &h, size_t query, size_t key) {
+    if (!p.items) return 1.f;
+    return draw_bernoulli(p.seeds, p.items, h.b, (h.head * p.m + query) * p.n + key, p.keep, p.keep > 0.f ? 1.f / p.keep : 0.f);
+}
+
+// Where a result, or its gradient, has the rows of a head.
+static __device__ __forceinline__ size_t result_at(const dy_gpu_attention &p, const Head &h, size_t query) {
+    return ((h.b * p.m + query) * p.heads + h.head) * p.value_rows;
+}
+
+static __device__ __forceinline__ size_t sum_at(const dy_gpu_attention &p, const Head &h, size_t query) {
+    return (h.b * p.heads + h.head) * p.m + query;
+}
+
+// A weight, and the gradient of its score.
+static __device__ inline float slope(const dy_gpu_attention &p, const Head &h, size_t query, size_t key, float *weight) {
+    const float *dy = p.dy + result_at(p, h, query), *v = h.v + key * p.heads * p.value_rows;
+    size_t at = sum_at(p, h, query);
+    float total = 0.f, kept = mask(p, h, query, key), w = expf(score(p, h, query, key) - p.sums[at]);
+    for (size_t r = 0; r < p.value_rows; r++) total += dy[r] * v[r];
+    *weight = w * kept;
+    return w * (total * kept - p.means[at]);
+}
+
+// A block for each query of each head of each batch element.
+extern "C" __global__ void attention_forward(size_t blocks, dy_gpu_attention p, float *y) {
+    __shared__ float part[32], weight[MOST_THREADS];
+    for (ROWS(u, blocks)) {
+        size_t query = u % p.m;
+        Head h = head_at(p, u / p.m / p.heads, u / p.m % p.heads);
+        size_t seen = seen_by(p, query);
+        float *out = y + result_at(p, h, query), top = -INFINITY, total = 0.f;
+        for (LANES(r, p.value_rows)) out[r] = 0.f;
+        for (size_t first = 0; first < seen; first += blockDim.x) {
+            size_t key = first + threadIdx.x, count = seen - first < blockDim.x ? seen - first : blockDim.x;
+            float s = key < seen ? score(p, h, query, key) : -INFINITY;
+            float most = larger(top, block_max(s, part));
+            float factor = top == most ? 1.f : expf(top - most);
+            float w = key < seen ? expf(s - (most == -INFINITY ? 0.f : most)) : 0.f;
+            total = total * factor + block_sum(w, part);
+            top = most;
+            weight[threadIdx.x] = key < seen ? w * mask(p, h, query, key) : 0.f;
+            __syncthreads();
+            for (LANES(r, p.value_rows)) {
+                float sum = out[r] * factor;
+                for (size_t i = 0; i < count; i++) sum += weight[i] * h.v[(first + i) * p.heads * p.value_rows + r];
+                out[r] = sum;
+            }
+            __syncthreads();
+        }
+        for (LANES(r, p.value_rows)) out[r] = total == 0.f ? 0.f : out[r] / total;
+        if (threadIdx.x == 0) p.sums[sum_at(p, h, query)] = total == 0.f ? INFINITY : top + logf(total);
+        __syncthreads();
+    }
+}
+
+// For each query of each head the product of its result and its gradient: the mean of the gradients of its weights.
+extern "C" __global__ void attention_means(size_t blocks, dy_gpu_attention p, float *means) {
+    __shared__ float part[32];
+    for (ROWS(u, blocks)) {
+        size_t query = u % p.m;
+        Head h = head_at(p, u / p.m / p.heads, u / p.m % p.heads);
+        size_t at = result_at(p, h, query);
+        float total = 0.f;
+        for (LANES(r, p.value_rows)) total += p.y[at + r] * p.dy[at + r];
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) means[sum_at(p, h, query)] = total;
+    }
+}
+
+// A block for each column of each head of the gradient of one argument, which has `own` of `batch` elements.
+#define COLUMN(columns) \
+    size_t column = u % (columns), head = u / (columns) % p.heads, element = u / (columns) / p.heads
+
+extern "C" __global__ void attention_backward_q(size_t blocks, size_t own, size_t batch, dy_gpu_attention p, float *dq) {
+    __shared__ float slopes[MOST_THREADS];
+    for (ROWS(u, blocks)) {
+        COLUMN(p.m);
+        float *out = dq + ((element * p.m + column) * p.heads + head) * p.rows;
+        for (size_t b = element; b < batch; b += own) {
+            Head h = head_at(p, b, head);
+            size_t seen = seen_by(p, column);
+            for (size_t first = 0; first < seen; first += blockDim.x) {
+                size_t key = first + threadIdx.x, count = seen - first < blockDim.x ? seen - first : blockDim.x;
+                float weight;
+                slopes[threadIdx.x] = key < seen ? slope(p, h, column, key, &weight) : 0.f;
+                __syncthreads();
+                for (LANES(r, p.rows)) {
+                    float sum = 0.f;
+                    for (size_t i = 0; i < count; i++) sum += slopes[i] * h.k[(first + i) * p.heads * p.rows + r];
+                    out[r] += p.scale * sum;
+                }
+                __syncthreads();
+            }
+        }
+    }
+}
+
+// `of_values`: the gradient of v, else that of k.
+extern "C" __global__ void attention_backward_kv(size_t blocks, size_t own, size_t batch, uint32_t of_values,
+                                                 dy_gpu_attention p, float *dx) {
+    __shared__ float factors[MOST_THREADS];
+    for (ROWS(u, blocks)) {
+        COLUMN(p.n);
+        size_t rows = of_values ? p.value_rows : p.rows;
+        float *out = dx + ((element * p.n + column) * p.heads + head) * rows;
+        for (size_t b = element; b < batch; b += own) {
+            Head h = head_at(p, b, head);
+            for (size_t first = 0; first < p.m; first += blockDim.x) {
+                size_t query = first + threadIdx.x, count = p.m - first < blockDim.x ? p.m - first : blockDim.x;
+                float weight = 0.f, ds = 0.f;
+                if (query < p.m && column < seen_by(p, query)) ds = slope(p, h, query, column, &weight);
+                factors[threadIdx.x] = of_values ? weight : p.scale * ds;
+                __syncthreads();
+                for (LANES(r, rows)) {
+                    float sum = 0.f;
+                    for (size_t i = 0; i < count; i++)
+                        sum += factors[i] * (of_values ? p.dy[result_at(p, h, first + i) + r]
+                                                       : h.q[(first + i) * p.heads * p.rows + r]);
+                    out[r] += sum;
+                }
+                __syncthreads();
+            }
+        }
+    }
+}
+
+// A block for each bias: over all scores that it is added to.
+extern "C" __global__ void attention_backward_bias(size_t blocks, size_t own, size_t batch, dy_gpu_attention p,
+                                                   float *dbias) {
+    __shared__ float part[32];
+    size_t queries = p.bias_columns > 1 ? 1 : p.m, heads = p.bias_heads > 1 ? 1 : p.heads;
+    for (ROWS(u, blocks)) {
+        size_t key = u % p.n, column = u / p.n % p.bias_columns, matrix = u / p.n / p.bias_columns % p.bias_heads;
+        size_t element = u / p.n / p.bias_columns / p.bias_heads, uses = queries * heads * (batch / own);
+        float total = 0.f;
+        for (LANES(i, uses)) {
+            size_t query = queries > 1 ? i % queries : column, head = heads > 1 ? i / queries % heads : matrix;
+            Head h = head_at(p, element + i / queries / heads * own, head);
+            float weight;
+            if (key < seen_by(p, query)) total += slope(p, h, query, key, &weight);
+        }
+        total = block_sum(total, part);
+        if (threadIdx.x == 0) dbias[u] += total;
+    }
+}

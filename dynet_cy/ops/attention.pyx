@@ -1,0 +1,451 @@
+"""Scaled dot-product attention: scores, masks, softmax and weighted sum of all heads as one op."""
+
+from libc.math cimport INFINITY, NAN, log, sqrt
+from libc.stdint cimport int32_t, uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, draw_key, draw_number, element, rows_of, size_of
+from dynet_cy.graph.making cimport apply
+from dynet_cy.graph.structs cimport Extra
+from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_bernoulli, K, dy_panels
+from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.registry cimport LIST, Op, Shapes, register
+
+from dynet_cy.ops.registry import DimensionError
+
+# The scores are made a block at a time, which stays in the cache, and made again in backward (Rabe and Staats 2021, Dao
+# et al. 2022): what is kept of a query and a head is the logarithm of its sum.  A block has so many queries and keys;
+# the height of a panel of every instruction set divides the number of keys.
+cdef enum:
+    QUERIES = 32
+    KEYS = 240
+    FEW = 8                                     # queries, for which keys are not packed
+    MOST = 1 << 30                              # heads, and keys before the first query
+
+cdef inline size_t least(size_t a, size_t b) noexcept nogil:
+    return a if a < b else b
+
+
+cdef int attention_dim(const Shapes* s, Dim* y) except -1:
+    cdef const Dim* q = s.x[0]
+    cdef const Dim* k = s.x[1]
+    cdef const Dim* v = s.x[2]
+    cdef uint32_t heads = s.attrs[ATTENTION_HEADS].u, m = axis_of(q, 1), n = axis_of(k, 1)
+    for name, x in (("q", rows_of(q)), ("k", rows_of(k)), ("v", rows_of(v))):
+        if x == 0 or x % heads:
+            raise DimensionError(f"{name} has {x} rows, which {heads} heads do not divide")
+    if q.nd > 2 or k.nd > 2 or v.nd > 2:
+        raise DimensionError("q, k and v must be matrices")
+    if rows_of(q) != rows_of(k):
+        raise DimensionError(f"q has {rows_of(q)} rows but k has {rows_of(k)}")
+    if axis_of(v, 1) != n:
+        raise DimensionError(f"k has {n} columns but v has {axis_of(v, 1)}")
+    if s.n > 3 and not (s.x[3].nd <= 3 and axis_of(s.x[3], 0) == n and axis_of(s.x[3], 1) in (1, m)
+                        and axis_of(s.x[3], 2) in (1, heads)):
+        raise DimensionError(f"bias must have {n} rows, a column or {m}, and perhaps {heads} matrices as third axis")
+    if s.attrs[ATTENTION_SCALE].f != s.attrs[ATTENTION_SCALE].f:    # not given
+        s.attrs[ATTENTION_SCALE].f = <float>(1 / sqrt(rows_of(q) // heads))
+    if s.attrs[ATTENTION_CAUSAL].i >= ATTENTION_FROM:               # by its end or its beginning: whatever the length
+        if n >= m and s.attrs[ATTENTION_CAUSAL].u - ATTENTION_FROM == n - m:
+            s.attrs[ATTENTION_CAUSAL].i = ATTENTION_TO_LAST
+        elif s.attrs[ATTENTION_CAUSAL].i == ATTENTION_FROM:
+            s.attrs[ATTENTION_CAUSAL].i = ATTENTION_FROM_FIRST
+    y.nd = q.nd
+    y.d[0] = rows_of(v)
+    if q.nd > 1:
+        y.d[1] = m
+    return 0
+
+
+# Sizes, and one head of one batch element.
+cdef struct Head:
+    size_t m                                    # queries
+    size_t n                                    # keys
+    size_t d                                    # rows of all heads: of queries and keys, of values
+    size_t e
+    size_t rows                                 # of this one
+    size_t value_rows
+    size_t number
+    uint32_t b
+    const float* q
+    const float* k
+    const float* v
+    const float* bias                           # or NULL
+    size_t next_bias                            # from that of a query to the next, 0 where it is the same
+    const float* keys                           # packed, or NULL
+    const float* values
+
+
+# The parts of the working memory.  Those of backward are NULL in forward.
+cdef struct Work:
+    float* q                                    # queries of a block, times the scale
+    float* scores                               # of a block: a column for each query
+    float* mask                                 # dropout
+    float* top                                  # a number for each query of a block
+    float* total
+    float* factor
+    float* slopes                               # of a block
+    float* dq
+    float* means                                # a number for each query
+    float* keys
+    float* values
+
+
+cdef size_t divide_work(const Call* c, bint backward, float* at, Work* w) noexcept nogil:
+    """Where the parts of the working memory are; returns the floats they take."""
+    cdef size_t m = cols_of(&c.x[0].dim), n = cols_of(&c.x[1].dim), heads = c.attrs[ATTENTION_HEADS].u, total = 0
+    cdef size_t queries = least(m, QUERIES), block = queries * least(n, KEYS), i
+    cdef size_t rows = rows_of(&c.x[0].dim) // heads, value_rows = rows_of(&c.x[2].dim) // heads
+    cdef bint packed = m > FEW
+    cdef size_t[11] sizes = [
+        rows * queries, block, block if c.attrs[ATTENTION_RATE].f > 0 else 0, queries, queries, queries,
+        block if backward else 0, rows * queries if backward else 0, m if backward else 0,
+        dy_panels(n, rows) if packed else 0, dy_panels(n, value_rows) if packed and backward else 0,
+    ]
+    cdef float** parts = <float**>w
+    for i in range(11):
+        if w != NULL:
+            parts[i] = at + total if sizes[i] else NULL
+        total += sizes[i]
+    return total
+
+
+cdef void head_of(const Call* c, uint32_t b, size_t number, const Work* w, Head* h) noexcept nogil:
+    """One head of a batch element, its keys, and in backward its values, packed where that pays."""
+    cdef size_t heads = c.attrs[ATTENTION_HEADS].u
+    h.m = cols_of(&c.x[0].dim)
+    h.n = cols_of(&c.x[1].dim)
+    h.d = rows_of(&c.x[0].dim)
+    h.e = rows_of(&c.x[2].dim)
+    h.rows = h.d // heads
+    h.value_rows = h.e // heads
+    h.number = number
+    h.b = b
+    h.q = element(&c.x[0], b) + number * h.rows
+    h.k = element(&c.x[1], b) + number * h.rows
+    h.v = element(&c.x[2], b) + number * h.value_rows
+    h.bias = NULL
+    if c.n > 3:
+        h.bias = element(&c.x[3], b) + bias_at(&c.x[3].dim, number)
+        h.next_bias = h.n if axis_of(&c.x[3].dim, 1) > 1 else 0
+    h.keys = w.keys
+    h.values = w.values
+    if w.keys != NULL:
+        K.pack(1, h.n, h.rows, h.k, h.d, w.keys)
+    if w.values != NULL:
+        K.pack(1, h.n, h.value_rows, h.v, h.e, w.values)
+
+
+cdef inline size_t blocks(size_t n, size_t size) noexcept nogil:
+    return (n + size - 1) // size
+
+
+cdef inline size_t bias_at(const Dim* bias, size_t head) noexcept nogil:
+    """Where the biases of a head begin."""
+    return head * bias.d[0] * axis_of(bias, 1) if axis_of(bias, 2) > 1 else 0
+
+
+cdef inline size_t visible(const Call* c, const Head* h, size_t query) noexcept nogil:
+    """How many keys a query may look at: those up to its own place."""
+    cdef int32_t causal = c.attrs[ATTENTION_CAUSAL].i
+    cdef size_t seen = query + 1
+    if causal == ATTENTION_NOT_CAUSAL:
+        return h.n
+    if causal == ATTENTION_TO_LAST:
+        seen += h.n - h.m
+    elif causal >= ATTENTION_FROM:
+        seen += causal - ATTENTION_FROM
+    return least(seen, h.n)
+
+
+cdef inline size_t reach(const Call* c, const Head* h, size_t query) noexcept nogil:
+    """How many keys a block looks at that ends with a query: whole panels, or all."""
+    cdef size_t seen = visible(c, h, query)
+    return least(blocks(seen, K.panel) * K.panel, h.n)
+
+
+cdef inline void times_keys(const float* panels, size_t at, size_t rows, const float* x, size_t ldx, size_t count,
+                            size_t queries, const float* y, size_t ldy, float* z) noexcept nogil:
+    """z = X' Y for `count` columns of X from `at` on, packed or as they are, and the columns of some queries."""
+    if panels != NULL:
+        K.sgemm_packed(count, queries, rows, panels + at * rows, y, ldy, 0, z, count)
+    else:
+        K.sgemm(1, 0, count, queries, rows, 1, x + at * ldx, ldx, y, ldy, 0, z, count)
+
+
+cdef void make_scores(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
+                      size_t keys) noexcept nogil:
+    """Scores of a block of keys for a block of queries, with biases, and -inf where a query must not look."""
+    cdef size_t j, seen
+    cdef float* scores
+    times_keys(h.keys, key, h.rows, h.k, h.d, keys, queries, w.q, h.rows, w.scores)
+    for j in range(queries):
+        scores = w.scores + j * keys
+        if h.bias != NULL:
+            K.add(keys, h.bias + (query + j) * h.next_bias + key, scores)
+        if c.attrs[ATTENTION_CAUSAL].i != ATTENTION_NOT_CAUSAL:
+            seen = visible(c, h, query + j)
+            seen = seen - key if seen > key else 0
+            if seen < keys:
+                K.fill(keys - seen, -INFINITY, scores + seen)
+
+
+cdef void scaled_queries(const Call* c, const Head* h, const Work* w, size_t query, size_t queries) noexcept nogil:
+    cdef size_t j
+    for j in range(queries):
+        K.scale(h.rows, c.attrs[ATTENTION_SCALE].f, h.q + (query + j) * h.d, w.q + j * h.rows)
+
+
+cdef void draw_mask(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
+                    size_t keys) noexcept nogil:
+    """0 for weights that are dropped, 1 / (1 - p) for the others; the same whatever the blocks."""
+    cdef float keep = 1 - c.attrs[ATTENTION_RATE].f
+    cdef size_t j
+    for j in range(queries):
+        K.rng[<int>DY_RNG_bernoulli](draw_key(c, h.b), <uint32_t>(c.stream >> 32), draw_number(c, h.b),
+                                     (h.number * h.m + query + j) * h.n + key, keys, keep, 1 / keep if keep > 0 else 0,
+                                     w.mask + j * keys)
+
+
+cdef inline void multiply(size_t n, const float* x, float* y) noexcept nogil:
+    K.binary_fwd[<int>DY_BINARY_mul](n, y, 1, x, 1, y)
+
+
+cdef void queries_forward(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, float* y,
+                          float* sums) noexcept nogil:
+    """Results of a block of queries, and the logarithms of their sums."""
+    cdef size_t most = reach(c, h, query + queries - 1), key, keys, t, j, r
+    cdef float part
+    scaled_queries(c, h, w, query, queries)
+    K.fill(queries, -INFINITY, w.top)
+    memset(w.total, 0, queries * sizeof(float))
+    for t in range(blocks(most, KEYS)):
+        key = t * KEYS
+        keys = least(most - key, KEYS)
+        make_scores(c, h, w, query, queries, key, keys)
+        K.softmax_part(keys, queries, w.scores, w.top, w.total, w.factor)
+        if w.mask != NULL:
+            draw_mask(c, h, w, query, queries, key, keys)
+            multiply(keys * queries, w.mask, w.scores)
+        if key:
+            for j in range(queries):
+                K.scale(h.value_rows, w.factor[j], y + j * h.e, y + j * h.e)
+        K.sgemm(0, 0, h.value_rows, queries, keys, 1, h.v + key * h.e, h.e, w.scores, keys, 1 if key else 0, y, h.e)
+    for j in range(queries):
+        if w.total[j] == 0:                     # it may look at nothing
+            memset(y + j * h.e, 0, h.value_rows * sizeof(float))
+            sums[j] = INFINITY
+        else:
+            part = 1 / w.total[j]
+            for r in range(h.value_rows):
+                y[j * h.e + r] *= part
+            sums[j] = w.top[j] + <float>log(w.total[j])
+
+
+cdef void attention_forward(const Call* c) noexcept nogil:
+    cdef size_t heads = c.attrs[ATTENTION_HEADS].u, m = cols_of(&c.x[0].dim), e = rows_of(&c.x[2].dim), i, u, query
+    cdef uint32_t b
+    cdef Head h
+    cdef Work w
+    divide_work(c, False, c.work, &w)
+    for b in range(c.y.dim.bd):
+        for i in range(heads):
+            head_of(c, b, i, &w, &h)
+            for u in range(blocks(m, QUERIES)):
+                query = u * QUERIES
+                queries_forward(c, &h, &w, query, least(m - query, QUERIES),
+                                element(&c.y, b) + query * e + i * h.value_rows, c.saved + (b * heads + i) * m + query)
+
+
+# ---- backward: the gradients of q, k and v are made together, and kept until they are asked for -----------
+
+cdef size_t saved_sums(const Call* c) noexcept nogil:
+    return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
+
+
+cdef inline size_t batch_of(const Tensor* x, uint32_t all) noexcept nogil:
+    """Batch elements of an argument that have gradients of their own."""
+    return all if x.list != NULL else x.dim.bd
+
+
+cdef float* saved_gradient(const Call* c, uint32_t i) noexcept nogil:
+    cdef float* at = c.saved + saved_sums(c)
+    cdef uint32_t k
+    for k in range(i):
+        at += size_of(&c.x[k].dim) * batch_of(&c.x[k], c.y.dim.bd)
+    return at
+
+
+cdef inline float* kept_element(const Call* c, uint32_t i, uint32_t b) noexcept nogil:
+    return saved_gradient(c, i) + (b if batch_of(&c.x[i], c.y.dim.bd) > 1 else 0) * size_of(&c.x[i].dim)
+
+
+cdef size_t attention_saved(const Call* c) noexcept nogil:
+    return saved_gradient(c, 3) - c.saved
+
+
+cdef size_t attention_work(const Call* c, int i) noexcept nogil:
+    return divide_work(c, i >= 0, NULL, NULL)
+
+
+cdef void make_slopes(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
+                      size_t keys, float* dv) noexcept nogil:
+    """The weights of a block, and the gradients of its scores; adds the gradient of the values unless dv is NULL."""
+    cdef const float* sums = c.saved + (h.b * c.attrs[ATTENTION_HEADS].u + h.number) * h.m + query
+    cdef const float* dy = element(&c.dy, h.b) + query * h.e + h.number * h.value_rows
+    make_scores(c, h, w, query, queries, key, keys)
+    K.exp_less(keys, queries, sums, w.scores)
+    times_keys(h.values, key, h.value_rows, h.v, h.e, keys, queries, dy, h.e, w.slopes)
+    if w.mask == NULL:
+        if dv != NULL:
+            K.sgemm(0, 1, h.value_rows, keys, queries, 1, dy, h.e, w.scores, keys, 1, dv + key * h.e, h.e)
+    else:
+        draw_mask(c, h, w, query, queries, key, keys)
+        multiply(keys * queries, w.mask, w.slopes)
+        if dv != NULL:
+            multiply(keys * queries, w.scores, w.mask)
+            K.sgemm(0, 1, h.value_rows, keys, queries, 1, dy, h.e, w.mask, keys, 1, dv + key * h.e, h.e)
+    K.softmax_part_bwd(keys, queries, w.scores, w.means + query, w.slopes)
+
+
+cdef void make_means(const Call* c, const Head* h, const Work* w) noexcept nogil:
+    """For each query the mean of the gradients of its weights, which is the product of its result and its gradient."""
+    cdef size_t at = h.number * h.value_rows, j
+    for j in range(h.m):
+        w.means[j] = K.dot(h.value_rows, element(&c.y, h.b) + at + j * h.e, element(&c.dy, h.b) + at + j * h.e)
+
+
+cdef void head_backward(const Call* c, const Head* h, const Work* w, float* dq, float* dk, float* dv) noexcept nogil:
+    cdef size_t query, queries, key, keys, most, u, t, j
+    make_means(c, h, w)
+    for u in range(blocks(h.m, QUERIES)):
+        query = u * QUERIES
+        queries = least(h.m - query, QUERIES)
+        most = reach(c, h, query + queries - 1)
+        scaled_queries(c, h, w, query, queries)
+        for t in range(blocks(most, KEYS)):
+            key = t * KEYS
+            keys = least(most - key, KEYS)
+            make_slopes(c, h, w, query, queries, key, keys, dv)
+            K.sgemm(0, 0, h.rows, queries, keys, 1, h.k + key * h.d, h.d, w.slopes, keys, 1 if key else 0, w.dq, h.rows)
+            K.sgemm(0, 1, h.rows, keys, queries, 1, w.q, h.rows, w.slopes, keys, 1, dk + key * h.d, h.d)
+        if most:
+            for j in range(queries):
+                K.axpy(h.rows, c.attrs[ATTENTION_SCALE].f, w.dq + j * h.rows, dq + (query + j) * h.d)
+
+
+cdef void bias_backward(const Call* c, const Head* h, const Work* w, float* dbias) noexcept nogil:
+    cdef size_t query, queries, key, keys, most, u, t, j
+    make_means(c, h, w)
+    for u in range(blocks(h.m, QUERIES)):
+        query = u * QUERIES
+        queries = least(h.m - query, QUERIES)
+        most = reach(c, h, query + queries - 1)
+        scaled_queries(c, h, w, query, queries)
+        for t in range(blocks(most, KEYS)):
+            key = t * KEYS
+            keys = least(most - key, KEYS)
+            make_slopes(c, h, w, query, queries, key, keys, NULL)
+            for j in range(queries):
+                K.add(keys, w.slopes + j * keys, dbias + (query + j) * h.next_bias + key)
+
+
+cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t heads = c.attrs[ATTENTION_HEADS].u, k
+    cdef uint32_t b
+    cdef float* dbias
+    cdef Head h
+    cdef Work w
+    divide_work(c, True, c.work, &w)
+    if i == 3:
+        for b in range(c.y.dim.bd):
+            dbias = element(&c.dx, b)
+            for k in range(heads):
+                head_of(c, b, k, &w, &h)
+                bias_backward(c, &h, &w, dbias + bias_at(&c.x[3].dim, k))
+        return
+    if c.first:
+        memset(saved_gradient(c, 0), 0, (attention_saved(c) - saved_sums(c)) * sizeof(float))
+        for b in range(c.y.dim.bd):
+            for k in range(heads):
+                head_of(c, b, k, &w, &h)
+                head_backward(c, &h, &w, kept_element(c, 0, b) + k * h.rows, kept_element(c, 1, b) + k * h.rows,
+                              kept_element(c, 2, b) + k * h.value_rows)
+    for b in range(batch_of(&c.x[i], c.y.dim.bd)):
+        K.add(size_of(&c.x[i].dim), kept_element(c, i, b), element(&c.dx, b))
+
+
+cdef Op* new_attention(const char* name, const char* args) except NULL:
+    cdef Op* op = register(name, args, attention_dim, attention_forward, attention_backward)
+    op.saved = attention_saved
+    op.work = attention_work
+    op.rule[0] = op.rule[1] = op.rule[2] = LIST
+    op.ragged = True                            # sentences of different lengths
+    return op
+
+
+cdef Op* ATTENTION = new_attention(b"scaled_dot_product_attention", b"q k v bias")
+cdef Op* ATTENTION_DROPOUT = new_attention(b"scaled_dot_product_attention_dropout", b"q k v bias")
+ATTENTION_DROPOUT.random = True
+
+
+def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = None, bint causal=False, first=0,
+                                 dropout=0.0, scale: float | None = None):
+    """For each query a mean of the values, weighted by how well their keys fit, by several heads (Vaswani et al.,
+    "Attention is all you need", NeurIPS 2017).
+
+    With d rows of q and k and e rows of v, head i has rows ``i d / heads`` to ``(i + 1) d / heads`` of q and k, and
+    rows ``i e / heads`` to ``(i + 1) e / heads`` of v and the result: ``V softmax(K' Q scale + bias)``.
+
+    Sentences of different lengths run in the same batch, without padding.  The scores are never stored: they are made
+    in blocks that fit the cache, and made again in backward (Rabe and Staats, "Self-attention does not need O(n^2)
+    memory", 2021; Dao et al., "FlashAttention", NeurIPS 2022).
+
+    Shapes: ``q {d,m}``, ``k {d,n}``, ``v {e,n}`` -> ``{e,m}``; a vector is a column.  Arguments without a batch serve
+    for all batch elements of the others.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values.
+        heads: number of heads, which divides d and e (default: 1).
+        bias: what is added to the scores, ``{n,m}`` or one column for all queries, ``{n}``, and of as many matrices as
+            there are heads, ``{n,m,heads}``, where they differ; -inf where a query must not look.  The result of a
+            query that may look at nothing is 0.  None, the default: nothing.
+        causal: whether query j may look at keys 0 to ``first`` + j only (default: no).
+        first: the place of the first query among the keys (default: 0).
+        dropout: the probability that a weight is set to 0; the others are divided by 1 - dropout (default: 0).
+        scale: what scores are multiplied by; None, the default, for ``(d / heads) ** -0.5``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+        TypeError: heads or first is not a whole number.
+        ValueError: heads is less than 1, first less than 0, dropout not a probability, or scale nan.
+
+    Example:
+        >>> q, k, v = dy.ones((8, 2)), dy.ones((8, 3)), dy.inputTensor(np.eye(4, 3))
+        >>> dy.scaled_dot_product_attention(q, k, v, heads=2).npvalue().round(3)
+        array([[0.333, 0.333],
+               [0.333, 0.333],
+               [0.333, 0.333],
+               [0.   , 0.   ]])
+    """
+    cdef Extra extra
+    cdef double rate = dropout
+    cdef Py_ssize_t count = whole(heads, "scaled_dot_product_attention", "heads")
+    cdef Py_ssize_t place = whole(first, "scaled_dot_product_attention", "first")
+    if not 1 <= count <= MOST:
+        raise ValueError(f"scaled_dot_product_attention: heads must be from 1 to {MOST}, not {heads}")
+    if not 0 <= place <= MOST:
+        raise ValueError(f"scaled_dot_product_attention: first must be from 0 to {MOST}, not {first}")
+    if not 0 <= rate <= 1:
+        raise ValueError(f"scaled_dot_product_attention: dropout must be a probability, not {dropout}")
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[ATTENTION_HEADS].u = <uint32_t>count
+    extra.attrs[ATTENTION_CAUSAL].i = ATTENTION_FROM + <int32_t>place if causal else ATTENTION_NOT_CAUSAL
+    extra.attrs[ATTENTION_RATE].f = <float>rate
+    if scale is not None and not scale == scale:
+        raise ValueError("scaled_dot_product_attention: scale must be a number, not nan")
+    extra.attrs[ATTENTION_SCALE].f = NAN if scale is None else scale
+    xs = (q, k, v) if bias is None else (q, k, v, bias)
+    return apply(ATTENTION_DROPOUT if rate > 0 else ATTENTION, xs, &extra)

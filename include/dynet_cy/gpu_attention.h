@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a launcher hands to the kernels of attention by value. */
+#ifndef DYNET_CY_GPU_ATTENTION_H
+#define DYNET_CY_GPU_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu_size.h"
+
+typedef struct {
+    const float *q, *k, *v, *bias;                          /* no bias: NULL */
+    size_t q_step, k_step, v_step, bias_step;               /* from one batch element to the next; 0: one serves for all */
+    const float *y, *dy, *means;                            /* of backward */
+    float *sums;                                            /* the logarithm of the sum of each head and query */
+    const uint64_t *seeds;
+    const uint32_t *items;                                  /* what is drawn; NULL: no dropout */
+    size_t m, n;                                            /* queries, keys */
+    size_t before;                                          /* keys before the first query; queries look back only, unless: */
+    uint32_t everywhere;
+    uint32_t heads, rows, value_rows;                       /* rows of a head */
+    uint32_t bias_columns, bias_heads;
+    float scale, keep;
+} dy_gpu_attention;
+DY_SIZE(dy_gpu_attention, 168);
+
+#endif
