@@ -25,7 +25,7 @@ from dynet_cy.memory.arena cimport (
     arena_close, arena_offset, arena_open, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind,
     array_trim, out_of_memory, set_reclaim, shortages,
 )
-from dynet_cy.memory.bridge cimport array_of, taking_numbers
+from dynet_cy.memory.bridge cimport array_of, capsule_of, taking_numbers
 from dynet_cy.memory.bridge cimport shape_of as bridge_shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.mirror cimport default_device, mirrors
@@ -628,6 +628,27 @@ cdef class Expression:
             raise ValueError("the value of an expression can only be copied")
         array = self.npvalue()
         return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The value for other libraries, as `np.from_dlpack(e)` and `torch.from_dlpack(e)` ask for it.
+
+        float32, the batch as the last axis. It is a copy, whose memory the other library then has without another
+        one: the graph uses its own again after `renew_cg`.
+
+        Raises:
+            BufferError: `copy` is False, or another device than the CPU is asked for.
+        """
+        if copy is False:
+            raise BufferError("the value of an expression lies in memory that its graph uses again: "
+                              "it can only be copied")
+        cdef Graph* g = compute(self, False)
+        cdef Node* x = nodes_of(g) + self.index
+        return capsule_of(array_of(value_here(g, x), full_shape(&x.dim)), "the value of an expression", stream,
+                          max_version, dl_device)
+
+    def __dlpack_device__(self):
+        """The CPU, also where the value was computed elsewhere."""
+        return (1, 0)
 
     # numpy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = None

@@ -8,6 +8,10 @@ parameter_names: dict[int, str]
 class Plane: ...
 
 @final
+class Lent:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
 class Storage:
     def __new__(cls, device: int = 0) -> Storage: ...
     @property
