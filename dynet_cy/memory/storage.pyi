@@ -8,8 +8,7 @@ parameter_names: dict[int, str]
 class Plane: ...
 
 @final
-class Lent:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+class Lent: ...
 
 @final
 class Storage:
