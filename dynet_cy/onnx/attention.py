@@ -44,10 +44,14 @@ def attention(w: Writer, step: Step, args: list[Value]) -> str:
 
 def visible(w: Writer, causal: int, keys: Size, queries: Size) -> str:
     """Which keys, in rows of queries, a query may look at: those up to its own place."""
-    shift = tuple(n - m if causal == TO_LAST else causal - FROM if causal >= FROM else 0 for n, m in zip(keys, queries))
+    key, query = (places(w, size, from_end=causal == TO_LAST) for size in (keys, queries))
+    if causal >= FROM:
+        query = w.add("Add", query, w.ints(causal - FROM))
+    return w.add("LessOrEqual", key, w.add("Unsqueeze", query, w.ints(-1)))
 
-    def numbers(size: Size) -> str:
-        return w.add("Range", w.constant(0, int), w.add("Squeeze", w.size(size), w.ints(0)), w.constant(1, int))
 
-    places = w.add("Add", numbers(queries), w.size(shift))
-    return w.add("LessOrEqual", numbers(keys), w.add("Unsqueeze", places, w.ints(-1)))
+def places(w: Writer, size: Size, from_end: bool) -> str:
+    """0, 1, ... up to a size; from the end the last one is -1."""
+    count = w.size(size)
+    found = w.add("Range", w.constant(0, int), w.add("Squeeze", count, w.ints(0)), w.constant(1, int))
+    return w.add("Sub", found, count) if from_end else found
