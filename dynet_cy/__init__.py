@@ -20,6 +20,7 @@ from dynet_cy.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
+from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.fibers import batched_map
 from dynet_cy.functions import *  # noqa: F403 - its __all__ is the list of them
 from dynet_cy.graph import (
@@ -191,6 +192,8 @@ __all__ = [
     "save_safetensors",
     # ops
     "DimensionError",
+    "get_cython_path",
+    "get_include",
     # softmax layers
     "ClassFactoredSoftmaxBuilder",
     "SoftmaxBuilder",
