@@ -1,12 +1,20 @@
-"""Training curves: numbers of a training as a picture, and in TensorBoard."""
+"""Training curves: numbers of a training as a picture, and in TensorBoard with histograms and graphs."""
 
 from __future__ import annotations
 
 import importlib
 import math
 import os
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.graph.nodes import GraphNode, nodes_around
+from dynet_cy.model import LookupParameters, ParameterCollection
 
 __all__ = ["Curves"]
 
@@ -69,6 +77,65 @@ class Curves:
             if self._writer is not None:
                 self._writer.add_scalar(name, float(value), step)
 
+    def add_histograms(self, step: int, model: ParameterCollection, gradients: bool = True) -> None:
+        """Write histograms of parameters and of their gradients for TensorBoard, if there is a folder for it.
+
+        They are called "parameters/..." and "gradients/...", with the names of the parameters. Gradients are those that
+        have been added up since the last update, so call this between `backward` and `update`; of a lookup table the
+        rows that have one. Frozen parameters have none, and numbers that are not finite are left out.
+
+        Args:
+            step: an epoch, an update
+            model: whose parameters
+            gradients: whether those of gradients are written too. Default: True
+
+        Example:
+            >>> W = model.add_parameters((2, 2), name="W")
+            >>> with curves.Curves() as drawn:           # tensorboard="runs/first"
+            ...     dy.squared_norm(W).backward()
+            ...     drawn.add_histograms(1, model)
+        """
+        if self._writer is None:
+            return
+        for name, p in model.named_parameters():
+            self._histogram(f"parameters/{name}", p.as_array(), step)
+            if gradients and p.is_updated():
+                gradient = p.grad_as_array()
+                if isinstance(p, LookupParameters):
+                    gradient = gradient[gradient.reshape(len(gradient), -1).any(axis=1)]
+                self._histogram(f"gradients/{name}", gradient, step)
+
+    def _histogram(self, name: str, values: npt.NDArray[np.float32], step: int) -> None:
+        finite = values[np.isfinite(values)].astype(np.float64)
+        if finite.size:
+            self._writer.add_histogram(name, finite, step)
+
+    def add_graph(self, *expressions: Expression) -> None:
+        """Write what expressions are computed from for TensorBoard, if there is a folder for it.
+
+        Nodes stand in the scopes that made them (`name_scope`, builders); parameters have their names. Nothing is
+        computed for it.
+
+        Args:
+            expressions: of one graph
+
+        Raises:
+            StaleExpressionError: their graph was renewed
+            ValueError: there is no expression, or they are of several graphs
+
+        Example:
+            >>> with curves.Curves() as drawn:           # tensorboard="runs/first"
+            ...     drawn.add_graph(dy.tanh(dy.inputVector([1, 2])))
+        """
+        around = nodes_around(expressions)
+        if self._writer is None:
+            return
+        graph, versions, events = (
+            importlib.import_module(f"tensorboardX.proto.{name}_pb2") for name in ("graph", "versions", "event")
+        )
+        made = graph.GraphDef(versions=versions.VersionDef(producer=22), node=_tensorboard_nodes(around))
+        self._writer.file_writer.add_event(events.Event(graph_def=made.SerializeToString()))
+
     def close(self) -> None:
         """Draw the picture, and end what is written for TensorBoard.
 
@@ -104,6 +171,24 @@ class Curves:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self.close()
+
+
+def _tensorboard_nodes(nodes: Sequence[GraphNode]) -> list[Any]:
+    """Nodes as TensorBoard has them: their names are paths through the scopes."""
+    defs, attributes, shapes = (
+        importlib.import_module(f"tensorboardX.proto.{name}_pb2") for name in ("node_def", "attr_value", "tensor_shape")
+    )
+    names: list[str] = []
+    found = []
+    for node in nodes:
+        what = (node.parameter or node.op).strip("/").replace("/", ".")
+        names.append(f"{node.scope}/{what}_{node.number}" if node.scope else f"{what}_{node.number}")
+        sizes = [*node.shape, *([node.batch_size] if node.batch_size > 1 else [])]
+        shape = shapes.TensorShapeProto(dim=[shapes.TensorShapeProto.Dim(size=size) for size in sizes])
+        shown = attributes.AttrValue(list=attributes.AttrValue.ListValue(shape=[shape]))
+        inputs = [names[i] for i in node.args]
+        found.append(defs.NodeDef(name=names[-1], op=node.op, input=inputs, attr={"_output_shapes": shown}))
+    return found
 
 
 def _needed(package: str, argument: str, extra: str) -> ModuleType:

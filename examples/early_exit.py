@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import random
 import struct
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -94,18 +92,16 @@ def mean_depth(depths: np.ndarray) -> float:
 def train(network: Network, training: Digits, test: Digits, args: argparse.Namespace) -> None:
     """Train for all epochs; save after each that is the best so far."""
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
-    order = list(range(len(training[1])))
-    rng = random.Random(args.seed)
+    count = len(training[1])
+    data = minibatches(training, args.batch, args.seed)
     best, done = -1.0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            rng.shuffle(order)
-            shuffled = training[0][order], training[1][order]
             total, layers, start = 0.0, 0, time.perf_counter()
-            with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
-                for images, labels in minibatches(shuffled, args.batch):
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(order)))
+            with tqdm(total=count, desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+                for images, labels in data:
+                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * count))
                     done += len(labels)
                     losses = []
                     for exits, label in zip(network.run(images, args.threshold), labels):
@@ -118,11 +114,11 @@ def train(network: Network, training: Digits, test: Digits, args: argparse.Names
                     total += value * len(labels)
                     bar.set_postfix(loss=f"{value:.3f}", refresh=False)
                     bar.update(len(labels))
-            speed = len(order) / (time.perf_counter() - start)
+            speed = count / (time.perf_counter() - start)
             right, depths = measure(network, test, args.threshold, args.batch)
-            curves.add(epoch, loss=total / len(order), accuracy=right, layers=mean_depth(depths))
+            curves.add(epoch, loss=total / count, accuracy=right, layers=mean_depth(depths))
             print(
-                f"epoch {epoch}: loss {total / len(order):.4f}, {layers / len(order):.2f} layers an image, "
+                f"epoch {epoch}: loss {total / count:.4f}, {layers / count:.2f} layers an image, "
                 f"{speed:.0f} images/s, test accuracy {right:.2%} with {mean_depth(depths):.2f} layers",
                 flush=True,
             )
@@ -176,10 +172,14 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
     return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
 
 
-def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
+    """Images and labels, `size` of each; in another order in each epoch where there is a seed."""
     images, labels = data
-    for start in range(0, len(labels), size):
-        yield images[start : start + size], labels[start : start + size]
+
+    def cut(rows: list[int]) -> Digits:
+        return images[rows], labels[rows]
+
+    return dy.data.batches(range(len(labels)), size, shuffle=seed is not None, seed=seed or 0, collate=cut)
 
 
 # -- command line --------------------------------------------------------------------------------

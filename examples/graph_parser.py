@@ -253,18 +253,16 @@ def _cycle(heads: np.ndarray) -> np.ndarray:
 def train(parser: Parser, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
     """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
-    order = random.Random(args.seed)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree) for tree in training)
     best, best_words, best_epoch, done = -1.0, "", 0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            order.shuffle(training)
             parser.training = True
             summed, start = 0.0, time.perf_counter()
             with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for first in range(0, len(training), args.batch):
-                    batch = training[first : first + args.batch]
+                for batch in data:
                     trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
                     dy.renew_cg()
                     loss = parser.loss(batch)
@@ -397,8 +395,7 @@ def is_tree(heads: list[int]) -> bool:
 def attachment(parser: Parser, trees: list[Tree]) -> tuple[float, str]:
     """Return LAS, and UAS and LAS in words: the share of words (punctuation too) whose head, and relation, is right."""
     heads = both = total = 0
-    for first in range(0, len(trees), 64):
-        batch = trees[first : first + 64]
+    for batch in dy.data.batches(trees, 64):
         found = parser.parse([tree.words for tree in batch], [tree.tags for tree in batch])
         for tree, (guessed, relations) in zip(batch, found):
             for head, right, relation, name in zip(guessed, tree.heads, relations, tree.relations):
@@ -449,8 +446,7 @@ def parse_command(args: argparse.Namespace) -> None:
     parser = load(args.model)
     tags = parser.spec["tag_column"]
     sentences = read_rows(args.file, [tags])
-    for first in range(0, len(sentences), 64):
-        batch = sentences[first : first + 64]
+    for batch in dy.data.batches(sentences, 64):
         words = [[row["FORM"] for row in rows] for rows in batch]
         for rows, found in zip(batch, parser.parse(words, [[row[tags] for row in rows] for rows in batch])):
             print_tree(rows, *found)

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import random
 import struct
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -121,17 +119,15 @@ def train(args: argparse.Namespace, training: Digits, test: Digits) -> None:
     network = (CNN if args.model == "cnn" else MLP)(*training[0].shape[1:])
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
     loss_of, predict = (loss_auto, predict_auto) if args.batching == "auto" else (loss_manual, predict_manual)
-    rng = random.Random(args.seed)
-    order = list(range(len(training[1])))
-    print(f"{args.model}, {args.batching} batching: {len(order)} training and {len(test[1])} test images")
-    done, steps = 0, args.epochs * len(order)
+    data = minibatches(training, args.batch, args.seed)
+    count = len(training[1])
+    print(f"{args.model}, {args.batching} batching: {count} training and {len(test[1])} test images")
+    done, steps = 0, args.epochs * count
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            rng.shuffle(order)
-            shuffled = training[0][order], training[1][order]
             total, start = 0.0, time.perf_counter()
-            with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
-                for images, labels in minibatches(shuffled, args.batch):
+            with tqdm(total=count, desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+                for images, labels in data:
                     trainer.learning_rate = args.learning_rate * (1 - done / steps)
                     done += len(labels)
                     dy.renew_cg()
@@ -142,11 +138,11 @@ def train(args: argparse.Namespace, training: Digits, test: Digits) -> None:
                     total += value * len(labels)
                     bar.set_postfix(loss=f"{value:.3f}", refresh=False)
                     bar.update(len(labels))
-            speed = len(order) / (time.perf_counter() - start)
+            speed = count / (time.perf_counter() - start)
             right = accuracy(network, test, args.batch, predict)
-            curves.add(epoch, loss=total / len(order), accuracy=right)
+            curves.add(epoch, loss=total / count, accuracy=right)
             print(
-                f"epoch {epoch}: loss {total / len(order):.4f}, {speed:.0f} images/s, test accuracy {right:.2%}",
+                f"epoch {epoch}: loss {total / count:.4f}, {speed:.0f} images/s, test accuracy {right:.2%}",
                 flush=True,
             )
 
@@ -196,10 +192,14 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
     return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
 
 
-def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
+    """Images and labels, `size` of each; in another order in each epoch where there is a seed."""
     images, labels = data
-    for start in range(0, len(labels), size):
-        yield images[start : start + size], labels[start : start + size]
+
+    def cut(rows: list[int]) -> Digits:
+        return images[rows], labels[rows]
+
+    return dy.data.batches(range(len(labels)), size, shuffle=seed is not None, seed=seed or 0, collate=cut)
 
 
 # -- command line --------------------------------------------------------------------------------

@@ -195,18 +195,16 @@ def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last
 def train(recognizer: Recognizer, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
     trainer = dy.AdamTrainer(recognizer.pc)
-    order = random.Random(args.seed)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(words) for words, _ in training)
     best, best_words, best_epoch, done = -1.0, "", 0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            order.shuffle(training)
             recognizer.training = True
             summed, start = 0.0, time.perf_counter()
             with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for first in range(0, len(training), args.batch):
-                    batch = training[first : first + args.batch]
+                for batch in data:
                     trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
                     dy.renew_cg()
                     loss = recognizer.loss(batch)

@@ -273,18 +273,16 @@ def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
 def train(grammar: Grammar, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
     """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
     trainer = dy.AdamTrainer(grammar.pc)
-    order = random.Random(args.seed)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree.words()) for tree in training)
     best, best_words, best_epoch, done = -1.0, "", 0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            order.shuffle(training)
             grammar.training = True
             summed, start = 0.0, time.perf_counter()
             with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for first in range(0, len(training), args.batch):
-                    batch = training[first : first + args.batch]
+                for batch in data:
                     trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
                     dy.renew_cg()
                     loss = grammar.loss(batch)
@@ -334,8 +332,7 @@ def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]
 def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
     """Return the F1 of labelled constituents, as a number and in words."""
     right = found = wanted = 0
-    for first in range(0, len(trees), 64):
-        batch = trees[first : first + 64]
+    for batch in dy.data.batches(trees, 64):
         for tree, guess in zip(batch, grammar.parse([tree.words() for tree in batch], width)):
             gold, own = list(tree.spans()), list(guess.spans())
             right += sum((Counter(gold) & Counter(own)).values())

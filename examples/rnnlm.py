@@ -170,14 +170,9 @@ def search(
 # -- training ------------------------------------------------------------------------------------
 
 
-def minibatches(sentences: list[list[int]], size: int, rng: random.Random | None = None) -> list[list[list[int]]]:
+def minibatches(sentences: list[list[int]], size: int, seed: int | None = None) -> dy.data.Batches:
     """Put sentences of like length together, which spares the manual way padding; shuffle all that may be."""
-    shuffled = rng.sample(sentences, len(sentences)) if rng else sentences
-    found = sorted(shuffled, key=len)
-    found = [found[first : first + size] for first in range(0, len(found), size)]
-    if rng:
-        rng.shuffle(found)
-    return found
+    return dy.data.batches(sentences, size, bucket=len, shuffle=seed is not None, seed=seed or 0)
 
 
 def perplexity(model: LanguageModel, sentences: list[list[int]], args: argparse.Namespace) -> float:
@@ -195,7 +190,7 @@ def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]],
     trainer = dy.AdamTrainer(model.pc, alpha=args.learning_rate)
     trainer.set_clip_threshold(5.0)
     loss_of = model.loss_auto if args.batching == "auto" else model.loss_manual
-    rng = random.Random(args.seed)
+    data = minibatches(training, args.batch, args.seed)
     total = sum(map(len, training))
     best = math.inf
     args.model.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +198,7 @@ def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]],
         for epoch in range(1, args.epochs + 1):
             summed, start = 0.0, time.perf_counter()
             with tqdm(total=total, desc=f"epoch {epoch}", unit=args.unit, leave=False, disable=None) as bar:
-                for batch in minibatches(training, args.batch, rng):
+                for batch in data:
                     count = sum(map(len, batch))
                     dy.renew_cg()
                     loss = loss_of(batch, training=True) / count

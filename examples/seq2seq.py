@@ -249,8 +249,7 @@ def new_inflector(pairs: list[Pair], args: argparse.Namespace) -> Inflector:
 def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
     """Return the share of the words that come out right, to the last letter; width 1 decodes greedily."""
     right = 0
-    for first in range(0, len(pairs), 64):
-        batch = pairs[first : first + 64]
+    for batch in dy.data.batches(pairs, 64):
         found = inflector.inflect([source for source, _ in batch], width)
         right += sum(guess == "".join(target) for guess, (_, target) in zip(found, batch))
     return right / len(pairs)
@@ -259,18 +258,16 @@ def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
 def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: argparse.Namespace) -> None:
     """Train for all epochs; save after each that is the best so far."""
     trainer = dy.AdamTrainer(inflector.pc, alpha=args.learning_rate)
-    order = random.Random(args.seed)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     training = list(training)
     best, done = -1.0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            order.shuffle(training)
             inflector.training = True
             summed, letters, start = 0.0, 0, time.perf_counter()
             with tqdm(total=len(training), desc=f"epoch {epoch}", unit="pair", leave=False, disable=None) as bar:
-                for first in range(0, len(training), args.batch):
-                    batch = training[first : first + args.batch]
+                for batch in data:
                     trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(training)))
                     done += len(batch)
                     inflector.sampling = args.sampling * done / (args.epochs * len(training))

@@ -18,9 +18,8 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
@@ -133,17 +132,16 @@ def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: a
     """Train for all epochs; save after each that is the best so far."""
     trainer = dy.AdamTrainer(tagger.collection)
     trainer.set_clip_threshold(1.0)
-    order = random.Random(args.seed)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(words) for words, _ in training)
     best, best_words, best_epoch, done = -1.0, "", 0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            order.shuffle(training)
             tagger.train()
             summed, start = 0.0, time.perf_counter()
             with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for batch in batches(training, args.batch):
+                for batch in data:
                     words = sum(len(words) for words, _ in batch)
                     done += words
                     trainer.learning_rate = learning_rate(done / (args.epochs * total + 1), args)
@@ -205,18 +203,12 @@ def new_sizes(sentences: list[Sentence], args: argparse.Namespace) -> dict:
 def accuracy(tagger: Tagger, sentences: list[Sentence]) -> tuple[float, str]:
     """Return the share of words whose tag is right, as a number and in words."""
     right = total = 0
-    for batch in batches(sentences, 64):
+    for batch in dy.data.batches(sentences, 64):
         found = tagger.tag([words for words, _ in batch])
         for guessed, (_, tags) in zip(found, batch):
             right += sum(a == b for a, b in zip(guessed, tags))
             total += len(tags)
     return right / total, f"accuracy {right / total:.2%}"
-
-
-def batches(items: Iterable, size: int) -> Iterator[list]:
-    items = iter(items)
-    while batch := list(islice(items, size)):
-        yield batch
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -300,7 +292,7 @@ def train_command(args: argparse.Namespace) -> None:
 def tag_text(tagger: Tagger, file: str) -> None:
     with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
         # Someone who types wants each answer at once; a file goes faster in batches.
-        for batch in batches(lines, 1 if lines.isatty() else 64):
+        for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
             print_tagged(tagger, [line.split() for line in batch])
 
 

@@ -161,18 +161,16 @@ class Sentiment:
 def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
     """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
     trainer = dy.AdamTrainer(network.pc)
-    order = random.Random(args.seed)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(sum(1 for _ in tree.nodes()) for tree in training)
     best, best_words, best_epoch, done = -1.0, "", 0, 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            order.shuffle(training)
             network.training = True
             summed, start = 0.0, time.perf_counter()
             with tqdm(total=total, desc=f"epoch {epoch}", unit=" nodes", leave=False, disable=None) as bar:
-                for first in range(0, len(training), args.batch):
-                    batch = training[first : first + args.batch]
+                for batch in data:
                     trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
                     dy.renew_cg()
                     loss = network.loss(batch)
@@ -229,8 +227,7 @@ def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
 def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
     """Return the accuracy at the roots, and those at roots and at all nodes in words."""
     roots = right = total = 0
-    for first in range(0, len(trees), 64):
-        batch = trees[first : first + 64]
+    for batch in dy.data.batches(trees, 64):
         for tree, labels in zip(batch, network.labels(batch)):
             equal = [node.label == label for node, label in zip(tree.nodes(), labels)]
             roots, right, total = roots + equal[-1], right + sum(equal), total + len(equal)
@@ -356,8 +353,8 @@ def label_command(args: argparse.Namespace) -> None:
     if args.file is None:
         raise ValueError("label: which file?")
     trees, network = read_trees(args.file), load(args.model)
-    for first in range(0, len(trees), 64):
-        print_labelled(network, trees[first : first + 64])
+    for batch in dy.data.batches(trees, 64):
+        print_labelled(network, batch)
 
 
 def print_labelled(network: Sentiment, trees: list[Tree]) -> None:

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import random
 import struct
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -102,17 +100,15 @@ def measure(vae: VAE, data: Digits, size: int) -> tuple[float, float]:
 def train(vae: VAE, training: Digits, test: Digits, args: argparse.Namespace) -> None:
     """Train for all epochs; save after each that is the best so far."""
     trainer = dy.AdamTrainer(vae.pc, alpha=args.learning_rate)
-    order = list(range(len(training[0])))
-    rng = random.Random(args.seed)
+    count = len(training[0])
+    data = minibatches(training, args.batch, args.seed)
     best = -np.inf
     args.model.parent.mkdir(parents=True, exist_ok=True)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
-            rng.shuffle(order)
-            shuffled = training[0][order], training[1][order]
             total, start = 0.0, time.perf_counter()
-            with tqdm(total=len(order), desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
-                for images, _ in minibatches(shuffled, args.batch):
+            with tqdm(total=count, desc=f"epoch {epoch}", unit="image", leave=False, disable=None) as bar:
+                for images, _ in data:
                     dy.renew_cg()
                     loss = dy.esum([part for image in images for part in vae.parts(image)]) / len(images)
                     value = loss.scalar_value()
@@ -121,11 +117,11 @@ def train(vae: VAE, training: Digits, test: Digits, args: argparse.Namespace) ->
                     total += value * len(images)
                     bar.set_postfix(loss=f"{value:.2f}", refresh=False)
                     bar.update(len(images))
-            speed = len(order) / (time.perf_counter() - start)
+            speed = count / (time.perf_counter() - start)
             pixels, divergence = measure(vae, test, args.batch)
-            curves.add(epoch, loss=total / len(order), ELBO=-pixels - divergence)
+            curves.add(epoch, loss=total / count, ELBO=-pixels - divergence)
             print(
-                f"epoch {epoch}: ELBO {-total / len(order):.2f}, {speed:.0f} images/s, "
+                f"epoch {epoch}: ELBO {-total / count:.2f}, {speed:.0f} images/s, "
                 f"test ELBO {-pixels - divergence:.2f} (pixels {pixels:.2f}, KL {divergence:.2f})",
                 flush=True,
             )
@@ -186,10 +182,14 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
     return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
 
 
-def minibatches(data: Digits, size: int) -> Iterator[Digits]:
+def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
+    """Images and labels, `size` of each; in another order in each epoch where there is a seed."""
     images, labels = data
-    for start in range(0, len(labels), size):
-        yield images[start : start + size], labels[start : start + size]
+
+    def cut(rows: list[int]) -> Digits:
+        return images[rows], labels[rows]
+
+    return dy.data.batches(range(len(labels)), size, shuffle=seed is not None, seed=seed or 0, collate=cut)
 
 
 # -- command line --------------------------------------------------------------------------------

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import dynet_cy as dy
 from dynet_cy.curves import Curves
 
 
@@ -52,3 +57,70 @@ def test_tensorboard(tmp_path: Path) -> None:
         curves.add(1, loss=0.25)
     (events,) = (tmp_path / "run").iterdir()
     assert b"loss" in events.read_bytes()
+
+
+def written(folder: Path) -> Iterator[Any]:
+    """The events of a file for TensorBoard: records with their lengths and checksums."""
+    from tensorboardX.proto import event_pb2
+
+    (file,) = folder.iterdir()
+    data = file.read_bytes()
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        yield event_pb2.Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_histograms(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="histograms are written by tensorboardX")
+    model = dy.ParameterCollection()
+    W = model.parameters_from_numpy(np.array([1.0, 2.0, np.nan]), name="W")
+    table = model.add_lookup_parameters((9, 2), init=3, name="words")
+    frozen = model.add_parameters(2, init=5, name="frozen")
+    frozen.set_updated(False)
+    with Curves(tensorboard=tmp_path / "run") as curves:
+        dy.renew_cg()
+        (dy.squared_norm(table[4]) + dy.squared_norm(W[:2]) + dy.squared_norm(frozen)).backward()
+        curves.add_histograms(7, model)
+        curves.add_histograms(8, model, gradients=False)
+    found = {}
+    for event in written(tmp_path / "run"):
+        for value in event.summary.value:
+            found.setdefault(event.step, {})[value.tag] = value.histo
+    assert set(found[8]) == {"parameters/W", "parameters/frozen", "parameters/words"}
+    assert set(found[7]) - set(found[8]) == {"gradients/W", "gradients/words"}
+    assert (found[7]["parameters/W"].num, found[7]["parameters/W"].max) == (2, 2.0)  # what is no number is left out
+    words = found[7]["gradients/words"]  # the row that has one
+    assert (words.num, words.min, words.max) == (2, 6.0, 6.0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_graph(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="graphs are written by tensorboardX")
+    from tensorboardX.proto import graph_pb2
+
+    model = dy.ParameterCollection()
+    W = model.add_parameters((3, 2), name="W")
+    dy.renew_cg()
+    with Curves(tensorboard=tmp_path / "run") as curves:
+        with dy.name_scope("encoder"):
+            y = W * dy.inputVector([1, 2])
+        curves.add_graph(dy.tanh(y))
+        with pytest.raises(ValueError, match="there is no expression"):
+            curves.add_graph()
+    (graph,) = [graph_pb2.GraphDef.FromString(e.graph_def) for e in written(tmp_path / "run") if e.graph_def]
+    nodes = {node.op: node for node in graph.node}
+    assert {node.op for node in graph.node} == {"parameter", "input", "matmul", "tanh"}
+    assert nodes["tanh"].input == [nodes["matmul"].name]
+    assert nodes["matmul"].name.startswith("encoder/")
+    assert nodes["parameter"].name.split("/")[-1].startswith("W_")
+    assert [d.size for d in nodes["tanh"].attr["_output_shapes"].list.shape[0].dim] == [3]
+
+
+def test_without_a_folder_nothing_is_written() -> None:
+    model = dy.ParameterCollection()
+    W = model.add_parameters(2)
+    dy.renew_cg()
+    Curves().add_histograms(1, model)
+    Curves().add_graph(dy.tanh(W))

@@ -22,7 +22,7 @@ from dynet_cy.graph.structs cimport (
     state_of, uses_of,
 )
 from dynet_cy.graph.table cimport Table, graph_at, graph_table, raise_running
-from dynet_cy.memory.bridge cimport shape_of, taking_numbers
+from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.graph.hooks import operators as functions
@@ -502,6 +502,27 @@ cdef class Expression:
             raise ValueError("the value of an expression can only be copied")
         array = self.npvalue()
         return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The value for other libraries, as `np.from_dlpack(e)` and `torch.from_dlpack(e)` ask for it.
+
+        float32, the batch as the last axis. It is a copy, whose memory the other library then has without another
+        one: the graph uses its own again after `renew_cg`.
+
+        Raises:
+            BufferError: `copy` is False, or another device than the CPU is asked for.
+        """
+        if copy is False:
+            raise BufferError("the value of an expression lies in memory that its graph uses again: "
+                              "it can only be copied")
+        cdef Graph* g = compute(self, False)
+        cdef Node* x = nodes_of(g) + self.index
+        return capsule_of(array_of(value_here(g, x), full_shape(&x.dim)), "the value of an expression", stream,
+                          max_version, dl_device)
+
+    def __dlpack_device__(self):
+        """The CPU, also where the value was computed elsewhere."""
+        return (1, 0)
 
     # numpy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = None

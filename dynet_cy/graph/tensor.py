@@ -50,6 +50,14 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self._array, dtype) if copy or copy is None else np.asarray(self._array, dtype)
 
+    def __dlpack__(self, **asked: Any) -> Any:
+        """The values for other libraries, without a copy: `np.from_dlpack`, `torch.from_dlpack`."""
+        return self._array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU."""
+        return (1, 0)
+
     def argmax(self, dim: int = 0, num: int = 1) -> Tensor:
         """The places of the largest numbers along an axis, the largest first.
 

@@ -78,7 +78,7 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
     """
     cdef const float* panels = NULL
     cdef Product p
-    if pack != NULL and K.packs and m * k >= LEAST_PACKED and n <= MOST_COLUMNS:
+    if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and n <= MOST_COLUMNS:
         panels = panels_of(<Pack*>pack, ta, m, k, a)
     if panels == NULL:
         gemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)

@@ -3,6 +3,8 @@
 from dynet_cy.core.tensor cimport Dim
 
 cdef object array_of(const float* v, tuple shape)
+# A DLPack capsule of an array, for `__dlpack__` of what holds it.
+cdef object capsule_of(object array, str what, object stream, object max_version, object dl_device)
 cdef object floats_in(object values, str op, str argument, int most_axes)
 cdef bint taking_numbers() noexcept
 cdef int copy_floats(object array, float* out, size_t n) except -1

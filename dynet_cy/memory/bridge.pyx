@@ -43,6 +43,40 @@ cdef object array_of(const float* v, tuple shape):
     return array
 
 
+# Kinds of devices whose memory the CPU reads (DLDeviceType of the DLPack standard): itself, and pinned memory of GPUs.
+_READABLE = (1, 3, 11)
+# NumPy before 2.1 has no versions of the protocol.
+_HAS_VERSIONS = tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 1)
+
+
+cdef object capsule_of(object array, str what, object stream, object max_version, object dl_device):
+    """A DLPack capsule of an array, for `__dlpack__` of what holds it."""
+    if stream is not None:
+        raise BufferError(f"{what} is given on the CPU, which has no streams, but stream is {stream!r}")
+    if dl_device is not None and tuple(dl_device) != (1, 0):
+        raise BufferError(f"{what} is given on the CPU, device (1, 0), but dl_device is {tuple(dl_device)}")
+    return array.__dlpack__(max_version=max_version) if _HAS_VERSIONS else array.__dlpack__()
+
+
+cdef object unreadable(object values, str op, str argument, object e):
+    """The error for a tensor of another library that NumPy cannot read."""
+    kind = getattr(values, "__dlpack_device__", lambda: (1, 0))()
+    if int(kind[0]) in _READABLE:
+        return TypeError(f"{op}: {argument} cannot be read as numbers: {e}")
+    return TypeError(f"{op}: {argument} lies on a device ({type(values).__name__} on device {kind[1]} of kind "
+                     f"{int(kind[0])}); copy it to the CPU first")
+
+
+cdef object read_tensor(object values, str op, str argument):
+    """A tensor of another library that speaks DLPack only, without a copy where its memory allows."""
+    try:
+        if int(values.__dlpack_device__()[0]) not in _READABLE:
+            raise BufferError("another device")
+        return np.from_dlpack(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        raise unreadable(values, op, argument, e) from None
+
+
 cdef object floats_in(object values, str op, str argument, int most_axes):
     """The values as a column-major float32 array, or a clear error."""
     global dy_taking_numbers
@@ -51,8 +85,14 @@ cdef object floats_in(object values, str op, str argument, int most_axes):
         array = np.asarray(values)
     except ValueError as e:
         raise ValueError(f"{op}: {argument} is not a rectangular array of numbers ({e})") from None
+    except (RuntimeError, TypeError) as e:
+        if not hasattr(values, "__dlpack__"):
+            raise
+        raise unreadable(values, op, argument, e) from None
     finally:
         dy_taking_numbers -= 1
+    if array.dtype.kind == "O" and hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+        array = read_tensor(values, op, argument)
     if array.dtype != _float32:
         if array.dtype.kind not in "fiub":
             raise TypeError(

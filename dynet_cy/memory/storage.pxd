@@ -32,6 +32,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         pthread_mutex_t* lock
         uint32_t* users
         Panels of[2]
+        uint8_t shared
 
     ctypedef struct Param "dy_param":
         Dim dim
@@ -77,6 +78,7 @@ cdef class Plane:
     cdef int device
     cdef void* mirror               # on a device; NULL on the CPU
     cdef dict beside                # by device: the planes for the same thing in the storages beside its own
+    cdef Py_ssize_t lent            # arrays of others that look at its memory, which may not move meanwhile
     cdef Plane on(self, int device)
     cdef float* at(self, size_t place) noexcept        # that number of floats from the begin on
     cdef float* device_base(self) noexcept
@@ -89,6 +91,16 @@ cdef class Plane:
     cdef int pull(self, size_t at, size_t n) except -1
     cdef int push(self, size_t at, size_t n) except -1
     cdef int clear(self, size_t at, size_t n) except -1
+
+
+cdef class Lent:
+    """A part of a plane as a buffer that others may read and write; it keeps the memory where it is."""
+    cdef Storage storage
+    cdef Plane plane
+    cdef float* v
+    cdef int axes
+    cdef Py_ssize_t[8] sizes
+    cdef Py_ssize_t[8] steps
 
 
 cdef class Storage:
@@ -114,3 +126,6 @@ cdef class Storage:
     cdef void enlist(self) noexcept
     cdef void unlist(self) noexcept
     cdef void drop_panels(self) noexcept
+
+
+cdef Lent lend(Storage storage, Plane plane, Param* p, tuple shape, tuple steps)

@@ -8,6 +8,9 @@ parameter_names: dict[int, str]
 class Plane: ...
 
 @final
+class Lent: ...
+
+@final
 class Storage:
     def __new__(cls, device: int = 0) -> Storage: ...
     @property

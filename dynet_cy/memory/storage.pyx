@@ -2,7 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -159,6 +159,48 @@ cdef class Plane:
         self.view = view
         self.mapped = True
         return 0
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Lent:
+    """A part of a plane as a buffer that others may read and write; it keeps the memory where it is."""
+
+    def __dealloc__(self):
+        if self.plane is not None:
+            self.plane.lent -= 1
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        if not flags & PyBUF_STRIDES == PyBUF_STRIDES:
+            raise BufferError("the values of a parameter are column-major; ask for strides")
+        view.buf = self.v
+        view.obj = self
+        view.itemsize = sizeof(float)
+        view.len = sizeof(float)
+        for i in range(self.axes):
+            view.len *= self.sizes[i]
+        view.readonly = False
+        view.ndim = self.axes
+        view.format = b"f"
+        view.shape = self.sizes
+        view.strides = self.steps
+        view.suboffsets = NULL
+        view.internal = NULL
+
+
+cdef Lent lend(Storage storage, Plane plane, Param* p, tuple shape, tuple steps):
+    """The values at an entry's place in a plane of the CPU, as a buffer of that shape, steps counted in floats."""
+    cdef Lent x = Lent.__new__(Lent)
+    cdef int i
+    x.storage = storage
+    x.v = plane.at(p.offset)
+    x.axes = len(shape)
+    for i in range(x.axes):
+        x.sizes[i] = shape[i]
+        x.steps[i] = <Py_ssize_t>steps[i] * sizeof(float)
+    x.plane = plane
+    plane.lent += 1
+    return x
 
 
 @cython.final
@@ -408,11 +450,15 @@ cdef class Storage:
         Raises:
             ValueError: the mapping is too small or not on a boundary, or the plane is
                 another storage's.
+            BufferError: arrays of others share the memory of the plane.
         """
         if not any(p is plane for p in self.planes):
             raise ValueError("the plane belongs to another storage")
         if self.device:
             raise ValueError("parameters on a device cannot live in memory of the caller's")
+        if plane.lent:
+            raise BufferError("the values of parameters cannot move while arrays of others share them (DLPack); "
+                              "delete these arrays first")
         cdef uint32_t i
         see_whole()
         plane.move(mapping, self, copy)

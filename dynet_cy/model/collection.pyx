@@ -15,7 +15,7 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.memory.bridge cimport dim_from_shape
+from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.mirror cimport default_device
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.model.parameters cimport (
@@ -246,7 +246,7 @@ class ParameterCollection:
             array([[1., 2.],
                    [3., 4.]])
         """
-        array = np.asarray(array)
+        array = floats_in(array, "parameters_from_numpy", "array", 8)
         return self.add_parameters(array.shape, NumpyInitializer(array), name, device)
 
     def lookup_parameters_from_numpy(self, array, name="", device=""):
@@ -259,7 +259,7 @@ class ParameterCollection:
             >>> model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))[1].npvalue()
             array([3., 4.])
         """
-        array = np.asarray(array)
+        array = floats_in(array, "lookup_parameters_from_numpy", "array", 8)
         return self.add_lookup_parameters(array.shape, NumpyInitializer(array), name, device)
 
     def _add(self, cls, dim, init, name, device, scale, mean, std):

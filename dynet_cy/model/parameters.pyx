@@ -12,11 +12,14 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.bridge cimport array_of, copy_floats, floats_in, shape_of
+from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.changes cimport see_whole
-from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed
+from dynet_cy.memory.storage cimport (
+    Param, Plane, Storage, forget_gradient, lend, pthread_mutex_t, touch, value_changed,
+)
 from dynet_cy.model.leaves cimport fold_scale, lookup_rows, parameter_leaf, row_number
 
+from dynet_cy.devices import device_name
 from dynet_cy.model.matching import ParameterShape
 
 
@@ -231,6 +234,44 @@ cdef class _Stored(Expression):
             array([3., 3.])
         """
         self.populate(fname, key)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The value for other libraries, as `np.from_dlpack(p)` and `torch.from_dlpack(p)` ask for it: without a copy.
+
+        What they have is the parameter itself: updates show there, and what is written there counts here from the next
+        graph on. It keeps the memory of the collection. From the first time on products read this parameter as it
+        lies, and no longer in a packed order, so that nothing that is written gets lost; with ``copy=True`` all stays.
+
+        Raises:
+            BufferError: the parameter is on a GPU, or another device than the CPU is asked for.
+        """
+        self.check_made()
+        cdef object shape, steps
+        what = f"parameter {self.full_name}"
+        if copy:
+            return capsule_of(self.as_array(), what, stream, max_version, dl_device)
+        if self.p.device:
+            raise BufferError(f"{what} is on {device_name(self.p.device)}; only memory of the CPU can be shared. "
+                              "as_array() gives a copy")
+        see_whole()
+        fold_scale(self.p)
+        self.p.in_place = 1                     # the numbers are what they are, without a factor
+        shape = file_dim(self)
+        steps = []
+        for size in shape:
+            steps.append(steps[-1] * previous if steps else 1)
+            previous = size
+        if self.p.rows:                         # users see the rows first
+            shape = shape[-1:] + shape[:-1]
+            steps = steps[-1:] + steps[:-1]
+        array = np.asarray(lend(self.storage, self.storage.values, self.p, shape, tuple(steps)))
+        found = capsule_of(array, what, stream, max_version, dl_device)
+        self.p.pack.shared = 1
+        return found
+
+    def __dlpack_device__(self):
+        """The CPU; parameters on GPUs are refused."""
+        return (1, 0)
 
     cdef object part(self, Plane plane, size_t start, tuple shape):
         """Numbers of a plane, from a place in this parameter on, as a new array."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.sizes import Size
@@ -46,17 +50,43 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = shared(w, args[1], "filters")
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
-    strides = [w.whole(1), w.whole(0)]
-    found = w.add("Conv", x, filters.name, *more, strides=strides, auto_pad=padding(bool(w.whole(2))))
+    strides, dilations, groups = geometry(w)
+    auto_pad = padding(bool(w.whole(2)))
+    found = w.add("Conv", x, filters.name, *more, strides=strides, dilations=dilations, group=groups, auto_pad=auto_pad)
     return from_images(w, found, made, args[0].each, step.dims, step.batch)
 
 
-@converts("maxpooling2d")
-def maxpooling2d(w: Writer, step: Step, args: list[Value]) -> str:
+def geometry(w: Writer) -> tuple[list[int], list[int], int]:
+    """Strides and dilations, along columns and rows, and groups: halves of words and a word, 0 where there is none."""
+    words = [w.whole(1), w.whole(0)]
+    return [n & 0xFFFF for n in words], [max(n >> 16 & 0xFFFF, 1) for n in words], max(w.whole(3), 1)
+
+
+@converts("conv_transpose2d")
+def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
+    x, made = images(w, args[0], 3)
+    one = tuple(1 for _ in step.batch)
+    filters = shared(w, args[1], "filters")
+    filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
+    strides, dilations, groups = geometry(w)
+    more: dict[str, Any] = {}
+    if not w.whole(2):  # the size of x times the stride: what filters reach beyond is cut
+        reach = [dilation * (size[0] - 1) + 1 for dilation, size in zip(dilations, (filters.dims[1], filters.dims[0]))]
+        over = [r - stride for r, stride in zip(reach, strides)]
+        begin = [max(n, 0) // 2 for n in over]
+        more["pads"] = [*begin, *(max(n, 0) - b for n, b in zip(over, begin))]
+        more["output_padding"] = [max(-n, 0) for n in over]
+    found = w.add("ConvTranspose", x, filters.name, strides=strides, dilations=dilations, group=groups, **more)
+    return from_images(w, found, made, args[0].each, step.dims, step.batch)
+
+
+@converts("maxpooling2d", "avgpooling2d")
+def pooling(w: Writer, step: Step, args: list[Value]) -> str:
+    """Of averages, what of a window lies outside of the image does not count, as it does not here."""
     rows = w.whole(0)
     x, made = images(w, args[0], 3)
     found = w.add(
-        "MaxPool",
+        "MaxPool" if step.op == "maxpooling2d" else "AveragePool",
         x,
         kernel_shape=[w.whole(1), abs(rows)],
         strides=[w.whole(3), w.whole(2)],
@@ -78,3 +108,33 @@ def filter1d_narrow(w: Writer, step: Step, args: list[Value]) -> str:
     channels_first = w.transpose(x, [0, 2, 1])
     found = w.add("Conv", channels_first, w.transpose(filters.name, [0, 2, 1]), auto_pad="VALID")
     return from_images(w, w.transpose(found, [0, 2, 1]), made, args[0].each, step.dims, step.batch)
+
+
+def windows(w: Writer, size: Size, count: Size) -> list[tuple[int, int]]:
+    """So many windows that cover an axis of that size: where each begins and ends."""
+    n, out = sizes.constant(size), sizes.constant(count)
+    if n is None or out is None:
+        raise w.refused("needs images whose size is known")
+    return [(k * n // out, -(-(k + 1) * n // out)) for k in range(out)]
+
+
+@converts("adaptive_avgpooling2d", "adaptive_maxpooling2d")
+def adaptive_pooling(w: Writer, step: Step, args: list[Value]) -> str:
+    """Along rows, then along columns; means as products with a matrix."""
+    one = tuple(1 for _ in step.batch)
+    x = w.with_axes(args[0], (*args[0].dims, *[one] * (len(step.dims) - len(args[0].dims))))
+    name = x.name
+    for axis in (0, 1):
+        cuts = windows(w, x.dims[axis], step.dims[axis])
+        if step.op == "adaptive_maxpooling2d":
+            parts = []
+            for start, stop in cuts:
+                part = w.add("Slice", name, w.ints(start), w.ints(stop), w.ints(-axis - 1), w.ints(1))
+                parts.append(w.add("ReduceMax", part, w.ints(-axis - 1), keepdims=1))
+            name = w.add("Concat", *parts, axis=-axis - 1)
+            continue
+        mean = np.zeros((x.dims[axis][0], len(cuts)))
+        for k, (start, stop) in enumerate(cuts):
+            mean[start:stop, k] = 1 / (stop - start)
+        name = w.add("MatMul", name, w.constant(mean)) if axis == 0 else w.add("MatMul", w.constant(mean.T), name)
+    return name

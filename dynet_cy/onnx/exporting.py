@@ -121,6 +121,7 @@ def export(
 
 def _package() -> Any:
     try:
+        importlib.import_module("onnx.checker")  # a folder called onnx would do for the package alone
         return importlib.import_module("onnx")
     except ImportError as error:
         raise ImportError(f"export needs the package onnx: pip install 'dynet_cy[onnx]' ({error})") from None

@@ -292,8 +292,8 @@ def poisson_loss(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("layer_norm")
 def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    """(x - mean) / (deviation + 1e-8) g + b along some axes; LayerNormalization of ONNX adds to the variance."""
-    x, first, count = args[0], w.whole(0), w.whole(1)
+    """(x - mean) / (deviation + 1e-8) g + b along some axes, or, with eps, (x - mean) / sqrt(variance + eps) g + b."""
+    x, first, count, eps = args[0], w.whole(0), w.whole(1), w.number(2)
     if count == 0:
         g = args[1].dims
         while g and sizes.is_one(g[-1]) and g != x.dims[: len(g)]:
@@ -302,7 +302,10 @@ def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
     axes = [-d - 1 for d in range(first, first + count)]
     centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
     variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes, keep=True)
-    spread = w.add("Add", w.add("Sqrt", variance), w.constant(1e-8))
+    if eps > 0:
+        spread = w.add("Sqrt", w.add("Add", variance, w.constant(eps)))
+    else:
+        spread = w.add("Add", w.add("Sqrt", variance), w.constant(1e-8))
     normal = x._replace(name=w.add("Div", centered, spread))
     one = tuple(1 for _ in x.batch)
     for part, operator in zip(args[1:], ("Mul", "Add")):
@@ -328,3 +331,32 @@ def weight_norm(w: Writer, step: Step, args: list[Value]) -> str:
     axes = max(len(x.dims), 1)
     found = w.add("Mul", *[w.lifted(v, axes, not sizes.is_one(step.batch)) for v in (x, factor)])
     return found if step.dims else w.to(found, x.each or g.each, step.dims, step.batch)
+
+
+@converts("batch_moments")
+def batch_moments(w: Writer, step: Step, args: list[Value]) -> str:
+    """Mean and variance over all axes but one, and over the batch of the expression."""
+    x, axis = args[0], w.whole(0)
+    axes = [-d - 1 for d in range(len(x.dims)) if d != axis]
+    axes += [-len(x.dims) - 1] if x.has_batch else []
+    mean = reduce(w, "ReduceMean", x.name, axes, keep=True)
+    centered = w.add("Sub", x.name, mean)
+    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes, keep=True)
+    channels = x.dims[axis] if x.dims else tuple(1 for _ in x.batch)
+    rows = [w.reshape(part, x.each, [tuple(1 for _ in x.batch), channels]) for part in (mean, variance)]
+    return w.add("Concat", *rows, axis=-2)
+
+
+@converts("channel_norm")
+def channel_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    """g (x - mean) / sqrt(variance + eps) + b, each a number for each channel along an axis."""
+    x, axis = args[0], w.whole(0)
+    one = tuple(1 for _ in x.batch)
+    mean, variance, g, b = (w.with_axes(w.flat(v), (one,) * axis + w.flat(v).dims) for v in args[1:])
+    spread = variance._replace(name=w.add("Sqrt", w.add("Add", variance.name, w.constant(w.number(1)))))
+    found = x
+    for part, operator in ((mean, "Sub"), (spread, "Div"), (g, "Mul"), (b, "Add")):
+        has_batch = found.has_batch or part.has_batch
+        both = [w.lifted(v, max(len(x.dims), axis + 1), has_batch) for v in (found, part)]
+        found = Value(w.add(operator, *both), step.dims, step.batch if has_batch else x.batch, found.each or part.each)
+    return found.name

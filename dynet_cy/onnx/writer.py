@@ -121,8 +121,8 @@ class Writer:
         return found
 
     def constant(self, array: npt.ArrayLike, dtype: type = np.float32) -> str:
-        """A constant tensor; equal ones are stored once."""
-        values: Array = np.asarray(array, dtype)
+        """A constant tensor, of whole numbers as int64; equal ones are stored once."""
+        values: Array = np.asarray(array, np.int64 if dtype is int else dtype)
         key = (str(values.dtype), values.shape, values.tobytes())
         if key not in self._constants:
             self._constants[key] = self.store("constant", values)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import random
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -141,10 +140,10 @@ def train(args: argparse.Namespace) -> None:
     tags = sorted({tag for _, tags in training for tag in tags})
     sizes = {"word_dim": args.word_dim, "tag_dim": args.tag_dim, "hidden": args.hidden}
     tagger = Tagger({"words": [word for word, n in counts.items() if n > 1], "tags": tags, **sizes})
-    trainer, order = dy.AdamTrainer(tagger.pc, args.learning_rate), random.Random(args.seed)
+    trainer = dy.AdamTrainer(tagger.pc, args.learning_rate)
+    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     for epoch in range(1, args.epochs + 1):
-        order.shuffle(training)
-        for batch in dy.data.batches(training, args.batch):
+        for batch in data:
             dy.renew_cg()
             loss = dy.esum([tagger.loss(*sentence) for sentence in batch]) / sum(len(words) for words, _ in batch)
             loss.backward()

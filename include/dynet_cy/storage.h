@@ -20,6 +20,7 @@ struct dy_pack {
     pthread_mutex_t *lock;      /* held while this is read or changed */
     uint32_t *users;            /* products that read panels; counted up under the lock. At 0 they may be given back */
     dy_packed of[2];            /* the matrix, its transpose */
+    uint8_t shared;             /* others write the values without a word: they are read where they lie, never packed */
 };
 
 /* One parameter, or one lookup table: `rows` rows of shape `dim`. */

@@ -14,7 +14,7 @@ from running import check, session
 import dynet_cy as dy
 from dynet_cy.onnx import exporting
 
-onnx = pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")  # running.py has skipped where it is missing
 Floats, Indices = dy.onnx.Floats, dy.onnx.Indices
 
 
@@ -245,7 +245,7 @@ def test_inputs_are_checked() -> None:
 
 
 def test_the_missing_package_is_named(monkeypatch, path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.setitem(sys.modules, "onnx.checker", None)
     with pytest.raises(ImportError, match=r"pip install 'dynet_cy\[onnx\]'"):
         dy.onnx.export(lambda x: x, {"x": Floats(2)}, path)
 

@@ -1,0 +1,57 @@
+"""The converter of attention."""
+
+from __future__ import annotations
+
+from dynet_cy.onnx import sizes
+from dynet_cy.onnx.converters import converts
+from dynet_cy.onnx.sizes import Size
+from dynet_cy.onnx.tracing import Step
+from dynet_cy.onnx.writer import Value, Writer
+
+# What stands for the place of the first query among the keys; more is FROM + how many keys come before it.
+NOT_CAUSAL, FROM_FIRST, TO_LAST, FROM = range(4)
+
+
+def heads_of(w: Writer, x: Value, heads: int) -> Value:
+    """A matrix as one for each head, which has its part of the rows."""
+    columns: Size = x.dims[1] if len(x.dims) > 1 else tuple(1 for _ in x.batch)
+    rows = tuple(n // heads for n in x.dims[0])
+    x = w.with_axes(x, (rows, tuple(heads for _ in x.batch), columns))
+    order = [*range(x.lead), x.lead + 1, x.lead, x.lead + 2]
+    return x._replace(name=w.transpose(x.name, order), dims=(rows, columns, tuple(heads for _ in x.batch)))
+
+
+@converts("scaled_dot_product_attention")
+def attention(w: Writer, step: Step, args: list[Value]) -> str:
+    """Vaswani et al., "Attention is all you need", 2017. In the file heads, queries and keys are axes in this order."""
+    heads, causal, scale = w.whole(0), w.whole(1), w.number(3)
+    q, k, v = (heads_of(w, x, heads) for x in args[:3])
+    has_batch = not sizes.is_one(step.batch)
+    order = [*range(k.lead), k.lead, k.lead + 2, k.lead + 1]
+    turned = k._replace(name=w.transpose(k.name, order))
+    scaled = q._replace(name=w.add("Mul", q.name, w.constant(scale)))
+    scores = w.add("MatMul", w.lifted(scaled, 3, has_batch), w.lifted(turned, 3, has_batch))
+    for bias in args[3:]:
+        scores = w.add("Add", scores, w.lifted(bias, 3, has_batch))
+    if causal != NOT_CAUSAL:
+        scores = w.add("Where", visible(w, causal, k.dims[1], q.dims[1]), scores, w.constant(float("-inf")))
+    found = w.add("MatMul", w.add("Softmax", scores, axis=-1), w.lifted(v, 3, has_batch))
+    each = any(x.each for x in args)
+    beside = Value(found, (v.dims[0], q.dims[1], v.dims[2]), step.batch, each)
+    order = [*range(beside.lead), beside.lead + 1, beside.lead, beside.lead + 2]
+    return w.to(w.transpose(found, order), each, step.dims, step.batch)
+
+
+def visible(w: Writer, causal: int, keys: Size, queries: Size) -> str:
+    """Which keys, in rows of queries, a query may look at: those up to its own place."""
+    key, query = (places(w, size, from_end=causal == TO_LAST) for size in (keys, queries))
+    if causal >= FROM:
+        query = w.add("Add", query, w.ints(causal - FROM))
+    return w.add("LessOrEqual", key, w.add("Unsqueeze", query, w.ints(-1)))
+
+
+def places(w: Writer, size: Size, from_end: bool) -> str:
+    """0, 1, ... up to a size; from the end the last one is -1."""
+    count = w.size(size)
+    found = w.add("Range", w.constant(0, int), w.add("Squeeze", count, w.ints(0)), w.constant(1, int))
+    return w.add("Sub", found, count) if from_end else found
