@@ -258,7 +258,8 @@ cdef class _Map(_Owner):
                 return fibers.fail(self, error)
             result = error
         self.results[item.index] = result
-        if self.arguments is not None and self not in fibers.open:
+        # The next ones begin together, as what they compute first, such as the states of a BiLSTM, can batch then.
+        if self.arguments is not None and len(self.running) <= self.width - self.width // 8 and self not in fibers.open:
             fibers.open.append(self)
         return fibers.finish_if_done(self)
 

@@ -696,3 +696,20 @@ def test_who_waits_for_a_map_goes_on_when_it_ends() -> None:
     dy.renew_cg()
     dy.batched_map(outer, [1, 2])
     assert order == ["inner 1", "inner 1", "outer 1", "inner 2", "inner 2", "outer 2"]
+
+
+def test_the_next_items_begin_together() -> None:
+    """Those of a wide map, whose first steps can batch then."""
+    began = []
+
+    def item(number: int) -> None:
+        began.append(dy.cg().n_batches())
+        x = dy.scalarInput(number)
+        for _ in range(5 + number % 37):
+            x = x + 1
+            x.value()
+
+    dy.renew_cg()
+    dy.batched_map(item, range(128), width=32)
+    assert sorted(began) == began
+    assert len(set(began)) <= 1 + (128 - 32) // 4
