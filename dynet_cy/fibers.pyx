@@ -14,6 +14,7 @@ import threading
 
 import greenlet
 
+cimport cython
 from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_Import
@@ -160,6 +161,7 @@ cdef list parked_fibers():
 
 # ---- items ----------------------------------------------------------------------------
 
+@cython.no_gc                       # as a fiber that waits: what it refers to goes when it ends
 cdef class _Item:
     """One call of a function: a fiber, and what it draws from."""
 
@@ -259,7 +261,8 @@ cdef class _Map(_Owner):
                 return fibers.fail(self, error)
             result = error
         self.results[item.index] = result
-        if self.arguments is not None and self not in fibers.open:
+        # The next ones begin together, as what they compute first, such as the states of a BiLSTM, can batch then.
+        if self.arguments is not None and len(self.running) <= self.width - self.width // 8 and self not in fibers.open:
             fibers.open.append(self)
         return fibers.finish_if_done(self)
 
@@ -354,7 +357,7 @@ cdef class Fibers(Requests):
 
     cdef int pause(self, _Item item) except -1:
         """Let others run until the running item can go on."""
-        cdef _Item other = self.next_ready()
+        cdef _Item other = None if self.open else self.next_ready()
         self.put_away(item)
         if other is None:
             switch_to(<PyObject*>self.hub, NULL, NULL)
@@ -394,13 +397,12 @@ cdef class Fibers(Requests):
         """Let all that can go on do so, and then compute what is waited for in one pass."""
         cdef _Item item
         while True:
-            item = self.next_ready()
-            if item is not None:
-                self.resume(item)
-            elif self.open:
+            while self.open:                        # what has been called last is first, while its values are near
                 self.begin_next(self.open[-1])
-            else:
+            item = self.next_ready()
+            if item is None:
                 break
+            self.resume(item)
         if self.waiting:
             self.compute(self.longest)
 
@@ -463,7 +465,11 @@ cdef class Fibers(Requests):
     cdef int finish_if_done(self, _Map own) except -1:
         if own.waiter is not None and own.done():
             own.waiter.raising = own.failed
-            self.ready.append(own.waiter)
+            if self.n_resumed:                      # it is the next one
+                self.n_resumed -= 1
+                self.ready[self.n_resumed] = own.waiter
+            else:
+                self.ready.insert(0, own.waiter)
         return 0
 
     cdef int stop_map(self, _Map own) except -1:
@@ -506,6 +512,7 @@ cdef class Fibers(Requests):
         cdef _Item item
         while self.n_resumed < len(self.ready):
             item = self.ready[self.n_resumed]
+            self.ready[self.n_resumed] = None       # when it ends, so does what it refers to
             self.n_resumed += 1
             if not item.stopped:
                 return item

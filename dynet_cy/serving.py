@@ -32,6 +32,10 @@ R = TypeVar("R")
 # A graph numbers its nodes anew a limited number of times, 2**28; after so many calls the next ones get a fresh graph.
 CALLS_OF_A_GRAPH = 1 << 16
 LATENCIES = 4096  # calls that percentiles are of
+# What a call computes first, such as the states of a BiLSTM, batches best with calls that begin with it. So calls begin
+# when they are one to so many under way, or when so many passes have been made since they came.
+UNDER_WAY_TO_ONE = 8
+PASSES_TO_WAIT = 8
 
 
 class ServerClosed(RuntimeError):
@@ -263,6 +267,7 @@ class _Engine:
         self.pausing = 0
         self.computing = False
         self.closed = False
+        self.held = 0  # passes for which calls in the queue have waited for more to begin with
         self.asked = False  # something has come from outside since the thread has looked
         self.counts = dict.fromkeys(("finished", "failed", "cancelled", "expired", "refused"), 0)
         self.latencies: deque[float] = deque(maxlen=LATENCIES)
@@ -476,10 +481,14 @@ class _Engine:
 
     def take_calls(self) -> list[ServerCall[Any]]:
         """The calls that begin now; others take their places in the queue."""
-        room = self.width - sum(len(version.calls) for version in self.versions)
-        taken: list[ServerCall[Any]] = []
-        while self.queue and len(taken) < room:
-            taken.append(self.queue.popleft())
+        under_way = sum(len(version.calls) for version in self.versions)
+        count = min(len(self.queue), self.width - under_way)
+        if 0 < count * UNDER_WAY_TO_ONE < under_way and self.held < PASSES_TO_WAIT:
+            self.held += 1
+            count = 0
+        elif count:
+            self.held = 0
+        taken = [self.queue.popleft() for _ in range(count)]
         while self.arriving and len(self.queue) < self.capacity:
             call = self.arriving.popleft()
             call._accepted = True

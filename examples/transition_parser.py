@@ -135,7 +135,7 @@ class Parser:
 
     def start(self, words: list[str], tags: list[str]) -> State:
         inputs = [self.root, *self.inputs.look_up(words, tags, self.training)]
-        return State(self, self.reader.transduce(inputs))
+        return State(self, self.reader.transduce(inputs), dy.tanh(self.nothing))
 
     def loss(self, batch: list[Tree]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch: each word takes two actions."""
@@ -161,9 +161,10 @@ class Parser:
 class State:
     """A sentence on its way to be parsed."""
 
-    def __init__(self, parser: Parser, vectors: list[dy.Expression]) -> None:
+    def __init__(self, parser: Parser, vectors: list[dy.Expression], nothing: dy.Expression) -> None:
         self.parser = parser
         self.vectors = vectors  # of the root, and of each word
+        self.nothing = nothing  # computed as they are, so that configurations batch wherever there is a word
         self.configuration = Configuration(len(vectors) - 1)
 
     def scores(self) -> dy.Expression:
@@ -172,7 +173,7 @@ class State:
         words = [*now.stack[:-4:-1], *[None] * (3 - len(now.stack)), now.next if now.next <= now.length else None]
         terms = [net.bias]
         for look, word in zip(net.looks, words):
-            terms += [look, net.nothing if word is None else self.vectors[word]]
+            terms += [look, self.nothing if word is None else self.vectors[word]]
         hidden = dy.rectify(dy.affine_transform(terms))
         if net.training:
             hidden = dy.dropout(hidden, net.spec["dropout"])

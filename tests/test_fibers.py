@@ -671,3 +671,45 @@ def test_random_numbers_of_the_items_do_not_depend_on_the_width() -> None:
             (dy.batched_map(lambda x: (x, draws_of(1)), numbers(), width=width), dy.random_normal((1,)).value())
         )
     assert found[0] == found[1]
+
+
+def test_who_waits_for_a_map_goes_on_when_it_ends() -> None:
+    """Before others that are ready, and what the calls have returned is nobody else's then."""
+
+    class Found:
+        pass
+
+    def inner(number: int) -> Found:
+        (dy.scalarInput(number) + 1).value()
+        order.append(f"inner {number}")
+        found = Found()
+        kept.append(weakref.ref(found))
+        return found
+
+    def outer(number: int) -> None:
+        dy.batched_map(inner, [number, number])
+        order.append(f"outer {number}")
+        assert [ref() for ref in kept] == [None] * len(kept)
+
+    order: list[str] = []
+    kept: list[weakref.ref[Found]] = []
+    dy.renew_cg()
+    dy.batched_map(outer, [1, 2])
+    assert order == ["inner 1", "inner 1", "outer 1", "inner 2", "inner 2", "outer 2"]
+
+
+def test_the_next_items_begin_together() -> None:
+    """Those of a wide map, whose first steps can batch then."""
+    began = []
+
+    def item(number: int) -> None:
+        began.append(dy.cg().n_batches())
+        x = dy.scalarInput(number)
+        for _ in range(5 + number % 37):
+            x = x + 1
+            x.value()
+
+    dy.renew_cg()
+    dy.batched_map(item, range(128), width=32)
+    assert sorted(began) == began
+    assert len(set(began)) <= 1 + (128 - 32) // 4

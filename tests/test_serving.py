@@ -813,3 +813,32 @@ def test_statistics(server: dy.Server) -> None:
         p99=0,
     )
     assert 0 < found.p50 <= found.p95 <= found.p99
+
+
+def test_calls_that_wait_begin_together() -> None:
+    """Where many are under way: what they compute first can batch then; but none waits for more than some passes."""
+    began = []
+
+    def work(number: int) -> None:
+        began.append(server.statistics().passes)
+        for _ in range(5 + number % 37):
+            (dy.scalarInput(number) + 1).value()
+
+    with dy.Server(work, width=32, autobatching=1) as server:
+        with server.paused():
+            calls = [server.submit(number) for number in range(128)]
+        for call in calls:
+            call.result()
+        assert sorted(began) == began
+        assert len(set(began)) <= 1 + (128 - 32) // 4
+
+
+def test_a_call_does_not_wait_long_for_company(endless: Endless) -> None:
+    with dy.Server(lambda name: endless(name) if name else (dy.scalarInput(2) + 1).value()) as server:
+        with server.paused():
+            calls = [server.submit(f"call {k}") for k in range(20)]
+        assert endless.begun.wait(60)  # all of them, in one pass
+        assert server.submit(None).result(timeout=60) == 3
+        endless.over.set()
+        for call in calls:
+            call.result()
