@@ -10,6 +10,7 @@ Metadata is in pyproject.toml. Environment variables read here:
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import shutil
@@ -72,6 +73,11 @@ WERROR_GENERATED = [
     "-Wno-cast-function-type",
 ]
 
+NEEDS_POSIX = (
+    "dynet_cy cannot be built on this system: it needs POSIX threads, mmap and signals. "
+    "On Windows, install it in WSL 2, which is Linux (docs/platforms.md)."
+)
+
 
 def switched_on(name: str) -> bool:
     return os.environ.get(name, "0") not in ("", "0")
@@ -128,7 +134,7 @@ class BuildExt(build_ext):
             include_path=["."],
             build_dir=CYTHON_DIR,
             # Cython's own pool would not hand warning_errors on where processes are spawned, not forked.
-            nthreads=0 if werror and not sys.platform.startswith("linux") else jobs(),
+            nthreads=0 if werror and multiprocessing.get_start_method() != "fork" else jobs(),
             force=bool(self.force),
         )
         by_name = {e.name: e for e in done}
@@ -144,9 +150,8 @@ class BuildExt(build_ext):
         if ext.name == "dynet_cy.kernels.selftest":
             flags = [*self.sanitizer_flags(), os.environ.get("DYNET_CY_OPT", "")]
             ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(flags).strip()}"')]
-        if os.name == "posix":
-            ext.extra_compile_args += self.posix_flags()
-            ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
+        ext.extra_compile_args += self.flags()
+        ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]
 
@@ -175,7 +180,7 @@ class BuildExt(build_ext):
             raise SystemExit(f"DYNET_CY_SANITIZE={which}: it is one of {', '.join(SANITIZERS)}")
         return SANITIZERS[which]
 
-    def posix_flags(self) -> list[str]:
+    def flags(self) -> list[str]:
         sanitize = self.sanitizer_flags()
         flags = ["-pthread", *MATHS]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
@@ -247,8 +252,6 @@ class BuildExt(build_ext):
 
     @classmethod
     def level(cls, source: str) -> list[str]:
-        if os.name != "posix":
-            return []
         glue = cls.is_generated(source) and Path(source).parent.name in GLUE
         usual = "-O1" if cls.sanitizer_flags() else "-O2" if glue else "-O3"
         return [os.environ.get("DYNET_CY_OPT", usual)]
@@ -256,7 +259,7 @@ class BuildExt(build_ext):
     @classmethod
     def warnings(cls, source: str) -> list[str]:
         """In full for C written by hand, less some for Cython's."""
-        if os.name != "posix" or not switched_on("DYNET_CY_WERROR"):
+        if not switched_on("DYNET_CY_WERROR"):
             return []
         return WERROR + (WERROR_GENERATED if cls.is_generated(source) else [])
 
@@ -279,4 +282,12 @@ class BuildPy(build_py):
         return outputs + [str(Path(self.build_lib) / PACKAGE / p.relative_to(HERE)) for p in trees]
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
+def main():
+    if os.name != "posix":
+        raise SystemExit(NEEDS_POSIX)
+    setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
+
+
+# Processes of Cython's pool may import this file.
+if __name__ == "__main__":
+    main()

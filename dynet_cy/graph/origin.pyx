@@ -12,6 +12,7 @@ import os
 from contextlib import ContextDecorator, contextmanager
 from typing import NamedTuple
 
+cimport cython
 from cpython.ref cimport Py_INCREF, PyObject, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -149,13 +150,14 @@ cdef void learn(Known* k, PyObject* code, int at) noexcept:
 
 
 cdef uint32_t number_of(object place) except? 0:
-    number = numbers.get(place)
-    if number is None:
-        if len(places) == MOST_PLACES:
-            return 0
-        number = len(places)
-        places.append(place)
-        numbers[place] = number
+    with cython.critical_section(places):
+        number = numbers.get(place)
+        if number is None:
+            if len(places) == MOST_PLACES:
+                return 0
+            number = len(places)
+            places.append(place)
+            numbers[place] = number
     return number
 
 
@@ -192,13 +194,14 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
     global scope
     cdef uint32_t before = scope
     path = f"{scopes[before]}/{name}" if before else name
-    number = scope_numbers.get(path)
-    if number is None:
-        if len(scopes) > MOST_PLACES:
-            return before
-        number = len(scopes)
-        scopes.append(path)
-        scope_numbers[path] = number
+    with cython.critical_section(scopes):
+        number = scope_numbers.get(path)
+        if number is None:
+            if len(scopes) > MOST_PLACES:
+                return before
+            number = len(scopes)
+            scopes.append(path)
+            scope_numbers[path] = number
     scope = number
     return before
 

@@ -6,6 +6,7 @@ Times are those of the monotonic clock, which all processes of a machine share.
 from contextlib import contextmanager
 from typing import NamedTuple
 
+cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
@@ -273,9 +274,10 @@ def span(str name not None):
     cdef uint64_t begun = begin_span()
     cdef uint32_t number = 0
     if begun:
-        if name not in names:
-            names.append(name)
-        number = names.index(name)
+        with cython.critical_section(names):
+            if name not in names:
+                names.append(name)
+            number = names.index(name)
     try:
         yield
     finally:

@@ -5,9 +5,7 @@ import os
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
-from posix.mman cimport (
-    MADV_DONTNEED, MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
-)
+from posix.mman cimport MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.stdlib cimport posix_memalign
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
@@ -46,6 +44,16 @@ cdef extern from *:
         return q;
     #endif
     }
+
+    /* Give the memory of whole pages back; the addresses stay. What they hold then is not defined. */
+    static inline void dy_release(void *p, size_t bytes) {
+    #ifdef __linux__
+        madvise(p, bytes, MADV_DONTNEED);
+    #else
+        /* Elsewhere that is a hint, which leaves pages where they are: new ones take their place. */
+        mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    #endif
+    }
     """
     int MAP_NORESERVE
     int LIMIT "DY_LIMIT"
@@ -57,6 +65,7 @@ cdef extern from *:
         size_t left
     Refusal* last_refusal "dy_last_refusal"() nogil
     void* remap "dy_remap"(void* p, size_t had, size_t n) nogil
+    void release "dy_release"(void* p, size_t n) nogil
     size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
     size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
     size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order) nogil
@@ -371,7 +380,7 @@ cdef void arena_trim(Arena* a) noexcept nogil:
     s = &a.segments[a.now]
     kept = (a.top - s.begin + page - 1) & ~(page - 1)
     if s.bytes + GAP >= MAPPED and s.charged > kept:
-        madvise(s.p + kept, s.charged - kept, MADV_DONTNEED)
+        release(s.p + kept, s.charged - kept)
         discharge(s.charged - kept)
         s.charged = kept
         a.end = s.begin + kept

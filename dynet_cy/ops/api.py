@@ -20,8 +20,8 @@ from dynet_cy.ops.arithmetic import (
     prelu,
     where,
 )
-from dynet_cy.ops.batch_norm import batch_moments, channel_norm
 from dynet_cy.ops.attention import scaled_dot_product_attention
+from dynet_cy.ops.batch_norm import batch_moments, channel_norm
 from dynet_cy.ops.batched import matmul
 from dynet_cy.ops.cells import (
     vanilla_lstm_c,
@@ -210,11 +210,11 @@ __all__ = [
     "pow",
     "prelu",
     "where",
+    # attention
+    "scaled_dot_product_attention",
     # batch_norm
     "batch_moments",
     "channel_norm",
-    # attention
-    "scaled_dot_product_attention",
     # batched
     "matmul",
     # cells

@@ -25,7 +25,7 @@ static inline float dy_digammaf(float xf) {
 
 /* lgammaf writes the global signgam, a data race between threads; the reentrant form does not. */
 static inline float dy_lgammaf(float x) {
-#if defined(__GLIBC__) || defined(__APPLE__)
+#if defined(__linux__) || defined(__APPLE__)
     int sign;
     return lgammaf_r(x, &sign);
 #else

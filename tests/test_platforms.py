@@ -1,0 +1,97 @@
+"""What is built for which systems, as docs/platforms.md has it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dynet_cy._built import _check_gil
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def build() -> dict:
+    """The names of setup.py, without its having built anything."""
+    return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+
+
+@pytest.fixture(scope="module")
+def cross_compile() -> dict:
+    return runpy.run_path(str(ROOT / "tools" / "cross_compile.py"), run_name="cross_compile")
+
+
+def test_other_systems_are_refused_in_one_sentence(build: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(**_) -> None:
+        raise AssertionError("the build has begun")
+
+    monkeypatch.setitem(build["main"].__globals__, "setup", never)
+    monkeypatch.setitem(build["main"].__globals__, "os", SimpleNamespace(name="nt"))
+    with pytest.raises(SystemExit) as stopped:
+        build["main"]()
+    message = str(stopped.value)
+    assert "POSIX" in message
+    assert "WSL 2" in message
+    assert "\n" not in message
+    assert "docs/platforms.md" in message
+
+
+@pytest.mark.parametrize(("system", "origin"), [("linux", "$ORIGIN"), ("darwin", "@loader_path")])
+def test_openblas_is_found_beside_the_package(
+    build: dict, monkeypatch: pytest.MonkeyPatch, system: str, origin: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    module = build["Extension"]("dynet_cy.kernels.kernels", [])
+    build["BuildExt"].link_blas(SimpleNamespace(inplace=False), module)
+    assert module.extra_link_args == [f"-Wl,-rpath,{origin}/../../scipy_openblas32/lib"]
+
+
+def test_wheels_are_those_of_the_page() -> None:
+    tables = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML").loads(
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    )
+    wheels = tables["tool"]["cibuildwheel"]
+    pythons = [re.fullmatch(r"cp3(\d+)-\*", name)[1] for name in wheels["build"]]
+    said = re.findall(r"Python :: 3\.(\d+)", "\n".join(tables["project"]["classifiers"]))
+    assert set(said) <= set(pythons)
+    rows = re.findall(r"^\| (?:CPython )?3\.(\d+)[^|]*\|", PAGE, re.MULTILINE)
+    assert not set(pythons) ^ set(rows)
+    for system in ("linux", "macos"):
+        assert "--exclude libscipy_openblas" in wheels[system]["repair-wheel-command"]
+    for image in ("manylinux", "musllinux"):
+        for architecture in ("x86_64", "aarch64"):
+            assert wheels["linux"][f"{image}-{architecture}-image"].startswith(f"{image}_")
+            assert wheels["linux"][f"{image}-{architecture}-image"] in PAGE
+
+
+def test_no_module_says_that_it_needs_no_gil(build: dict) -> None:
+    assert "freethreading_compatible" not in build["DIRECTIVES"]
+    sources = [p for p in (ROOT / "dynet_cy").rglob("*") if p.suffix in {".pyx", ".pxd"}]
+    assert not [p.name for p in sources if "freethreading_compatible" in p.read_text(encoding="utf-8")]
+    assert "freethreading_compatible" in PAGE
+
+
+def test_a_python_that_may_not_have_the_gil_is_refused() -> None:
+    for told in (None, 1):
+        _check_gil(told)
+    with pytest.raises(ImportError, match="needs the GIL, which -X gil=0 or PYTHON_GIL=0 forbids"):
+        _check_gil(0)
+
+
+def test_targets_of_the_cross_compiler_are_on_the_page(cross_compile: dict) -> None:
+    assert not [target for target in cross_compile["TARGETS"] if f"`{target}`" not in PAGE]
+
+
+def test_symbols_that_nobody_has_are_told_from_those_of_python(cross_compile: dict) -> None:
+    unresolved = cross_compile["unresolved"]
+    elf = "ld.lld: error: undefined symbol: PyList_New\n>>> referenced by x\nld.lld: error: undefined symbol: mremap\n"
+    mach = "error: undefined symbol: __Py_Dealloc\nerror: undefined symbol: _scipy_cblas_sgemm\n"
+    assert unresolved(elf) == ["mremap"]
+    assert unresolved(mach) == []
+    assert unresolved("ld.lld: error: duplicate symbol: x\n") is None
