@@ -83,7 +83,7 @@ cdef class ComputationGraph:
         cdef int i
         cdef Graph* g = &self.g
         leave_table(g)
-        forget_current(g)
+        forget_current()
         if g.device_graphs != NULL:
             engine(ENGINE_GPU).close(g)
         if engine(ENGINE_CPU).closed != NULL:
