@@ -6,6 +6,14 @@ from dynet_cy.graph.forgetting cimport Renumber
 from dynet_cy.graph.structs cimport Graph
 
 
+# Who collects requests for values: `fibers` does.
+cdef class Requests:
+    # Let the running item wait until an expression, or each of a list, is computed; False where no item is running.
+    cdef bint wait_for(self, object wanted) except -1
+    # Whether an item is running, and nobody else who uses its graph.
+    cdef bint inside(self) except -1
+
+
 cdef class ComputationGraph:
     cdef Graph g
     cdef dict keep                  # storages of its parameters: number of changes at the last backward, or None
@@ -15,7 +23,7 @@ cdef class ComputationGraph:
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
-    cdef object requests            # who collects requests for values, while a batched map runs; else None
+    cdef Requests requests          # who collects requests for values, while a batched map runs; else None
 
     cdef int warn_of_growth(self) except -1
     cdef int note_values(self) except -1

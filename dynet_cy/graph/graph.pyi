@@ -6,6 +6,9 @@ import numpy.typing as npt
 
 from dynet_cy.graph.expressions import Expression
 
+# Who collects requests for values.
+class Requests: ...
+
 class ComputationGraph:
     def __init__(self, autobatching: int | None = None) -> None: ...
     def __enter__(self) -> ComputationGraph: ...

@@ -117,6 +117,9 @@ from dynet_cy.kernels.kernels cimport (
 def cmult(x, y):
     """Product element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -130,6 +133,9 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -142,6 +148,9 @@ def cdiv(x, y):
 
 def prelu(x, alpha):
     """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast.
+
+    Args:
+        x, alpha: expressions whose shapes broadcast.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -670,6 +679,9 @@ def esum(xs: Iterable[Expression]):
 def average(xs: Iterable[Expression]):
     """Mean of expressions of one shape; see `esum`.
 
+    Args:
+        xs: expressions of one shape.
+
     Raises:
         ValueError: the list is empty.
         DimensionError: the shapes differ.
@@ -684,6 +696,9 @@ def average(xs: Iterable[Expression]):
 def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
     the first has the gradient.  See `esum`.
+
+    Args:
+        xs: expressions of one shape.
 
     Raises:
         ValueError: the list is empty.
