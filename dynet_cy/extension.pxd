@@ -13,9 +13,9 @@ from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.custom cimport check_headers
 from dynet_cy.ops.registry cimport (
-    ALONE, BATCH, FLAT, LIST, SHARE, STACK, Backward, DimRule, Forward, Op, Shapes, same_dim,
+    ALONE, BATCH, FLAT, LIST, SHARE, STACK, Backward, DimRule, Forward, Op, Shapes, register as register_here,
+    same_dim,
 )
-from dynet_cy.ops.registry cimport register as register_here
 
 
 cdef inline Op* register(const char* name, const char* args, DimRule dim, Forward forward,

@@ -14,11 +14,11 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.gpu.clips cimport MOST_COMING, Clip, Clipping
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, value_at, wait, wait_for,
 )
-from dynet_cy.gpu.clips cimport MOST_COMING, Clip, Clipping
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT

@@ -49,7 +49,7 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
 
 
 cdef int compute_beside(Graph* g, uint32_t index) except -1:
-    """Compute a value that is asked for, and those beside it that are likely to be asked for next."""
+    """Compute a value that is asked for, and similar ones that are likely to be asked for next."""
     cdef const uint32_t* targets = &index
     cdef uint64_t raised
     cdef uint32_t n = 1
@@ -60,9 +60,9 @@ cdef int compute_beside(Graph* g, uint32_t index) except -1:
     raised = raised_here()
     try:
         return run_pass(g, targets, n)
-    except (MemoryError, ValueError):       # perhaps for a value that nobody has asked for
+    except (MemoryError, ValueError):       # perhaps caused by a value that was not asked for
         beside.failed(g)
-        if raised_here() != raised:         # it is of the handler of a signal
+        if raised_here() != raised:         # raised by a signal handler
             raise
     return run_pass(g, &index, 1)
 
@@ -158,7 +158,7 @@ cdef object doubles_of(const float* v, tuple shape):
 cdef list list_of(const float* v, size_t n):
     cdef size_t i, end, at = 0
     found = []
-    while at < n:                               # handlers of signals run between blocks
+    while at < n:                               # signal handlers run between blocks
         end = min(n, at + (1 << 20))
         found += [v[i] for i in range(at, end)]
         if end < n:

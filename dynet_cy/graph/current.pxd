@@ -1,17 +1,67 @@
 """The current graph: that of the innermost `with` of a task or thread, else one that the thread has of itself."""
 
+from libc.stdint cimport uint64_t
+
 from dynet_cy.graph.structs cimport Graph
+
+
+cdef extern from *:
+    """
+    #include "dynet_cy/graph.h"
+
+    /* The current graph of this thread as a module has seen it last, and what shows whether that still holds: the
+     * version of the context, and how often a graph was entered, left or closed.  Each module that asks has its own,
+     * so that asking costs no call. */
+    typedef struct {
+        dy_graph *graph;            /* NULL: none was made yet */
+        uint64_t context_version, changes;
+        const uint64_t *counter;
+    } dy_seen;
+
+    static const uint64_t dy_no_changes = 0;
+
+    static inline dy_seen *dy_seen_here(void) {
+        static _Thread_local dy_seen seen = {NULL, 0, 1, &dy_no_changes};
+        return &seen;
+    }
+
+    static inline uint64_t dy_context_version_now(void) { return PyThreadState_Get()->context_ver; }
+    """
+    ctypedef struct Seen "dy_seen":
+        Graph* graph
+        uint64_t context_version
+        uint64_t changes
+        const uint64_t* counter
+
+    Seen* seen_here "dy_seen_here"()
+    uint64_t context_version_now "dy_context_version_now"()
+
+# Find the current graph anew.
+cdef void look_around(Seen* seen) noexcept
+# Make the implicit graph of this thread.
+cdef Graph* make_implicit() except NULL
+
+
+cdef inline Graph* graph_here() noexcept:
+    """The current graph, or NULL where none was made yet."""
+    cdef Seen* seen = seen_here()
+    if seen.context_version != context_version_now() or seen.changes != seen.counter[0]:
+        look_around(seen)
+    return seen.graph
+
+
+cdef inline Graph* current_graph() except NULL:
+    """The current graph; the implicit one of the thread is made if needed."""
+    cdef Graph* g = graph_here()
+    return g if g != NULL else make_implicit()
+
 
 # Makes a graph: the object that owns it, which is returned, and where it is.
 ctypedef object (*NewGraph)(Graph** g)
 
-# How the implicit graph of a thread is made: filled by the module of the class.
+# How implicit graphs are made: filled by the module of the class.
 cdef void set_new_graph(NewGraph make) noexcept
-# The current graph, or NULL where none was made yet.
-cdef Graph* graph_here() noexcept
-# The current graph; the implicit one of the thread is made if needed.
-cdef Graph* current_graph() except NULL
 cdef int enter_graph(object owner, Graph* g) except -1
 cdef int leave_graph(object owner) except -1
 # A graph is closed.
-cdef void forget_current(Graph* g) noexcept
+cdef void forget_current() noexcept

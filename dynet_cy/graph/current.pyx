@@ -10,18 +10,12 @@ from dynet_cy.graph.structs cimport Graph
 
 cdef extern from *:
     """
-    /* The current graph where this thread was when the version of its context was that; NULL: none was made yet. */
-    static _Thread_local dy_graph *dy_current = NULL;
-    static _Thread_local uint64_t dy_context_version = 0;
-
     /* The value of a context variable with a default of None.  This needs no memory. */
     static PyObject *dy_context_value(PyObject *variable) {
         PyObject *value = NULL;
         PyContextVar_Get(variable, NULL, &value);
         return value;
     }
-
-    static inline uint64_t dy_context_version_now(void) { return PyThreadState_Get()->context_ver; }
 
     /* Whether this runs in a context that something has entered, such as a task of asyncio, and not in that which a
      * thread or greenlet has of itself: only the latter can be entered. */
@@ -35,9 +29,6 @@ cdef extern from *:
         return 1;
     }
     """
-    Graph* dy_current
-    uint64_t dy_context_version
-    uint64_t dy_context_version_now()
     object context_value "dy_context_value"(object variable)
     bint context_entered "dy_context_entered"() except -1
 
@@ -54,6 +45,7 @@ _local = _Local()
 _entered = contextvars.ContextVar("dynet_cy.entered", default=None)
 
 cdef NewGraph new_graph = NULL
+cdef uint64_t changes = 0               # times that a graph was entered, left or closed, in any thread
 
 
 cdef void set_new_graph(NewGraph make) noexcept:
@@ -85,47 +77,42 @@ cdef _Entered innermost(_Entered x):
     return x
 
 
-cdef void look_around() noexcept:
+cdef void look_around(Seen* seen) noexcept:
     """Find the current graph: the context may be another one than before."""
-    global dy_current, dy_context_version
-    cdef _Entered inner = innermost(context_value(_entered))
+    cdef _Entered inner
+    seen.counter = &changes
+    seen.changes = changes
+    inner = innermost(context_value(_entered))
     if inner is None:
         inner = innermost(_local.entered)
     if inner is None:
         inner = _local.implicit
-    dy_current = NULL if inner is None else inner.g
-    dy_context_version = dy_context_version_now()
+    seen.graph = NULL if inner is None else inner.g
+    seen.context_version = context_version_now()
 
 
-cdef Graph* graph_here() noexcept:
-    if dy_context_version != dy_context_version_now():
-        look_around()
-    return dy_current
-
-
-cdef Graph* current_graph() except NULL:
-    global dy_current
-    cdef Graph* implicit = NULL
-    if graph_here() == NULL:
-        owner = new_graph(&implicit)
-        _local.implicit = entering(owner, implicit, None)       # lives as long as the thread
-        dy_current = implicit
-    return dy_current
+cdef Graph* make_implicit() except NULL:
+    global changes
+    cdef Graph* g = NULL
+    owner = new_graph(&g)
+    _local.implicit = entering(owner, g, None)              # lives as long as the thread
+    changes += 1
+    return g
 
 
 cdef int enter_graph(object owner, Graph* g) except -1:
-    global dy_current, dy_context_version
+    global changes
     outer = innermost(context_value(_entered))
     if outer is None and not context_entered():
         _local.entered = entering(owner, g, innermost(_local.entered))
     else:
         _entered.set(entering(owner, g, outer))
-    dy_context_version = dy_context_version_now()
-    dy_current = g
+    changes += 1
     return 0
 
 
 cdef int leave_graph(object owner) except -1:
+    global changes
     cdef _Entered inner = innermost(context_value(_entered))
     cdef bint of_context = inner is not None
     if not of_context:
@@ -140,11 +127,10 @@ cdef int leave_graph(object owner) except -1:
             _local.entered = inner.outer
     except MemoryError:
         inner.left = True
-    look_around()
+    changes += 1
     return 0
 
 
-cdef void forget_current(Graph* g) noexcept:
-    global dy_current
-    if dy_current == g:
-        dy_current = NULL
+cdef void forget_current() noexcept:
+    global changes
+    changes += 1

@@ -14,7 +14,7 @@ from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_rewind
 
 
 cdef int forget(Graph* g) except -1:
-    """Make the graph as if nothing had been computed, so that inputs may change."""
+    """Drop all computed values, so that inputs may change."""
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
     cdef Node* nodes = nodes_of(g)
@@ -30,11 +30,11 @@ cdef int forget(Graph* g) except -1:
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
-            state[i] &= <uint8_t>~SENT                  # its numbers may change now
+            state[i] &= <uint8_t>~SENT                  # its numbers may change
             end = arena_offset(&g.values, nodes[i].val)
             inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
-    # The room of values computed after the last input is free again, so that
-    # a graph may be run with new inputs for ever.
+    # The memory of values computed after the last input is free again, so that a graph can be run with new inputs
+    # any number of times.
     arena_rewind(&g.values, inputs_end)
     arena_rewind(&g.scratch, 0)
     arena_rewind(&g.tables, 0)
@@ -50,7 +50,7 @@ cdef int forget(Graph* g) except -1:
 
 cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
                        size_t scratch_top, size_t tables_top) noexcept:
-    """Drop the values that were computed since there were so many batches."""
+    """Drop the values that were computed after this many batches."""
     cdef uint32_t i
     g.n_batches = min(g.n_batches, n_batches)
     g.n_order = min(g.n_order, n_order)
@@ -67,7 +67,7 @@ cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t va
 
 
 cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
-    """Give back the memory of the node after the last."""
+    """Free the memory of nodes beyond the last one."""
     g.nodes.top = nodes_top
     g.args.top = args_top
     g.items.top = items_top
@@ -78,7 +78,7 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
 
 
 cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
-    """Number the needed nodes of a graph that only goes forward anew, without gaps, so that it can go on for ever.
+    """Number the needed nodes of a graph that only goes forward anew, without gaps, so that it can run forever.
 
     Returns the new number of each node, or 0xFFFFFFFF, for the caller to free; NULL: nothing was done.
     """
@@ -92,7 +92,7 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     cdef uint32_t i, k = 0, b, n_live = 0, n_args = 0, n_items = 0, n, own
     cdef Node* x
     for i in range(g.n_nodes):
-        drop_unneeded(g, i)                 # whose expression went while the graph ran, in another thread or a handler
+        drop_unneeded(g, i)                 # its expression was deleted while the graph ran
         n_live += not state[i] & DROPPED
     g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
     if g.n_nodes < g.compact_at or more_epochs(g) == 0:
@@ -102,7 +102,7 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
         return NULL                         # perhaps the next time
     next_epoch(g)
     for b in range(g.n_batches):
-        batches[b].first = k                # its new number; what it ran is not asked for again
+        batches[b].first = k                # its new number; the range of its nodes is not needed again
         k += batches[b].live != 0
     for i in range(g.n_nodes):
         if not state[i] & DROPPED and nodes[i].batch != NO_BATCH:
@@ -153,11 +153,11 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
 
 
 cdef uint64_t more_epochs(const Graph* g) noexcept:
-    """How often expressions of the graph can be made stale before it must be renewed."""
+    """How many more times expressions can be made stale before the graph must be renewed."""
     return ~g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
 
 
 cdef void next_epoch(Graph* g) noexcept:
-    """Let expressions of the graph be looked at again when they are used."""
+    """Make all expressions of the graph be checked again at their next use."""
     g.version += 1
     g.renewal = g.version

@@ -93,7 +93,7 @@ cdef class ComputationGraph:
         cdef int i
         cdef Graph* g = &self.g
         leave_table(g)
-        forget_current(g)
+        forget_current()
         if g.device_graphs != NULL:
             engine(ENGINE_GPU).close(g)
         if engine(ENGINE_CPU).closed != NULL:
@@ -104,7 +104,7 @@ cdef class ComputationGraph:
             arena_close(&g.arenas[i])
 
     cdef int warn_of_growth(self) except -1:
-        """Say once that `renew_cg` was forgotten, if that is how it looks."""
+        """Warn once if it looks as if the program had forgotten `renew_cg`."""
         if self.warned or not self.n_at_backward or self.g.n_nodes <= self.n_at_backward or not self.values_changed():
             return 0
         self.warned = True
@@ -114,7 +114,7 @@ cdef class ComputationGraph:
             RuntimeWarning, stacklevel=1)
 
     cdef int note_values(self) except -1:
-        """Remember where parameters are, and the graph, at the end of backward."""
+        """At the end of backward: record the number of nodes, and of changes of each storage."""
         self.n_at_backward = self.g.n_nodes
         for storage in self.keep:
             self.keep[storage] = (<Storage>storage).changes
@@ -211,7 +211,7 @@ cdef class ComputationGraph:
         self.checkpoints = []
         self.reverts = []
         if g.forward_only:
-            # When memory is short, the list of what is free must not be what there is no room for.
+            # Allocate the list of holes now: when memory is short, there must be room to note what is free.
             if array_push(&g.holes, 1) == NULL:
                 out_of_memory("the list of free memory")
             array_rewind(&g.holes, 0)
@@ -274,7 +274,7 @@ cdef class ComputationGraph:
             raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
          scratch_top, tables_top, n_forgets) = self.checkpoints.pop()
-        if g.n_forgets != n_forgets:        # what stood at the checkpoint has been dropped
+        if g.n_forgets != n_forgets:        # values from before the checkpoint have been dropped
             forget(g)
         while self.reverts and self.reverts[-1][1] >= n_nodes:
             self.reverts.pop()
@@ -291,7 +291,7 @@ cdef class ComputationGraph:
         take_back(g, nodes_top, args_top, items_top)
         if g.multi_device:
             let_move(g)
-        if not g.forward_only:              # there only what was dropped above is forgotten
+        if not g.forward_only:              # forward-only graphs have dropped their values above
             forget_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
         g.backward_from = -1
         self.n_at_backward = 0

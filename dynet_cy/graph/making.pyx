@@ -77,21 +77,21 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 
 
 cdef inline Dim* room_for_node(Graph* g) except NULL:
-    """Where the shape of the next node stands.  It is written there by the rule of its op:
-    a copy, right after it was written in small pieces, would wait for them."""
+    """Where the shape of the next node goes.  The shape rule of the op writes it in place: a copy, right after it was
+    written in small pieces, would stall on store forwarding."""
     cdef Node* node
     if g.version == RUNNING:
         raise_running()
     node = <Node*>array_push(&g.nodes, sizeof(Node))
     if node == NULL:
         out_of_memory("a node of the graph")
-    g.nodes.top -= sizeof(Node)                     # `append` takes the room
+    g.nodes.top -= sizeof(Node)                     # `append` allocates it
     return &node.dim
 
 
 cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                            Extra* extra, const Dim** dims, Dim* y) except -1:
-    """The shape of a node to be.  `dims` is room for those of its arguments."""
+    """Infer the shape of a new node.  `dims` has room for the shapes of its arguments."""
     cdef Shapes s
     cdef uint32_t i
     cdef Node* nodes = nodes_of(g)
@@ -137,7 +137,7 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                      Extra* extra) except? 0xFFFFFFFF:
-    """Make a node of the room whose shape has been written."""
+    """Append the node whose shape has been written."""
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes
@@ -147,7 +147,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     cdef uint32_t* own_args
     cdef uint32_t* items = NULL
     cdef uint32_t i, item_count = 0, n_items = 0
-    if n > MOST_ON_STACK and <char*>(args + n) == g.args.base + args_top:       # `apply` has put them there
+    if n > MOST_ON_STACK and <char*>(args + n) == g.args.base + args_top:       # `apply` has written them there
         own_args = <uint32_t*>args
         args_top -= n * sizeof(uint32_t)
     else:
@@ -219,11 +219,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 
 
 cdef void note_origin(Graph* g) noexcept:
-    """Note what makes the next node, a line and a scope; without room it is not known."""
+    """Record the line and scope of the next node; if there is no memory, they remain unknown."""
     cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
     cdef uint32_t* room = <uint32_t*>array_push(&g.origins, n - g.origins.top)
     if room != NULL:
-        memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # of those before nothing was noted
+        memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # nothing was recorded for earlier nodes
         (<uint32_t*>g.origins.base)[g.n_nodes] = current_origin()
 
 
@@ -284,7 +284,7 @@ cdef list sequence(object xs, const char* function):
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
     """The node op(x), in the current graph."""
-    cdef Graph* g = graph_here()                          # once: finding what a thread has costs
+    cdef Graph* g = graph_here()                          # once: finding the graph of the thread has a cost
     cdef uint32_t a = argument(&g, op, 0, x)
     return wrap(g, add_node(g, op, &a, 1, extra))
 
@@ -321,8 +321,8 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
         for i in range(n):
             few[i] = argument(&g, op, i, arguments[i])
         return wrap(g, add_node(g, op, few, n, extra))
-    # First all that may add nodes of their own (parameters), then the list in
-    # its final place: it costs no allocation.
+    # First all arguments that may add nodes of their own (parameters); then the list is written directly to its final
+    # place, without another allocation.
     for i in range(n):
         argument(&g, op, i, arguments[i])
     top = g.args.top
@@ -352,7 +352,7 @@ cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
 
 
 cdef float* place(size_t n) except NULL:
-    """Room for the value of a leaf of the current graph."""
+    """Allocate the value of a leaf of the current graph."""
     cdef Graph* g = current_graph()
     if g.version == RUNNING:
         raise_running()

@@ -18,9 +18,9 @@ cdef int asked_device(object name, str where) except -1:
 
 
 cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
-    """Where a node is to run: where that was asked for, or where its arguments do.
+    """The device of a new node: the one that was asked for, or that of its arguments.
 
-    Inputs for which nobody asked follow the others.
+    Inputs without a device of their own follow the other arguments.
     """
     cdef uint8_t* devices
     cdef bint asked = extra != NULL and extra.device
@@ -46,7 +46,7 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
 
 
 cdef int mix(Graph* g) except -1:
-    """Let the nodes of a graph have a device each from now on; so far all are on that of the graph."""
+    """Make a graph a multi-device one; its nodes so far are on the device of the graph."""
     cdef uint8_t* devices = <uint8_t*>array_push(&g.devices, g.n_nodes)
     if devices == NULL:
         out_of_memory("the devices of a graph")
@@ -57,7 +57,7 @@ cdef int mix(Graph* g) except -1:
 
 
 cdef void let_move(Graph* g) noexcept:
-    """Let inputs that nothing uses, and for which no device was asked for, go where they are used next."""
+    """Make inputs movable again that nothing uses and for which no device was asked for."""
     cdef uint8_t* devices = <uint8_t*>g.devices.base
     cdef Node* x
     cdef uint32_t i, k

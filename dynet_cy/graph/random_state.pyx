@@ -56,17 +56,17 @@ def set_seed(seed):
 
 
 cdef void forget_requests(Graph* g) noexcept:
-    """Let a graph not know any more what was asked for one by one.
+    """Clear what a graph has learned from values that were asked for one by one.
 
-    What it knows decides which nodes run together, and so in which order sums are rounded: who goes on from a state
-    that was saved, here or in another process, is to have the same bits.
+    It decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved state,
+    here or in another process, must get the same bits.
     """
     if g.beside != NULL and g.version != RUNNING:
         beside_hooks().cut(g, 0, True)
 
 
 def random_state():
-    """Where all random streams are, as plain data for `set_random_state`."""
+    """The state of all random streams, as plain data for `set_random_state`."""
     cdef uint32_t slot
     renewals = list(awaited)
     for slot in range(table.n_slots):

@@ -43,7 +43,7 @@ cdef int raise_running() except -1:
 
 
 cdef int lock_graph(Graph* g) except -1:
-    """Take the graph for running: no other thread may use it meanwhile."""
+    """Mark the graph as running: no other thread may use it meanwhile."""
     if g.version == RUNNING:
         raise_running()
     see_whole()
@@ -58,9 +58,9 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
 # ---- memory that others need ---------------------------------------------------
 
 cdef void give_back_unused(const void* asking) noexcept with gil:
-    """Let graphs that no other thread runs give back the memory above their bump pointers, and storages what is packed.
+    """Free the memory above the bump pointers of all graphs that no other thread is running, and packed weights.
 
-    `asking` is the arena or array that has no more room, perhaps of a graph that runs.
+    `asking` is the arena or array that has run out of room, perhaps of a running graph.
     """
     cdef Graph* g
     cdef uint32_t slot
@@ -81,7 +81,7 @@ cdef inline bint is_part(const Graph* g, const void* p) noexcept nogil:
 
 
 cdef void give_back_all(Graph* g) noexcept:
-    """Let a graph without nodes have no memory, as there has been too little."""
+    """Free all memory of a graph without nodes, after a shortage of memory."""
     cdef bint poison = g.nodes.poison
     cdef int i
     for i in range(GRAPH_ARRAYS):

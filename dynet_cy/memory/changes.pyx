@@ -1,4 +1,4 @@
-"""Changes of parameters that take long: whole for everybody who looks; see changes.pxd."""
+"""Long changes of parameters that appear atomic to every reader; see changes.pxd."""
 
 import os
 

@@ -1,11 +1,10 @@
-"""The batched schedules: nodes of equal signature run together.
+"""The batched schedules: nodes with equal signatures run together.
 
-By agenda (Neubig, Goldberg and Dyer 2017, On-the-fly operation batching in
-dynamic computation graphs): of the signatures with nodes whose arguments are
-ready, the one whose remaining nodes have the least average depth runs next,
-with all its ready nodes.  Beyond the paper: a signature all of whose nodes are
-ready runs first, and one whose nodes do not need each other waits until they
-are, as long as there is another.  By depth: nodes of equal depth and signature.
+By agenda (Neubig, Goldberg and Dyer 2017, On-the-fly operation batching in dynamic computation graphs): among the
+signatures with nodes whose arguments are ready, the one whose remaining nodes have the smallest average depth runs
+next, with all its ready nodes.  Beyond the paper: a signature all of whose nodes are ready runs first, and one whose
+nodes do not depend on each other waits until all of them are ready, as long as another one can run.  By depth: nodes of
+equal depth and signature run together.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

@@ -1,18 +1,17 @@
-"""Values beside the one that is asked for: which of them are computed in the same pass.
+"""Values computed early: which similar values are computed in the same pass as the one that is asked for.
 
-A loop that asks for one value after the other costs a pass for each, although they could run together.  When a value
-is asked for, the nodes that wait beside it are found: made since the value before was asked for (a window at the end
-of the graph), of the same signature, not computed, and neither needing each other nor it nor needed by it.  They are
-its group.
+A loop that asks for one value after another would run a pass for each, although the values could be computed together.
+When a value is asked for, its group is found: nodes made since the previous request (a window at the end of the graph)
+that have the same signature, are not computed, and do not depend on each other or on the requested node, nor it on
+them.
 
-Nothing is computed on suspicion.  At first a group is only observed: how many of its nodes are asked for later?  This
-is counted by kind of node (its op, its parameters, and the ops of its arguments), and where at least 19 of 20 were
-asked for, the rest of a group is computed together with the one that is asked for.  The nodes that ran so and were
-not asked for yet, or never, are at most a twentieth of those that ran for values that were asked for, at any time:
-what a program pays that does not need them is bounded by count.  A kind that is not asked for is looked at only now
-and then.
+Nothing is computed speculatively.  At first a group is only observed: how many of its nodes are asked for later?  This
+is counted for each kind of node (its op, its attributes, and the ops of its arguments).  Once at least 19 of 20 were
+asked for, the rest of a group is computed together with the first one.  The number of nodes that ran early and were
+never asked for, or not yet, is at all times at most a twentieth of those that ran for values that were asked for, so
+the cost for a program that does not need them is bounded.  A kind that is not asked for is only checked now and then.
 
-Where there is too little memory, or a value beside is not finite, the one that was asked for is computed alone.
+If there is too little memory, or one of the other values is not finite, the requested one is computed alone.
 
 After: branch prediction by saturating counters (Smith 1981, "A study of branch prediction strategies"), with a budget.
 """
@@ -35,18 +34,18 @@ from dynet_cy.schedule.wanted cimport mark_wanted
 
 
 cdef enum:
-    GROUPS = 4                      # several kinds may be asked for in turns
+    GROUPS = 4                      # a program may alternate between several kinds
     KINDS = 32
     MOST_BESIDE = 1024              # nodes of a group
-    ENOUGH = 8                      # nodes asked for until a kind is trusted
-    SHARE = 20                      # at most one node of so many may be of no use
-    MANY = 512                      # older counts weigh less than that
-    PAUSE = 15                      # requests between two looks at a kind that is not trusted
+    ENOUGH = 8                      # requests before a kind is trusted
+    SHARE = 20                      # at most one of this many nodes may be computed in vain
+    MANY = 512                      # older counts weigh less
+    PAUSE = 15                      # requests between two checks of a kind that is not trusted
 
-cdef enum:                          # what has become of a node of a group
+cdef enum:                          # the state of a node of a group
     WAITS
-    EARLY                           # it was computed beside another one
-    DONE                            # asked for, or out of sight
+    EARLY                           # it was computed with another one, and not asked for yet
+    DONE                            # asked for, or no longer in the window
 
 # How often nodes of a kind were asked for after another one of their group, and how often not.
 cdef struct Kind:
@@ -61,7 +60,7 @@ cdef struct Group:
     uint8_t* states
     uint32_t n
     uint32_t room
-    uint32_t at                     # where the next one that is asked for probably is
+    uint32_t at                     # index of the node that is probably asked for next
     uint32_t pending                # that wait or were early
     uint32_t early
     uint64_t owed                   # nodes that ran for those

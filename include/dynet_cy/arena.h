@@ -1,15 +1,16 @@
-/* Memory with a bump pointer, which grows by need.
+/* Bump allocators that grow when needed.
  *
- * An arena holds what pointers refer to: it never moves.  It is a chain of segments, each at least as large as all
- * before it.  A piece of memory lies within one segment; one that does not fit begins the next.  Places are offsets,
- * which go on from segment to segment, so a bump pointer, a checkpoint and the copy of an arena on a device are one
- * number or one range each.
+ * An arena holds what pointers refer to, so it never moves.  It is a chain of segments, each at least as large as all
+ * those before it together.  An allocation is within one segment; if it does not fit, it starts the next one.
+ * Positions are offsets, which continue from segment to segment, so a bump pointer, a checkpoint and the copy of an arena
+ * on a device are one number or one range each.
  *
- * An array holds what is found by its index: it is one range, which moves when it grows.  No pointer into it may be
- * kept while it grows.
+ * An array holds elements that are found by index.  It is one contiguous range, which moves when it grows, so no pointer
+ * into it may be held while it grows.
  *
- * Rewinding moves the bump pointer and keeps the pages: touching them again costs a fortieth of the first time.  What
- * arenas and arrays hold counts against one limit; memory above bump pointers is given back when it is needed elsewhere.
+ * Rewinding moves the bump pointer and keeps the pages: touching them again takes a fortieth of the time of the first
+ * touch.  All arenas and arrays count against one limit; memory above bump pointers is given back when it is needed
+ * elsewhere.
  */
 #ifndef DYNET_CY_ARENA_H
 #define DYNET_CY_ARENA_H
@@ -23,8 +24,8 @@
 typedef struct dy_arena dy_arena;
 typedef struct dy_array dy_array;
 
-/* Of the process: numbers are read and changed atomically.  The functions, in dynet_cy/memory/arena.pyx, are the slow
- * halves of those below. */
+/* State of the process; the numbers are read and changed atomically.  The functions, in dynet_cy/memory/arena.pyx, are
+ * the slow paths of those below. */
 typedef struct {
     size_t limit;               /* bytes that the user allows; 0: any number */
     size_t used;                /* bytes that arenas and arrays hold */
@@ -39,21 +40,21 @@ typedef struct {
     size_t bytes;               /* a multiple of DY_ALIGN */
     size_t from;                /* the offset of its first byte */
     size_t charged;             /* bytes of it that count against the limit */
-    ptrdiff_t gradient;         /* of values: from here to where the gradients lie */
+    ptrdiff_t gradient;         /* of values: the distance to their gradients */
 } dy_segment;
 
 struct dy_arena {
     uintptr_t origin;           /* where offset 0 would be, were it in the segment in use */
     size_t top;                 /* the bump pointer: bytes in use */
-    size_t end;                 /* how far the segment in use is charged, as an offset */
-    size_t from;                /* where it begins, as an offset */
+    size_t end;                 /* the offset up to which the segment in use is charged */
+    size_t from;                /* the offset where the segment in use begins */
     dy_segment *segments;
     uint32_t n, now;            /* segments, and the one in use */
     uint32_t room;              /* of the list of segments */
     uint8_t poison;             /* fill what a reset or rewind frees with NaN */
     uint8_t zeroed;             /* new segments are zero */
-    uint8_t quiet;              /* may grow while locks are held: nothing is given back elsewhere for it */
-    uint8_t foreign;            /* its only segment is the caller's */
+    uint8_t quiet;              /* may grow while locks are held, so growing it does not reclaim memory elsewhere */
+    uint8_t foreign;            /* its only segment belongs to the caller */
     dy_memory *memory;          /* NULL: not open */
 };
 

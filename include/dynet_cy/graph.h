@@ -1,7 +1,7 @@
 /* A graph: nodes and everything they own, in arenas.
  *
- * Nodes are numbered in the order of their making, so arguments always have
- * smaller numbers than the nodes that use them.
+ * Nodes are numbered in the order in which they are made, so arguments always have smaller numbers than the nodes that
+ * use them.
  */
 #ifndef DYNET_CY_GRAPH_H
 #define DYNET_CY_GRAPH_H
@@ -10,17 +10,16 @@
 #include "storage.h"
 #include "tensor.h"
 
-/* State of a node, one byte each, apart from the nodes: passes over all of a
- * graph read these alone. */
+/* The state of a node, one byte each, stored apart from the nodes: passes over a whole graph read only these. */
 enum {
-    DY_COMPUTED = 1,            /* its value stands */
-    DY_WANTED = 2,              /* the schedule in the making needs it */
-    DY_LIVE = 4,                /* backward: its gradient has been started */
-    DY_NEEDS_GRAD = 8,          /* backward: a parameter lies behind it */
+    DY_COMPUTED = 1,            /* it has a value */
+    DY_WANTED = 2,              /* the schedule that is being made needs it */
+    DY_LIVE = 4,                /* backward: its gradient has had its first contribution */
+    DY_NEEDS_GRAD = 8,          /* backward: it depends on a parameter */
     DY_TRAINABLE = 16,          /* a leaf whose gradient goes to long-lived storage */
-    DY_SHARED = 32,             /* a leaf that every batch element may share: a parameter */
-    DY_DROPPED = 64,            /* graphs that only go forward: nobody can ask for it any more */
-    DY_SENT = 128               /* a leaf whose numbers are on the device too, or a value of the device that is here too */
+    DY_SHARED = 32,             /* a leaf that all batch elements may share: a parameter */
+    DY_DROPPED = 64,            /* forward-only graphs: nothing can ask for its value any more */
+    DY_SENT = 128               /* a leaf that has been copied to the device, or a value that has been copied from it */
 };
 
 #define DY_NO_BATCH UINT32_MAX
@@ -37,16 +36,16 @@ typedef struct {
     uint16_t op;
     uint16_t item_count;        /* words of `items` per batch element */
     uint32_t nargs;
-    uint32_t args;              /* where its arguments begin in graph.args */
-    uint32_t items;             /* where its items begin in graph.items */
+    uint32_t args;              /* index of its first argument in graph.args */
+    uint32_t items;             /* index of its first item in graph.items */
     dy_attr attrs[DY_ATTRS];
     dy_dim dim;
     uint32_t batch;             /* the executed batch that holds its value, or DY_NO_BATCH */
-    float *val;                 /* its value, once placed; NULL for parameters */
+    float *val;                 /* its value, once it has one; NULL for parameters */
     void *object;               /* long-lived object: parameter entry, lookup table */
 } dy_node;
 
-/* One argument of several nodes: side by side, or a list of where the batch elements lie; neither: they share it. */
+/* One argument of several nodes: concatenated, or a list of pointers to the batch elements; neither: they share it. */
 typedef struct {
     float *v;
     float **list;
@@ -54,10 +53,10 @@ typedef struct {
 
 /* How the nodes of a batch run. */
 enum {
-    DY_STACKED,                 /* one call: arguments side by side along the batch */
-    DY_FLATTENED,               /* one call: all shapes forgotten, an elementwise op on one long vector */
+    DY_STACKED,                 /* one call: arguments concatenated along the batch */
+    DY_FLATTENED,               /* one call: an elementwise op on one long vector, without shapes */
     DY_COLUMNS,                 /* one call: the columns of all nodes are one matrix */
-    DY_EACH                     /* a call for each node, on arguments where they lie */
+    DY_EACH                     /* a call for each node, with arguments in place */
 };
 
 /* Nodes that were run together; needed again in backward. */
@@ -71,22 +70,22 @@ typedef struct {
     float *saved;
     float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
-    uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
+    uint32_t live;              /* forward-only graphs: how many of its values are still needed */
 } dy_batch;
 
 #define DY_GRAPH_ARRAYS 10
 #define DY_GRAPH_ARENAS 4
 
 typedef struct {
-    union {                     /* anonymous: by name, or all in turn */
+    union {                     /* by name, or as an array */
         dy_array arrays[DY_GRAPH_ARRAYS];
         struct {
             dy_array nodes, args, items, state; /* by node number, or offset in a node */
             dy_array order;     /* uint32: node numbers in the order of execution */
             dy_array batches;   /* dy_batch */
             dy_array uses, holes; /* graphs that only go forward: see liveness.h */
-            dy_array devices;   /* on several: uint8 by node number, where it runs */
-            dy_array origins;   /* uint32 by node number, as far as they are recorded: see graph/origin.pxd */
+            dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
+            dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
         };
     };
     union {
@@ -94,34 +93,34 @@ typedef struct {
         struct {
             dy_arena values, grads;
             dy_arena scratch;   /* gathered arguments, saved and temporary floats */
-            dy_arena tables;    /* on a device: items, and lists of what lies where */
+            dy_arena tables;    /* for devices: items, and lists of pointers */
         };
     };
     uint32_t n_nodes, n_batches, n_order;
-    uint32_t slot;              /* where the graph is in the table of graphs */
+    uint32_t slot;              /* its index in the table of graphs */
     uint64_t version;           /* renewal and revert, unique over all graphs; ~0 while running */
     uint64_t renewal;           /* the version, also while running */
     uint64_t stream;            /* random stream of this graph and renewal */
     uint32_t draws;             /* random draws taken since the renewal, or by the item of a batched map */
-    uint64_t draw_key;          /* mixed into the seed of draws: differs from item to item; 0 outside of maps */
+    uint64_t draw_key;          /* combined with the seed of draws: differs between items of a map; 0 outside */
     uint32_t stream_number;     /* of the graph, in order of making */
     uint32_t n_renewals;
     uint32_t n_forgets;         /* times that all values were dropped since the renewal */
     int strategy;               /* how its nodes are scheduled */
     uint8_t immediate;          /* compute each node when it is made */
     uint8_t check_validity;     /* computed values must be finite */
-    uint8_t forward_only;       /* no backward will follow: values that nobody needs are dropped */
-    uint8_t aside;              /* backward adds to other gradients than the parameters' own: nobody waits for them */
-    uint32_t compact_at;        /* and so are their nodes, when there are this many */
+    uint8_t forward_only;       /* no backward will follow: values that are no longer needed are dropped */
+    uint8_t aside;              /* backward adds to other arrays than the parameters' gradients: no hooks */
+    uint32_t compact_at;        /* their nodes are also dropped when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
-    uint32_t forward_ms;        /* how long it has run forward since the renewal */
-    int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
-    uint8_t multi_device;       /* its nodes run on several; where `devices` does not say, on that one */
+    uint32_t forward_ms;        /* milliseconds of forward since the renewal */
+    int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
+    uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     void *device_graphs;        /* what the backend of devices keeps for it */
-    uint64_t shortages;         /* that the process has had when its memory was given back last */
+    uint64_t shortages;         /* of the process, when the graph last gave back memory */
     void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
-    void *beside;               /* what is known of values that are asked for one by one; NULL: none was yet */
-    uint32_t early;             /* values that were computed beside others, and not asked for yet */
+    void *beside;               /* statistics of schedule/beside; NULL: none yet */
+    uint32_t early;             /* number of values that were computed early and not asked for yet */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }
@@ -129,10 +128,10 @@ static inline uint8_t *dy_state(const dy_graph *g) { return (uint8_t *)g->state.
 static inline uint32_t *dy_order(const dy_graph *g) { return (uint32_t *)g->order.base; }
 static inline dy_batch *dy_batches(const dy_graph *g) { return (dy_batch *)g->batches.base; }
 
-/* In `devices`: an input for which no device was asked; it runs where it is used first. */
+/* In `devices`: an input without a device of its own; it goes where it is first used. */
 #define DY_MOVABLE 128
 
-/* Where a node runs. */
+/* The device that a node runs on. */
 static inline int dy_device(const dy_graph *g, uint32_t node) {
     return g->multi_device ? (uint8_t)g->devices.base[node] & ~DY_MOVABLE : g->device;
 }
@@ -150,12 +149,12 @@ static inline uint32_t dy_origin(const dy_graph *g, uint32_t node) {
     return (node + (size_t)1) * sizeof(uint32_t) <= g->origins.top ? ((uint32_t *)g->origins.base)[node] : 0;
 }
 
-/* Where a node's value lies.  Storage may move, so parameters are asked anew. */
+/* The value of a node.  Storage may move, so the pointer of a parameter is read anew. */
 static inline float *dy_value(const dy_node *x) {
     return x->val ? x->val : ((const dy_param *)x->object)->value;
 }
 
-/* Room for gradients: those of a segment of values lie side by side as its values do.  0 when there is none. */
+/* Allocate gradients: those of a segment have the same layout as its values.  Returns 0 if there is no memory. */
 static inline int dy_open_gradients(dy_graph *g) {
     dy_arena *values = &g->values;
     dy_arena_rewind(&g->grads, 0);
@@ -170,7 +169,7 @@ static inline int dy_open_gradients(dy_graph *g) {
     return 1;
 }
 
-/* Where the gradient of the value at `v` lies. */
+/* The gradient of the value at `v`. */
 static inline float *dy_gradient(const dy_graph *g, const float *v) {
     return (float *)((uintptr_t)v + (uintptr_t)dy_segment_of(&g->values, v)->gradient);
 }

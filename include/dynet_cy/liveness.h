@@ -1,7 +1,7 @@
-/* Memory of graphs that only go forward: who still needs a node, and reuse of the room of those that nobody needs.
+/* Memory of forward-only graphs: which nodes are still needed, and reuse of the memory of the others.
  *
  * A node is needed while an expression refers to it (its holder) or while a node that takes it as an argument has not
- * been computed.  After that its value can never be asked for again, and its room serves for other values.
+ * been computed.  After that its value can never be asked for again, and its memory is reused for other values.
  */
 #ifndef DYNET_CY_LIVENESS_H
 #define DYNET_CY_LIVENESS_H
@@ -10,7 +10,7 @@
 
 #include "graph.h"
 
-/* ---- room that is free again, below the top of an arena ---- */
+/* ---- holes: free memory below the top of an arena ---- */
 
 typedef struct {
     char *at;
@@ -19,7 +19,7 @@ typedef struct {
 
 static inline size_t dy_n_holes(const dy_array *holes) { return holes->top / sizeof(dy_hole); }
 
-/* Room for `bytes` in the smallest hole that has it, else at the top; NULL when full. */
+/* Allocate `bytes` in the smallest hole that fits, else at the top; NULL when full. */
 static inline void *dy_fill_hole(dy_arena *room, dy_array *holes, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base, *best = NULL;
     size_t n = dy_n_holes(holes);
@@ -39,7 +39,7 @@ static inline void *dy_fill_hole(dy_arena *room, dy_array *holes, size_t bytes) 
     return at;
 }
 
-/* The first hole at p or behind it. */
+/* The first hole at or after p. */
 static inline size_t dy_hole_from(const dy_array *holes, const char *p) {
     const dy_hole *hole = (const dy_hole *)holes->base;
     size_t low = 0, high = dy_n_holes(holes);
@@ -53,7 +53,7 @@ static inline size_t dy_hole_from(const dy_array *holes, const char *p) {
     return low;
 }
 
-/* Lower the top of the arena where holes end there. */
+/* Lower the top of the arena if holes end there. */
 static inline void dy_drop_top_holes(dy_arena *room, dy_array *holes) {
     for (;;) {
         dy_hole *hole = (dy_hole *)holes->base;
@@ -67,7 +67,7 @@ static inline void dy_drop_top_holes(dy_arena *room, dy_array *holes) {
     }
 }
 
-/* Give back room that `dy_fill_hole` gave for as many bytes. */
+/* Free memory that `dy_fill_hole` has allocated, with the same size. */
 static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base;
     size_t n = dy_n_holes(holes);
@@ -89,7 +89,7 @@ static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t
     } else if (joins_next) {
         hole[low].at = at;
         hole[low].bytes += bytes;
-    } else if (dy_array_push(holes, sizeof(dy_hole))) { /* else it is free again when the graph is renewed */
+    } else if (dy_array_push(holes, sizeof(dy_hole))) { /* else it is freed when the graph is renewed */
         hole = (dy_hole *)holes->base;
         memmove(hole + low + 1, hole + low, (n - low) * sizeof(dy_hole));
         hole[low].at = at;
@@ -98,12 +98,12 @@ static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t
     dy_drop_top_holes(room, holes);
 }
 
-/* Room for the values of a graph; NULL when full. */
+/* Allocate memory for values of a graph; NULL when full. */
 static inline void *dy_take_values(dy_graph *g, size_t bytes) {
     return g->forward_only ? dy_fill_hole(&g->values, &g->holes, bytes) : dy_arena_alloc(&g->values, bytes);
 }
 
-/* Give back what `dy_take_values` gave last, when the top was `top`. */
+/* Undo the last `dy_take_values`, which found the top at `top`. */
 static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t top) {
     if (g->forward_only)
         dy_make_hole(&g->values, &g->holes, p, bytes);
@@ -111,11 +111,11 @@ static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t t
         dy_arena_rewind(&g->values, top);
 }
 
-/* ---- who needs a node ---- */
+/* ---- which nodes are needed ---- */
 
 typedef struct {
     void *holder;               /* the expression that refers to the node, borrowed; NULL: none */
-    uint32_t consumers;         /* arguments of nodes not computed that are this node */
+    uint32_t consumers;         /* how many arguments of uncomputed nodes are this node */
 } dy_use;
 
 static inline dy_use *dy_uses(const dy_graph *g) { return (dy_use *)g->uses.base; }
@@ -133,7 +133,7 @@ static inline void dy_free_value(dy_graph *g, dy_node *x) {
     x->val = NULL;
 }
 
-/* Drop node i if nobody needs it, and then what only it needed. */
+/* Drop node i if it is not needed, and then nodes that only it needed. */
 static inline void dy_drop_unneeded(dy_graph *g, uint32_t i) {
     dy_use *uses = dy_uses(g);
     uint8_t *state = dy_state(g);
@@ -150,7 +150,7 @@ static inline void dy_drop_unneeded(dy_graph *g, uint32_t i) {
                 waiting = i;
             }
         }
-        /* The next argument of a dropped node; its count falls as they are gone through. */
+        /* The next argument of a dropped node; its argument count decreases with each. */
         for (;;) {
             if (waiting == DY_NO_BATCH)
                 return;
@@ -167,7 +167,7 @@ static inline void dy_drop_unneeded(dy_graph *g, uint32_t i) {
     }
 }
 
-/* The nodes of a batch have been computed: they need their arguments no more. */
+/* The nodes of a batch have been computed and no longer need their arguments. */
 static inline void dy_release_arguments(dy_graph *g, const dy_batch *batch) {
     for (uint32_t j = 0; j < batch->count; j++) {
         const dy_node *x = &dy_nodes(g)[dy_order(g)[batch->first + j]];

@@ -1,5 +1,5 @@
-/* An op is data: a name, a shape rule, a forward, a backward, and how its nodes
- * batch.  The graph, the schedules and the executors know ops only by this. */
+/* An op is data: a name, a shape rule, forward and backward functions, and how its nodes are batched.  This struct is all
+ * that graphs, schedules and executors know of ops. */
 #ifndef DYNET_CY_OP_H
 #define DYNET_CY_OP_H
 
@@ -7,23 +7,23 @@
 
 /* How one argument of many nodes becomes one argument of a batched call. */
 enum {
-    DY_STACK,                   /* laid side by side along the batch */
-    DY_LIST,                    /* read where they lie: the op uses `dy_element` only; it adds gradients, or obeys accumulate */
-    DY_SHARE                    /* the same node for all of them */
+    DY_STACK,                   /* concatenated along the batch */
+    DY_LIST,                    /* read in place through `dy_element`; backward adds, or obeys accumulate */
+    DY_SHARE                    /* all nodes have the same argument */
 };
 
 /* How the nodes of an op batch. */
 enum {
-    DY_BATCH,                   /* by the rule of each argument; shapes equal */
+    DY_BATCH,                   /* by the rule of each argument; shapes must be equal */
     DY_FLAT,                    /* element by element: shapes do not matter */
-    DY_ALONE                    /* not at all: `alone_because` says why */
+    DY_ALONE                    /* never: `alone_because` says why */
 };
 
-/* What a shape rule sees: the shapes of the arguments and the parameters. */
+/* What a shape rule sees: the shapes of the arguments, attributes and items. */
 typedef struct {
     uint32_t n;
     const dy_dim *const *x;
-    dy_attr *attrs;             /* the rule may bring them into normal form */
+    dy_attr *attrs;             /* the rule may normalise them */
     const uint32_t *items;
     uint32_t n_items;
     uint32_t bd;                /* batch size that the arguments share */
@@ -39,7 +39,7 @@ typedef void (*dy_backward)(const dy_call *c, uint32_t i);
 typedef size_t (*dy_saved)(const dy_call *c);
 /* Floats of working memory, in forward (i = -1) or in the backward of argument i. */
 typedef size_t (*dy_work)(const dy_call *c, int i);
-/* How much of what an op lays side by side is argument i's: so that each finds its place without looking at all others. */
+/* The share of argument i in a concatenated result, so that its backward finds its position by itself. */
 typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
 /* Before the backward of a call: the gradients of all its arguments, into c->work, which has op.prepared() floats and is
@@ -49,14 +49,14 @@ typedef void (*dy_prepare)(const dy_call *c);
 /* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */
 typedef void *(*dy_raised)(void);
 
-/* A gradient of shape rows x cols as a product L R': L is rows x n, R cols x n, both contiguous. */
+/* A gradient of shape rows x cols as a product L R': L is rows x n, R is cols x n, both contiguous. */
 typedef struct {
     const float *left, *right;
     size_t rows, cols, n;
 } dy_factors;
 
-/* The gradient of argument i as a product, where the call allows it; else it leaves n as it is, 0.  The executor
- * collects the factors of many calls and multiplies once. */
+/* The gradient of argument i as a product, if the call allows it; otherwise n remains 0.  The executor collects the
+ * factors of many calls and multiplies once. */
 typedef void (*dy_factors_of)(const dy_call *c, uint32_t i, dy_factors *f);
 
 /* What the walk over batches asks of an op before it calls it. */
@@ -87,18 +87,18 @@ typedef struct dy_op {
     dy_raised raised;           /* NULL: forward and prepare cannot fail */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
-    uint8_t columns;            /* works column by column: of how many nodes they are does not matter */
-    uint8_t one_column[3];      /* with `columns`, by rule: one vector may serve for the columns of all nodes */
-    uint8_t ragged;             /* nodes that differ in sizes run together too, a call for each */
+    uint8_t columns;            /* works column by column: columns of several nodes may form one matrix */
+    uint8_t one_column[3];      /* with `columns`, as in `rule`: may be one vector for all columns */
+    uint8_t ragged;             /* nodes of different sizes may form one batch, with a call for each */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
-    uint8_t random;             /* its items say what it draws: draws.h */
-    uint8_t infinite;           /* gives infinities of finite numbers on purpose: no anomaly */
-    uint8_t truth;              /* gives 0 or 1, which is what `if` asks of one element */
+    uint8_t random;             /* its items identify its random draws: draws.h */
+    uint8_t infinite;           /* may return infinities for finite numbers: not an anomaly */
+    uint8_t truth;              /* returns 0 or 1, the truth value of a comparison of one element */
     const char *alone_because;
     const char *no_gradient_because;
 } dy_op;
 
-/* Where argument i stands in `rule` and its like. */
+/* The index of argument i in `rule` and `one_column`. */
 static inline int dy_rule_index(uint32_t i) { return i == 0 ? 0 : 2 - (int)(i & 1); }
 
 static inline int dy_rule(const dy_op *op, uint32_t i) { return op->rule[dy_rule_index(i)]; }

@@ -7,10 +7,10 @@
 #include "arena.h"
 #include "tensor.h"
 
-/* A matrix in the order in which products read it; see gemm.inl. */
+/* A matrix in the order in which matrix products read it; see gemm.inl. */
 typedef struct {
     float *panels;
-    uint64_t asked, made;       /* what dy_pack.changes was at the last product without panels, and at their making */
+    uint64_t asked, made;       /* dy_pack.changes at the last product without panels, and when they were made */
 } dy_packed;
 
 /* A parameter and its transpose, packed when products with the same values repeat. */
@@ -18,7 +18,7 @@ struct dy_pack {
     uint64_t *changes;          /* counts the changes of the values; never 0 */
     dy_arena *arena;            /* where panels live */
     pthread_mutex_t *lock;      /* held while this is read or changed */
-    uint32_t *users;            /* products that read panels; counted up under the lock. At 0 they may be given back */
+    uint32_t *users;            /* products reading panels, incremented under the lock; freed at 0 only */
     dy_packed of[2];            /* the matrix, its transpose */
     uint8_t shared;             /* others write the values without a word: they are read where they lie, never packed */
 };
@@ -26,21 +26,21 @@ struct dy_pack {
 /* One parameter, or one lookup table: `rows` rows of shape `dim`. */
 typedef struct {
     dy_dim dim;
-    uint32_t rows;              /* 0: a parameter, no table */
-    uint32_t id;                /* number among all entries alive in the process */
-    uint32_t number;            /* its place among the entries of its storage */
+    uint32_t rows;              /* 0: a parameter, not a table */
+    uint32_t id;                /* unique among all live entries of the process */
+    uint32_t number;            /* its index among the entries of its storage */
     size_t offset, size;        /* floats, in every plane of the storage */
     float *value, *grad;
     int device;                 /* of the storage: 0 the CPU, 1 + n GPU number n */
-    float *device_value, *device_grad;  /* on a device: where value and gradient are */
+    float *device_value, *device_grad;  /* on a device: pointers to value and gradient there */
     struct dy_pack pack;
-    double factor;              /* what the numbers at `value` are to be multiplied by: 1 but for tables that decay */
+    double factor;              /* of the numbers at `value`: 1 except for tables with weight decay */
     pthread_mutex_t lock;       /* held while the gradient is read or changed */
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;
     uint32_t n_touched;
     uint8_t updated;            /* it is trained; a constant otherwise */
-    uint8_t in_place;           /* graphs read the numbers where they lie, so that factor stays 1 */
+    uint8_t in_place;           /* graphs read the numbers in place, so the factor must stay 1 */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
     uint64_t pass_number;       /* which backward pass did so last; see execute/journal.pxd */
 } dy_param;

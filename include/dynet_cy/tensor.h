@@ -1,7 +1,7 @@
 /* Plain structs shared by every layer, CPU and GPU.
  *
  * A tensor is column-major; the batch is its last, separate dimension, as in
- * DyNet.  Batch elements lie `bstride` floats apart; a tensor whose batch size
+ * DyNet.  Batch elements are `bstride` floats apart; a tensor whose batch size
  * is 1 is shared by all batch elements of the others, so its bstride is 0.
  */
 #ifndef DYNET_CY_TENSOR_H
@@ -24,8 +24,8 @@ typedef struct {
     dy_dim dim;
     float *v;
     size_t bstride;             /* floats from one batch element to the next */
-    float *const *list;         /* NULL, or where each batch element lies; v and bstride mean nothing then */
-    struct dy_pack *pack;       /* a parameter: where its packed form is kept; else NULL */
+    float *const *list;         /* NULL, or a pointer to each batch element; v and bstride are unused then */
+    struct dy_pack *pack;       /* of a parameter: its packed form; else NULL */
 } dy_tensor;
 
 /* One word of an op's parameters: an axis, a flag, a constant. */
@@ -37,8 +37,8 @@ typedef union {
 
 #define DY_ATTRS 4
 
-/* All that a forward or backward function sees.  The nodes of a batch arrive
- * as one call whose batch size is the sum of theirs. */
+/* All that a forward or backward function sees.  The nodes of a batch are one call, whose batch size is the sum of
+ * theirs. */
 typedef struct {
     uint32_t n;                 /* number of arguments */
     const dy_tensor *x;
@@ -46,7 +46,7 @@ typedef struct {
     dy_tensor dy;               /* backward: gradient of y */
     dy_tensor dx;               /* backward: gradient of argument i */
     int accumulate;             /* backward: add to dx (1) or assign it (0) */
-    int first;                  /* backward: the first argument of this call that is asked for in this pass */
+    int first;                  /* backward: this is the first argument of the call whose gradient this pass computes */
     size_t before;              /* backward: the sum of op.part() of the arguments before this one */
     const dy_attr *attrs;
     const uint32_t *items;      /* op-specific list, item_count words per batch element of y */
@@ -82,7 +82,7 @@ static inline uint32_t dy_axis(const dy_dim *x, uint32_t i) { return i < x->nd ?
 
 static inline uint32_t dy_rows(const dy_dim *x) { return dy_axis(x, 0); }
 
-/* Columns when all axes after the first are read as one. */
+/* The number of columns, with all axes after the first taken as one. */
 static inline size_t dy_cols(const dy_dim *x) {
     size_t n = 1;
     for (uint32_t i = 1; i < x->nd; i++)
@@ -90,7 +90,7 @@ static inline size_t dy_cols(const dy_dim *x) {
     return n;
 }
 
-/* Same shape, trailing ones aside; the batch is not compared. */
+/* Equal shapes, ignoring trailing axes of size 1; the batch is not compared. */
 static inline int dy_same_shape(const dy_dim *a, const dy_dim *b) {
     uint32_t n = a->nd > b->nd ? a->nd : b->nd;
     for (uint32_t i = 0; i < n; i++)
@@ -99,7 +99,7 @@ static inline int dy_same_shape(const dy_dim *a, const dy_dim *b) {
     return 1;
 }
 
-/* Shape of a table of rows as one tensor: the rows come last. */
+/* The shape of a lookup table as one tensor: the row index is the last axis. */
 static inline dy_dim dy_dim_with_rows(const dy_dim *row, uint32_t rows) {
     dy_dim d = *row;
     if (rows)
