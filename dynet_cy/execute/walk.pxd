@@ -40,6 +40,7 @@ cdef struct Collected:
 cdef struct Walk:
     Graph* g
     const Device* device
+    int kind                        # of the device
     bint at_once                    # on the CPU; else calls are listed, and places are not what ops are given
     Arena* tables                   # where items and lists are put for ops to read
     Journal* journal                # what backward adds to the gradients of parameters; NULL: it can't be taken back

@@ -45,6 +45,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.g = g
     w.device = device
     w.at_once = device.forward == NULL
+    w.kind = device.kind
     w.tables = &g.scratch if w.at_once else &g.tables
     w.number = NO_BATCH
     begin_interrupts(&w.failure.interrupts)
@@ -197,7 +198,7 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
     x.v = a.val
     if side_by_side(g, batch, i, listable):
         return 0
-    if listable and op.needs[w.device.kind].lists:
+    if listable and op.needs[w.kind].lists:
         x.v = NULL
         x.list = <float**>take_table(w, batch.bd * sizeof(float*))
         if x.list == NULL:
@@ -382,7 +383,7 @@ cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
 
 cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     """Run a batch, whose results have their place, as one call."""
-    cdef const Needs* needs = &op.needs[w.device.kind]
+    cdef const Needs* needs = &op.needs[w.kind]
     cdef Tensor few[FEW]
     cdef Call c
     cdef size_t top
@@ -414,7 +415,7 @@ cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 cdef int call_each(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     """Run a batch, whose results have their place, as a call for each node."""
-    cdef bint saves = op.needs[w.device.kind].saved != NULL
+    cdef bint saves = op.needs[w.kind].saved != NULL
     cdef Batch one
     cdef uint32_t j
     cdef size_t n
@@ -571,18 +572,16 @@ cdef inline int add_numbers(Walk* w, uint32_t node, float* to, const float* sour
     return 0
 
 
-cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
+cdef inline int add_contribution(Walk* w, uint32_t node, const Node* a, uint8_t* state, const float* source, size_t n,
+                                 float scale) noexcept nogil:
     """Add n numbers, times scale, to the gradient of a node, if it needs one: the first contribution assigns."""
-    cdef Node* a = &nodes_of(w.g)[node]
-    cdef uint8_t* state = &state_of(w.g)[node]
-    cdef int failed
-    if a.val != NULL:
-        if not state[0] & NEEDS_GRAD:
-            return 0
-        failed = add_numbers(w, node, gradient_at(w.g, a.val), source, n, scale, (state[0] & LIVE) != 0)
-        state[0] |= LIVE
-        return failed
-    return contribute_to_parameter(w, node, source, n, scale) if state[0] & TRAINABLE else 0
+    cdef bint live = (state[0] & LIVE) != 0
+    if a.val == NULL:
+        return contribute_to_parameter(w, node, source, n, scale) if state[0] & TRAINABLE else 0
+    if not state[0] & NEEDS_GRAD:
+        return 0
+    state[0] |= LIVE
+    return add_numbers(w, node, gradient_at(w.g, a.val), source, n, scale, live)
 
 
 cdef int contribute_to_parameter(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
@@ -594,17 +593,25 @@ cdef int contribute_to_parameter(Walk* w, uint32_t node, const float* source, si
     return failed
 
 
+cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
+    return add_contribution(w, node, &nodes_of(w.g)[node], &state_of(w.g)[node], source, n, scale)
+
+
 cdef int hand_out(Walk* w, const Batch* batch, uint32_t i, const float* source) noexcept nogil:
     """Let gradients that lie side by side be contributions to those of argument i of each node."""
     cdef Graph* g = w.g
-    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a
+    cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg
     cdef size_t n
     for j in range(batch.count):
-        arg = args_of(g, &nodes_of(g)[ids[j]])[i]
-        n = total_of(&nodes_of(g)[arg].dim)
-        for _ in range(uses_in(batch, &nodes_of(g)[arg], &nodes_of(g)[ids[j]])):
-            if contribute(w, arg, source, n, 1):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        a = &nodes[arg]
+        n = total_of(&a.dim)
+        for _ in range(uses_in(batch, a, &nodes[ids[j]])):
+            if add_contribution(w, arg, a, &state[arg], source, n, 1):
                 return -1
             source += n
     return 0
@@ -729,7 +736,7 @@ cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
     cdef uint8_t* state = state_of(g)
-    cdef const Needs* needs = &op.needs[w.device.kind]
+    cdef const Needs* needs = &op.needs[w.kind]
     cdef Tensor few[FEW]
     cdef Call c
     cdef uint32_t i, j, n_live = 0
