@@ -27,28 +27,28 @@ cdef int find_betas(Gpu* gpu, const Call* c, size_t apart, float* betas) noexcep
                        c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, apart, betas)
 
 
-# ---- crf_log_partition: alphas and betas of a batch element are kept side by side -------------
+# ---- crf_log_partition: alphas and betas of a batch element are saved side by side -------------
 
 cdef int log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return find_alphas(gpu, c, 2 * size_of(&c.x[0].dim), c.kept, c.y.v, 1)
+    return find_alphas(gpu, c, 2 * size_of(&c.x[0].dim), c.saved, c.y.v, 1)
 
 
 cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd, size = size_of(&c.x[0].dim)
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), count, offset
     if c.first:
-        find_betas(gpu, c, 2 * size, c.kept + size)
+        find_betas(gpu, c, 2 * size, c.saved + size)
     if i == 1:
         return launch_each(gpu, MOVES_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
                            c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, 2 * size,
-                           c.kept, c.kept + size, c.y.v, c.dy.v, c.dx.v)
+                           c.saved, c.saved + size, c.y.v, c.dy.v, c.dx.v)
     count = size if i == 0 else tags
     offset = size - tags if i == 3 else 0
-    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, 2 * size, c.kept, c.kept + size, c.y.v,
+    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, 2 * size, c.saved, c.saved + size, c.y.v,
                        <size_t>1, c.dy.v, c.dx.v)
 
 
-cdef size_t log_partition_kept(const Call* c) noexcept nogil:
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
     return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
 
 
@@ -59,7 +59,7 @@ cdef size_t no_work(const Call* c, int i) noexcept nogil:
 cdef GpuOp* op = gpu_op(b"crf_log_partition", CU)
 op.forward = log_partition_forward
 op.backward = log_partition_backward
-op.kept = log_partition_kept
+op.saved = log_partition_saved
 op.work = no_work
 
 

@@ -53,8 +53,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Laid* x
         uint32_t* items
         float* y
-        float* kept
-        float** kept_of
+        float* saved
+        float** saved_of
         size_t bytes
         uint32_t live
 
@@ -100,8 +100,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int backward_from
         uint32_t forward_ms
         int device
-        uint8_t mixed
-        void* there
+        uint8_t multi_device
+        void* device_graphs
         void* plans
         void* beside
         uint32_t early
@@ -244,7 +244,7 @@ cdef struct Engine:
 cdef enum:
     ENGINE_CPU
     ENGINE_GPU
-    ENGINE_MIXED                    # nodes on several devices
+    ENGINE_MULTI_DEVICE             # nodes on several devices
     ENGINE_COUNT
 
 cdef Engine* engine(int kind) noexcept
@@ -265,14 +265,14 @@ cdef struct Beside:
 
 cdef Beside* beside_hooks() noexcept
 
-# Who counts passes: filled by execute/profile.
-cdef struct RequestWatch:
+# Called around each pass while profiling is on: filled by execute/profile.
+cdef struct PassHooks:
     bint on
     uint64_t (*begin)() noexcept nogil
     # A pass ran for so many values, perhaps of the items of a batched map, and computed so many nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
 
-cdef RequestWatch* request_watch() noexcept
+cdef PassHooks* pass_hooks() noexcept
 
 # 1 + the number of the device of that name, 0 for "": what Extra has.
 cdef int asked_device(object name, str where) except -1

@@ -605,7 +605,7 @@ AVERAGE.assigns = True
 
 cdef uint32_t* winners(const Call* c, uint32_t b) noexcept nogil:
     """Which argument each number of a batch element came from: the first of equal ones."""
-    return <uint32_t*>c.kept + b * size_of(&c.y.dim)
+    return <uint32_t*>c.saved + b * size_of(&c.y.dim)
 
 
 cdef void emax_forward(const Call* c) noexcept nogil:
@@ -641,13 +641,13 @@ cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j]
 
 
-cdef size_t emax_kept(const Call* c) noexcept nogil:
+cdef size_t emax_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
 EMAX.batching = FLAT
-EMAX.kept = emax_kept
+EMAX.saved = emax_saved
 
 
 def esum(xs: Iterable[Expression]):

@@ -39,12 +39,12 @@ cdef void find_alphas(const Call* c, uint32_t b, float* alphas, float* work) noe
     """All alphas of a batch element; `work` has room for a matrix of tags."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
     cdef const float* x = element(&c.x[0], b)
-    cdef const float* moves = element(&c.x[1], b)
+    cdef const float* transitions = element(&c.x[1], b)
     memcpy(alphas, x, tags * sizeof(float))
     K.add(tags, element(&c.x[2], b), alphas)
     for t in range(1, n):
         for j in range(tags):
-            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, moves + j * tags, 1, work + j * tags)
+            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, transitions + j * tags, 1, work + j * tags)
         alphas += tags
         K.logsumexp(tags, tags, work, alphas)
         K.add(tags, x + t * tags, alphas)
@@ -62,12 +62,12 @@ cdef void find_betas(const Call* c, uint32_t b, float* betas, float* work) noexc
     """All betas of a batch element; `work` has room for two matrices of tags and a vector."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
     cdef const float* x = element(&c.x[0], b)
-    cdef const float* moves = element(&c.x[1], b)
+    cdef const float* transitions = element(&c.x[1], b)
     cdef float* turned = work + tags * tags
     cdef float* later = work + 2 * tags * tags
     for i in range(tags):
         for j in range(tags):
-            turned[i * tags + j] = moves[j * tags + i]
+            turned[i * tags + j] = transitions[j * tags + i]
     memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
     for t in range(1, n):
         K.binary_fwd[<int>DY_BINARY_add](tags, betas + (n - t) * tags, 1, x + (n - t) * tags, 1, later)
@@ -86,8 +86,8 @@ cdef void log_partition_forward(const Call* c) noexcept nogil:
     cdef size_t size = size_of(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        find_alphas(c, b, c.kept + 2 * b * size, c.work)
-        c.y.v[b] = log_partition(c, b, c.kept + 2 * b * size, c.work)
+        find_alphas(c, b, c.saved + 2 * b * size, c.work)
+        c.y.v[b] = log_partition(c, b, c.saved + 2 * b * size, c.work)
 
 
 cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -99,7 +99,7 @@ cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* betas
     cdef float* dx
     for b in range(c.y.dim.bd):
-        alphas = c.kept + 2 * b * size
+        alphas = c.saved + 2 * b * size
         betas = alphas + size
         dy = c.dy.v[b]
         total = c.y.v[b]
@@ -127,7 +127,7 @@ cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
             K.axpy(tags, dy, c.work, dx)
 
 
-cdef size_t log_partition_kept(const Call* c) noexcept nogil:
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
     return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
 
 
@@ -175,16 +175,16 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef float* next_scores = c.work + tags
     cdef float* sums = c.work + 2 * tags
     cdef const float* x
-    cdef const float* moves
+    cdef const float* transitions
     cdef float* y
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
-        moves = element(&c.x[1], b)
+        transitions = element(&c.x[1], b)
         y = element(&c.y, b)
         K.binary_fwd[<int>DY_BINARY_add](tags, x, 1, element(&c.x[2], b), 1, scores)
         for t in range(1, n):
             for j in range(tags):
-                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, moves + j * tags, 1, sums)
+                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, transitions + j * tags, 1, sums)
                 best = K.argmax(tags, sums)
                 came[t * tags + j] = <uint32_t>best
                 next_scores[j] = sums[best] + x[t * tags + j]
@@ -213,7 +213,7 @@ cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backwa
 
 cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
                                  log_partition_backward)
-LOG_PARTITION.kept = log_partition_kept
+LOG_PARTITION.saved = log_partition_saved
 LOG_PARTITION.work = log_partition_work
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
 MARGINALS.work = marginals_work

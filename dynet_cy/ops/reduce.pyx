@@ -136,7 +136,7 @@ cdef void sweep_forward(const Call* c, Run run, float scale, int r, float* y, do
     for k in range(times):
         s.y = y + k * n
         s.sums = sums + k * n if sums != NULL else NULL
-        s.mean = c.kept + k * n if c.kept != NULL else NULL
+        s.mean = c.saved + k * n if c.saved != NULL else NULL
         walk(&w, &s, run)
     if sums != NULL:
         for j in range(total):
@@ -171,7 +171,7 @@ cdef void sweep_backward(const Call* c, Run run, float scale, int r) noexcept no
     for k in range(times):
         s.y = c.y.v + k * n
         s.dy = c.dy.v + k * n
-        s.mean = c.kept + k * n if c.kept != NULL else NULL
+        s.mean = c.saved + k * n if c.saved != NULL else NULL
         s.acc = c.accumulate or k > 0
         walk(&w, &s, run)
 
@@ -496,7 +496,7 @@ cdef void deviation_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
         s.dx[i + k] = s.dx[i + k] + g if s.acc else g
 
 
-cdef size_t std_kept(const Call* c) noexcept nogil:
+cdef size_t std_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -510,7 +510,7 @@ cdef void std_forward(const Call* c) noexcept nogil:
     cdef double* sums = <double*>c.work             # the squares may be no floats
     if total_of(&c.x[0].dim) == 0:
         memset(sums, 0, n * sizeof(double))
-    sweep_forward(c, sum_run, scale, 1, c.kept, sums)
+    sweep_forward(c, sum_run, scale, 1, c.saved, sums)
     sweep_forward(c, deviation_run, scale, 1, c.y.v, sums)
     for k in range(n):
         if c.y.v[k] == c.y.v[k]:                    # the mean of nothing stays
@@ -522,7 +522,7 @@ cdef void std_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* STD = register(b"std", b"x", reduced_dim, std_forward, std_backward)
-STD.kept = std_kept
+STD.saved = std_saved
 STD.work = std_work
 STD.assigns = True
 
@@ -663,18 +663,18 @@ cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef size_t extreme_kept(const Call* c) noexcept nogil:
+cdef size_t extreme_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 cdef void extreme(const Call* c, float sign) noexcept nogil:
-    """The greatest of sign x, and in c.kept where it is."""
+    """The greatest of sign x, and in c.saved where it is."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t b, k, p, best
     cdef float top
     cdef const float* x
     cdef float* y = c.y.v
-    cdef uint32_t* where = <uint32_t*>c.kept
+    cdef uint32_t* where = <uint32_t*>c.saved
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         for _ in range(s.post):
@@ -718,7 +718,7 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t b, p
     cdef float* dx
     cdef const float* dy = c.dy.v
-    cdef const uint32_t* where = <uint32_t*>c.kept
+    cdef const uint32_t* where = <uint32_t*>c.saved
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, <uint32_t>b)
         for _ in range(s.post):
@@ -730,10 +730,10 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
-MAX_DIM.kept = extreme_kept
+MAX_DIM.saved = extreme_saved
 MAX_DIM.ragged = True
 cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
-MIN_DIM.kept = extreme_kept
+MIN_DIM.saved = extreme_saved
 MIN_DIM.ragged = True
 
 

@@ -31,7 +31,7 @@ cdef extern from "dynet_cy/op.h":
 cdef extern from "dynet_cy/op.h" nogil:
     ctypedef void (*Forward "dy_forward")(const Call* c) noexcept nogil
     ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
-    ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil
+    ctypedef size_t (*Saved "dy_saved")(const Call* c) noexcept nogil
     ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
     ctypedef size_t (*PartOf "dy_part")(const Call* c, uint32_t i) noexcept nogil
 
@@ -51,7 +51,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         DimRule dim
         Forward forward
         Backward backward
-        Kept kept
+        Saved saved
         Work work
         FactorsOf factors
         PartOf part

@@ -24,8 +24,8 @@ cimport cython
 from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memcpy
 
+from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.profile cimport now
-from dynet_cy.execute.watch cimport watcher
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Param, note_gradient
@@ -55,16 +55,16 @@ def _stop_in_child():
     global n_open
     n_open = 0
     listeners.clear()
-    stop_watching()
+    remove_hooks()
 
 
 os.register_at_fork(after_in_child=_stop_in_child)
 
 
-cdef int stop_watching() except -1:
-    watcher().begins = NULL
-    watcher().complete = NULL
-    watcher().goes_on = NULL
+cdef int remove_hooks() except -1:
+    gradient_hooks().begin = NULL
+    gradient_hooks().complete = NULL
+    gradient_hooks().progress = NULL
     return 0
 
 
@@ -105,9 +105,9 @@ cdef class Overlap:
         # A guess until the order is known: the parameter made last is used last, so its gradient is complete first.
         self.arrange(collection.parameters_list()[::-1])
         listeners.add(self)
-        watcher().begins = begins
-        watcher().complete = complete
-        watcher().goes_on = goes_on
+        gradient_hooks().begin = begins
+        gradient_hooks().complete = complete
+        gradient_hooks().progress = goes_on
 
     def close(self):
         """Stop listening to backward passes."""
@@ -118,7 +118,7 @@ cdef class Overlap:
             self.requests = []
         listeners.discard(self)
         if not listeners:
-            stop_watching()
+            remove_hooks()
 
     @property
     def n_buckets(self):

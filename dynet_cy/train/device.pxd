@@ -12,7 +12,7 @@ cdef class DeviceBackend(Backend):
     cdef object back, numbers       # how, and these sums side by side
     cdef object update              # of dynet_cy.gpu: the modules of updates,
     cdef object records             # of what became of them,
-    cdef object packing             # and of copies of many parameters; loaded where there is a device only
+    cdef object flat_buffer         # and of copies of many parameters; loaded where there is a device only
     cdef object clipping            # the record, from the first update with clipping on
     cdef bint waits                 # whether updates with clipping were asked for since `wait`
 

@@ -31,10 +31,10 @@ cdef class DeviceBackend(Backend):
     """See above."""
 
     def __cinit__(self):
-        from dynet_cy.gpu import clips, packing, update
+        from dynet_cy.gpu import clips, flat_buffer, update
         self.update = update
         self.records = clips
-        self.packing = packing
+        self.flat_buffer = flat_buffer
         self.sums = []
 
     cdef int attach(self, list stored, list planes) except -1:
@@ -96,9 +96,9 @@ cdef class DeviceBackend(Backend):
         parts = [(self.stored[i], None) for i in dense] + [(self.stored[i], rows) for i, rows in tables]
         if not parts:
             return 0
-        packing = self.packing.Packing(parts)
-        floats = packing.fetch((<_Stored>parts[0][0]).storage.grads)
-        starts = [*packing.starts, packing.size]
+        buffer = self.flat_buffer.FlatBuffer(parts)
+        floats = buffer.fetch((<_Stored>parts[0][0]).storage.grads)
+        starts = [*buffer.starts, buffer.size]
         if dense:
             ranks.sum_floats(floats[:starts[len(dense)]])
         for k, i in enumerate(dense):
@@ -139,7 +139,7 @@ cdef class DeviceBackend(Backend):
 
     cdef int prepare(self, Update* u) except -1:
         if self.sums:
-            self.back = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
+            self.back = self.flat_buffer.FlatBuffer([(x, rows) for x, rows, _ in self.sums])
             self.numbers = np.concatenate([sums for _, _, sums in self.sums])
         self.update.prepare([self.stored[i] for i in self.chosen(u)], u.n_groups)
         return 0
@@ -175,7 +175,7 @@ cdef class DeviceBackend(Backend):
         return False
 
     cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
-        self.update.blend(stored, a, b, source, target, self.clipping)
+        self.update.axpby(stored, a, b, source, target, self.clipping)
         return 0
 
     # ---- what has become of updates ----
