@@ -14,12 +14,13 @@ Build expressions for one example, ask for their values or gradients, renew the 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
-from dynet_cy import data, functions, nn, parallel
+from dynet_cy import data, functions, nn, onnx, parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
+from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.fibers import batched_map
 from dynet_cy.functions import *  # noqa: F403 - its __all__ is the list of them
 from dynet_cy.graph import (
@@ -191,12 +192,16 @@ __all__ = [
     "save_safetensors",
     # ops
     "DimensionError",
+    "get_cython_path",
+    "get_include",
     # softmax layers
     "ClassFactoredSoftmaxBuilder",
     "SoftmaxBuilder",
     "StandardSoftmaxBuilder",
     # layers
     "nn",
+    # files for other programs
+    "onnx",
     # serving
     "Server",
     "ServerCall",

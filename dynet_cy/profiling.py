@@ -169,6 +169,9 @@ class RequestProfile(NamedTuple):
 class Profile(list["OpProfile"]):
     """Operations, the slowest first; as text it is a table.
 
+    Args:
+        iterable: what to run through; see `profile`.
+
     Attributes:
         lines: lines of the program, the slowest first, where they were recorded; the text has the first 20
         scopes: the scopes of the program (`name_scope`) and the builders, the slowest first, where there were any

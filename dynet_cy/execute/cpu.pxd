@@ -22,6 +22,7 @@ cdef struct Failure:
     size_t needed
     bint half                       # a part of the gradients could not be taken back
     Finding finding                 # of numbers that are not finite
+    void* raised                    # the exception of an op that runs Python; owned
     Interrupts interrupts
 
 

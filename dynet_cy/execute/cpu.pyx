@@ -8,10 +8,12 @@ contribution to a gradient assigns it, later ones add.
 
 import sys
 
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.interrupts cimport begin_interrupts, coarse_ms, interrupted, raise_interrupt
+from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, coarse_ms, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport add_collected, add_collected_of, collect
@@ -30,7 +32,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
-from dynet_cy.ops.registry cimport Factors, Op, op_at
+from dynet_cy.ops.registry cimport Factors, Op, any_raises, op_at
 from dynet_cy.schedule.beside cimport drop_beside
 from dynet_cy.schedule.plan cimport drop_plan, plan
 from dynet_cy.schedule.plan_cache cimport drop_plan_cache
@@ -133,10 +135,35 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 
 
 cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
-    """Raise for what stopped a pass: numbers that are not finite, or a lack of memory for `what`."""
+    """Raise for what stopped a pass: an op, numbers that are not finite, or a lack of memory for `what`."""
+    if failure.raised != NULL:
+        raise_of_op(failure)
     if failure.finding.kind:
         raise_anomaly(g, &failure.finding)
     out_of_memory(what)
+
+
+cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
+    """Whether what an op has just run has raised an exception."""
+    if op.raised == NULL:
+        return False
+    failure.raised = op.raised()
+    return failure.raised != NULL
+
+
+cdef int raise_of_op(const Failure* failure) except -1:
+    """Raise the exception of an op; one that is no error, such as that of Ctrl-C, as that of a signal's handler."""
+    cdef Interrupts of_handler
+    error = <object>failure.raised
+    Py_DECREF(error)
+    if failure.half and hasattr(error, "add_note"):
+        error.add_note(HALF)
+    if isinstance(error, Exception):
+        raise error
+    begin_interrupts(&of_handler)
+    Py_INCREF(error)
+    of_handler.raised = <void*>error
+    return raise_interrupt(&of_handler)
 
 
 cdef int list_batches(Graph* g, uint32_t first) except -1:
@@ -228,7 +255,7 @@ cdef int call(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
         return -1
     op.forward(&c)
     arena_rewind(&g.scratch, top)
-    return 0
+    return -1 if op_raised(op, failure) else 0
 
 
 cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
@@ -424,12 +451,12 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         check_before(g, target)
     lock_graph(g)
     with nogil:
-        begin_journal(&journal, checking or g.forward_ms >= LONG_FORWARD)
+        begin_journal(&journal, checking or any_raises() or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs.
         journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
         run_backward(g, target, full, &journal, &failure)
-        if failure.needed or failure.finding.kind:
+        if failure.needed or failure.finding.kind or failure.raised != NULL:
             failure.half = not take_back(&journal)
         leave_pool()
         end_journal(&journal)
@@ -438,6 +465,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     try:
         raise_interrupt(&failure.interrupts)
     finally:
+        if failure.raised != NULL:
+            raise_of_op(&failure)
         if failure.finding.kind:
             raise_anomaly(g, &failure.finding)
         if failure.needed:
@@ -623,6 +652,13 @@ cdef int backward_call(Graph* g, Batch* batch, Op* op, Journal* journal, uint32_
     c.dy = c.y
     c.dy.v = gradient_at(g, c.y.v)
     c.first = 1
+    if op.prepare != NULL:
+        c.work = <float*>take(g, op.prepared(&c) * sizeof(float), failure)
+        if c.work == NULL:
+            return -1
+        op.prepare(&c)
+        if op_raised(op, failure):
+            return -1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
         pthread_mutex_lock(&(<Param*>node.object).lock)

@@ -10,7 +10,7 @@ cdef int CU = module_at(b"crf")
 cdef int ALPHAS = kernel_at(CU, b"crf_alphas")
 cdef int BETAS = kernel_at(CU, b"crf_betas")
 cdef int MARGINALS = kernel_at(CU, b"crf_marginals")
-cdef int MOVES_BACKWARD = kernel_at(CU, b"crf_moves_backward")
+cdef int TRANSITIONS_BACKWARD = kernel_at(CU, b"crf_transitions_backward")
 cdef int VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
@@ -39,7 +39,7 @@ cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept no
     if c.first:
         find_betas(gpu, c, 2 * size, c.saved + size)
     if i == 1:
-        return launch_each(gpu, MOVES_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
+        return launch_each(gpu, TRANSITIONS_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
                            c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, 2 * size,
                            c.saved, c.saved + size, c.y.v, c.dy.v, c.dx.v)
     count = size if i == 0 else tags

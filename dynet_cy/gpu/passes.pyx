@@ -229,7 +229,7 @@ cdef int raise_pass_failure(Pass* s, str what) except -1:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
             f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.d.gpu.number} yet; "
-            "docs/gpu.md lists what is not")
+            "docs/gpu.md lists what is not, and to_device(x, 'CPU') lets it run on the CPU")
     raise_failure(s.g, what, &s.failure)
 
 

@@ -143,6 +143,14 @@ cdef class Expression:
     cdef Graph* graph(self) except NULL
 
 
+# Who collects requests for values: `fibers` does.
+cdef class Requests:
+    # Let the running item wait until an expression, or each of a list, is computed; False where no item is running.
+    cdef bint wait_for(self, object wanted) except -1
+    # Whether an item is running, and nobody else who uses its graph.
+    cdef bint inside(self) except -1
+
+
 cdef class ComputationGraph:
     cdef Graph g
     cdef dict keep                  # storages of its parameters: number of changes at the last backward, or None
@@ -152,7 +160,7 @@ cdef class ComputationGraph:
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
-    cdef object requests            # who collects requests for values, while a batched map runs; else None
+    cdef Requests requests          # who collects requests for values, while a batched map runs; else None
 
     cdef int warn_of_growth(self) except -1
     cdef int note_values(self) except -1
@@ -196,6 +204,8 @@ cdef const Dim* dim_of(Expression x) except NULL
 cdef tuple shape_of(const Dim* d)
 cdef tuple full_shape(const Dim* d)
 cdef object doubles_of(const float* v, tuple shape)
+# Compute expressions of one graph together; `op` is for messages.
+cdef list compute_all(object expressions, str op, bint recalculate)
 cdef object gradient_of(Graph* g, uint32_t index, uint8_t state)
 cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef float* place(size_t n) except NULL

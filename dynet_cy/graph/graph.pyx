@@ -784,7 +784,7 @@ cdef bint requested(Graph* g, object wanted) except -1:
 
     False where there is no such item: then they are to be computed now.
     """
-    requests = (<ComputationGraph>owners[g.slot]).requests
+    cdef Requests requests = (<ComputationGraph>owners[g.slot]).requests
     return requests is not None and requests.wait_for(wanted)
 
 
@@ -1518,6 +1518,16 @@ cdef void next_epoch(Graph* g) noexcept:
 
 
 # ---- graphs ------------------------------------------------------------------
+
+cdef class Requests:
+    """Who collects requests for values."""
+
+    cdef bint wait_for(self, object wanted) except -1:
+        raise NotImplementedError
+
+    cdef bint inside(self) except -1:
+        raise NotImplementedError
+
 
 cdef class ComputationGraph:
     """A graph of its own, beside the implicit one of each thread.

@@ -41,6 +41,7 @@ from dynet_cy.ops.contract import (
 )
 from dynet_cy.ops.conv import conv2d, conv2d_bias, filter1d_narrow, kmax_pooling, kmh_ngram, maxpooling2d
 from dynet_cy.ops.crf import crf_log_partition, crf_marginals, crf_viterbi
+from dynet_cy.ops.custom import custom_op
 from dynet_cy.ops.gated import gru_h, logistic_affine, tanh_affine, tree_lstm_c, tree_lstm_gates, tree_lstm_h
 from dynet_cy.ops.inputs import (
     constant,
@@ -228,6 +229,8 @@ __all__ = [
     "crf_log_partition",
     "crf_marginals",
     "crf_viterbi",
+    # custom
+    "custom_op",
     # gated
     "gru_h",
     "logistic_affine",

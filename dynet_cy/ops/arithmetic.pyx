@@ -116,6 +116,9 @@ from dynet_cy.kernels.kernels cimport (
 def cmult(x, y):
     """Product element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -129,6 +132,9 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -141,6 +147,9 @@ def cdiv(x, y):
 
 def prelu(x, alpha):
     """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast.
+
+    Args:
+        x, alpha: expressions whose shapes broadcast.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -669,6 +678,9 @@ def esum(xs: Iterable[Expression]):
 def average(xs: Iterable[Expression]):
     """Mean of expressions of one shape; see `esum`.
 
+    Args:
+        xs: expressions of one shape.
+
     Raises:
         ValueError: the list is empty.
         DimensionError: the shapes differ.
@@ -683,6 +695,9 @@ def average(xs: Iterable[Expression]):
 def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
     the first has the gradient.  See `esum`.
+
+    Args:
+        xs: expressions of one shape.
 
     Raises:
         ValueError: the list is empty.

@@ -235,6 +235,10 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
 def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated.
 
+    Args:
+        x_t: the inputs, whose sizes add up to the columns of Wx.
+        h_tm1, Wx, Wh, b, weightnoise_std: see `vanilla_lstm_gates`.
+
     Raises:
         DimensionError: the shapes do not fit.
 
@@ -330,6 +334,10 @@ def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, 
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
     dropout_mask_x is for all of them.
+
+    Args:
+        x_t: the inputs, whose sizes add up to the columns of Wx.
+        h_tm1, Wx, Wh, b, dropout_mask_h, weightnoise_std: see `vanilla_lstm_gates_dropout`.
 
     Raises:
         DimensionError: the shapes do not fit.

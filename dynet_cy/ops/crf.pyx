@@ -255,6 +255,9 @@ def crf_marginals(x, transitions, start, end):
 
     Shapes: ``x {tags,n}`` -> ``{tags,n}``.  There is no gradient.
 
+    Args:
+        x, transitions, start, end: see `crf_log_partition`.
+
     Raises:
         DimensionError: the shapes do not fit.
 
@@ -272,6 +275,9 @@ def crf_viterbi(x, transitions, start, end):
     first.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
+
+    Args:
+        x, transitions, start, end: see `crf_log_partition`.
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -285,6 +285,9 @@ SUM.work = sweep_work
 def sum_elems(x):
     """Sum of all elements: a scalar for each batch element.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.sum_elems(dy.inputVector([1, 2, 6])).value()
         9.0
@@ -313,6 +316,9 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
 
 def sum_batches(x):
     """Sum of all batch elements: one batch element of the same shape.
+
+    Args:
+        x: an expression of any shape.
 
     Example:
         >>> dy.sum_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
@@ -386,6 +392,9 @@ cdef int order(int r, str op) except -1:
 def mean_elems(x):
     """Mean of all elements: a scalar for each batch element.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.mean_elems(dy.inputVector([1, 2, 6])).value()
         3.0
@@ -416,6 +425,9 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
 def mean_batches(x):
     """Mean of all batch elements: one batch element of the same shape.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.mean_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
         array([2., 3.])
@@ -425,6 +437,10 @@ def mean_batches(x):
 
 def moment_elems(x, int r):
     """Mean of the r-th powers of all elements: a scalar for each batch element.
+
+    Args:
+        x: an expression of any shape.
+        r: which power, 1 or more.
 
     Raises:
         ValueError: r is less than 1.
@@ -459,6 +475,10 @@ def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
 
 def moment_batches(x, int r):
     """Mean of the r-th powers of all batch elements: one batch element of the same shape.
+
+    Args:
+        x: an expression of any shape.
+        r: which power, 1 or more.
 
     Raises:
         ValueError: r is less than 1.
@@ -530,6 +550,9 @@ STD.assigns = True
 def std_elems(x):
     """Standard deviation of all elements: a scalar for each batch element.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.std_elems(dy.inputVector([1, 3])).value()
         1.0
@@ -561,6 +584,9 @@ def std_dim(x, d: Sequence[int], b=False, int n=0):
 
 def std_batches(x):
     """Standard deviation over the batch elements; see `std_dim`.
+
+    Args:
+        x: an expression of any shape.
 
     Example:
         >>> dy.std_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
@@ -629,6 +655,9 @@ cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_no
 
 def l2_norm(x):
     """Square root of the sum of the squares of all elements; its gradient at zero is zero.
+
+    Args:
+        x: an expression of any shape.
 
     Example:
         >>> dy.l2_norm(dy.inputVector([3, 4])).value()

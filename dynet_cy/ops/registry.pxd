@@ -34,6 +34,8 @@ cdef extern from "dynet_cy/op.h" nogil:
     ctypedef size_t (*Saved "dy_saved")(const Call* c) noexcept nogil
     ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
     ctypedef size_t (*PartOf "dy_part")(const Call* c, uint32_t i) noexcept nogil
+    ctypedef void (*Prepare "dy_prepare")(const Call* c) noexcept nogil
+    ctypedef void* (*Raised "dy_raised")() noexcept nogil
 
     ctypedef struct Factors "dy_factors":
         const float* left
@@ -55,6 +57,9 @@ cdef extern from "dynet_cy/op.h" nogil:
         Work work
         FactorsOf factors
         PartOf part
+        Prepare prepare
+        Saved prepared
+        Raised raised
         uint8_t batching
         uint8_t rule[3]
         uint8_t columns
@@ -77,5 +82,11 @@ cdef enum:
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                   Backward backward) except NULL
+# The same without a name of its own: other ops may have it too.
+cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forward forward,
+                           Backward backward) except NULL
+# Whether there are ops whose calls may raise an exception.
+cdef bint any_raises() noexcept nogil
+cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int same_dim(const Shapes* s, Dim* y) except -1

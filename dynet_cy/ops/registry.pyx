@@ -26,12 +26,20 @@ class DimensionError(ValueError):
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                   Backward backward) except NULL:
     """Add an op.  All else about it is set on the result, before its first use."""
-    global n_ops
-    if n_ops == MAX_OPS:
-        raise RuntimeError(f"more than {MAX_OPS} ops are registered")
     key = name.decode()
     if key in _by_name:
         raise RuntimeError(f"op {key} is registered twice")
+    cdef Op* op = register_nameless(name, args, dim, forward, backward)
+    _by_name[key] = op.id
+    return op
+
+
+cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forward forward,
+                           Backward backward) except NULL:
+    """Add an op that `describe` does not know."""
+    global n_ops
+    if n_ops == MAX_OPS:
+        raise RuntimeError(f"{name.decode()}: more than {MAX_OPS} ops are registered")
     cdef Op* op = &table[n_ops]
     memset(op, 0, sizeof(Op))
     op.name = name
@@ -43,9 +51,24 @@ cdef Op* register(const char* name, const char* args, DimRule dim, Forward forwa
     op.batching = BATCH
     op.alone_because = b""
     op.no_gradient_because = b""
-    _by_name[key] = n_ops
     n_ops += 1
     return op
+
+
+cdef bint raises = False
+
+
+cdef bint any_raises() noexcept nogil:
+    return raises
+
+
+cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil:
+    """Let the calls of an op fail, as those that run Python may."""
+    global raises
+    op.prepare = prepare
+    op.prepared = prepared
+    op.raised = raised
+    raises = True
 
 
 cdef Op* op_at(uint32_t id) noexcept nogil:
@@ -77,7 +100,7 @@ def describe(name=None):
     """
     if name is not None:
         return _describe(_by_name[name])
-    return [_describe(i) for i in range(n_ops)]
+    return [_describe(i) for i in _by_name.values()]
 
 
 cdef _describe(uint32_t i):

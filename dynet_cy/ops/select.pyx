@@ -327,6 +327,10 @@ def pick_range(x, s: int, e: int, d=0):
 def pickrange(x, s: int, e: int):
     """`pick_range` along axis 0, by its old name.
 
+    Args:
+        x: an expression.
+        s, e: the first row, and the row after the last.
+
     Raises:
         IndexError: the range does not lie within x.
 

@@ -418,6 +418,9 @@ def concatenate_cols(xs: Iterable[Expression]):
 
     Shapes: ``{m}`` or ``{m,n_i}`` each -> ``{m, sum of n_i}``.
 
+    Args:
+        xs: vectors and matrices with the same number of rows.
+
     Example:
         >>> dy.concatenate_cols([dy.inputVector([1, 2]), dy.inputVector([3, 4])]).npvalue()
         array([[1., 3.],

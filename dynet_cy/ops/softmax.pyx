@@ -539,6 +539,9 @@ def sparsemax(x):
     """Projection of each column onto the simplex: like softmax, but with exact
     zeros (Martins and Astudillo 2016).
 
+    Args:
+        x: a vector, or a matrix, of which each column is projected.
+
     Example:
         >>> dy.sparsemax(dy.inputVector([1, 1, 3])).npvalue()
         array([0., 0., 1.])

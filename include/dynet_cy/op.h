@@ -42,6 +42,12 @@ typedef size_t (*dy_work)(const dy_call *c, int i);
 /* How much of what an op lays side by side is argument i's: so that each finds its place without looking at all others. */
 typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
+/* Before the backward of a call: the gradients of all its arguments, into c->work, which has op.prepared() floats and is
+ * there until the backward of the last one.  Such an op has no `work`.  It may take the GIL, as forward may; backward may
+ * not, since locks are held. */
+typedef void (*dy_prepare)(const dy_call *c);
+/* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */
+typedef void *(*dy_raised)(void);
 
 /* A gradient of shape rows x cols as a product L R': L is rows x n, R cols x n, both contiguous. */
 typedef struct {
@@ -64,6 +70,9 @@ typedef struct dy_op {
     dy_work work;               /* NULL: none */
     dy_factors_of factors;      /* NULL: gradients are no products */
     dy_part part;               /* NULL: backward needs no c->before */
+    dy_prepare prepare;         /* NULL: none */
+    dy_saved prepared;
+    dy_raised raised;           /* NULL: forward and prepare cannot fail */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
     uint8_t columns;            /* works column by column: of how many nodes they are does not matter */

@@ -1,0 +1,338 @@
+"""Ops of a program's own.
+
+A definition has an entry in the registry, as every op, whose functions are those of this module: they take the GIL and
+call the program's functions with arrays.  The attributes of a node say which definition and which parameters it has.
+Gradients of all arguments are computed at once, before locks are taken (`prepare`), and added without the GIL.
+"""
+
+import inspect
+
+import numpy as np
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
+from dynet_cy.graph.graph cimport Expression, Extra, apply
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
+from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim, set_raises
+
+from dynet_cy.ops.registry import DimensionError, describe
+
+
+cdef extern from "<fenv.h>" nogil:
+    ctypedef struct fenv_t:
+        pass
+    const fenv_t* FE_DFL_ENV
+    int fegetenv(fenv_t* environment)
+    int fesetenv(const fenv_t* environment)
+
+cdef extern from *:
+    """
+    /* The exception of the last call in this thread. */
+    static _Thread_local void *dy_raised_here = NULL;
+    """
+    void* raised_here "dy_raised_here"
+
+# Attributes of a node.
+cdef enum:
+    DEFINITION                      # its number in `definitions`
+    PARAMETERS                      # their number in those of the definition
+
+# Kept for as long as the process lives: nodes refer to them by number, and their entries to their names.
+cdef list definitions = []
+
+
+cdef class _Definition:
+    """An op of a program's own, which is called as the functions of other ops are."""
+
+    cdef readonly str name
+    cdef bytes c_name, c_args
+    cdef object forward, backward, shape
+    cdef int n_arguments            # -1: any number
+    cdef list parameters            # dictionaries of keyword arguments
+    cdef dict numbers               # where they stand in it
+    cdef uint32_t number
+    cdef Op* op
+
+    def __call__(self, *xs, **parameters):
+        cdef Extra extra
+        if self.n_arguments >= 0 and len(xs) != self.n_arguments:
+            raise TypeError(f"{self.name} takes {self.n_arguments} expressions ({self.c_args.decode()}), not {len(xs)}")
+        if not xs:
+            raise TypeError(f"{self.name} takes at least one expression")
+        for i, x in enumerate(xs):
+            if not isinstance(x, Expression):
+                raise TypeError(f"{self.name}: argument {i} must be an Expression, not {type(x).__name__}")
+        memset(&extra, 0, sizeof(Extra))
+        extra.attrs[DEFINITION].u = self.number
+        extra.attrs[PARAMETERS].u = self.number_of(parameters)
+        return apply(self.op, xs, &extra)
+
+    cdef uint32_t number_of(self, dict given) except? 0xFFFFFFFF:
+        """The number of keyword arguments; nodes with equal ones run together."""
+        if not given:
+            return 0
+        # 1, 1.0 and True are equal, but functions may take them differently.
+        key = tuple([(name, type(given[name]), given[name]) for name in sorted(given)])
+        try:
+            found = self.numbers.get(key)
+        except TypeError:
+            raise TypeError(f"{self.name}: values given by keyword must be hashable, not {given!r:.200}") from None
+        if found is None:
+            self.check_keywords(given)
+            found = len(self.parameters)
+            self.parameters.append(dict(given))
+            self.numbers[key] = found
+        return found
+
+    cdef int check_keywords(self, dict given) except -1:
+        for what, function in (("forward", self.forward), ("backward", self.backward), ("shape", self.shape)):
+            taken = keywords_of(function) if function is not None else None
+            for name in given:
+                if taken is not None and name not in taken:
+                    raise TypeError(f"{self.name}: {what} takes no argument {name} by keyword")
+        return 0
+
+    def __repr__(self):
+        return f"<custom op {self.name}({self.c_args.decode()})>"
+
+
+cdef inline _Definition definition_of(uint32_t number):
+    return <_Definition>definitions[number]
+
+
+def _positional(function, str name, str what):
+    """Names of the positional arguments of a function that have no default; "xs..." where it takes any number."""
+    if isinstance(function, np.ufunc):
+        return [f"x{i}" for i in range(function.nin)]
+    try:
+        given = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise TypeError(f"custom_op {name}: {what} must be a function whose arguments can be found out, not "
+                        f"{function!r:.80}") from None
+    found = [p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return found + [p.name + "..." for p in given if p.kind == p.VAR_POSITIONAL]
+
+
+cdef object keywords_of(function):
+    """Names of what a function takes by keyword; None for any."""
+    if isinstance(function, np.ufunc):
+        return set()
+    given = inspect.signature(function).parameters.values()
+    if any(p.kind == p.VAR_KEYWORD for p in given):
+        return None
+    return {p.name for p in given if p.kind == p.KEYWORD_ONLY}
+
+
+cdef int custom_dim(const Shapes* s, Dim* y) except -1:
+    cdef _Definition d = definition_of(s.attrs[DEFINITION].u)
+    cdef uint32_t bd = y.bd
+    cdef uint32_t i
+    if d.shape is None:
+        return same_dim(s, y)
+    shapes = [shape_of(s.x[i]) for i in range(s.n)]
+    try:
+        found = d.shape(*shapes, **<dict>d.parameters[s.attrs[PARAMETERS].u])
+        given = found if isinstance(found, (tuple, list)) else (found,)
+        if not all(hasattr(n, "__index__") for n in given):
+            raise TypeError(f"{d.name}: shape returned {found!r:.80}, expected a tuple of whole numbers")
+        dim_from_shape(tuple(given), y, "what shape returns")
+    except DimensionError:
+        raise
+    except ValueError as error:                 # with all arguments
+        raise DimensionError(str(error)) from None
+    y.bd = bd
+    return 0
+
+
+# ---- calls of the program's functions -------------------------------------------------
+
+cdef object array_at(const Tensor* x):
+    """A copy of a tensor as an array whose last axis is the batch."""
+    return array_of(x.v, (*shape_of(&x.dim), x.dim.bd))
+
+
+cdef int write(result, _Definition d, str what, const Dim* dim, uint32_t bd, float* out) except -1:
+    """Copy what a function has returned, of that shape and batch size, to `out`."""
+    cdef tuple expected = (*shape_of(dim), bd)
+    array = floats_in(result, d.name, what, 8)
+    if array.shape != expected:
+        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}, of which the last axis "
+                             "is the batch")
+    return copy_floats(array, out, total_of(dim) // dim.bd * bd)
+
+
+cdef int run_forward(const Call* c) except -1:
+    cdef _Definition d = definition_of(c.attrs[DEFINITION].u)
+    cdef uint32_t i
+    xs = [array_at(&c.x[i]) for i in range(c.n)]
+    y = d.forward(*xs, **<dict>d.parameters[c.attrs[PARAMETERS].u])
+    return write(y, d, "what forward returns", &c.y.dim, c.y.dim.bd, c.y.v)
+
+
+cdef int run_backward(const Call* c) except -1:
+    """The gradients of all arguments, one after the other, into c.work."""
+    cdef _Definition d = definition_of(c.attrs[DEFINITION].u)
+    cdef float* out = c.work
+    cdef const Tensor* x
+    cdef uint32_t i
+    if d.backward is None:
+        raise RuntimeError(f"{d.name} has no backward, which a gradient needs: give custom_op one")
+    xs = [array_at(&c.x[i]) for i in range(c.n)]
+    found = d.backward(array_at(&c.dy), array_at(&c.y), *xs, **<dict>d.parameters[c.attrs[PARAMETERS].u])
+    if not isinstance(found, (tuple, list)):
+        found = (found,)
+    if len(found) != c.n:
+        raise ValueError(f"{d.name}: backward returned {len(found)} gradient{'s' if len(found) != 1 else ''}, expected "
+                         f"{c.n}, one for each argument")
+    for i in range(c.n):
+        x = &c.x[i]
+        gradient = found[i]
+        what = f"the gradient of argument {i} that backward returns"
+        if gradient is None:
+            memset(out, 0, total_of(&x.dim) * sizeof(float))
+        else:
+            # An argument without batch has the sum of what the batch elements give.
+            if x.dim.bd == 1 < c.y.dim.bd and np.shape(gradient) == (*shape_of(&x.dim), c.y.dim.bd):
+                gradient = np.sum(gradient, axis=-1, keepdims=True, dtype=np.float64)
+            write(gradient, d, what, &x.dim, x.dim.bd, out)
+        out += total_of(&x.dim)
+    return 0
+
+
+cdef void guarded(const Call* c, bint back) noexcept with gil:
+    """Run a function with arithmetic as the C language has it, and keep what it raises."""
+    global raised_here
+    cdef fenv_t engine
+    raised_here = NULL
+    fegetenv(&engine)
+    fesetenv(FE_DFL_ENV)
+    try:
+        if back:
+            run_backward(c)
+        else:
+            run_forward(c)
+    except BaseException as error:
+        Py_INCREF(error)
+        raised_here = <void*>error
+    fesetenv(&engine)
+
+
+cdef void custom_forward(const Call* c) noexcept nogil:
+    guarded(c, False)
+
+
+cdef void custom_prepare(const Call* c) noexcept nogil:
+    guarded(c, True)
+
+
+cdef void custom_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef const float* from_here = c.work
+    cdef uint32_t k
+    for k in range(i):
+        from_here += total_of(&c.x[k].dim)
+    K.add(total_of(&c.dx.dim), from_here, c.dx.v)
+
+
+cdef size_t custom_prepared(const Call* c) noexcept nogil:
+    cdef size_t n = 0
+    cdef uint32_t k
+    for k in range(c.n):
+        n += total_of(&c.x[k].dim)
+    return n
+
+
+cdef void* custom_raised() noexcept nogil:
+    global raised_here
+    cdef void* error = raised_here
+    raised_here = NULL
+    return error
+
+
+def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any] | None = None,
+              shape: Callable[..., Any] | None = None) -> Callable[..., Expression]:
+    """An op of a program's own, made of functions of NumPy arrays.
+
+    The nodes of a batch come as one call: **the last axis of every array is the batch**, of length 1 where an argument
+    is one for all elements, such as a parameter. The functions see copies, and run with the GIL, on the CPU. They must
+    depend on nothing but their arguments. What they raise reaches the program, and no gradient is changed then.
+
+    Define an op once, not at each call: definitions are kept for as long as the process lives, and so is each set of
+    values that are given by keyword. What differs from call to call is an argument.
+
+    Args:
+        name: for messages, profiles and drawings.
+        forward: ``forward(*xs)`` returns the values. Its positional arguments are those of the op; what it takes by
+            keyword only, the op does too, as hashable values: nodes with equal ones run together. `backward` and
+            `shape` get it too.
+        backward: ``backward(dy, y, *xs)`` returns a tuple of the gradients of the arguments (for one argument, also its
+            gradient itself), each of the shape of its argument, None for zeros. That of an argument without batch may
+            have the batch of y, over which it is summed. Without it, asking for a gradient is an error.
+        shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError of its own
+            is raised as DimensionError. By default the shape of the first argument.
+
+    Returns:
+        A function of expressions, whose result is an Expression.
+
+    Raises:
+        TypeError: no functions; or they do not take the arguments.
+        ValueError: an op of the library has that name.
+
+    Example:
+        >>> fourth = dy.custom_op("fourth", lambda x: x**4, lambda dy, y, x: 4 * x**3 * dy)
+        >>> x = dy.inputVector([1, 2, 3])
+        >>> y = fourth(x)
+        >>> y.npvalue()
+        array([ 1., 16., 81.])
+        >>> dy.sum_elems(y).backward(full=True)
+        >>> x.gradient()
+        array([  4.,  32., 108.])
+    """
+    cdef _Definition d = _Definition.__new__(_Definition)
+    if not name:
+        raise ValueError("custom_op: name must not be empty")
+    for what, function in (("forward", forward), ("backward", backward), ("shape", shape)):
+        if not callable(function) and (function is not None or what == "forward"):
+            raise TypeError(f"custom_op {name}: {what} must be a function, not {type(function).__name__}")
+    if any([op["name"] == name for op in describe()]):
+        raise ValueError(f"custom_op: {name!r} is an op of the library")
+    arguments = _positional(forward, name, "forward")
+    if not arguments:
+        raise TypeError(f"custom_op {name}: forward must take at least one argument")
+    many = arguments[-1].endswith("...")
+    if backward is not None:
+        check_arguments(backward, name, "backward", 2 + len(arguments) - many, "(dy, y, " + ", ".join(arguments) + ")")
+    if shape is not None:
+        check_arguments(shape, name, "shape", len(arguments) - many, "the shapes of " + ", ".join(arguments))
+    d.name = name
+    d.c_name = name.encode()
+    d.c_args = " ".join(arguments).encode()
+    d.forward = forward
+    d.backward = backward
+    d.shape = shape
+    d.n_arguments = -1 if many else len(arguments)
+    d.parameters = [{}]
+    d.numbers = {}
+    d.number = len(definitions)
+    d.op = register_nameless(d.c_name, d.c_args, custom_dim, custom_forward, custom_backward)
+    set_raises(d.op, custom_prepare, custom_prepared, custom_raised)
+    definitions.append(d)
+    return d
+
+
+cdef int check_arguments(function, str name, str what, int n, str wanted) except -1:
+    """Raise unless a function takes n positional arguments."""
+    found = _positional(function, name, what)
+    many = bool(found) and found[-1].endswith("...")
+    if len(found) - many > n or (len(found) < n and not many):
+        raise TypeError(f"custom_op {name}: {what} must take {wanted}")
+    return 0
+
+
+cdef int check_headers(size_t op, size_t call, size_t extra) except -1:
+    if op != sizeof(Op) or call != sizeof(Call) or extra != sizeof(Extra):
+        raise ImportError("this module was compiled for another version of dynet_cy: build it again")
+    return 0
