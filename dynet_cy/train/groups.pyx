@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.model.parameters cimport _Stored
 
-from dynet_cy.model.parameters import ParameterCollection
+from dynet_cy.model import ParameterCollection
 
 
 cdef double number(object value, str name) except? -1:

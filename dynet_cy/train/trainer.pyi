@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 from typing_extensions import TypeAlias
 
-from dynet_cy.model.parameters import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.schedules import Schedule
 from dynet_cy.train.averages import MovingAverages
 from dynet_cy.train.groups import ParameterGroup

@@ -17,7 +17,7 @@ from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport n_states
 from dynet_cy.train.update cimport make_update
 
-from dynet_cy.model.parameters import ParameterCollection
+from dynet_cy.model import ParameterCollection
 from dynet_cy.schedules import Pace
 from dynet_cy.train.averages import MovingAverages
 from dynet_cy.train.groups import ParameterGroup

@@ -1,4 +1,4 @@
-from dynet_cy.model.parameters import ParameterCollection
+from dynet_cy.model import ParameterCollection
 from dynet_cy.train.trainer import Trainer, _Params
 
 # derived: trainers, by tools/derive.py
