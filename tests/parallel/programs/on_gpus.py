@@ -34,6 +34,15 @@ def places() -> None:
     dy.parallel.wrap(dy.AdamTrainer(m))
 
 
+def adopted() -> None:
+    """All parameters become those of rank 0, wherever they live."""
+    m = dy.ParameterCollection()
+    own = [m.add_parameters(3, init=RANK + 1.0, device=device) for device in ("CPU", "GPU:0")]
+    dy.parallel.wrap(dy.AdamTrainer(m))
+    for p in own:
+        assert (p.as_array() == 1).all(), p.as_array()
+
+
 def added() -> None:
     """A parameter on the GPU comes to a model of the CPU, after its trainer was wrapped."""
     m = dy.ParameterCollection()
@@ -66,7 +75,7 @@ def asynchronous() -> None:
 
 def main() -> None:
     print("GPU", config.get()["gpu_mask"], flush=True)
-    together = [devices, places, added, infinite]
+    together = [devices, places, adopted, added, infinite]
     cases: list[Callable[[], None]] = [asynchronous] if dy.parallel.mode() == "async" else together
     for case in cases:
         try:

@@ -272,8 +272,9 @@ class TableGradient(Training):
     """A gradient of all rows of a table."""
 
     def loss(self, example: tuple[int, ...]) -> dy.Expression:
+        loss = super().loss(example)
         norm = dy.squared_norm(dy.parameter(self.F)) * 0.01
-        return super().loss(example) + (dy.to_device(norm, "GPU:0") if ON_GPU or GRAPHS_ON_GPU else norm)
+        return loss + (dy.to_device(norm, "GPU:0") if ON_GPU or GRAPHS_ON_GPU else norm)
 
 
 class Uneven(Training):
