@@ -23,7 +23,8 @@ cdef size_t kept_of_one(const Call* c) noexcept nogil:
 cdef int find_alphas(Gpu* gpu, const Call* c, float* alphas, float* total) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return launch_rows(gpu, ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, kept_of_one(c), alphas, 2 * size_of(&c.x[0].dim), total)
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, kept_of_one(c), alphas,
+                       2 * size_of(&c.x[0].dim), total)
 
 
 cdef int find_betas(Gpu* gpu, const Call* c, const float* alphas, float* betas) noexcept nogil:
