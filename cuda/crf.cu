@@ -14,12 +14,27 @@ static __device__ __forceinline__ float log_sum(float top, double total) {
     return isinf(top) ? top : top + logf((float)total);
 }
 
-extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, float *y, size_t y_step) {
+// Subtracts the greatest of the scores from them, if it is finite; returns what was subtracted. For all threads of a block.
+static __device__ inline float lower(float *scores, size_t tags, float *part) {
+    float top = -INFINITY;
+    for (LANES(j, tags)) top = larger(scores[j], top);
+    top = block_max(top, part);
+    if (top - top != 0.f) return 0.f;
+    for (LANES(j, tags)) scores[j] -= top;
+    __syncthreads();
+    return top;
+}
+
+// Alphas and betas are lowered column by column, as on the CPU, so that long sequences lose no bits. y may be NULL.
+extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *y) {
+    __shared__ float part[32];
     for (ROWS(b, batch)) {
         const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
-        float *alpha = alphas + b * apart;
+        float *alpha = alphas + b * apart, *down = alpha + lowered;
         for (LANES(j, tags)) alpha[j] = own[j] + start[b * start_step + j];
         __syncthreads();
+        double offset = lower(alpha, tags, part);
+        if (threadIdx.x == 0) down[0] = (float)offset;
         for (size_t t = 1; t < n; t++) {
             const float *before = alpha + (t - 1) * tags;
             for (LANES(j, tags)) {
@@ -30,27 +45,43 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
                 alpha[t * tags + j] = own[t * tags + j] + log_sum(top, total);
             }
             __syncthreads();
+            float by = lower(alpha + t * tags, tags, part);
+            offset += by;
+            if (threadIdx.x == 0) down[t] = by;
         }
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0 && y) {
             const float *last = alpha + (n - 1) * tags, *stop = end + b * end_step;
             float top = -INFINITY;
             double total = 0;
             for (size_t i = 0; i < tags; i++) top = fmaxf(top, last[i] + stop[i]);
             for (size_t i = 0; i < tags; i++) total += expf(last[i] + stop[i] - top);
-            y[b * y_step] = log_sum(top, total);
+            y[b] = (float)(offset + log_sum(top, total));
         }
         __syncthreads();
     }
 }
 
-extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, float *betas) {
+// Subtracts a number from beta such that the exponentials of alpha + beta have the sum 1. For all threads of a block.
+static __device__ inline void fit(const float *alpha, float *beta, size_t tags, float *part) {
+    float top = -INFINITY, total = 0.f;
+    for (LANES(i, tags)) top = larger(alpha[i] + beta[i], top);
+    top = block_max(top, part);
+    for (LANES(i, tags)) total += expf(alpha[i] + beta[i] - top);
+    total = block_sum(total, part);
+    for (LANES(i, tags)) beta[i] -= top + logf(total);
+    __syncthreads();
+}
+
+extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const float *alphas, float *betas) {
+    __shared__ float part[32];
     (void)start;
     (void)start_step;
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
+        const float *own = x + b * x_step, *transition = transitions + b * transitions_step, *alpha = alphas + b * apart;
         float *beta = betas + b * apart;
         for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * end_step + i];
         __syncthreads();
+        fit(alpha + (n - 1) * tags, beta + (n - 1) * tags, tags, part);
         for (size_t t = n - 1; t > 0; t--) {
             const float *later = beta + t * tags, *word = own + t * tags;
             for (LANES(i, tags)) {
@@ -61,20 +92,21 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, float *bet
                 beta[(t - 1) * tags + i] = log_sum(top, total);
             }
             __syncthreads();
+            fit(alpha + (t - 1) * tags, beta + (t - 1) * tags, tags, part);
         }
     }
 }
 
-// y = e^(alpha + beta - total) for `count` tags of each batch element from an offset on; times dy and added to dx, which has
+// y = e^(alpha + beta) for `count` tags of each batch element from an offset on; times dy and added to dx, which has
 // `own` batch elements, if dy is given. alphas and betas of a batch element lie `apart` floats from the next.
 extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count, size_t offset, size_t apart,
                                          const float *__restrict__ alphas, const float *__restrict__ betas,
-                                         const float *__restrict__ total, size_t total_step, const float *dy, float *to) {
+                                         const float *dy, float *to) {
     for (EACH(k, own * count)) {
         size_t first = k / count, at = offset + k - first * count;
         float sum = 0.f;
         for (size_t b = first; b < batch; b += own) {
-            float p = expf(alphas[b * apart + at] + betas[b * apart + at] - total[b * total_step]);
+            float p = expf(alphas[b * apart + at] + betas[b * apart + at]);
             sum += dy ? dy[b] * p : p;
         }
         to[k] = dy ? to[k] + sum : sum;
@@ -84,7 +116,7 @@ extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count,
 // The gradient of the transitions.
 extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CRF, size_t apart,
                                               const float *__restrict__ alphas, const float *__restrict__ betas,
-                                              const float *__restrict__ total, const float *__restrict__ dy, float *dx) {
+                                              const float *__restrict__ lowered, const float *__restrict__ dy, float *dx) {
     (void)start;
     (void)start_step;
     (void)end;
@@ -93,10 +125,10 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
         size_t first = k / (tags * tags), at = k - first * tags * tags, i = at % tags, j = at / tags;
         double sum = 0;
         for (size_t b = first; b < batch; b += own) {
-            float score = transitions[b * transitions_step + at] - total[b];
+            float score = transitions[b * transitions_step + at];
             for (size_t t = 1; t < n; t++)
                 sum += dy[b] * expf(alphas[b * apart + (t - 1) * tags + i] + x[b * x_step + t * tags + j] +
-                                    betas[b * apart + t * tags + j] + score);
+                                    betas[b * apart + t * tags + j] - lowered[b * apart + t] + score);
         }
         dx[k] += (float)sum;
     }

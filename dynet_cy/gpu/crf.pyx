@@ -14,42 +14,48 @@ cdef int TRANSITIONS_BACKWARD = kernel_at(CU, b"crf_transitions_backward")
 cdef int VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
-cdef int find_alphas(Gpu* gpu, const Call* c, size_t apart, float* alphas, float* total,
-                     size_t total_step) noexcept nogil:
+# Of each batch element are kept alphas, betas, and by how much each column of alphas is lowered.
+
+cdef size_t saved_of_one(const Call* c) noexcept nogil:
+    return 2 * size_of(&c.x[0].dim) + cols_of(&c.x[0].dim)
+
+
+cdef int find_alphas(Gpu* gpu, const Call* c, float* alphas, float* total) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return launch_rows(gpu, ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, apart, alphas, total, total_step)
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, saved_of_one(c), alphas,
+                       2 * size_of(&c.x[0].dim), total)
 
 
-cdef int find_betas(Gpu* gpu, const Call* c, size_t apart, float* betas) noexcept nogil:
+cdef int find_betas(Gpu* gpu, const Call* c, const float* alphas, float* betas) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return launch_rows(gpu, BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, apart, betas)
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, saved_of_one(c), alphas, betas)
 
 
-# ---- crf_log_partition: alphas and betas of a batch element are saved side by side -------------
+# ---- crf_log_partition -----------------------------------------------------------------------
 
 cdef int log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return find_alphas(gpu, c, 2 * size_of(&c.x[0].dim), c.saved, c.y.v, 1)
+    return find_alphas(gpu, c, c.saved, c.y.v)
 
 
 cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd, size = size_of(&c.x[0].dim)
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), count, offset
     if c.first:
-        find_betas(gpu, c, 2 * size, c.saved + size)
+        find_betas(gpu, c, c.saved, c.saved + size)
     if i == 1:
         return launch_each(gpu, TRANSITIONS_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
-                           c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, 2 * size,
-                           c.saved, c.saved + size, c.y.v, c.dy.v, c.dx.v)
+                           c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n,
+                           saved_of_one(c), c.saved, c.saved + size, c.saved + 2 * size, c.dy.v, c.dx.v)
     count = size if i == 0 else tags
     offset = size - tags if i == 3 else 0
-    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, 2 * size, c.saved, c.saved + size, c.y.v,
-                       <size_t>1, c.dy.v, c.dx.v)
+    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, saved_of_one(c), c.saved,
+                       c.saved + size, c.dy.v, c.dx.v)
 
 
 cdef size_t log_partition_saved(const Call* c) noexcept nogil:
-    return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
+    return saved_of_one(c) * c.y.dim.bd
 
 
 cdef size_t no_work(const Call* c, int i) noexcept nogil:
@@ -66,15 +72,15 @@ op.work = no_work
 # ---- crf_marginals, crf_viterbi -----------------------------------------------------------------
 
 cdef int marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim), apart = 2 * size + 1
-    find_alphas(gpu, c, apart, c.work, c.work + 2 * size, apart)
-    find_betas(gpu, c, apart, c.work + size)
-    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, apart, c.work, c.work + size,
-                       c.work + 2 * size, apart, <float*>NULL, c.y.v)
+    cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim)
+    find_alphas(gpu, c, c.work, <float*>NULL)
+    find_betas(gpu, c, c.work, c.work + size)
+    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, saved_of_one(c), c.work,
+                       c.work + size, <float*>NULL, c.y.v)
 
 
 cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
-    return (2 * size_of(&c.x[0].dim) + 1) * c.y.dim.bd
+    return saved_of_one(c) * c.y.dim.bd
 
 
 op = gpu_op(b"crf_marginals", CU)

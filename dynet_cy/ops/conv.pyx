@@ -12,6 +12,7 @@ from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_win
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 from dynet_cy.ops.windows cimport GROUPS, VALID, conv_window, pool_window, strides_of
 
 from dynet_cy.ops.registry import DimensionError
@@ -100,17 +101,19 @@ cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* 
                            work, element(dx, b) + g * v.image, adds(accumulate, dx, b))
 
 
-# Gradients of filters are sums over all images: longer ones are made in blocks of so many.
+# Gradients of filters are sums over all images: longer ones are made in blocks of so many, which are added up in double
+# precision.
 cdef enum:
-    MOST_IMAGES = 1024
+    MOST_IMAGES = 256
 
 
 cdef void set_filters(const Filters* v, const Tensor* image, const Tensor* dy, float* work, const Tensor* df,
                       bint accumulate) noexcept nogil:
     """The gradient of filters, from images and the gradient of their results."""
     cdef float* to
-    cdef float* rest = work + padded(v.filters)
-    cdef size_t g
+    cdef double* total = <double*>(work + padded(v.filters))
+    cdef float* rest = work + (3 * padded(v.filters) if v.batch > MOST_IMAGES else 0)
+    cdef size_t g, j
     cdef uint32_t b, count
     for g in range(v.groups):
         if df.dim.bd > 1:
@@ -121,14 +124,16 @@ cdef void set_filters(const Filters* v, const Tensor* image, const Tensor* dy, f
         if v.batch <= MOST_IMAGES:
             add_filters(v, image, dy, 0, v.batch, g, rest, to, accumulate)
             continue
-        if not accumulate:
-            K.fill(v.filters, 0, to)
+        memset(total, 0, v.filters * sizeof(double))
         b = 0
         while b < v.batch:
             count = min(v.batch - b, <uint32_t>MOST_IMAGES)
             add_filters(v, image, dy, b, count, g, rest, work, False)
-            K.add(v.filters, work, to)
+            for j in range(v.filters):
+                total[j] += work[j]
             b += count
+        for j in range(v.filters):
+            to[j] = <float>((to[j] if accumulate else 0) + total[j])
 
 
 cdef void add_filters(const Filters* v, const Tensor* image, const Tensor* dy, uint32_t first, uint32_t count,
@@ -148,11 +153,12 @@ cdef inline size_t padded(size_t n) noexcept nogil:
 
 cdef size_t filters_work(const Filters* v) noexcept nogil:
     """Working memory of `set_filters`."""
+    cdef size_t sums = 3 * padded(v.filters) if v.batch > MOST_IMAGES else 0
     if v.images <= MOST_IMAGES:
-        return padded(v.filters) + dy_conv_work(&v.w, v.outputs, v.images)
+        return sums + dy_conv_work(&v.w, v.outputs, v.images)
     # The last block has fewer, for which there may be another way.
-    return padded(v.filters) + max(dy_conv_work(&v.w, v.outputs, MOST_IMAGES),
-                                   dy_conv_work(&v.w, v.outputs, (v.images - 1) % MOST_IMAGES + 1))
+    return sums + max(dy_conv_work(&v.w, v.outputs, MOST_IMAGES),
+                      dy_conv_work(&v.w, v.outputs, (v.images - 1) % MOST_IMAGES + 1))
 
 
 cdef int set_geometry(Extra* extra, object stride, object dilation, object groups, bint valid, str op) except -1:
@@ -494,10 +500,19 @@ cdef void filter1d_forward(const Call* c) noexcept nogil:
     cdef size_t r = axis_of(&c.x[0].dim, 0), k = axis_of(&c.x[1].dim, 1), j
     cdef size_t o = c.y.dim.d[0], n = c.y.dim.d[1]
     cdef uint32_t b
+    cdef Terms terms
+    cdef float* y
+    cdef int add
     for b in range(c.y.dim.bd):
+        dy_terms_begin(&terms, o * n, k, c.work, element(&c.y, b), False)
         for j in range(k):
-            gemm(1, 0, o, n, r, 1, element(&c.x[1], b) + j * r, r * k,
-                 element(&c.x[0], b) + j * r, r, j > 0, element(&c.y, b), o)
+            y = dy_terms_next(&terms, &add)
+            gemm(1, 0, o, n, r, 1, element(&c.x[1], b) + j * r, r * k, element(&c.x[0], b) + j * r, r, add, y, o)
+        end_terms(&terms)
+
+
+cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
+    return dy_terms_work(size_of(&c.y.dim), axis_of(&c.x[1].dim, 1)) if i < 0 else 0
 
 
 cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -517,6 +532,7 @@ cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_forward,
                              filter1d_backward)
 FILTER1D.rule[1] = SHARE
+FILTER1D.work = filter1d_work
 
 
 def filter1d_narrow(x, y):

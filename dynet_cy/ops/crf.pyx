@@ -1,6 +1,6 @@
 """Linear-chain conditional random fields: sums over all sequences of tags, and the best of them."""
 
-from libc.math cimport NAN
+from libc.math cimport NAN, isfinite
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
@@ -8,12 +8,14 @@ from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of,
 from dynet_cy.graph.making cimport apply
 from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_UNARY_exp, DY_UNARY_shift, K
 from dynet_cy.ops.registry cimport SHARE, Backward, DimRule, Forward, Op, Shapes, register
+from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 
 from dynet_cy.ops.registry import DimensionError
 
 # A sequence of tags y has the score start[y_0] + sum_t x[y_t, t] + sum_t transitions[y_{t-1}, y_t] + end[y_{n-1}].
-# alpha_t[j] is the logarithm of the sum over all beginnings that end with tag j at t, its own score included; beta_t[i]
-# that of all that may follow.
+# alpha_t[j] is the logarithm of the sum over all beginnings that end with tag j at t, its own score included, less a
+# constant of the column; beta_t[i] that of all that may follow, less one such that the exponentials of alpha_t + beta_t
+# are the marginals.  So long sequences, whose scores are large, lose no bits.
 
 
 cdef int crf_shapes(const Shapes* s) except -1:
@@ -35,22 +37,40 @@ cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void find_alphas(const Call* c, uint32_t b, float* alphas, float* work) noexcept nogil:
-    """All alphas of a batch element; `work` has room for a matrix of tags."""
+cdef inline float lower(size_t n, float* v) noexcept nogil:
+    """Subtract the greatest of n numbers from them, if it is finite; returns what was subtracted."""
+    cdef float top = v[K.argmax(n, v)]
+    if not isfinite(top):
+        return 0
+    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, v)
+    return top
+
+
+cdef double find_alphas(const Call* c, uint32_t b, float* alphas, float* lowered, float* work) noexcept nogil:
+    """All alphas of a batch element, and by how much each column is lowered; returns the sum of that.
+
+    `work` has room for a matrix of tags.
+    """
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
     cdef const float* x = element(&c.x[0], b)
     cdef const float* transitions = element(&c.x[1], b)
     memcpy(alphas, x, tags * sizeof(float))
     K.add(tags, element(&c.x[2], b), alphas)
+    cdef double total = lower(tags, alphas)
+    lowered[0] = <float>total
     for t in range(1, n):
         for j in range(tags):
             K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, transitions + j * tags, 1, work + j * tags)
         alphas += tags
         K.logsumexp(tags, tags, work, alphas)
         K.add(tags, x + t * tags, alphas)
+        lowered[t] = lower(tags, alphas)
+        total += lowered[t]
+    return total
 
 
-cdef float log_partition(const Call* c, uint32_t b, const float* alphas, float* work) noexcept nogil:
+cdef float log_last(const Call* c, uint32_t b, const float* alphas, float* work) noexcept nogil:
+    """The logarithm of the sum over all ends of a sequence."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     cdef float total
     K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (n - 1) * tags, 1, element(&c.x[3], b), 1, work)
@@ -58,7 +78,7 @@ cdef float log_partition(const Call* c, uint32_t b, const float* alphas, float* 
     return total
 
 
-cdef void find_betas(const Call* c, uint32_t b, float* betas, float* work) noexcept nogil:
+cdef void find_betas(const Call* c, uint32_t b, const float* alphas, float* betas, float* work) noexcept nogil:
     """All betas of a batch element; `work` has room for two matrices of tags and a vector."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
     cdef const float* x = element(&c.x[0], b)
@@ -69,71 +89,100 @@ cdef void find_betas(const Call* c, uint32_t b, float* betas, float* work) noexc
         for j in range(tags):
             turned[i * tags + j] = transitions[j * tags + i]
     memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
+    fit(tags, alphas + (n - 1) * tags, betas + (n - 1) * tags, later)
     for t in range(1, n):
         K.binary_fwd[<int>DY_BINARY_add](tags, betas + (n - t) * tags, 1, x + (n - t) * tags, 1, later)
         for i in range(tags):
             K.binary_fwd[<int>DY_BINARY_add](tags, later, 1, turned + i * tags, 1, work + i * tags)
         K.logsumexp(tags, tags, work, betas + (n - t - 1) * tags)
+        fit(tags, alphas + (n - t - 1) * tags, betas + (n - t - 1) * tags, later)
 
 
-cdef void marginals(size_t n, const float* alphas, const float* betas, float total, float* y) noexcept nogil:
+cdef inline void fit(size_t tags, const float* alpha, float* beta, float* work) noexcept nogil:
+    """Subtract a number from beta such that the exponentials of alpha + beta have the sum 1."""
+    cdef float total
+    K.binary_fwd[<int>DY_BINARY_add](tags, alpha, 1, beta, 1, work)
+    K.logsumexp(tags, 1, work, &total)
+    K.unary_fwd[<int>DY_UNARY_shift](tags, beta, -total, 0, beta)
+
+
+cdef void marginals(size_t n, const float* alphas, const float* betas, float* y) noexcept nogil:
     K.binary_fwd[<int>DY_BINARY_add](n, alphas, 1, betas, 1, y)
-    K.unary_fwd[<int>DY_UNARY_shift](n, y, -total, 0, y)
     K.unary_fwd[<int>DY_UNARY_exp](n, y, 0, 0, y)
 
 
 cdef void log_partition_forward(const Call* c) noexcept nogil:
     cdef size_t size = size_of(&c.x[0].dim)
     cdef uint32_t b
+    cdef float* alphas
+    cdef double total
     for b in range(c.y.dim.bd):
-        find_alphas(c, b, c.saved + 2 * b * size, c.work)
-        c.y.v[b] = log_partition(c, b, c.saved + 2 * b * size, c.work)
+        alphas = c.saved + b * saved_of_one(&c.x[0].dim)
+        total = find_alphas(c, b, alphas, alphas + 2 * size, c.work)
+        c.y.v[b] = <float>(total + log_last(c, b, alphas, c.work))
+
+
+cdef inline size_t saved_of_one(const Dim* x) noexcept nogil:
+    """Alphas, betas, and by how much each column of alphas is lowered."""
+    return 2 * size_of(x) + cols_of(x)
 
 
 cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n, t, j
     cdef uint32_t b
-    cdef float dy, total
+    cdef float dy
     cdef const float* x
     cdef float* alphas
     cdef float* betas
+    cdef float* lowered
     cdef float* dx
+    cdef float* to
+    cdef Terms terms
+    cdef int add
     for b in range(c.y.dim.bd):
-        alphas = c.saved + 2 * b * size
+        alphas = c.saved + b * saved_of_one(&c.x[0].dim)
         betas = alphas + size
+        lowered = betas + size
         dy = c.dy.v[b]
-        total = c.y.v[b]
         x = element(&c.x[0], b)
         dx = element(&c.dx, b)
         if c.first:
-            find_betas(c, b, betas, c.work)
+            find_betas(c, b, alphas, betas, c.work)
         if i == 0:
             for t in range(n):
-                marginals(tags, alphas + t * tags, betas + t * tags, total, c.work)
+                marginals(tags, alphas + t * tags, betas + t * tags, c.work)
                 K.axpy(tags, dy, c.work, dx + t * tags)
         elif i == 1:
+            dy_terms_begin(&terms, tags * tags, n - 1, c.work + tags * tags, dx, True)
             for t in range(1, n):
                 for j in range(tags):
                     K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (t - 1) * tags, 1,
                                                      element(&c.x[1], b) + j * tags, 1, c.work + j * tags)
                     K.unary_fwd[<int>DY_UNARY_shift](tags, c.work + j * tags,
-                                                     x[t * tags + j] + betas[t * tags + j] - total, 0,
+                                                     x[t * tags + j] + betas[t * tags + j] - lowered[t], 0,
                                                      c.work + j * tags)
                 K.unary_fwd[<int>DY_UNARY_exp](tags * tags, c.work, 0, 0, c.work)
-                K.axpy(tags * tags, dy, c.work, dx)
+                to = dy_terms_next(&terms, &add)
+                if add:
+                    K.axpy(tags * tags, dy, c.work, to)
+                else:
+                    K.scale(tags * tags, dy, c.work, to)
+            end_terms(&terms)
         else:
             t = 0 if i == 2 else n - 1
-            marginals(tags, alphas + t * tags, betas + t * tags, total, c.work)
+            marginals(tags, alphas + t * tags, betas + t * tags, c.work)
             K.axpy(tags, dy, c.work, dx)
 
 
 cdef size_t log_partition_saved(const Call* c) noexcept nogil:
-    return 2 * size_of(&c.x[0].dim) * c.y.dim.bd
+    return saved_of_one(&c.x[0].dim) * c.y.dim.bd
 
 
 cdef size_t log_partition_work(const Call* c, int i) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim)
-    return tags * tags if i < 0 else 2 * tags * tags + tags
+    if i < 0:
+        return tags * tags
+    return 2 * tags * tags + tags + dy_terms_work(tags * tags, cols_of(&c.x[0].dim))
 
 
 # ---- marginals and the best sequence: for decoding, without gradients ---------------
@@ -148,16 +197,17 @@ cdef int marginals_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void marginals_forward(const Call* c) noexcept nogil:
     cdef size_t size = size_of(&c.x[0].dim)
+    cdef float* rest = c.work + saved_of_one(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        find_alphas(c, b, c.work, c.work + 2 * size)
-        find_betas(c, b, c.work + size, c.work + 2 * size)
-        marginals(size, c.work, c.work + size, log_partition(c, b, c.work, c.work + 2 * size), element(&c.y, b))
+        find_alphas(c, b, c.work, c.work + 2 * size, rest)
+        find_betas(c, b, c.work, c.work + size, rest)
+        marginals(size, c.work, c.work + size, element(&c.y, b))
 
 
 cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim)
-    return 2 * size_of(&c.x[0].dim) + 2 * tags * tags + tags
+    return saved_of_one(&c.x[0].dim) + 2 * tags * tags + tags
 
 
 cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:

@@ -511,6 +511,7 @@ cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* y
     cdef float* dy
     cdef float* dx
+    cdef double total
     cdef float mean
     for b in range(c.y.dim.bd):
         for k in range(cols):
@@ -518,12 +519,12 @@ cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
             dy = element(&c.dy, b) + k * n
             dx = element(&c.dx, b) + k * n
             support = 0
-            mean = 0
+            total = 0
             for j in range(n):
                 if not y[j] <= 0:               # a NaN is one
                     support += 1
-                    mean += dy[j]
-            mean /= support
+                    total += dy[j]
+            mean = <float>(total / support)
             for j in range(n):
                 if not y[j] <= 0:
                     dx[j] += dy[j] - mean
