@@ -82,7 +82,10 @@ def export(
     traced = trace(function, inputs, shortest, longest)
     for step in traced.steps:  # before anything is written
         if step.op not in CONVERTERS:
-            raise ExportError(f"export: {step.op} {NOT_EXPORTABLE.get(step.op, 'has no converter yet')}")
+            why = NOT_EXPORTABLE.get(
+                step.op, "is none of the operations that can be written, such as one of a program's own"
+            )
+            raise ExportError(f"export: {step.op} {why}{step.made_at}")
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
     each = batch is not None
