@@ -233,6 +233,7 @@ def test_refusals(path: Path, model: dy.ParameterCollection) -> None:
     refused(lambda x: x, {}, path, "argument inputs", ValueError)
     refused(lambda x: x, {"x": 3}, path, "must be Floats or Indices, not int", TypeError)
     refused(lambda x: x, x, path, "shortest and longest", ValueError, shortest=7, longest=7)
+    refused(lambda x: x, x, path, "batch: expected a name that no axis", ValueError, batch="n")
     dy.renew_cg()
     assert dy.inputVector([1, 2]).npvalue().tolist() == [1, 2]
 
