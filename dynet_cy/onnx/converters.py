@@ -46,6 +46,8 @@ def converts(*names: str) -> Callable[[Converter], Converter]:
 
     def put(converter: Converter) -> Converter:
         for name in names:
+            if name in CONVERTERS:
+                raise RuntimeError(f"operation {name} has two converters")
             CONVERTERS[name] = converter
         return converter
 

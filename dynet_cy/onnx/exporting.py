@@ -57,7 +57,7 @@ def export(
             the sizes is no simple formula; the message names the operation
         ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
         TypeError: an input is neither `Floats` nor `Indices`, or the function returns something else than expressions
-        ValueError: there is no input, or the lengths are not in order
+        ValueError: there is no input, the lengths are not in order, or an axis of an input is called as the batch is
         OSError: the file cannot be written
 
     Example:
@@ -79,10 +79,15 @@ def export(
         raise ValueError(
             f"export: shortest and longest: expected 1 <= shortest < longest - 1, got {shortest}, {longest}"
         )
+    if batch in {axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)} | {""}:
+        raise ValueError(f"export: batch: expected a name that no axis of an input has, got {batch!r}")
     traced = trace(function, inputs, shortest, longest)
     for step in traced.steps:  # before anything is written
         if step.op not in CONVERTERS:
-            raise ExportError(f"export: {step.op} {NOT_EXPORTABLE.get(step.op, 'has no converter yet')}")
+            why = NOT_EXPORTABLE.get(
+                step.op, "is none of the operations that can be written, such as one of a program's own"
+            )
+            raise ExportError(f"export: {step.op} {why}{step.made_at}")
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
     each = batch is not None

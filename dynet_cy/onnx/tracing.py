@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.graph import ComputationGraph
 from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, nodes, number, table
+from dynet_cy.graph.origin import record_lines
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.inputs import Floats, Indices
 from dynet_cy.onnx.sizes import Size
@@ -38,6 +39,7 @@ class Step(NamedTuple):
         values: what a leaf holds in each trace, the batch as the last axis if it has one; empty where it is no leaf or
             an input of the function.
         input: the name of the function's input that it is.
+        made_at: the line of the program that made it, for messages: " (made at model.py:17)".
     """
 
     number: int
@@ -52,6 +54,7 @@ class Step(NamedTuple):
     entry: int | None
     values: tuple[Floating, ...]
     input: str | None
+    made_at: str
 
 
 class Traced(NamedTuple):
@@ -144,7 +147,7 @@ def _run(
 ) -> _Run:
     """One trace; `stored` has the parameters and tables that were read before."""
     random = np.random.Generator(np.random.PCG64(2))
-    with ComputationGraph() as graph:
+    with record_lines(), ComputationGraph() as graph:
         arguments: list[Any] = []
         leaves = {}
         for name, x in inputs.items():
@@ -219,7 +222,7 @@ def _needed(graph: list[GraphNode], outputs: Any) -> list[int]:
 
 
 def _made_at(node: GraphNode) -> str:
-    return "" if node.origin is None else f" (made at {node.origin.file}:{node.origin.line})"
+    return "" if node.origin is None else f" (made at {node.origin})"
 
 
 def _compare(first: _Run, other: _Run, axes: Mapping[str, tuple[int, int]]) -> None:
@@ -258,4 +261,5 @@ def _step(i: int, runs: list[_Run]) -> Step:
         each[0].entry,
         tuple(v for v in values if v is not None),
         runs[0].inputs[i],
+        _made_at(node),
     )

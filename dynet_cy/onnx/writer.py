@@ -103,8 +103,8 @@ class Writer:
 
     def refused(self, why: str) -> ExportError:
         """The error of the step that is being written."""
-        what = "the graph" if self.step is None else self.step.op
-        return ExportError(f"export: {what} {why}")
+        what, where = ("the graph", "") if self.step is None else (self.step.op, self.step.made_at)
+        return ExportError(f"export: {what} {why}{where}")
 
     def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """Add a node; returns the name of its (last) result."""

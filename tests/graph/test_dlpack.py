@@ -104,8 +104,9 @@ def writable(p: Any) -> np.ndarray:
 def test_what_is_written_counts() -> None:
     """Also in products, which read a matrix in another order otherwise, once they have seen it twice."""
     model = dy.ParameterCollection()
-    W = model.add_parameters((64, 64))
-    x = np.linspace(-1, 1, 64)
+    size = 128  # large enough to be packed
+    W = model.add_parameters((size, size))
+    x = np.linspace(-1, 1, size)
 
     def product() -> np.ndarray:
         dy.renew_cg()
@@ -115,7 +116,7 @@ def test_what_is_written_counts() -> None:
         product()  # packed by now
     shared = writable(W)
     for k in range(1, 6):
-        shared[:] = np.eye(64) * k
+        shared[:] = np.eye(size) * k
         np.testing.assert_allclose(product(), k * x, rtol=1e-6)
         np.testing.assert_allclose(product(), k * x, rtol=1e-6)
 
