@@ -17,8 +17,9 @@ static __device__ __forceinline__ float part_of(const Lines &s, const float *v, 
     return m > s.len ? v[at + i * s.pre] : v[i % m];
 }
 
-// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are kept.
-extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny,
+// y = g (x - mean) / (deviation + tiny) + b, with epsilon in the square of the deviation. Of each line the mean,
+// 1 / (deviation + tiny) and 1 / deviation are kept.
+extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny, float epsilon,
                                               const float *__restrict__ xs, size_t stride_x,
                                               const float *__restrict__ gs, size_t ng, size_t stride_g,
                                               const float *__restrict__ bs, size_t nb, size_t stride_b, float *kept,
@@ -32,7 +33,7 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
         for (LANES(i, len)) total += x[i * pre];
         float mean = block_sum(total, part) / (float)len;
         for (LANES(i, len)) squares += (x[i * pre] - mean) * (x[i * pre] - mean);
-        float deviation = sqrtf(block_sum(squares, part) / (float)len), factor = 1.f / (deviation + tiny);
+        float deviation = sqrtf(block_sum(squares, part) / (float)len + epsilon), factor = 1.f / (deviation + tiny);
         for (LANES(i, len))
             y[i * pre] = part_of(s, g, ng, at, i) * ((x[i * pre] - mean) * factor) + part_of(s, b, nb, at, i);
         if (threadIdx.x == 0) {

@@ -6,7 +6,7 @@ from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.axes cimport Split
-from dynet_cy.ops.norms cimport lines_of
+from dynet_cy.ops.norms cimport EPSILON, lines_of
 
 cdef int CU = module_at(b"norm")
 
@@ -21,10 +21,12 @@ cdef int LAYER_BACKWARD_WEIGHTS = kernel_at(CU, b"layer_norm_backward_weights")
 cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+    cdef float epsilon = c.attrs[EPSILON].f
+    cdef float tiny = 0 if epsilon > 0 else 1e-8
     if n == 0:
         return 0
-    return launch_rows(gpu, LAYER_FORWARD, batch * s.pre * s.post, s.len, batch, n, s.pre, s.len, 1e-8, c.x[0].v,
-                       c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.x[2].v,
+    return launch_rows(gpu, LAYER_FORWARD, batch * s.pre * s.post, s.len, batch, n, s.pre, s.len, tiny, epsilon,
+                       c.x[0].v, c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.x[2].v,
                        size_of(&c.x[2].dim), c.x[2].bstride, c.kept, c.y.v)
 
 

@@ -1,6 +1,6 @@
 """Normalization of layers and weights."""
 
-from libc.math cimport sqrt
+from libc.math cimport INFINITY, sqrt
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
@@ -9,7 +9,7 @@ from dynet_cy.graph.graph cimport Extra, apply, apply2
 from dynet_cy.kernels.kernels cimport DY_UNARY_shift, K
 from dynet_cy.ops.axes cimport Split
 from dynet_cy.ops.indices cimport axis_in
-from dynet_cy.ops.norms cimport COUNT, FIRST, NONE, covered, is_usual, lines_of, norm_of
+from dynet_cy.ops.norms cimport COUNT, EPSILON, FIRST, NONE, covered, is_usual, lines_of, norm_of
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 
@@ -17,6 +17,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
+# With epsilon, z = (x - mean x) / sqrt(variance of x + epsilon).
 # x is a set of lines, each of which is normalized by itself: the elements along some
 # neighbouring axes.  g and b have one element for each of a line, or repeat along it,
 # or have the shape of x.  The mean and the factor of every line are kept.
@@ -76,17 +77,21 @@ cdef inline void neighbours_moments(const float* x, size_t n, float* work, doubl
 
 
 cdef inline void norm_line(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
-                           const float* b, size_t nb, size_t step_b, float* kept, float* y) noexcept nogil:
+                           const float* b, size_t nb, size_t step_b, float epsilon, float* kept,
+                           float* y) noexcept nogil:
     """One line of n elements; g and b have ng and nb, which repeat."""
-    cdef double mean, deviation
+    cdef double mean, deviation, tiny = TINY
     cdef float middle, factor
     cdef size_t j, k, at
     if stride == 1:
         neighbours_moments(x, n, y, &mean, &deviation)
     else:
         moments(x, n, stride, &mean, &deviation)
+    if epsilon > 0:
+        deviation = sqrt(deviation * deviation + epsilon)
+        tiny = 0
     middle = kept[0] = <float>mean
-    factor = kept[1] = <float>(1 / (deviation + TINY))
+    factor = kept[1] = <float>(1 / (deviation + tiny))
     kept[2] = <float>(1 / deviation) if deviation > 0 else 0
     for j in range(n // ng):
         for k in range(ng):
@@ -124,6 +129,7 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
     cdef float* kept = c.kept
     cdef float* x
     cdef float* y
+    cdef float epsilon = c.attrs[EPSILON].f
     cdef Part g, b
     if size_of(&c.y.dim) == 0:
         return
@@ -135,9 +141,9 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
             x = element(&c.x[0], e) + at
             y = element(&c.y, e) + at
             if s.pre == 1:                      # compiled for neighbours
-                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, kept, y)
+                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, epsilon, kept, y)
             else:
-                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, kept, y)
+                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, epsilon, kept, y)
             kept += 3
 
 
@@ -266,7 +272,7 @@ LAYER_NORM.kept = layer_norm_kept
 LAYER_NORM.work = layer_norm_work
 
 
-def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
+def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | None = None):
     """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
 
@@ -282,9 +288,11 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
         b: summands, likewise; without `axis` of the same axes as g.
         axis: the axis that is normalized, or several that follow each other, for each position along the
             others.  By default those of g.
+        eps: what is added to the variance, as PyTorch does; None, the default, for 1e-8 that is added to the deviation.
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
+        ValueError: eps is not above 0.
 
     Example:
         >>> dy.layer_norm(dy.inputVector([1, 2, 3]), dy.ones(3), dy.zeros(3)).npvalue().round(3)
@@ -299,6 +307,10 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None):
             raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]
         extra.attrs[COUNT].u = <uint32_t>len(axes)
+    if eps is not None:
+        extra.attrs[EPSILON].f = eps
+        if not 0 < extra.attrs[EPSILON].f < INFINITY:
+            raise ValueError(f"layer_norm: eps must be above 0, not {eps}")
     return apply(LAYER_NORM, (x, g, b), &extra)
 
 

@@ -27,10 +27,12 @@ cdef inline double norm_of(size_t n, const float* x) noexcept nogil:
 
 # ---- lines of layer_norm ---------------------------------------------------------
 
-# attrs of layer_norm: the first of the axes and how many they are; 0 axes: those that g and b have.
+# attrs of layer_norm: the first of the axes and how many they are; 0 axes: those that g and b have; what is added to
+# the variance, or 0.
 cdef enum:
     FIRST
     COUNT
+    EPSILON
     NONE = 8                                    # no number of axes
 
 
