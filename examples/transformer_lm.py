@@ -142,9 +142,7 @@ def train(model: LanguageModel, text: str, dev: str, args: argparse.Namespace) -
                 found = bits(model, held_out, args)
                 curves.add(step, loss=summed / count, bits=found)
                 speed = f"{seconds:.1f} s, {count * args.batch * (size - 1) / seconds:.0f} characters/s"
-                print(
-                    f"step {step}: loss {summed / count:.4f}, {speed}, dev {found:.3f} bits a character", flush=True
-                )
+                print(f"step {step}: loss {summed / count:.4f}, {speed}, dev {found:.3f} bits a character", flush=True)
                 if found < best:
                     best = found
                     dy.save_safetensors(args.model, model.param_collection(), extra=model.sizes)

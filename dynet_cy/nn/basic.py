@@ -185,8 +185,7 @@ class LayerNorm(Layer):
     Args:
         dim: length of a column
         model: where the parameters go
-        eps: added to the variance, as in PyTorch; None, the default, for `layer_norm`, which is one node and adds 1e-8
-            to the deviation
+        eps: added to the variance, as in PyTorch; None, the default, for 1e-8 that is added to the deviation
 
     Raises:
         TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`

@@ -386,6 +386,11 @@ def layer_normalized(x, g, b, axes):
     return g * (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True) + b
 
 
+def with_epsilon(x, g, b, axis, eps):
+    g, b = (p.reshape((1,) * axis + p.shape + (1,) * (x.ndim - axis - 1)) for p in (g, b))
+    return g * (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + eps) + b
+
+
 LOSSES = [
     Case(
         "squared_distance",
@@ -434,6 +439,16 @@ LOSSES = [
 ]
 
 NORM = [
+    *[
+        Case(
+            f"layer_norm-eps-{'x'.join(map(str, x))}",
+            [x, g, g],
+            lambda dy, xs, axis=axis: dy.layer_norm(*xs, axis=axis, eps=0.5),
+            lambda xs, axis=axis: with_epsilon(*xs, axis or 0, 0.5),
+            tol=2e-5,
+        )
+        for x, g, axis in [((5, 3), (5,), None), ((3, 4), (4,), 1), ((1,), (1,), None)]
+    ],
     *[
         Case(
             f"layer_norm-{'x'.join(map(str, x))}-{'x'.join(map(str, g))}",

@@ -9,6 +9,7 @@ import pytest
 from cases_softmax_random_conv import RANDOM
 
 import dynet_cy as dy
+from dynet_cy import profiling
 
 N = 40_000
 EULER = 0.5772156649
@@ -70,6 +71,19 @@ def test_gradient_has_the_mask_of_forward(name: str) -> None:
     y = RANDOM[name](dy, p * 1.0)
     dy.sum_elems(y).backward()
     np.testing.assert_array_equal(p.grad_as_array(), y.npvalue())
+
+
+def test_dropout_of_sentences_of_different_lengths_is_one_batch() -> None:
+    found = []
+    for strategy in (0, 1):
+        dy.reset_random_seed(5)
+        dy.renew_cg(autobatching=strategy)
+        xs = [dy.inputTensor(np.ones((3, n))) for n in (2, 5, 1, 4)]
+        ys = [dy.dropout(x, 0.5) for x in xs]
+        with profiling.measure() as profile:
+            found.append([y.ravel() for y in dy.npvalues(ys)])
+        assert [row.calls for row in profile if row.op == "dropout"] == [1 if strategy else 4]
+    np.testing.assert_array_equal(*map(np.concatenate, found))
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])

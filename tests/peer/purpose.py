@@ -165,7 +165,7 @@ DIFFERENCES = [
     refused("`dynet_cy.functions`", *[f"{name}*" for name in functions.__all__ if name not in RANDOM]),
     refused("three axes and more", "logsumexp_dim-2x3x4-*", "softmax-3x4x2-*", "select_cols-3"),
     refused("three axes and more", "layer_norm-3x2x2-3x2", "layer_norm-4x2x2-4", "transpose-4x3x1"),
-    refused("`axis` and `eps` of `layer_norm`", "layer_norm-*-axis*"),
+    refused("`axis` and `eps` of `layer_norm`", "layer_norm-*-axis*", "layer_norm-eps-*"),
     refused(DILATED, *[f"{f}-{what}*" for f in ("conv2d", "conv2d_bias") for what in ("dilated", "groups")]),
     wrong("`layer_norm` of a matrix with a gain and bias of one column", "layer_norm-5x3-5", kinds=VALUE),
     wrong("`logsumexp_dim`", "logsumexp_dim-4x3-1", "logsumexp_dim-17x9-1", kinds=VALUE),
