@@ -117,9 +117,33 @@ ctypedef int (*SetParent)(object fiber, object parent) except -1
 cdef void** exported = <void**>PyCapsule_Import("greenlet._C_API", 0)
 cdef NewFiber new_fiber = <NewFiber>exported[3]
 cdef CurrentFiber current_fiber = <CurrentFiber>exported[4]
-cdef SwitchTo switch_to = <SwitchTo>exported[6]
+cdef SwitchTo switch_fiber = <SwitchTo>exported[6]
 cdef SetParent set_parent = <SetParent>exported[7]
 cdef object GreenletExit = greenlet.GreenletExit
+
+
+cdef extern from *:
+    """
+    #ifdef __has_feature
+    #if __has_feature(address_sanitizer)
+    #define __SANITIZE_ADDRESS__ 1
+    #endif
+    #endif
+    #ifdef __SANITIZE_ADDRESS__
+    void __asan_handle_no_return(void);
+    #define dy_unpoison_stack() __asan_handle_no_return()
+    #else
+    #define dy_unpoison_stack() ((void)0)
+    #endif
+    """
+    # What the address sanitizer has noted about the stack goes, as greenlet copies it and lays another one there.
+    void unpoison_stack "dy_unpoison_stack"() noexcept
+
+
+cdef inline object switch_to(PyObject* fiber, PyObject* arguments):
+    unpoison_stack()
+    return switch_fiber(fiber, arguments, NULL)
+
 
 cdef enum:
     MOST_PARKED = 256               # fibers that a thread keeps for the next map
@@ -140,7 +164,7 @@ def _work(list first):
         fibers.ended = item
         hub = <PyObject*>fibers.hub
         fibers = item = None
-        item = switch_to(hub, NULL, NULL)
+        item = switch_to(hub, NULL)
 
 
 cdef list parked_fibers():
@@ -155,6 +179,7 @@ cdef list parked_fibers():
         begin, fibers = _here.parked
         if begin - CLOSE < place < begin + CLOSE:
             return fibers
+        unpoison_stack()
     _here.parked = place, []
     return _here.parked[1]
 
@@ -338,7 +363,9 @@ cdef class Fibers(Requests):
     def leave(self):
         """Let the graph be as others: values are computed where they are asked for."""
         self.graph.requests = None
+        unpoison_stack()                            # fibers that go are switched to, to end them
         del self.parked[MOST_PARKED:]
+        self.parked = None
 
     cdef bint inside(self) except -1:
         return self.current is not None and current_fiber() is self.current.fiber
@@ -360,10 +387,10 @@ cdef class Fibers(Requests):
         cdef _Item other = None if self.open else self.next_ready()
         self.put_away(item)
         if other is None:
-            switch_to(<PyObject*>self.hub, NULL, NULL)
+            switch_to(<PyObject*>self.hub, NULL)
         else:
             self.bring(other)
-            switch_to(<PyObject*>other.fiber, NULL, NULL)
+            switch_to(<PyObject*>other.fiber, NULL)
         if item.raising is not None:
             error, item.raising = item.raising, None
             raise error
@@ -549,16 +576,16 @@ cdef class Fibers(Requests):
         self.bring(item)
         try:
             if item.fiber is not None:
-                switch_to(<PyObject*>item.fiber, NULL, NULL)
+                switch_to(<PyObject*>item.fiber, NULL)
             elif self.parked:
                 item.fiber = self.parked.pop()
                 set_parent(item.fiber, self.hub)
                 begun = item,
-                switch_to(<PyObject*>item.fiber, <PyObject*>begun, NULL)
+                switch_to(<PyObject*>item.fiber, <PyObject*>begun)
             else:
                 item.fiber = new_fiber(_work, self.hub)
                 begun = [item],                     # a fiber keeps what it was first given
-                switch_to(<PyObject*>item.fiber, <PyObject*>begun, NULL)
+                switch_to(<PyObject*>item.fiber, <PyObject*>begun)
         finally:
             self.current = None
             g.draw_key, g.draws = key, drawn

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-import dynet_cy.fibers
 from dynet_cy.graph.graph import set_autobatching
 from dynet_cy.graph.random_state import set_seed
 from dynet_cy.memory import arena
@@ -39,22 +38,6 @@ def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None,
 
 os.environ.update(_checking(os.environ))
 subprocess.Popen.__init__ = _start_checking  # type: ignore[method-assign]
-
-_UNDER_ASAN = "libasan" in os.environ.get("LD_PRELOAD", "")
-
-
-def _skip_fibers(*_: Any, **__: Any) -> None:
-    pytest.skip("fibers copy stacks, which the address sanitizer takes for faults")
-
-
-if _UNDER_ASAN:  # a test that comes upon them without being marked
-    dy.batched_map = dynet_cy.fibers.batched_map = functools.wraps(dy.batched_map)(_skip_fibers)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the tests marked `fibers` where they cannot run."""
-    if _UNDER_ASAN and item.get_closest_marker("fibers"):
-        _skip_fibers()
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ class DQN(Workload):
             best = online(batch(after)).npvalue().argmax(axis=0)
             target = self.expected(best, older(batch(after)).npvalue().T, over)
             found = dy.pick_batch(online(batch(before)), actions)
-            return dy.mean_batches(dy.huber_distance(found, batch(target[:, None]), c=1.0))
+            return dy.mean_batches(dy.squared_distance(found, batch(target[:, None])))
 
         return loss
 
@@ -127,7 +127,7 @@ class DQN(Workload):
                 best = online(after).argmax(1).cpu().numpy()
                 target = self.expected(best, older(after).cpu().numpy(), over)
             found = online(before).gather(1, weights.tensor(taken)[:, None])[:, 0]
-            return torch.nn.functional.huber_loss(found, weights.tensor(target))
+            return torch.nn.functional.mse_loss(found, weights.tensor(target))
 
         return loss
 
