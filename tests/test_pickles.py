@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+import dynet_cy.model.parameters
 from dynet_cy import rnn
 
 Copier = Callable[[Any], Any]
@@ -233,3 +234,15 @@ def test_parameters_of_a_deleted_collection(copied: Copier) -> None:
     assert w2.storage is e2.storage is not w.storage
     w2.zero()
     np.testing.assert_array_equal(w.as_array(), value)
+
+
+def test_of_an_earlier_version() -> None:
+    """Collections were in the module of parameters once."""
+    model = dy.ParameterCollection()
+    model.parameters_from_numpy(np.array([1.0, 2.0]), "w")
+    data = pickle.dumps(model, protocol=0)
+    assert b"dynet_cy.model.collection\n" in data
+    restored = pickle.loads(data.replace(b"dynet_cy.model.collection\n", b"dynet_cy.model.parameters\n"))
+    np.testing.assert_array_equal(restored["w"].as_array(), [1, 2])
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        dynet_cy.model.parameters.nothing  # noqa: B018

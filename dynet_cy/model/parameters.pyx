@@ -827,3 +827,11 @@ def set_gradient_state(_Stored x not None, state):
     x.fill(whole, x.storage.grads)
     for r in rows:
         touch(x.p, r)
+
+
+def __getattr__(name):
+    """Pickles that were made before `collection` was a module of its own look for its names here."""
+    if name in ("ParameterCollection", "_restored_collection", "_restored_members", "_restored_member"):
+        from dynet_cy.model import collection                   # it needs this module
+        return getattr(collection, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

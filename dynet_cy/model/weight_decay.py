@@ -14,12 +14,12 @@ def checked_weight_decay(value: float) -> float:
     """A weight decay as a float.
 
     Raises:
+        TypeError: it is not a number.
         ValueError: it is negative or not finite.
     """
-    decay = float(value)
-    if not (math.isfinite(decay) and decay >= 0):
+    if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"weight decay must be a number of at least 0, not {value!r}")
-    return decay
+    return float(value)
 
 
 def set_default_weight_decay(value: float) -> None:
