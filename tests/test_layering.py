@@ -90,6 +90,16 @@ def test_imports_go_down(path: Path) -> None:
         assert layer <= own, f"{path} imports {target}, from a higher layer"
 
 
+def test_devices_share_the_walk_only() -> None:
+    """Devices have execute/walk in common; the CPU executor is used only where a part of a graph runs on the CPU."""
+    users = set()
+    for path in FILES:
+        source = (ROOT / PACKAGE / path).read_text(encoding="utf-8")
+        if path.parts[0] == "gpu" and imported(source, path, KNOWN) & {"execute.cpu", "execute.collect"}:
+            users.add(module_name(path))
+    assert users == {"gpu.multi_device"}
+
+
 def test_listed_modules_exist() -> None:
     missing = [m for m in LAYERS if m not in KNOWN and not any(k.startswith(m + ".") for k in KNOWN)]
     assert not missing, f"docs/layers.txt names modules that do not exist: {missing}"

@@ -8,13 +8,15 @@ The walk works with places in the arenas of the graph.  A device with memory of 
 `place` says where, and calls and lists hold these.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.interrupts cimport Interrupts, interrupted
-from dynet_cy.core.tensor cimport Call
+from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.execute.anomaly cimport Finding
 from dynet_cy.execute.journal cimport Journal, take_back
-from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.graph.structs cimport (
+    COMPUTED, WANTED, Batch, Graph, Node, batches_of, nodes_of, order_of, state_of, take_values,
+)
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors, Op
@@ -119,12 +121,50 @@ cdef inline int settle(Walk* w) noexcept nogil:
 # ---- forward
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
-# Find room for the values of a planned batch, and compute them, or list the call that does; then let its nodes have
-# them, and when they are computed, count it as run.
+# Find room for the values of a planned batch, and compute them, or list the call that does.  Its nodes do not have
+# them yet.
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil
-cdef bint make_room(Graph* g, Batch* batch) noexcept nogil
-cdef void hand_out_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil
-cdef void count_as_run(Graph* g) noexcept nogil
+
+
+cdef inline bint make_room(Graph* g, Batch* batch) noexcept nogil:
+    """Find room for the values of a batch, side by side; False if there is none, and `batch.bytes` are too many."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint32_t j
+    batch.bd = 0
+    batch.bytes = 0
+    for j in range(batch.count):
+        batch.bd += nodes[ids[j]].dim.bd
+        batch.bytes += total_of(&nodes[ids[j]].dim) * sizeof(float)
+    batch.live = batch.count
+    batch.y = <float*>take_values(g, batch.bytes)
+    return batch.y != NULL
+
+
+cdef inline void hand_out_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil:
+    """Let each node of a batch have its part of the values."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef Node* node
+    cdef float* y = batch.y
+    cdef uint32_t j
+    for j in range(batch.count):
+        node = &nodes_of(g)[ids[j]]
+        node.val = y
+        node.batch = number
+        y += total_of(&node.dim)
+
+
+cdef inline void count_as_run(Graph* g) noexcept nogil:
+    """Note that the next planned batch has run."""
+    cdef const Batch* batch = &batches_of(g)[g.n_batches]
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j
+    for j in range(batch.count):
+        state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
+    g.n_order += batch.count
+    g.n_batches += 1
+
 
 # ---- backward: mark nodes, begin with the target, go over batches, and multiply what was collected
 cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
