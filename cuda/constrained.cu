@@ -5,15 +5,15 @@
 
 #define AT_BOUND (-1.f)
 
-// p_i = min(u_i, left q_i), where q, the softmax of those below their bounds, is kept, and AT_BOUND for the others. Each
+// p_i = min(u_i, left q_i), where q, the softmax of those below their bounds, is saved, and AT_BOUND for the others. Each
 // round takes at least one more to its bound, or is the last.
 extern "C" __global__ void constrained_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x,
-                                               const float *__restrict__ bounds, size_t stride_bound, float *kept,
+                                               const float *__restrict__ bounds, size_t stride_bound, float *saved,
                                                float *ps) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         const float *x = xs + b * stride_x, *bound = bounds + b * stride_bound;
-        float *q = kept + b * n, *p = ps + b * n, left = 1.f;
+        float *q = saved + b * n, *p = ps + b * n, left = 1.f;
         int changed = 1;
         for (LANES(i, n)) q[i] = 0.f;
         while (changed) {
@@ -44,7 +44,7 @@ extern "C" __global__ void constrained_forward(size_t batch, size_t n, const flo
 
 // Below the bounds dx += p (dy - mean), at them du += dy - mean, with the mean of dy under q. A stride of 0: one gradient
 // for all of the batch.
-extern "C" __global__ void constrained_backward(size_t batch, size_t n, int of_bound, const float *__restrict__ kept,
+extern "C" __global__ void constrained_backward(size_t batch, size_t n, int of_bound, const float *__restrict__ saved,
                                                 const float *__restrict__ ps, const float *__restrict__ dys, float *ds,
                                                 size_t stride) {
     __shared__ float part[32];
@@ -52,7 +52,7 @@ extern "C" __global__ void constrained_backward(size_t batch, size_t n, int of_b
     for (ROWS(e, elements)) {
         float *d = ds + e * stride;
         for (size_t b = e; b < e + uses; b++) {
-            const float *q = kept + b * n, *p = ps + b * n, *dy = dys + b * n;
+            const float *q = saved + b * n, *p = ps + b * n, *dy = dys + b * n;
             float mean = 0.f;
             for (LANES(i, n))
                 if (q[i] != AT_BOUND) mean += q[i] * dy[i];

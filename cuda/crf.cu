@@ -6,7 +6,7 @@
 
 // Arguments: those of batch elements lie a step apart; 0: one serves for all.
 #define CRF \
-    const float *__restrict__ x, size_t x_step, const float *__restrict__ moves, size_t moves_step, \
+    const float *__restrict__ x, size_t x_step, const float *__restrict__ transitions, size_t transitions_step, \
         const float *__restrict__ start, size_t start_step, const float *__restrict__ end, size_t end_step, size_t tags, \
         size_t n
 
@@ -29,7 +29,7 @@ static __device__ inline float lower(float *scores, size_t tags, float *part) {
 extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *move = moves + b * moves_step;
+        const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
         float *alpha = alphas + b * apart, *down = alpha + lowered;
         for (LANES(j, tags)) alpha[j] = own[j] + start[b * start_step + j];
         __syncthreads();
@@ -40,8 +40,8 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
             for (LANES(j, tags)) {
                 float top = -INFINITY;
                 double total = 0;
-                for (size_t i = 0; i < tags; i++) top = fmaxf(top, before[i] + move[i + j * tags]);
-                for (size_t i = 0; i < tags; i++) total += expf(before[i] + move[i + j * tags] - top);
+                for (size_t i = 0; i < tags; i++) top = fmaxf(top, before[i] + transition[i + j * tags]);
+                for (size_t i = 0; i < tags; i++) total += expf(before[i] + transition[i + j * tags] - top);
                 alpha[t * tags + j] = own[t * tags + j] + log_sum(top, total);
             }
             __syncthreads();
@@ -77,7 +77,7 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const floa
     (void)start;
     (void)start_step;
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *move = moves + b * moves_step, *alpha = alphas + b * apart;
+        const float *own = x + b * x_step, *transition = transitions + b * transitions_step, *alpha = alphas + b * apart;
         float *beta = betas + b * apart;
         for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * end_step + i];
         __syncthreads();
@@ -87,8 +87,8 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const floa
             for (LANES(i, tags)) {
                 float top = -INFINITY;
                 double total = 0;
-                for (size_t j = 0; j < tags; j++) top = fmaxf(top, move[i + j * tags] + word[j] + later[j]);
-                for (size_t j = 0; j < tags; j++) total += expf(move[i + j * tags] + word[j] + later[j] - top);
+                for (size_t j = 0; j < tags; j++) top = fmaxf(top, transition[i + j * tags] + word[j] + later[j]);
+                for (size_t j = 0; j < tags; j++) total += expf(transition[i + j * tags] + word[j] + later[j] - top);
                 beta[(t - 1) * tags + i] = log_sum(top, total);
             }
             __syncthreads();
@@ -114,7 +114,7 @@ extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count,
 }
 
 // The gradient of the transitions.
-extern "C" __global__ void crf_moves_backward(size_t own, size_t batch, CRF, size_t apart,
+extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CRF, size_t apart,
                                               const float *__restrict__ alphas, const float *__restrict__ betas,
                                               const float *__restrict__ lowered, const float *__restrict__ dy, float *dx) {
     (void)start;
@@ -125,7 +125,7 @@ extern "C" __global__ void crf_moves_backward(size_t own, size_t batch, CRF, siz
         size_t first = k / (tags * tags), at = k - first * tags * tags, i = at % tags, j = at / tags;
         double sum = 0;
         for (size_t b = first; b < batch; b += own) {
-            float score = moves[b * moves_step + at];
+            float score = transitions[b * transitions_step + at];
             for (size_t t = 1; t < n; t++)
                 sum += dy[b] * expf(alphas[b * apart + (t - 1) * tags + i] + x[b * x_step + t * tags + j] +
                                     betas[b * apart + t * tags + j] - lowered[b * apart + t] + score);
@@ -137,7 +137,7 @@ extern "C" __global__ void crf_moves_backward(size_t own, size_t batch, CRF, siz
 // `work` has, for each batch element, scores of two words and a place for each word and tag.
 extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *move = moves + b * moves_step;
+        const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
         float *scores = work + b * (n + 2) * tags;
         uint32_t *came = (uint32_t *)(scores + 2 * tags);
         for (LANES(j, tags)) scores[j] = own[j] + start[b * start_step + j];
@@ -145,10 +145,10 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y)
         for (size_t t = 1; t < n; t++) {
             const float *before = scores + (t - 1) % 2 * tags;
             for (LANES(j, tags)) {
-                float top = before[0] + move[j * tags];
+                float top = before[0] + transition[j * tags];
                 uint32_t best = 0;
                 for (size_t i = 1; i < tags; i++) {
-                    float score = before[i] + move[i + j * tags];
+                    float score = before[i] + transition[i + j * tags];
                     if (score > top || (score != score && top == top)) {
                         top = score;
                         best = (uint32_t)i;

@@ -17,12 +17,12 @@ static __device__ __forceinline__ float part_of(const Lines &s, const float *v, 
     return m > s.len ? v[at + i * s.pre] : v[i % m];
 }
 
-// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are kept. With
+// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are saved. With
 // eps it is added to the variance instead, and the factor stands in both places.
 extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny, float eps,
                                               const float *__restrict__ xs, size_t stride_x,
                                               const float *__restrict__ gs, size_t ng, size_t stride_g,
-                                              const float *__restrict__ bs, size_t nb, size_t stride_b, float *kept,
+                                              const float *__restrict__ bs, size_t nb, size_t stride_b, float *saved,
                                               float *ys) {
     __shared__ float part[32];
     Lines s = {pre, len, n};
@@ -37,9 +37,9 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
         for (LANES(i, len))
             y[i * pre] = part_of(s, g, ng, at, i) * ((x[i * pre] - mean) * factor) + part_of(s, b, nb, at, i);
         if (threadIdx.x == 0) {
-            kept[3 * l] = mean;
-            kept[3 * l + 1] = factor;
-            kept[3 * l + 2] = eps > 0.f ? factor : deviation > 0.f ? 1.f / deviation : 0.f;
+            saved[3 * l] = mean;
+            saved[3 * l + 1] = factor;
+            saved[3 * l + 2] = eps > 0.f ? factor : deviation > 0.f ? 1.f / deviation : 0.f;
         }
     }
 }
@@ -48,7 +48,7 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
 // y, or one that is the sum over them.
 extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t pre, size_t len,
                                                  const float *__restrict__ xs, const float *__restrict__ gs, size_t ng,
-                                                 size_t stride_g, const float *__restrict__ kept,
+                                                 size_t stride_g, const float *__restrict__ saved,
                                                  const float *__restrict__ dys, size_t elements, float *dxs, int acc) {
     __shared__ float part[32];
     Lines s = {pre, len, n};
@@ -58,7 +58,7 @@ extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t 
         const float *x = xs + e * n + at;
         float *dx = dxs + e * n + at;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
-            const float *g = gs + b * stride_g, *dy = dys + b * n + at, *of_line = kept + 3 * (b * s.count() + line);
+            const float *g = gs + b * stride_g, *dy = dys + b * n + at, *of_line = saved + 3 * (b * s.count() + line);
             float middle = of_line[0], factor = of_line[1], total = 0.f, along = 0.f;
             for (LANES(i, len)) {
                 float dz = part_of(s, g, ng, at, i) * dy[i * pre];
@@ -79,7 +79,7 @@ extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t 
 // and the warps of a block share the terms.
 extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, size_t pre, size_t len, size_t m,
                                                        const float *__restrict__ x, size_t stride_x,
-                                                       const float *__restrict__ kept, const float *__restrict__ dy,
+                                                       const float *__restrict__ saved, const float *__restrict__ dy,
                                                        size_t elements, float *dx, int acc) {
     __shared__ float part[32][32];
     Lines s = {pre, len, n};
@@ -92,7 +92,7 @@ extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, s
         if (k < m)
             for (size_t r = warp; r < uses * repeats; r += warps) {
                 size_t b = e * uses + r / repeats, one = r % repeats, i = one % apart + apart * (k + m * (one / apart));
-                const float *of_line = kept + 3 * (b * s.count() + s.of(i));
+                const float *of_line = saved + 3 * (b * s.count() + s.of(i));
                 float z = x ? (x[b * stride_x + i] - of_line[0]) * of_line[1] : 1.f;
                 total += dy[b * n + i] * z;
             }

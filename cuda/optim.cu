@@ -49,7 +49,7 @@ extern "C" __global__ void decay_values(const dy_range *__restrict__ segments, u
 }
 
 // target = a target + b source, where a is 0 without reading it.
-extern "C" __global__ void blend(const dy_range *__restrict__ segments, unsigned count, float a, float b,
+extern "C" __global__ void axpby(const dy_range *__restrict__ segments, unsigned count, float a, float b,
                                  const float *__restrict__ source, float *target, const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
@@ -145,18 +145,18 @@ extern "C" __global__ void drop_gradients(const dy_range *__restrict__ segments,
     }
 }
 
-extern "C" __global__ void pack(const dy_packed_range *__restrict__ segments, unsigned count, const float *__restrict__ plane,
-                                float *packed) {
+extern "C" __global__ void gather_ranges(const dy_gather_range *__restrict__ segments, unsigned count,
+                                         const float *__restrict__ plane, float *buffer) {
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_packed_range s = segments[k];
-        for (EACH(j, s.n)) packed[s.to + j] = plane[s.at + j];
+        dy_gather_range s = segments[k];
+        for (EACH(j, s.n)) buffer[s.to + j] = plane[s.at + j];
     }
 }
 
-extern "C" __global__ void unpack(const dy_packed_range *__restrict__ segments, unsigned count, const float *__restrict__ packed,
-                                  float *plane) {
+extern "C" __global__ void scatter_ranges(const dy_gather_range *__restrict__ segments, unsigned count,
+                                          const float *__restrict__ buffer, float *plane) {
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
-        dy_packed_range s = segments[k];
-        for (EACH(j, s.n)) plane[s.at + j] = packed[s.to + j];
+        dy_gather_range s = segments[k];
+        for (EACH(j, s.n)) plane[s.at + j] = buffer[s.to + j];
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout, noise and leaves that are drawn. Masks are not kept, but drawn again in backward. Seed and stream are read
+// Dropout, noise and leaves that are drawn. Masks are not saved, but drawn again in backward. Seed and stream are read
 // on the device, so that launches are the same from step to step.
 #include "rng.cuh"
 

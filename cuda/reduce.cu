@@ -63,7 +63,7 @@ extern "C" __global__ void moment_backward(size_t n, dy_axes axes, size_t uses, 
     }
 }
 
-// The deviation of the reduced elements, as a whole population; their mean is kept.
+// The deviation of the reduced elements, as a whole population; their mean is saved.
 extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced,
                                        const float *__restrict__ x, float *mean, float *y, int blocks) {
     __shared__ float part[32];

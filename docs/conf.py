@@ -173,26 +173,30 @@ def write_examples() -> None:
     """A page for each example: what it is, what it prints, how its training goes, and the program."""
     folder, listed = HERE.parent / "examples", HERE / "project" / "examples.md"
     text = listed.read_text(encoding="utf-8")
-    names = []
-    for path in sorted(folder.glob("*.py")):
-        name, program = path.stem, ast.parse(path.read_text(encoding="utf-8"))
+    pages = []
+    # A folder with a page of its own is not one of programs to copy.
+    inner = [path for path in sorted(folder.glob("*/*.py")) if not (path.parent / "README.md").exists()]
+    for path in [*sorted(folder.glob("*.py")), *inner]:
+        place, program = path.relative_to(folder), ast.parse(path.read_text(encoding="utf-8"))
+        name = "_".join(place.with_suffix("").parts)
         about, after = ast.get_docstring(program) or "", (program.body[0].end_lineno or 0) + 2
         printed, picture = HERE / "gallery" / f"{name}.txt", HERE / "gallery" / f"{name}.svg"
-        parts = [f"# {name}.py", about, "## What it prints"]
+        parts = [f"# {place.as_posix()}", about, "## What it prints"]
         parts.append(f"```{{literalinclude}} ../gallery/{printed.name}\n:language: text\n```")
         if picture.exists():
-            parts.append(f"![the training of {name}.py](../gallery/{picture.name})")
+            parts.append(f"![the training of {place.name}](../gallery/{picture.name})")
         parts += [
             "## The program",
-            f"```{{literalinclude}} ../../examples/{name}.py\n:language: python\n:lines: {after}-\n```",
+            f"```{{literalinclude}} ../../examples/{place.as_posix()}\n:language: python\n:lines: {after}-\n```",
         ]
         (HERE / "project" / f"example_{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-        heading = f"## {name}.py\n"
+        heading = f"## {place.parts[0]}\n"
         if heading not in text:
             raise ValueError(f"examples/README.md has no section {heading.strip()!r}")
-        text = text.replace(heading, f"{heading}\n[The program, and all that it prints](example_{name}.md)\n")
-        names.append(f"example_{name}")
-    toctree = "\n".join(names)
+        words = "The program" if len(place.parts) == 1 else f"`{place.name}`"
+        text = text.replace(heading, f"{heading}\n[{words}, and all that it prints](example_{name}.md)\n")
+        pages.append(f"example_{name}")
+    toctree = "\n".join(pages)
     listed.write_text(f"{text}\n```{{toctree}}\n:hidden:\n\n{toctree}\n```\n", encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # noqa: F401 - puts the executor in place
-from dynet_cy import data, functions, nn, parallel
+from dynet_cy import data, functions, nn, onnx, parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
@@ -200,6 +200,8 @@ __all__ = [
     "StandardSoftmaxBuilder",
     # layers
     "nn",
+    # files for other programs
+    "onnx",
     # serving
     "Server",
     "ServerCall",

@@ -440,6 +440,9 @@ class DynetParams:
     def set_mem(self, mem: int) -> None:
         """Set the limit on memory, in megabytes; 0 for none.
 
+        Args:
+            mem: megabytes; 0 for no limit.
+
         Example:
             >>> params = dy.DynetParams()
             >>> params.set_mem(100_000)
@@ -452,6 +455,9 @@ class DynetParams:
     def set_random_seed(self, random_seed: int) -> None:
         """Set the seed of random numbers; 0 draws one at random.
 
+        Args:
+            random_seed: a whole number; 0 draws one at random.
+
         Example:
             >>> params = dy.DynetParams()
             >>> params.set_random_seed(3)
@@ -463,6 +469,9 @@ class DynetParams:
 
     def set_autobatch(self, autobatch: bool | int) -> None:
         """Set whether graphs are batched: True or 1 by agenda, 2 by depth, False or 0 not.
+
+        Args:
+            autobatch: 0, 1 or 2.
 
         Example:
             >>> params = dy.DynetParams()
@@ -500,6 +509,9 @@ class DynetParams:
     def set_flush_denormals(self, flush_denormals: bool) -> None:
         """Set whether denormal numbers count as 0: see `set`.
 
+        Args:
+            flush_denormals: whether denormal numbers count as zero.
+
         Example:
             >>> params = dy.DynetParams()
             >>> params.set_flush_denormals(False)
@@ -511,6 +523,9 @@ class DynetParams:
 
     def set_check(self, check: bool) -> None:
         """Set whether values and gradients are checked: see `set`.
+
+        Args:
+            check: whether values and gradients are checked.
 
         Example:
             >>> params = dy.DynetParams()
@@ -524,6 +539,9 @@ class DynetParams:
     def set_weight_decay(self, weight_decay: float) -> None:
         """Set the weight decay of collections that are made after `init`, at least 0.
 
+        Args:
+            weight_decay: the rate, at least 0.
+
         Example:
             >>> params = dy.DynetParams()
             >>> params.set_weight_decay(0.5)
@@ -535,6 +553,9 @@ class DynetParams:
 
     def set_shared_parameters(self, shared_parameters: bool) -> None:
         """Set whether the processes of a job share parameters; see `set`.
+
+        Args:
+            shared_parameters: 1 to share them, 0 not to.
 
         Example:
             >>> params = dy.DynetParams()
@@ -548,6 +569,9 @@ class DynetParams:
     def set_requested_gpus(self, requested_gpus: int) -> None:
         """Set how many GPUs to use, from GPU:0 on: see `set`.
 
+        Args:
+            requested_gpus: how many, 0 or more.
+
         Example:
             >>> params = dy.DynetParams()
             >>> params.set_requested_gpus(0)
@@ -559,6 +583,9 @@ class DynetParams:
 
     def set_gpu_mask(self, gpu_mask: Sequence[int]) -> None:
         """Set which GPUs to use, 1 or 0 for each: see `set`.
+
+        Args:
+            gpu_mask: a list with a 1 for each GPU to use and a 0 for each other.
 
         Example:
             >>> params = dy.DynetParams()

@@ -233,10 +233,10 @@ class Batches(Generic[T]):
         own = self._iteration
         if self._loader is not None:
             self._loader.end()
-        exchange = current()
-        rank, ranks = (exchange.rank, exchange.size) if self._shard else (0, 1)
+        communicator = current()
+        rank, ranks = (communicator.rank, communicator.size) if self._shard else (0, 1)
         if ranks > 1:
-            _compare(exchange.gather(self._summary(), "batches"))
+            _compare(communicator.gather(self._summary(), "batches"))
         loaded: Iterator[tuple[int, Any, bool, bool]] = self._load(self._turns(rank, ranks, self.epoch, self._position))
         if self._prefetch:
             loaded = self._loader = _Loader(loaded, self._prefetch)
@@ -264,13 +264,36 @@ class Batches(Generic[T]):
         Raises:
             TypeError: the data come one by one; nobody knows how many there are
         """
+        whole, rest, rank = self._shares()
+        return whole + {"pad": rest > 0, "drop": False}.get(self._shard or "", rest > rank)
+
+    @property
+    def updates(self) -> int:
+        """How many updates this epoch makes, one for each batch: the same number on all processes.
+
+        `len` is the number of batches that this process has, which may be one less on some. Schedules of the learning
+        rate count updates, and must agree on all processes.
+
+        Raises:
+            TypeError: the data come one by one; nobody knows how many there are
+
+        Example:
+            >>> data = dy.data.batches(range(100), 32)
+            >>> data.updates
+            4
+            >>> schedule = dy.LinearSchedule(10 * data.updates)  # ten epochs
+        """
+        whole, rest, _ = self._shares()
+        return whole + (rest > 0 and self._shard != "drop")
+
+    def _shares(self) -> tuple[int, int, int]:
+        """Batches of every process, batches beyond those, and the rank of this process."""
         if not self._by_number:
             raise TypeError("batches: the data come one by one; nobody knows how many there are")
         count = sum(1 for _ in self._plan(self.epoch))
-        exchange = current()
-        rank, ranks = (exchange.rank, exchange.size) if self._shard else (0, 1)
-        whole, rest = divmod(count, ranks)
-        return whole + {"pad": rest > 0, "drop": False}.get(self._shard or "", rest > rank)
+        communicator = current()
+        rank, ranks = (communicator.rank, communicator.size) if self._shard else (0, 1)
+        return *divmod(count, ranks), rank
 
     def _length(self) -> int | None:
         return len(self._data) if self._by_number else None

@@ -8,21 +8,24 @@ Items wait for nothing but such passes, and for maps that they have called thems
 go on, or a pass to be made, and no deadlock.
 """
 
-import contextvars
+import atexit
 import sys
-from collections import deque
+import threading
 
 import greenlet
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_Import
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.profile cimport now
-from dynet_cy.graph.graph cimport COMPUTED, ComputationGraph, Expression, Graph, state_of
+from dynet_cy.graph.graph cimport COMPUTED, ComputationGraph, Expression, Graph, Requests, compute_all, state_of
 from dynet_cy.graph.origin cimport current_scope, set_scope
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 
-from dynet_cy.graph.graph import cg, forward
+from dynet_cy.graph.graph import cg
 
 
 def batched_map(function, *iterables, width=None, return_exceptions=False):
@@ -99,40 +102,94 @@ cdef uint64_t mixed(uint64_t key, uint64_t number) noexcept:
     return z ^ (z >> 31)
 
 
+# ---- greenlets -----------------------------------------------------------------------
+
+# What greenlet exports for C, at fixed places of a table.
+ctypedef object (*NewFiber)(object run, object parent)
+ctypedef object (*CurrentFiber)()
+ctypedef object (*SwitchTo)(PyObject* fiber, PyObject* arguments, PyObject* keywords)
+ctypedef int (*SetParent)(object fiber, object parent) except -1
+
+cdef void** exported = <void**>PyCapsule_Import("greenlet._C_API", 0)
+cdef NewFiber new_fiber = <NewFiber>exported[3]
+cdef CurrentFiber current_fiber = <CurrentFiber>exported[4]
+cdef SwitchTo switch_to = <SwitchTo>exported[6]
+cdef SetParent set_parent = <SetParent>exported[7]
+cdef object GreenletExit = greenlet.GreenletExit
+
+cdef enum:
+    MOST_PARKED = 256               # fibers that a thread keeps for the next map
+    CLOSE = 2048                    # bytes: how far apart stacks may begin
+
+_here = threading.local()           # parked: where the stacks of the fibers begin, about, and the fibers
+atexit.register(_here.__dict__.clear)
+
+
+def _work(list first):
+    """What a fiber does: one call after the other.  Between them it is parked, and refers to nothing."""
+    cdef _Item item = first.pop()
+    cdef Fibers fibers
+    cdef PyObject* hub
+    while True:
+        fibers = item.fibers
+        item.call()
+        fibers.ended = item
+        hub = <PyObject*>fibers.hub
+        fibers = item = None
+        item = switch_to(hub, NULL, NULL)
+
+
+cdef list parked_fibers():
+    """The fibers of this thread that wait for a call: those whose stacks begin about here.
+
+    A switch copies what lies between the beginning of a stack and where the thread is.
+    """
+    cdef uintptr_t place = 0
+    cdef uintptr_t begin
+    place = <uintptr_t>&place
+    if hasattr(_here, "parked"):
+        begin, fibers = _here.parked
+        if begin - CLOSE < place < begin + CLOSE:
+            return fibers
+    _here.parked = place, []
+    return _here.parked[1]
+
+
+# ---- items ----------------------------------------------------------------------------
+
 cdef class _Item:
     """One call of a function: a fiber, and what it draws from."""
 
     cdef _Owner owner
+    cdef Fibers fibers
     cdef Py_ssize_t index                           # among the items of its owner
     cdef object function
     cdef tuple arguments
+    cdef object context
     cdef uint64_t key
     cdef uint32_t draws
     cdef uint64_t host_draws
     cdef uint32_t scope
+    cdef object wanted                              # the expression, or the list of them, that it waits for
+    cdef object raising                             # what is raised where it waits, when it goes on
     cdef _Map inner                                 # the map that it has called and waits for
     cdef bint stopped
+    cdef bint done
     cdef object fiber
-    cdef object switch
-    cdef tuple outcome                              # what the function has returned and raised; None: neither yet
+    cdef object result                              # what the function has returned
+    cdef object error                               # what it has raised
 
-    cdef int prepare(self, _Owner owner, Py_ssize_t index, function, tuple arguments, context, parent) except -1:
-        self.owner = owner
-        self.index = index
-        self.function = function
-        self.arguments = arguments
-        self.key = mixed(owner.key, index)
-        self.scope = owner.scope
-        self.fiber = greenlet.greenlet(self.call, parent)
-        self.fiber.gr_context = context
-        self.switch = self.fiber.switch
-        return 0
-
-    def call(self):
+    cdef int call(self) except -1:
         try:
-            self.outcome = self.function(*self.arguments), None
+            PyContext_Enter(self.context)
+            try:
+                self.result = self.function(*self.arguments)
+            finally:
+                PyContext_Exit(self.context)
         except BaseException as error:
-            self.outcome = None, error
+            self.error = error
+        self.done = True
+        return 0
 
 
 cdef class _Owner:
@@ -152,7 +209,7 @@ cdef class _Map(_Owner):
     cdef object arguments                           # an iterator; None: all items have begun
     cdef Py_ssize_t width
     cdef bint return_exceptions
-    cdef object context
+    cdef object context                             # its items have copies of it
     cdef _Item waiter                               # the item that called it
     cdef list results
     cdef dict running                               # by their places
@@ -165,7 +222,7 @@ cdef class _Map(_Owner):
         self.return_exceptions = return_exceptions
         self.key = key
         self.scope = current_scope()
-        self.context = contextvars.copy_context()
+        self.context = PyContext_CopyCurrent()
         self.results = []
         self.running = {}
 
@@ -177,13 +234,13 @@ cdef class _Map(_Owner):
 
     cdef _Item begin(self, Fibers fibers):
         """The next item; None when there is none."""
-        cdef _Item item = _Item()
+        cdef _Item item
         try:
             arguments = next(self.arguments)
         except StopIteration:
             self.arguments = None
             return None
-        item.prepare(self, len(self.results), self.function, arguments, self.context.copy(), fibers.hub)
+        item = fibers.item_of(self, len(self.results), self.function, arguments, PyContext_Copy(self.context))
         self.results.append(None)
         self.running[item.index] = item
         return item
@@ -215,8 +272,7 @@ cdef class _Calls(_Owner):
         self.takers = {}
 
     cdef _Item begin(self, Fibers fibers, function, tuple arguments, context, taker):
-        cdef _Item item = _Item()
-        item.prepare(self, self.begun, function, arguments, context, fibers.hub)
+        cdef _Item item = fibers.item_of(self, self.begun, function, arguments, context)
         self.begun += 1
         self.takers[item.index] = taker
         return item
@@ -226,7 +282,7 @@ cdef class _Calls(_Owner):
         return 0
 
 
-cdef class Fibers:
+cdef class Fibers(Requests):
     """Calls that run as fibers on one graph, and what they wait for. `Expression.value` and its like ask here.
 
     `batched_map` makes one for its time. `begin`, `stop` and `turn` are for those that have calls come and go, all of
@@ -244,10 +300,12 @@ cdef class Fibers:
 
     cdef ComputationGraph graph
     cdef object hub                                 # the greenlet that lets the others run
-    cdef object to_hub
+    cdef list parked                                # fibers that wait for an item
     cdef _Item current                              # the item that is running
-    cdef list waiting                               # (item, its expressions)
-    cdef object ready                               # (item, None or what it is to raise)
+    cdef _Item ended                                # the item that has returned or raised
+    cdef list waiting                               # items that wait for a pass
+    cdef list ready                                 # items that can go on,
+    cdef Py_ssize_t n_resumed                       # the first of which have
     cdef list open                                  # maps with items that have not begun, the innermost last
     cdef _Calls calls
     cdef int64_t n_known                            # nodes after the last pass
@@ -260,11 +318,11 @@ cdef class Fibers:
         if graph.requests is not None:
             raise RuntimeError("Fibers: others run on this graph")
         self.graph = graph
-        self.hub = greenlet.getcurrent()
-        self.to_hub = self.hub.switch
+        self.hub = current_fiber()
+        self.parked = parked_fibers()
         self.longest = <uint64_t>(longest_pass * 1e9)
         self.waiting = []
-        self.ready = deque()
+        self.ready = []
         self.open = []
         self.calls = _Calls(mixed(graph.g.draw_key, graph.g.draws))
         self.n_known = graph.g.n_nodes
@@ -274,21 +332,36 @@ cdef class Fibers:
     def leave(self):
         """Let the graph be as others: values are computed where they are asked for."""
         self.graph.requests = None
+        del self.parked[MOST_PARKED:]
 
-    def inside(self):
-        """Whether an item is running, and nobody else who uses its graph."""
-        return self.current is not None and greenlet.getcurrent() is self.current.fiber
+    cdef bint inside(self) except -1:
+        return self.current is not None and current_fiber() is self.current.fiber
 
-    def wait_for(self, wanted):
-        """Let the running item wait until expressions are computed; False where no item is running."""
+    cdef bint wait_for(self, object wanted) except -1:
         cdef _Item item = self.current
-        if item is None or greenlet.getcurrent() is not item.fiber:
+        if not self.inside():
             return False
         if item.stopped:
-            raise greenlet.GreenletExit
-        self.waiting.append((item, wanted))
-        self.to_hub()
+            raise GreenletExit
+        item.wanted = wanted
+        self.waiting.append(item)
+        self.pause(item)
+        item.wanted = None
         return True
+
+    cdef int pause(self, _Item item) except -1:
+        """Let others run until the running item can go on."""
+        cdef _Item other = self.next_ready()
+        self.put_away(item)
+        if other is None:
+            switch_to(<PyObject*>self.hub, NULL, NULL)
+        else:
+            self.bring(other)
+            switch_to(<PyObject*>other.fiber, NULL, NULL)
+        if item.raising is not None:
+            error, item.raising = item.raising, None
+            raise error
+        return 0
 
     # ---- calls that come and go
 
@@ -305,23 +378,26 @@ cdef class Fibers:
             What `stop` takes.
         """
         cdef _Item item = self.calls.begin(self, function, arguments, context, taker)
-        self.resume(item, None)
+        self.resume(item)
         return item
 
     def stop(self, _Item item):
         """End a call with `GreenletExit`, which runs its ``finally`` parts; its taker is not called."""
-        if item.outcome is None and not item.stopped:
+        if not item.done and not item.stopped:
             self.calls.takers.pop(item.index, None)
             self.stop_item(item)
 
     def turn(self):
         """Let all that can go on do so, and then compute what is waited for in one pass."""
-        while self.ready or self.open:
-            if self.ready:
-                item, error = self.ready.popleft()
-                self.resume(item, error)
-            else:
+        cdef _Item item
+        while True:
+            item = self.next_ready()
+            if item is not None:
+                self.resume(item)
+            elif self.open:
                 self.begin_next(self.open[-1])
+            else:
+                break
         if self.waiting:
             self.compute(self.longest)
 
@@ -332,23 +408,21 @@ cdef class Fibers:
 
     # ---- maps
 
-    def run_inside(self, _Map own):
+    cdef list run_inside(self, _Map own):
         """The results of a map that the running item has called."""
         cdef _Item item = self.current
         if item.stopped:
-            raise greenlet.GreenletExit
+            raise GreenletExit
         own.waiter, item.inner = item, own
         self.open.append(own)
         try:
-            self.hub.switch()
+            self.pause(item)
         finally:
             item.inner = None
         return own.results
 
-    def run(self, _Map own):
+    cdef list run(self, _Map own):
         """The results of a map that the program itself has called."""
-        cdef Graph* g = &self.graph.g
-        key, drawn = g.draw_key, g.draws
         self.open.append(own)
         try:
             while not own.done():
@@ -356,8 +430,6 @@ cdef class Fibers:
         except BaseException:
             self.stop_map(own)
             raise
-        finally:
-            g.draw_key, g.draws = key, drawn
         if own.failed is not None:
             raise own.failed
         return own.results
@@ -377,7 +449,7 @@ cdef class Fibers:
             self.open.remove(own)
         if item is None:
             return self.finish_if_done(own)
-        return self.resume(item, None)
+        return self.resume(item)
 
     cdef int fail(self, _Map own, object error) except -1:
         """End a map with an error."""
@@ -387,7 +459,8 @@ cdef class Fibers:
 
     cdef int finish_if_done(self, _Map own) except -1:
         if own.waiter is not None and own.done():
-            self.ready.append((own.waiter, own.failed))
+            own.waiter.raising = own.failed
+            self.ready.append(own.waiter)
         return 0
 
     cdef int stop_map(self, _Map own) except -1:
@@ -402,94 +475,135 @@ cdef class Fibers:
 
     # ---- items
 
+    cdef _Item item_of(self, _Owner owner, Py_ssize_t index, function, tuple arguments, context):
+        """A call that has not begun."""
+        cdef _Item item = _Item()
+        item.owner = owner
+        item.fibers = self
+        item.index = index
+        item.function = function
+        item.arguments = arguments
+        item.context = context
+        item.key = mixed(owner.key, index)
+        item.scope = owner.scope
+        return item
+
     cdef int stop_item(self, _Item item) except -1:
         """End an item, and the map that it has called."""
         item.stopped = True
         if item.inner is not None:
             self.stop_map(item.inner)
-        if item.outcome is None:
-            self.switch_to(item, greenlet.GreenletExit())
-        item.fiber = item.switch = None
+        if not item.done:
+            item.raising = GreenletExit()
+            self.resume(item)
         return 0
 
-    cdef int resume(self, _Item item, object error) except -1:
-        """Let an item go on until it waits again or ends."""
-        if item.stopped:
-            return 0
-        self.switch_to(item, error)
-        if item.outcome is not None and not item.stopped:
-            item.fiber = item.switch = None         # they refer to the item
-            result, error = item.outcome
-            return item.owner.take(self, item, result, error)
-        return 0
+    cdef _Item next_ready(self):
+        """The next item that can go on; None when there is none."""
+        cdef _Item item
+        while self.n_resumed < len(self.ready):
+            item = self.ready[self.n_resumed]
+            self.n_resumed += 1
+            if not item.stopped:
+                return item
+        if self.n_resumed:
+            self.ready = []
+            self.n_resumed = 0
+        return None
 
-    cdef int switch_to(self, _Item item, object error) except -1:
+    cdef int bring(self, _Item item) except -1:
+        """Let what an item has of its own be in force."""
         cdef Graph* g = &self.graph.g
         cdef DrawingItem* drawing = drawing_item()
-        cdef DrawingItem outer = drawing[0]
-        cdef uint32_t outside = current_scope()
         set_scope(item.scope)
         g.draw_key, g.draws = item.key, item.draws
         drawing.key, drawing.draws, drawing.inside = item.key, item.host_draws, True
         self.current = item
+        return 0
+
+    cdef int put_away(self, _Item item) except -1:
+        """Note what an item has of its own."""
+        item.scope = current_scope()
+        item.draws = self.graph.g.draws
+        item.host_draws = drawing_item().draws
+        self.current = None
+        return 0
+
+    cdef int resume(self, _Item item) except -1:
+        """Let an item go on, and then all others that can, until one of them ends or all wait."""
+        cdef Graph* g = &self.graph.g
+        cdef DrawingItem* drawing = drawing_item()
+        cdef DrawingItem outer = drawing[0]
+        cdef uint32_t outside = current_scope()
+        key, drawn = g.draw_key, g.draws
+        self.bring(item)
         try:
-            if error is None:
-                item.switch()
+            if item.fiber is not None:
+                switch_to(<PyObject*>item.fiber, NULL, NULL)
+            elif self.parked:
+                item.fiber = self.parked.pop()
+                set_parent(item.fiber, self.hub)
+                begun = item,
+                switch_to(<PyObject*>item.fiber, <PyObject*>begun, NULL)
             else:
-                item.fiber.throw(error)
+                item.fiber = new_fiber(_work, self.hub)
+                begun = [item],                     # a fiber keeps what it was first given
+                switch_to(<PyObject*>item.fiber, <PyObject*>begun, NULL)
         finally:
             self.current = None
-            item.scope = current_scope()
-            set_scope(outside)
-            item.draws = g.draws
-            item.host_draws = drawing.draws
+            g.draw_key, g.draws = key, drawn
             drawing[0] = outer
-        return 0
+            set_scope(outside)
+        item, self.ended = self.ended, None
+        if item is None:
+            return 0
+        self.parked.append(item.fiber)
+        item.fiber = item.fibers = None
+        return 0 if item.stopped else item.owner.take(self, item, item.result, item.error)
 
     cdef int compute(self, uint64_t longest) except -1:
         """One pass for all values that are waited for; nanoseconds that it may take, or 0."""
         cdef list waiting = self.waiting, wanted = []
         cdef _Item item
         self.waiting = []
-        for item, own in waiting:
+        for item in waiting:
             if not item.stopped:
-                if type(own) is list:
-                    wanted += <list>own
+                if type(item.wanted) is list:
+                    wanted += <list>item.wanted
                 else:
-                    wanted.append(own)
+                    wanted.append(item.wanted)
         self.passes += 1
         self.nodes += max(self.graph.g.n_nodes - self.n_known, 0)
         self.cut = False
         if longest:
             end_passes_at(now() + longest)
         try:
-            forward(wanted)
+            compute_all(wanted, "forward", False)
         except Exception:      # it is of one of them: the others are computed
             end_passes_at(0)
-            for item, own in waiting:
+            for item in waiting:
                 try:
                     if not item.stopped:
-                        forward(own if type(own) is list else [own])
+                        compute_all(item.wanted if type(item.wanted) is list else (item.wanted,), "forward", False)
                 except Exception as error:
-                    self.ready.append((item, error))
-                else:
-                    self.ready.append((item, None))
+                    item.raising = error
+                self.ready.append(item)
         else:
-            for item, own in waiting:
-                if longest and not item.stopped and not self.computed(own):
-                    self.waiting.append((item, own))
-                    self.cut = True
-                else:
-                    self.ready.append((item, None))
+            if longest:
+                self.waiting = [item for item in waiting if not item.stopped and not self.computed(item)]
+                self.cut = bool(self.waiting)
+                if self.cut:
+                    waiting = [item for item in waiting if item.stopped or self.computed(item)]
+            self.ready += waiting
         finally:
             end_passes_at(0)
         self.n_known = self.graph.g.n_nodes
         return 0
 
-    cdef bint computed(self, object own):
+    cdef bint computed(self, _Item item):
         """Whether what an item waits for is there."""
         cdef Expression x
-        for x in own if type(own) is list else (own,):
+        for x in item.wanted if type(item.wanted) is list else (item.wanted,):
             if not state_of(&self.graph.g)[x.index] & COMPUTED:
                 return False
         return True

@@ -40,7 +40,7 @@ from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.graph.timeline import Span
 from dynet_cy.ops.registry import describe as _describe
 from dynet_cy.report import write_report
-from dynet_cy.schedule import kept as _kept
+from dynet_cy.schedule import plan_cache as _plan_cache
 from dynet_cy.timelines import FileName, join_timelines, write_timeline
 
 __all__ = [
@@ -169,6 +169,9 @@ class RequestProfile(NamedTuple):
 class Profile(list["OpProfile"]):
     """Operations, the slowest first; as text it is a table.
 
+    Args:
+        iterable: what to run through; see `profile`.
+
     Attributes:
         lines: lines of the program, the slowest first, where they were recorded; the text has the first 20
         scopes: the scopes of the program (`name_scope`) and the builders, the slowest first, where there were any
@@ -176,7 +179,7 @@ class Profile(list["OpProfile"]):
         dropped: how many entries of the timeline did not fit, after the first 524,288
         requests: lines of the program that asked for values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of them, were scheduled in batches
-        reused: how many were not, because an equal structure had been: its schedule was kept
+        reused: how many were not, because the plan of an equal structure was in the cache
 
     Example:
         >>> with profiling.measure(lines=True) as profile:
@@ -267,7 +270,7 @@ class Profile(list["OpProfile"]):
             )
         lines += self._requests_text()
         if self.schedules or self.reused:
-            lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} kept ones used again")
+            lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} taken from the plan cache")
         return "\n".join(lines)
 
     def _requests_text(self) -> list[str]:
@@ -314,7 +317,7 @@ class Profile(list["OpProfile"]):
             numbers = (x.passes, x.values, x.nodes, x.seconds, x.waited, x.graphs)
             requests.append(RequestProfile(file, line, function, *numbers, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
-        self.schedules, self.reused = _kept.counts()
+        self.schedules, self.reused = _plan_cache.counts()
         return self
 
 
@@ -352,7 +355,7 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     before = _profile.level()
     result = Profile()
     _profile.reset()
-    _kept.reset()
+    _plan_cache.reset()
     if timeline:
         _timeline.switch(True)
     _profile.set_level(max(before, 1))

@@ -443,6 +443,10 @@ def load_generator(
 
     `basename.meta` is read and checked at once, the parameters as the objects are asked for.
 
+    Args:
+        basename: the pair of files, without .meta and .data.
+        params, classes, trusted: see `load`.
+
     Example:
         >>> dy.save("model", [model.add_parameters(2), model.add_parameters(3)])
         >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]

@@ -89,6 +89,9 @@ class LinearSchedule(Schedule):
     def factor(self, updates: int) -> float:
         """See `Schedule.factor`.
 
+        Args:
+            updates: how many updates were made, 0 or more.
+
         Example:
             >>> dy.LinearSchedule(10).factor(5)
             0.5
@@ -122,6 +125,9 @@ class CosineSchedule(Schedule):
 
     def factor(self, updates: int) -> float:
         """See `Schedule.factor`.
+
+        Args:
+            updates: how many updates were made, 0 or more.
 
         Example:
             >>> dy.CosineSchedule(10, end=0.5).factor(10)
@@ -165,6 +171,9 @@ class StepSchedule(Schedule):
 
     def factor(self, updates: int) -> float:
         """See `Schedule.factor`.
+
+        Args:
+            updates: how many updates were made, 0 or more.
 
         Example:
             >>> dy.StepSchedule(10, by=0.5).factor(25)
@@ -282,6 +291,9 @@ class WarmupSchedule(Schedule):
     def factor(self, updates: int) -> float:
         """See `Schedule.factor`.
 
+        Args:
+            updates: how many updates were made, 0 or more.
+
         Example:
             >>> dy.WarmupSchedule(4).factor(1)
             0.5
@@ -292,6 +304,9 @@ class WarmupSchedule(Schedule):
 
     def report(self, value: float) -> bool:
         """Tell the schedule that comes after it; see `PlateauSchedule.report`.
+
+        Args:
+            value: a loss or a score.
 
         Example:
             >>> dy.WarmupSchedule(4).report(3.0)

@@ -82,7 +82,7 @@ class ServerStatistics(NamedTuple):
 
 
 class ServerCall(Future[R]):
-    """A call that was handed in by `Server.submit`: a `concurrent.futures.Future`.
+    """A call that was handed in by `Server.submit`, which makes it: a `concurrent.futures.Future`.
 
     `cancel` works while it is under way too: its function is ended by `GreenletExit`, which runs its ``finally`` parts.
 
@@ -150,6 +150,9 @@ class ServerCall(Future[R]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What the function has raised; None where it has returned. For the argument, and what is raised where it has
         not ended, see `result`.
+
+        Args:
+            timeout: seconds to wait for the end of the call (default: as long as it takes).
 
         Example:
             >>> with dy.Server(lambda x: 1 / x) as server:
@@ -631,6 +634,11 @@ class Server(Generic[R]):
 
         It returns when the call is in the queue; for the arguments and what is raised see the call itself.
 
+        Args:
+            arguments: of the function.
+            deadline: seconds within which it must have ended; None for what the server was made with.
+            wait: wait where the queue is full (default: yes), or raise.
+
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
             ...     call = server.submit([0])
@@ -650,6 +658,11 @@ class Server(Generic[R]):
     async def call_async(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
         """The same as a call, for tasks of asyncio: others go on meanwhile. A task that is cancelled ends its call. For
         the arguments and what is raised see the call itself.
+
+        Args:
+            arguments: of the function.
+            deadline: seconds within which it must have ended; None for what the server was made with.
+            wait: wait where the queue is full (default: yes), or raise.
 
         Example:
             >>> import asyncio

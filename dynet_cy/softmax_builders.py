@@ -345,6 +345,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
     def class_log_distribution(self, x: Expression, update: bool = True) -> Expression:
         """log p(cluster | x) of all clusters, of shape ``{number of clusters}``; see `class_logits`.
 
+        Args:
+            x: the input, of shape ``{input_dim}``.
+            update: whether the weights get gradients (default: yes).
+
         Example:
             >>> with open("clusters", "w") as file:
             ...     print("animals dog", "animals cat", "plants tree", sep=chr(10), file=file)
@@ -382,6 +386,11 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
     def subclass_log_distribution(self, x: Expression, classid: int, update: bool = True) -> Expression:
         """log p(word | cluster, x) of all words of a cluster; see `subclass_logits`.
+
+        Args:
+            x: the input, of shape ``{input_dim}``.
+            classid: the number of the cluster.
+            update: whether the weights get gradients (default: yes).
 
         Example:
             >>> with open("clusters", "w") as file:
@@ -447,6 +456,10 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
     def full_logits(self, x: Expression, update: bool = True) -> Expression:
         """The same as `full_log_distribution`: its softmax is the distribution.
+
+        Args:
+            x: the input, of shape ``{input_dim}``.
+            update: whether the weights get gradients (default: yes).
 
         Example:
             >>> with open("clusters", "w") as file:

@@ -146,8 +146,8 @@ class EarlyStopping:
         if not self._record.best_at:
             raise RuntimeError("EarlyStopping.reload: no value has been reported yet that is a number")
         if self._path is not None:
-            exchange = current()
-            with together(exchange), everywhere(self._path, exchange) as own:
+            communicator = current()
+            with together(communicator), everywhere(self._path, communicator) as own:
                 load_safetensors(own, self._collection)
             return
         stored = self._stored()

@@ -88,6 +88,9 @@ class Entry(NamedTuple):
 class ModelFileError(ValueError, RuntimeError):
     """A text model file cannot be used. (DyNet raises RuntimeError here.)
 
+    Args:
+        message: what is wrong.
+
     Attributes:
         path: the file.
         line: the number of the line, from 1, or None.

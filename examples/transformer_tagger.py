@@ -71,8 +71,9 @@ class Tagger(nn.Layer):
         self.rng = random.Random(sizes["seed"])
 
         pc, dim, letter_dim = self.collection, sizes["dim"], sizes["letter_dim"]
-        self.word_vectors = nn.Embedding(len(self.words), dim, pc)
-        self.letter_vectors = nn.Embedding(len(self.letters), letter_dim, pc)
+        # Words start from small vectors, so that at first their letters count for more: most words are rare.
+        self.word_vectors = nn.Embedding(len(self.words), dim, pc, init=dy.GlorotInitializer())
+        self.letter_vectors = nn.Embedding(len(self.letters), letter_dim, pc, init=dy.GlorotInitializer())
         self.spell = nn.Sequential([(nn.Conv1d, letter_dim, dim, 3, 1, "same"), "tanh"], pc)
         self.positions = nn.SinusoidalPositions(dim)
         self.dropout = nn.Dropout(sizes["dropout"])

@@ -54,12 +54,13 @@ def test_a_row_becomes_a_function(derive: dict[str, Any], tmp_path: Path) -> Non
     assert "hidden" not in lines
     assert lines.endswith(
         "\n\n\ndef leaky(x, float slope=0.01):\n"
-        '    """Of each\n    element.\n    """\n'
+        '    """Of each\n    element.\n\n    Args:\n        x: an expression of any shape, which the result has too.\n'
+        '    """\n'
         "    if not slope > 0:\n"
         '        raise ValueError(f"leaky: slope is {slope}")\n'
         "    return apply_unary(DY_UNARY_leaky, x, slope, 0)\n"
         "\n\ndef inside(x, float low, float high):\n"
-        '    """Both."""\n'
+        '    """Both.\n\n    Args:\n        x: an expression of any shape, which the result has too.\n    """\n'
         "    return apply_unary(DY_UNARY_inside, x, low, high)"
     )
 

@@ -15,8 +15,10 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from pathlib import Path
 
+import greenlet
 import numpy as np
 import pytest
 
@@ -353,6 +355,7 @@ def test_data_parallel_training(tmp_path: Path) -> None:
     program.write_text(
         """
 import sys
+import greenlet
 import numpy as np
 import dynet_cy as dy
 
@@ -567,3 +570,104 @@ def test_nothing_is_left_of_the_items() -> None:
         dy.batched_map(lambda k: 1 // k if halvings(k) == 0 else k, [0, 4], return_exceptions=True)
     gc.collect()
     assert len(gc.get_objects()) < before + 100
+
+
+def test_calls_take_over_the_greenlets_of_those_that_have_ended() -> None:
+    """Beginning one costs more than all else of a short call."""
+    used: set[greenlet.greenlet] = set()
+
+    def item(number: int) -> int:
+        used.add(greenlet.getcurrent())
+        return halvings(number)
+
+    dy.renew_cg()
+    for _ in range(20):
+        assert dy.batched_map(item, [4] * 12, width=3) == [2] * 12
+    assert len(used) == 3
+
+
+def test_calls_hand_over_to_each_other() -> None:
+    """A value that is waited for takes one switch, not two by way of whoever lets the calls run."""
+
+    def item(number: int) -> None:
+        for _ in range(10):
+            (dy.scalarInput(number) + 1).value()
+
+    switches: list[tuple[greenlet.greenlet, greenlet.greenlet]] = []
+    here = greenlet.getcurrent()
+    before = greenlet.settrace(lambda event, greenlets: switches.append(greenlets))
+    dy.renew_cg()
+    try:
+        dy.batched_map(item, range(20))
+    finally:
+        greenlet.settrace(before)
+    by_way = sum(here in pair for pair in switches)
+    assert by_way == 2 * (20 + 9 + 20)  # begin, the first after each pass but the last, and end
+    assert len(switches) == by_way + 9 * 19
+
+
+def test_greenlets_that_are_kept_do_not_keep_what_they_ran() -> None:
+    class Kept:
+        pass
+
+    def item(thing: Kept) -> Kept:
+        (dy.scalarInput(1) + 1).value()
+        return thing
+
+    dy.renew_cg()
+    things = [Kept() for _ in range(5)]
+    seen = [weakref.ref(thing) for thing in things]
+    results = dy.batched_map(item, things)
+    assert len(results) == 5
+    del things, results
+    dy.renew_cg()
+    gc.collect()
+    assert [ref() for ref in seen] == [None] * 5
+
+
+def test_threads_that_end_leave_their_greenlets() -> None:
+    def work() -> None:
+        with dy.ComputationGraph():
+            assert dy.batched_map(halvings, [4] * 8) == [2] * 8
+
+    gc.collect()
+    before = sum(isinstance(x, greenlet.greenlet) for x in gc.get_objects())
+    for _ in range(5):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    gc.collect()
+    assert sum(isinstance(x, greenlet.greenlet) for x in gc.get_objects()) <= before + 2
+
+
+def test_maps_from_elsewhere_in_the_stack() -> None:
+    """Greenlets are kept for maps that are called from about as deep; others begin with new ones."""
+
+    def deeper(levels: int) -> int:
+        if levels:
+            return sorted([0], key=lambda _: deeper(levels - 1))[0]  # by way of C
+        found.append(dy.batched_map(halvings, [4, 8]))
+        return 0
+
+    dy.renew_cg()
+    found: list[list[int]] = []
+    for levels in (0, 60, 0, 30, 60, 0):
+        deeper(levels)
+    assert found == [[2, 3]] * 6
+
+
+def test_random_numbers_of_the_items_do_not_depend_on_the_width() -> None:
+    """Numbers that the iterable draws are those of the program, whoever has run before."""
+
+    def numbers():
+        for _ in range(6):
+            yield float(dy.random_uniform((1,), 0, 1).npvalue()[0])
+
+    found = []
+    for width in (1, 3):
+        set_seed(5)
+        dy.renew_cg()
+        found.append(
+            (dy.batched_map(lambda x: (x, draws_of(1)), numbers(), width=width), dy.random_normal((1,)).value())
+        )
+    assert found[0] == found[1]

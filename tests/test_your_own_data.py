@@ -22,7 +22,7 @@ def test_programs(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         printed += done.stdout
-    # Initial values are drawn anew in each run: losses are not those of the page.
-    assert re.search(r"^epoch 8: loss 0\.\d+, (3[6-9]|40) of 40 right$", printed, flags=re.MULTILINE)
-    said = text.split("$ python make_data.py")[1].split("```")[0].splitlines()
-    assert printed.splitlines()[-2:] == said[-2:]
+    said = text.split("$ python make_data.py")[1].split("```")[0].splitlines()[1:]
+    assert "40 of 40 right" in printed
+    # Other CPUs round otherwise: losses need not be those of the page, nor where training stops.
+    assert [printed.splitlines()[0], *printed.splitlines()[-2:]] == [said[0], *said[-2:]]

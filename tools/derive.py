@@ -141,6 +141,18 @@ def face(row: Row, n_arguments: int) -> Face | None:
     )
 
 
+def described(f: Face) -> list[str]:
+    """The lines of a docstring after its first, with what its arguments are: the same for all elementwise functions."""
+    alone = len(f.arguments) == 1
+    what = "an expression of any shape, which the result has too" if alone else "expressions whose shapes broadcast"
+    words = ["Args:", f"    {', '.join(f.arguments)}: {what}."]
+    place = next((i for i, line in enumerate(f.doc) if line in ("Raises:", "Example:")), len(f.doc))
+    before, after = f.doc[1:place], f.doc[place:]
+    if not before or before[-1]:
+        before = [*before, ""]
+    return [*before, *words, *(["", *after] if after else [])]
+
+
 def functions(file: str, kind: str, table: str) -> Iterator[str]:
     """Cython code: the functions of all rows of a kind that have a face."""
     faces = [(row, face(row, 2 if kind == "BINARY" else 1)) for row in rows(file) if row.kind == kind]
@@ -151,7 +163,7 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
     yield ")"
     for row, f in public:
         numbers = [f"float {name}={default}" if default else f"float {name}" for name, default in f.parameters]
-        doc = ['    """' + f.doc[0], *["    " + line if line else "" for line in f.doc[1:]]]
+        doc = ['    """' + f.doc[0], *["    " + line if line else "" for line in described(f)]]
         yield ""
         yield ""
         yield f"def {f.name}({', '.join([*f.arguments, *numbers])}):"

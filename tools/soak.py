@@ -30,7 +30,7 @@ import numpy as np
 
 import dynet_cy as dy
 from dynet_cy.memory import arena
-from dynet_cy.schedule import kept
+from dynet_cy.schedule import plan_cache
 
 N, ROWS = 6, 12
 FILE = os.path.abspath(__file__)
@@ -254,7 +254,7 @@ def values_and_gradients(rng):
     direction = {name: rng.standard_normal(v.shape) for name, v in before.items()}
     expected_slope = slope(before, direction, seed)
     first = None
-    for autobatch in (0, 1, 2, 1):  # the second 1 has a schedule that was kept
+    for autobatch in (0, 1, 2, 1):  # the second 1 takes the plan from the cache
         loss = model.loss(seed, autobatching=autobatch, check_validity=bool(rng.integers(2)))
         close(loss.value(), expected, f"value with autobatch {autobatch}")
         found = check_slope(model, seed, direction, expected_slope, f"with autobatch {autobatch}", loss)
@@ -266,20 +266,20 @@ def values_and_gradients(rng):
     close(loss.value(), expected, "value of nodes computed at once")
 
 
-def kept_schedules(rng):
+def cached_plans(rng):
     """One structure again and again, with other inputs and parameters: soon it is not scheduled any more."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     trainer = dy.SimpleSGDTrainer(model.collection, 0.01)
     for k in range(5):
         numbers = int(rng.integers(1 << 30))
         if k == 2:
-            kept.reset()
+            plan_cache.reset()
         loss = model.loss(seed, numbers, autobatching=1 + k % 2 if k < 2 else 1)
         close(loss.value(), program(Numpy(model.values()), seed, numbers), f"value of repetition {k}")
         loss.backward()
         trainer.update()
     # One more if the two schedules share a place among those that were seen once.
-    check(kept.counts()[0] <= 2, f"a structure was scheduled {kept.counts()[0]} times more")
+    check(plan_cache.counts()[0] <= 2, f"a structure was scheduled {plan_cache.counts()[0]} times more")
 
 
 def anomalies(rng):
@@ -856,7 +856,7 @@ def gpu(rng):
 
 # How often, beside what.
 ROUNDS = [
-    (values_and_gradients, 8), (kept_schedules, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
+    (values_and_gradients, 8), (cached_plans, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
     (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (fresh, 0.03),
     (processes, 0.03),
 ]  # fmt: skip

@@ -24,6 +24,11 @@ NAMES = [
     "early_exit",
     "scheduled_sampling",
     "beam_search",
+    "translation_beam",
+    "constrained",
+    "rnng",
+    "reinforce",
+    "dqn",
 ]
 
 

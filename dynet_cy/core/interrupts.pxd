@@ -6,7 +6,7 @@ that runs handlers, so neither costs anything that can be measured.  What a hand
 ended, and raised then by `raise_interrupt`.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 
 cdef extern from *:
@@ -27,9 +27,14 @@ cdef extern from *:
     """
     int64_t coarse_ms "dy_coarse_ms"() noexcept nogil
 
-cdef extern from "<pthread.h>" nogil:
-    ctypedef unsigned long pthread_t
-    pthread_t pthread_self()
+cdef extern from *:
+    """
+    #include <pthread.h>
+    #include <stdint.h>
+    /* The number that Python has for this thread: pthread_t is a number on some systems and a pointer on others. */
+    static inline uintptr_t dy_this_thread(void) { return (uintptr_t)pthread_self(); }
+    """
+    uintptr_t dy_this_thread() noexcept nogil
 
 cdef enum:
     MOST_PIECES = 16                # between two looks at the clock

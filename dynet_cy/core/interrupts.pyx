@@ -21,13 +21,13 @@ cdef enum:
     SLOW = 3
 
 # The thread that runs handlers.
-cdef pthread_t main_thread = 0
+cdef uintptr_t main_thread = 0
 cdef uint64_t n_raised = 0
 
 
 def _find_main_thread():
     global main_thread
-    main_thread = <pthread_t>threading.main_thread().ident
+    main_thread = <uintptr_t>threading.main_thread().ident
 
 
 _find_main_thread()
@@ -43,7 +43,7 @@ def set_pause(milliseconds):
 
 
 cdef bint runs_handlers() noexcept nogil:
-    return pthread_self() == main_thread
+    return dy_this_thread() == main_thread
 
 
 cdef bint look_at_clock(Interrupts* s) noexcept nogil:
@@ -93,4 +93,4 @@ cdef int raise_interrupt(Interrupts* s) except -1:
 
 
 cdef uint64_t raised_here() noexcept nogil:
-    return n_raised if pthread_self() == main_thread else 0
+    return n_raised if dy_this_thread() == main_thread else 0

@@ -42,7 +42,7 @@ cdef extern from "dynet_cy/tensor.h" nogil:
         void* object
         uint64_t seed
         uint64_t stream
-        float* kept
+        float* saved
         float* work
 
     uint32_t DRAW_WORDS "DY_DRAW_WORDS"

@@ -17,9 +17,9 @@ from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, coarse_ms, i
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport add_collected, add_collected_of, collect
+from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
-from dynet_cy.execute.watch cimport Use, list_uses, watcher
 from dynet_cy.graph.graph cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, LIVE, NEEDS_GRAD, STACKED, TRAINABLE,
     Batch, Engine, Graph, Laid, Node, args_of, batches_of, describe_dim, engine, gradient_at,
@@ -34,8 +34,8 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport Factors, Op, any_raises, op_at
 from dynet_cy.schedule.beside cimport drop_beside
-from dynet_cy.schedule.kept cimport drop_kept
 from dynet_cy.schedule.plan cimport drop_plan, plan
+from dynet_cy.schedule.plan_cache cimport drop_plan_cache
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -214,7 +214,7 @@ cdef int run_batch(Graph* g, Batch* batch, Failure* failure) noexcept nogil:
         failed = call(g, batch, op, failure)
     if failed:
         return undo_run(g, batch, values_top, scratch_top)
-    if g.forward_only:                          # no backward: nothing is kept
+    if g.forward_only:                          # no backward: nothing is saved
         arena_rewind(&g.scratch, scratch_top)
     if (checking or g.check_validity) and bad_values(g, batch, g.check_validity, &failure.finding):
         return undo_run(g, batch, values_top, scratch_top)
@@ -239,15 +239,15 @@ cdef int call(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept nogil:
     cdef Tensor few[FEW]
     cdef Call c
     cdef size_t top
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     batch.items = NULL
     batch.x = NULL
     if arrange(g, batch, failure) or set_call(g, batch, few, &c, failure):
         return -1
-    if op.kept != NULL:
-        batch.kept = <float*>take(g, op.kept(&c) * sizeof(float), failure)
-        c.kept = batch.kept
+    if op.saved != NULL:
+        batch.saved = <float*>take(g, op.saved(&c) * sizeof(float), failure)
+        c.saved = batch.saved
     top = g.scratch.top
     if op.work != NULL:
         c.work = <float*>take(g, op.work(&c, -1) * sizeof(float), failure)
@@ -265,11 +265,11 @@ cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept no
     cdef size_t n
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
-    if op.kept != NULL:
-        batch.kept_of = <float**>take(g, batch.count * sizeof(float*), failure)
-        if batch.kept_of == NULL:
+    batch.saved = NULL
+    batch.saved_of = NULL
+    if op.saved != NULL:
+        batch.saved_of = <float**>take(g, batch.count * sizeof(float*), failure)
+        if batch.saved_of == NULL:
             return -1
     one.y = batch.y
     for j in range(batch.count):
@@ -277,8 +277,8 @@ cdef int call_each(Graph* g, Batch* batch, Op* op, Failure* failure) noexcept no
         n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
         if call(g, &one, op, failure) or interrupted(&failure.interrupts, n * sizeof(float)):
             return -1
-        if op.kept != NULL:
-            batch.kept_of[j] = one.kept
+        if op.saved != NULL:
+            batch.saved_of[j] = one.saved
         one.y += n
     return 0
 
@@ -430,7 +430,7 @@ cdef int set_call(Graph* g, Batch* batch, Tensor* few, Call* c,
     c.object = node.object
     c.seed = random_seed()
     c.stream = g.stream
-    c.kept = batch.kept
+    c.saved = batch.saved
     c.work = NULL
     return 0
 
@@ -453,7 +453,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     with nogil:
         begin_journal(&journal, checking or any_raises() or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs.
-        journal.mixed = watcher().complete != NULL
+        journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
         run_backward(g, target, full, &journal, &failure)
         if failure.needed or failure.finding.kind or failure.raised != NULL:
@@ -511,7 +511,7 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Fa
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
-    if watcher().complete != NULL and not g.aside and tell_uses(g, target, &uses, &n_uses, failure):
+    if gradient_hooks().complete != NULL and not g.aside and tell_uses(g, target, &uses, &n_uses, failure):
         return -1
     scratch_top = g.scratch.top
     for b in range(node.batch + 1):
@@ -523,10 +523,10 @@ cdef int run_backward(Graph* g, uint32_t target, bint full, Journal* journal, Fa
             return -1
         while n_complete < n_uses and uses[n_complete].batch == node.batch - b:
             add_collected_of(journal, uses[n_complete].p)
-            watcher().complete(uses[n_complete].p)
+            gradient_hooks().complete(uses[n_complete].p)
             n_complete += 1
-        if watcher().goes_on != NULL:
-            watcher().goes_on()
+        if gradient_hooks().progress != NULL:
+            gradient_hooks().progress()
     arena_rewind(&g.scratch, before)
     begun = now() if profiling else 0
     w = journal.waiting
@@ -550,7 +550,7 @@ cdef int check_collected(Graph* g, const Waiting* waiting, Failure* failure) noe
 
 
 cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* failure) noexcept nogil:
-    """List which parameters get gradients and when, and tell who watches."""
+    """List which parameters get gradients and when, and call the hook."""
     cdef Param** coming
     cdef uint32_t i
     if list_uses(g, target, uses, n):
@@ -561,7 +561,7 @@ cdef int tell_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n, Failure* 
         return -1
     for i in range(n[0]):
         coming[i] = uses[0][i].p
-    watcher().begins(coming, n[0])
+    gradient_hooks().begin(coming, n[0])
     return 0
 
 
@@ -612,7 +612,7 @@ cdef int run_batch_backward(Graph* g, Batch* batch, Journal* journal,
         one.y = batch.y
         for j in range(batch.count):
             set_one(g, batch, j, &one)
-            one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+            one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
             n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
             if backward_call(g, &one, op, journal, &n_live, failure) or stops(journal, failure, n * sizeof(float)):
                 return -1
@@ -802,7 +802,7 @@ cdef void call_backward(Op* op, Call* c, uint32_t i, bint accumulate) noexcept n
 
 
 cdef void closed(Graph* g) noexcept nogil:
-    drop_kept(g)
+    drop_plan_cache(g)
     drop_beside(g)
 
 

@@ -26,7 +26,7 @@ cdef struct Waiting:
 cdef struct Journal:
     uint64_t number                 # of the pass, later ones have higher ones
     bint copies                     # gradients that are not zero are copied
-    bint mixed                      # with those of other passes: nothing can be taken back
+    bint irrevocable                # gradients hold those of other passes too, so nothing can be taken back
     Before* before
     uint32_t n, room
     Waiting* waiting

@@ -43,12 +43,12 @@ cdef void note_first(Journal* j, Param* p) noexcept nogil:
     cdef bint later = p.has_gradient and p.pass_number > j.number
     p.pass_number = UINT64_MAX if later else j.number
     if later or (p.has_gradient and not j.copies):
-        j.mixed = True
-    if j.mixed:
+        j.irrevocable = True
+    if j.irrevocable:
         return
     b = add_record(j, p)
     if b == NULL or (p.has_gradient and copy(b, p)):
-        j.mixed = True
+        j.irrevocable = True
 
 
 cdef Before* add_record(Journal* j, Param* p) noexcept nogil:
@@ -91,7 +91,7 @@ cdef int copy(Before* b, const Param* p) noexcept nogil:
 
 cdef bint take_back(Journal* j) noexcept nogil:
     cdef uint32_t i, held = 0
-    cdef bint all_own = not j.mixed
+    cdef bint all_own = not j.irrevocable
     cdef Param* p
     while all_own and held < j.n:
         p = j.before[held].p

@@ -6,12 +6,12 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
-from dynet_cy.graph.graph cimport LIVE, RequestWatch, nodes_of, order_of, origin_of, request_watch, state_of
+from dynet_cy.graph.graph cimport LIVE, PassHooks, nodes_of, order_of, origin_of, pass_hooks, state_of
 from dynet_cy.graph.origin cimport current_line, origin_at, release_code, scope_at
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
-from dynet_cy.schedule.beside cimport was_waiting, watch_requests
+from dynet_cy.schedule.beside cimport was_waiting, track_requests
 
 
 cdef extern from "<time.h>" nogil:
@@ -206,9 +206,9 @@ cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uin
     x.of_map = x.of_map or of_map
 
 
-cdef RequestWatch* request = request_watch()
-request.begin = now
-request.end = note_pass
+cdef PassHooks* hooks = pass_hooks()
+hooks.begin = now
+hooks.end = note_pass
 
 
 def request_counts():
@@ -281,8 +281,8 @@ def set_level(int level):
         if entries == NULL:
             raise MemoryError("the table of the profile")
     profiling = max(level, 0)
-    request.on = profiling > 0
-    watch_requests(profiling > 0)
+    hooks.on = profiling > 0
+    track_requests(profiling > 0)
     release_code()
 
 

@@ -2,5 +2,5 @@
 
 Nothing here is loaded before a program asks for a GPU, and nothing needs CUDA to build or to import. `backend` opens
 devices; the other modules are its parts, bottom up: `driver` (libcuda and cuBLAS by name), `compiler` (kernels to
-cubins), `registry` (the GPU halves of ops), `memory`, the families of ops, `executor`, `update` (trainers).
+cubins), `registry` (the GPU ops), `memory`, the families of ops, `executor`, `update` (trainers).
 """

@@ -177,7 +177,7 @@ op.spread = spread_average
 op.assigns = True
 
 
-# ---- emax: who won is kept ---------------------------------------------------------
+# ---- emax: which argument won is saved ---------------------------------------------------------
 
 cdef int MANY = module_at(b"many")
 cdef int EMAX_FORWARD = kernel_at(MANY, b"emax_forward")
@@ -196,7 +196,7 @@ cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count
         count += 1
         if count == <uint32_t>FLAGS or i + 1 == c.n:
-            launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&xs), count, once, i + 1 - count, c.kept, c.y.v)
+            launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&xs), count, once, i + 1 - count, c.saved, c.y.v)
             count = once = 0
     return gpu.error
 
@@ -205,7 +205,7 @@ cdef int emax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
     if total == 0:
         return 0
-    return launch_each(gpu, EMAX_BACKWARD, n, total, n, i, c.kept, c.dy.v, c.dx.v, c.accumulate)
+    return launch_each(gpu, EMAX_BACKWARD, n, total, n, i, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
 cdef size_t one_per_number(const Call* c) noexcept nogil:
@@ -215,5 +215,5 @@ cdef size_t one_per_number(const Call* c) noexcept nogil:
 op = gpu_op(b"emax", MANY)
 op.forward = emax_forward
 op.backward = emax_backward
-op.kept = one_per_number
+op.saved = one_per_number
 op.assigns = True

@@ -1,4 +1,4 @@
-"""The backend as a whole: importing it loads the GPU halves of all ops, the executor and the memory of devices.
+"""The backend as a whole: importing it loads all GPU ops, the executor and the memory of devices.
 
 Nothing of CUDA is looked for before `device_count` or `open_device`.
 """
@@ -21,7 +21,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     linalg,
     losses,
     memory,
-    mixed,
+    multi_device,
     norm,
     order,
     pooling,

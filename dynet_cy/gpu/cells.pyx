@@ -16,8 +16,8 @@ CELLS = module_at(b"cells")
 
 
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
-# The gradient of the sums, which serves all arguments, takes the place of what is
-# kept.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
+# The gradient of the sums, which serves all arguments, takes the place of the
+# saved values.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
 
 cdef int GATES_FORWARD = kernel_at(CELLS, b"lstm_gates_forward")
 cdef int GATES_BACKWARD = kernel_at(CELLS, b"lstm_gates_backward")
@@ -66,12 +66,12 @@ cdef int gates_begin(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
     if m == 0:
         return 0
-    return launch_each(gpu, GATES_BACKWARD, batch * m, batch, m // 4, c.y.v, c.dy.v, c.kept)
+    return launch_each(gpu, GATES_BACKWARD, batch * m, batch, m // 4, c.y.v, c.dy.v, c.saved)
 
 
 cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
     cdef Tensor dsums = c.y
-    dsums.v = c.kept
+    dsums.v = c.saved
     return dsums
 
 
@@ -83,7 +83,7 @@ cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 cdef float* gates_same(const Call* c, uint32_t i) noexcept nogil:
     """The gradient of sums is that of what is added to them, where each batch element has its own."""
-    return c.kept if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
+    return c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
 
 
 cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -92,7 +92,7 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef float* slopes = c.work + batch
     squares_of_inputs(gpu, c)
     launch_rows(gpu, NOISE_SLOPES, batch, m,
-                batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.kept, slopes)
+                batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.saved, slopes)
     return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
 
 

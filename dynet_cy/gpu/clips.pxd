@@ -23,8 +23,8 @@ cdef enum:
 
 cdef class Clipping:
     cdef Gpu* gpu
-    cdef Address there                  # the record, on the device
-    cdef Clip* here                     # a copy of it after the last update that is done
+    cdef Address device_ptr             # the record, on the device
+    cdef Clip* host_ptr                 # a copy of it after the last update that is done
     cdef uint32_t asked                 # updates
     cdef uint32_t counted               # clips that have been taken from the record
     cdef uint32_t known                 # updates that were dropped, likewise

@@ -3,7 +3,7 @@
 A device clips by itself, so the host does not wait for an update.  What became of it stands in a record on the device,
 of which a copy in page-locked memory follows each update: a `Clipping`.  Whoever has waited for the device, for a value
 say, calls `check_updates`, which raises if updates were left out; those after the first of them were left out as well,
-and from then on they are made again.  Trainers learn of it at their next call, when they take the numbers from here.
+and from then on they are made again.  Trainers see it at their next call, when `poll_errors` reads the record.
 """
 
 cimport cython
@@ -38,19 +38,19 @@ memset(opened, 0, sizeof(opened))
 
 cdef int more_places(Gpu* gpu, list places) except -1:
     """Make a page of them."""
-    cdef Address there = 0
+    cdef Address device_ptr = 0
     cdef void* page = NULL
     cdef int error
     cdef size_t at
     enter(gpu)
-    error = gpu.driver.cuMemAlloc_v2(&there, PAGE)
+    error = gpu.driver.cuMemAlloc_v2(&device_ptr, PAGE)
     if not error:
         error = gpu.driver.cuMemHostAlloc(&page, PAGE, 0)
     leave(gpu)
     if error:
         raise MemoryError(f"out of memory of GPU:{gpu.number} for clipping")
     for at in range(0, PAGE - sizeof(Clip) + 1, sizeof(Clip)):
-        places.append((there + at, <uintptr_t>page + at))
+        places.append((device_ptr + at, <uintptr_t>page + at))
     return 0
 
 
@@ -94,21 +94,21 @@ cdef class Clipping:
         places = spare.setdefault(device, [])
         if not places:
             more_places(self.gpu, places)
-        self.there, at = places.pop()
-        self.here = <Clip*><uintptr_t>at
-        memset(self.here, 0, sizeof(Clip))
+        self.device_ptr, at = places.pop()
+        self.host_ptr = <Clip*><uintptr_t>at
+        memset(self.host_ptr, 0, sizeof(Clip))
         with nogil:
             if not enter(self.gpu):
-                fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
+                fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.device_ptr)
             error = leave(self.gpu)
         if error:
             raise_error(self.gpu, error)
         list_opened(self)
 
     def __dealloc__(self):
-        if self.here != NULL:
+        if self.host_ptr != NULL:
             unlist_opened(self)
-            spare[self.gpu.number].append((self.there, <uintptr_t>self.here))
+            spare[self.gpu.number].append((self.device_ptr, <uintptr_t>self.host_ptr))
 
     def wait(self, bint polls=True):
         """Wait until all updates are done, so that what is said here holds for them.
@@ -133,7 +133,7 @@ cdef class Clipping:
         Raises:
             RuntimeError: it was, and so were those after it; gradients are what they are on the device.
         """
-        if self.here.skipped:
+        if self.host_ptr.skipped:
             self.report()
 
     cdef int report(self) except -1:
@@ -142,15 +142,15 @@ cdef class Clipping:
         memset(&found, 0, sizeof(Clip))
         with nogil:
             if not enter(self.gpu) and not wait(self.gpu):
-                found = self.here[0]
+                found = self.host_ptr[0]
                 if found.skipped:                   # else another thread was first
                     self.n_clips += found.clips - self.counted
                     self.n_dropped += found.dropped - self.known
                     self.n_left_out += found.skipped
                     self.asked = self.counted = self.known = 0
-                    memset(self.here, 0, sizeof(Clip))
-                    self.here.norm = found.norm
-                    fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.there)
+                    memset(self.host_ptr, 0, sizeof(Clip))
+                    self.host_ptr.norm = found.norm
+                    fill(self.gpu, sizeof(Clip) // sizeof(float), 0, <void*><uintptr_t>self.device_ptr)
             error = leave(self.gpu)
         if error:
             raise_error(self.gpu, error)
@@ -169,7 +169,7 @@ cdef class Clipping:
         for x in stored:
             with nogil:
                 if not enter(self.gpu):
-                    fetch_bytes(self.gpu, x.p.grad, <Address><uintptr_t>x.p.there_grad, x.p.size * sizeof(float))
+                    fetch_bytes(self.gpu, x.p.grad, <Address><uintptr_t>x.p.device_grad, x.p.size * sizeof(float))
                     wait(self.gpu)
                 error = leave(self.gpu)
             if error:
@@ -199,39 +199,39 @@ cdef class Clipping:
 
     def clips(self):
         """Updates that were clipped since the last call."""
-        cdef uint32_t now = self.here.clips, before = self.counted
+        cdef uint32_t now = self.host_ptr.clips, before = self.counted
         found, self.n_clips = self.n_clips + now - before, 0
         self.counted = now
         return found
 
     def dropped(self):
         """Updates that were dropped since the last call, as far as it is known here."""
-        cdef uint32_t now = <uint32_t>(done_dropped(self.here) >> 32), before = self.known
+        cdef uint32_t now = <uint32_t>(done_dropped(self.host_ptr) >> 32), before = self.known
         found, self.n_dropped = self.n_dropped + now - before, 0
         self.known = now
         return found
 
     def coming(self):
         """How many updates the device may drop of which `dropped` does not know yet."""
-        cdef uint64_t both = done_dropped(self.here)
+        cdef uint64_t both = done_dropped(self.host_ptr)
         return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
 
     def catch_up(self):
         """Wait if many updates are under way."""
-        if self.asked - <uint32_t>done_dropped(self.here) > MOST_COMING:
+        if self.asked - <uint32_t>done_dropped(self.host_ptr) > MOST_COMING:
             self.wait()
 
     @property
     def norm(self):
         """The norm of the last update; or that because of which the first was left out."""
-        return self.here.norm
+        return self.host_ptr.norm
 
 
 cdef int check_updates(Gpu* gpu) except -1:
     cdef const Open* o = &opened[gpu.number]
     cdef uint32_t i
     for i in range(o.n):
-        if (<Clipping>o.all[i]).here.skipped:
+        if (<Clipping>o.all[i]).host_ptr.skipped:
             return (<Clipping>o.all[i]).report()
     return 0
 

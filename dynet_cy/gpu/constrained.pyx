@@ -15,7 +15,7 @@ cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
     if n == 0:
         return 0
-    return launch_rows(gpu, FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.kept,
+    return launch_rows(gpu, FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.saved,
                        c.y.v)
 
 
@@ -23,7 +23,7 @@ cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
     if n == 0:
         return 0
-    return launch_rows(gpu, BACKWARD, c.dx.dim.bd, n, batch, n, i, c.kept, c.y.v, c.dy.v, c.dx.v, c.dx.bstride)
+    return launch_rows(gpu, BACKWARD, c.dx.dim.bd, n, batch, n, i, c.saved, c.y.v, c.dy.v, c.dx.v, c.dx.bstride)
 
 
 cdef GpuOp* op = gpu_op(b"constrained_softmax", CU)

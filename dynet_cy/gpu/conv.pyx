@@ -328,7 +328,7 @@ op.work = filter1d_work
 op.assigns = True
 
 
-# ---- maxpooling2d: where the greatest are is kept --------------------------------------------
+# ---- maxpooling2d: where the greatest are is saved --------------------------------------------
 # Attributes: size, stride; valid is the sign of the first size.
 
 cdef int MAXPOOL_FORWARD = kernel_at(CU, b"maxpool_forward")
@@ -346,7 +346,7 @@ cdef int maxpool_forward(Gpu* gpu, const Call* c) noexcept nogil:
     if total_of(&c.y.dim) == 0:
         return 0
     return launch(gpu, MAXPOOL_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
-                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.kept, c.y.v)
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
 
 
 cdef int maxpool_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -355,7 +355,7 @@ cdef int maxpool_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if total_of(&c.dx.dim) == 0:
         return 0
     return launch(gpu, MAXPOOL_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(own * w.channels),
-                  THREADS, 0, batch, value_at(&w), c.kept, c.dy.v, own, c.dx.v, c.accumulate)
+                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, own, c.dx.v, c.accumulate)
 
 
 cdef size_t as_many_as_y(const Call* c) noexcept nogil:
@@ -365,7 +365,7 @@ cdef size_t as_many_as_y(const Call* c) noexcept nogil:
 op = gpu_op(b"maxpooling2d", CU)
 op.forward = maxpool_forward
 op.backward = maxpool_backward
-op.kept = as_many_as_y
+op.saved = as_many_as_y
 op.assigns = True
 
 
@@ -379,13 +379,13 @@ cdef int kmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
     cdef size_t lines = s.pre * s.post * c.y.dim.bd
     return launch_rows(gpu, KMAX_FORWARD, lines, s.len, lines, s.pre, s.len, s.post, c.attrs[0].u, c.x[0].v,
-                       c.x[0].bstride, c.kept, c.y.v) if lines else 0
+                       c.x[0].bstride, c.saved, c.y.v) if lines else 0
 
 
 cdef int kmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
     cdef size_t lines = s.pre * s.post * c.dx.dim.bd
-    return launch_each(gpu, KMAX_BACKWARD, lines, lines, s.pre, s.len, c.attrs[0].u, c.y.dim.bd // c.dx.dim.bd, c.kept,
+    return launch_each(gpu, KMAX_BACKWARD, lines, lines, s.pre, s.len, c.attrs[0].u, c.y.dim.bd // c.dx.dim.bd, c.saved,
                        c.dy.v, c.dx.v) if lines else 0
 
 

@@ -10,52 +10,52 @@ cdef int CU = module_at(b"crf")
 cdef int ALPHAS = kernel_at(CU, b"crf_alphas")
 cdef int BETAS = kernel_at(CU, b"crf_betas")
 cdef int MARGINALS = kernel_at(CU, b"crf_marginals")
-cdef int MOVES_BACKWARD = kernel_at(CU, b"crf_moves_backward")
+cdef int TRANSITIONS_BACKWARD = kernel_at(CU, b"crf_transitions_backward")
 cdef int VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
-# Of each batch element are kept alphas, betas, and by how much each column of alphas is lowered.
+# Of each batch element are saved alphas, betas, and by how much each column of alphas is lowered.
 
-cdef size_t kept_of_one(const Call* c) noexcept nogil:
+cdef size_t saved_of_one(const Call* c) noexcept nogil:
     return 2 * size_of(&c.x[0].dim) + cols_of(&c.x[0].dim)
 
 
 cdef int find_alphas(Gpu* gpu, const Call* c, float* alphas, float* total) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return launch_rows(gpu, ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, kept_of_one(c), alphas,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, saved_of_one(c), alphas,
                        2 * size_of(&c.x[0].dim), total)
 
 
 cdef int find_betas(Gpu* gpu, const Call* c, const float* alphas, float* betas) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return launch_rows(gpu, BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, kept_of_one(c), alphas, betas)
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, saved_of_one(c), alphas, betas)
 
 
 # ---- crf_log_partition -----------------------------------------------------------------------
 
 cdef int log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return find_alphas(gpu, c, c.kept, c.y.v)
+    return find_alphas(gpu, c, c.saved, c.y.v)
 
 
 cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd, size = size_of(&c.x[0].dim)
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), count, offset
     if c.first:
-        find_betas(gpu, c, c.kept, c.kept + size)
+        find_betas(gpu, c, c.saved, c.saved + size)
     if i == 1:
-        return launch_each(gpu, MOVES_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
+        return launch_each(gpu, TRANSITIONS_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
                            c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n,
-                           kept_of_one(c), c.kept, c.kept + size, c.kept + 2 * size, c.dy.v, c.dx.v)
+                           saved_of_one(c), c.saved, c.saved + size, c.saved + 2 * size, c.dy.v, c.dx.v)
     count = size if i == 0 else tags
     offset = size - tags if i == 3 else 0
-    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, kept_of_one(c), c.kept,
-                       c.kept + size, c.dy.v, c.dx.v)
+    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, saved_of_one(c), c.saved,
+                       c.saved + size, c.dy.v, c.dx.v)
 
 
-cdef size_t log_partition_kept(const Call* c) noexcept nogil:
-    return kept_of_one(c) * c.y.dim.bd
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
+    return saved_of_one(c) * c.y.dim.bd
 
 
 cdef size_t no_work(const Call* c, int i) noexcept nogil:
@@ -65,7 +65,7 @@ cdef size_t no_work(const Call* c, int i) noexcept nogil:
 cdef GpuOp* op = gpu_op(b"crf_log_partition", CU)
 op.forward = log_partition_forward
 op.backward = log_partition_backward
-op.kept = log_partition_kept
+op.saved = log_partition_saved
 op.work = no_work
 
 
@@ -75,12 +75,12 @@ cdef int marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim)
     find_alphas(gpu, c, c.work, <float*>NULL)
     find_betas(gpu, c, c.work, c.work + size)
-    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, kept_of_one(c), c.work,
+    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, saved_of_one(c), c.work,
                        c.work + size, <float*>NULL, c.y.v)
 
 
 cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
-    return kept_of_one(c) * c.y.dim.bd
+    return saved_of_one(c) * c.y.dim.bd
 
 
 op = gpu_op(b"crf_marginals", CU)

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.memory.storage cimport pthread_mutex_t
-from dynet_cy.ops.registry cimport FactorsOf, Kept, Work
+from dynet_cy.ops.registry cimport FactorsOf, Saved, Work
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -142,7 +142,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         GpuForward forward
         GpuBackward backward
         GpuForward begin
-        Kept kept
+        Saved saved
         Work work
         FactorsOf factors
         Note note
@@ -176,7 +176,7 @@ cdef int check(Gpu* gpu, int error, str what) except -1
 cdef int raise_error(Gpu* gpu, int error) except -1     # what leave() has returned
 cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context current
 cdef int leave(Gpu* gpu) noexcept nogil         # unlock; the error since enter(), which is for this thread to raise
-cdef int fetch_bytes(Gpu* gpu, void* here, Address there, size_t n) noexcept nogil     # there when wait() has returned
+cdef int fetch_bytes(Gpu* gpu, void* host_ptr, Address device_ptr, size_t n) noexcept nogil  # done when wait() returns
 cdef int wait(Gpu* gpu) noexcept nogil
 # Wait for what the device has been asked for, without the lock: handlers of signals run, and what they raise passes on.
 cdef int wait_for(Gpu* gpu) except -1

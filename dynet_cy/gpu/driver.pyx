@@ -342,11 +342,11 @@ cdef int leave(Gpu* gpu) noexcept nogil:
     return error
 
 
-cdef int fetch_bytes(Gpu* gpu, void* here, Address there, size_t n) noexcept nogil:
-    """Ask for bytes of the device; they are here when the stream has been waited for."""
+cdef int fetch_bytes(Gpu* gpu, void* host_ptr, Address device_ptr, size_t n) noexcept nogil:
+    """Ask for bytes of the device; they have arrived when the stream has been waited for."""
     gpu.counts.fetches += 1
     gpu.counts.fetched_bytes += n
-    return failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(here, there, n, gpu.stream), -1)
+    return failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(host_ptr, device_ptr, n, gpu.stream), -1)
 
 
 cdef int wait(Gpu* gpu) noexcept nogil:

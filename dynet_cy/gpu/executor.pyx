@@ -1,8 +1,8 @@
 """The GPU executor: runs plans forward on a device.
 
-The arenas of the graph stand for arenas of the device.  So all that is decided
-about where values, gradients and working memory lie is decided on the host, as
-for the CPU, and costs no memory there, since nothing is written.
+The arenas of the graph have mirrors on the device.  So the host decides where values,
+gradients and working memory lie, as for the CPU.  It writes nothing to its own
+arenas, so they take no memory of the host.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
@@ -17,11 +17,11 @@ from dynet_cy.execute.cpu cimport (
 from dynet_cy.execute.profile cimport profiling
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.gradients cimport backward
-from dynet_cy.gpu.graphs cimport There, close, fetch, there, there_for
+from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, device_ptr, fetch
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.passes cimport (
-    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, call_there, end_moves, lay_items, raise_pass_failure,
-    room, run_pass, scratch, uses_in,
+    FORWARD, Pass, add_call, add_move, begin_moves, begin_pass, end_moves, lay_items, raise_pass_failure, room,
+    run_pass, scratch, set_device_call, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
@@ -43,12 +43,12 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
     cdef Range* r
     if x.val == NULL or x.batch != NO_BATCH or state[number] & SENT:
         return 0
-    r = <Range*>array_push(&s.t.ranges, sizeof(Range))
+    r = <Range*>array_push(&s.d.ranges, sizeof(Range))
     if r == NULL:
         s.failure.needed = sizeof(Range)
         return -1
-    r.there = <Address><uintptr_t>there(s.g, s.t, x.val)
-    r.here = x.val
+    r.device_ptr = <Address><uintptr_t>device_ptr(s.g, s.d, x.val)
+    r.host_ptr = x.val
     r.n = total_of(&x.dim) * sizeof(float)
     state[number] |= SENT
     return 0
@@ -94,7 +94,7 @@ cdef int arrange(Pass* s, Batch* batch) noexcept nogil:
             n = total_of(&a.dim)
             # What may be listed may have one batch element for several of the node.
             for _ in range(uses_in(batch, a, &nodes[ids[j]])):
-                if add_move(s, there(g, s.t, a.val), there(g, s.t, at), n, False) == NULL:
+                if add_move(s, device_ptr(g, s.d, a.val), device_ptr(g, s.d, at), n, False) == NULL:
                     return -1
                 at += n
     return end_moves(s)
@@ -127,7 +127,7 @@ cdef int lay(Pass* s, Batch* batch, Op* op, uint32_t i) noexcept nogil:
     n = 0
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
-        at = there(g, s.t, a.val)
+        at = device_ptr(g, s.d, a.val)
         stride = size_of(&a.dim) if a.dim.bd > 1 else 0
         for _ in range(nodes[ids[j]].dim.bd):
             x.list[n] = at
@@ -140,73 +140,73 @@ cdef int lay_out(Pass* s, Batch* batch, uint32_t number) noexcept nogil:
     """Find room for a planned batch, and add its commands."""
     cdef Graph* g = s.g
     cdef uint16_t number_of_op = nodes_of(g)[order_of(g)[batch.first]].op
-    cdef GpuOp* half = gpu_op_at(number_of_op)
+    cdef GpuOp* gpu_op = gpu_op_at(number_of_op)
     cdef size_t before = g.scratch.top
-    if half.forward == NULL:
+    if gpu_op.forward == NULL:
         s.missing = number_of_op + 1
         return -1
     s.batch = number
-    s.modules |= half.modules
+    s.modules |= gpu_op.modules
     if not make_room(g, batch):
         s.failure.needed = batch.bytes
         return -1
     s.values_needed = max(s.values_needed, g.values.top)
-    if lay_each(s, batch, half) if batch.form == EACH else lay_call(s, batch, half):
+    if lay_each(s, batch, gpu_op) if batch.form == EACH else lay_call(s, batch, gpu_op):
         return -1
-    if g.forward_only:                          # no backward: nothing is kept
+    if g.forward_only:                          # no backward: nothing is saved
         arena_rewind(&g.scratch, before)
     hand_out_values(g, batch, number)
     return 0
 
 
-cdef int lay_call(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
+cdef int lay_call(Pass* s, Batch* batch, GpuOp* gpu_op) noexcept nogil:
     """Lay out a batch, whose results have their place, as one call."""
     cdef Graph* g = s.g
     cdef Tensor few[FEW]
     cdef Call c
     cdef size_t top
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     batch.items = NULL
     batch.x = NULL
-    if arrange(s, batch) or call_there(s, batch, few, &c):
+    if arrange(s, batch) or set_device_call(s, batch, few, &c):
         return -1
-    if half.kept != NULL:
-        batch.kept = <float*>scratch(s, half.kept(&c) * sizeof(float))
-        if batch.kept == NULL:
+    if gpu_op.saved != NULL:
+        batch.saved = <float*>scratch(s, gpu_op.saved(&c) * sizeof(float))
+        if batch.saved == NULL:
             return -1
-        c.kept = there(g, s.t, batch.kept)
+        c.saved = device_ptr(g, s.d, batch.saved)
     top = g.scratch.top
-    if half.work != NULL:
-        c.work = <float*>scratch(s, half.work(&c, -1) * sizeof(float))
+    if gpu_op.work != NULL:
+        c.work = <float*>scratch(s, gpu_op.work(&c, -1) * sizeof(float))
         if c.work == NULL:
             return -1
-        c.work = there(g, s.t, c.work)
+        c.work = device_ptr(g, s.d, c.work)
     if add_call(s, FORWARD, &c, batch, 0, batch.count):
         return -1
     arena_rewind(&g.scratch, top)               # the device does one thing after another
     return 0
 
 
-cdef int lay_each(Pass* s, Batch* batch, GpuOp* half) noexcept nogil:
+cdef int lay_each(Pass* s, Batch* batch, GpuOp* gpu_op) noexcept nogil:
     """Lay out a batch, whose results have their place, as a call for each node."""
     cdef Batch one
     cdef uint32_t j
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
-    if half.kept != NULL:
-        batch.kept_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
-        if batch.kept_of == NULL:
+    batch.saved = NULL
+    batch.saved_of = NULL
+    if gpu_op.saved != NULL:
+        batch.saved_of = <float**>take(s.g, batch.count * sizeof(float*), &s.failure)
+        if batch.saved_of == NULL:
             return -1
     one.y = batch.y
     for j in range(batch.count):
         set_one(s.g, batch, j, &one)
-        if lay_call(s, &one, half):
+        if lay_call(s, &one, gpu_op):
             return -1
-        if half.kept != NULL:
-            batch.kept_of[j] = one.kept
+        if gpu_op.saved != NULL:
+            batch.saved_of[j] = one.saved
         one.y += total_of(&nodes_of(s.g)[order_of(s.g)[one.first]].dim)
     return 0
 
@@ -218,7 +218,7 @@ cdef enum:
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and all that they need."""
-    cdef There* t = there_for(g, g.device)
+    cdef DeviceGraph* d = device_graph(g, g.device)
     cdef int error
     cdef uint32_t n_batches = 0, ran = g.n_batches, end
     cdef uint64_t span = begin_pass_span(g)
@@ -233,7 +233,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
             out_of_memory("the schedule of the graph")
         end = g.n_batches + n_batches
         while g.n_batches < end:
-            run_planned(g, t, min(end - g.n_batches, <uint32_t>MOST_TOGETHER))
+            run_planned(g, d, min(end - g.n_batches, <uint32_t>MOST_TOGETHER))
             with nogil:
                 interrupted(&s, batches_of(g)[g.n_batches - 1].bytes)
             if s.raised != NULL:
@@ -247,7 +247,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     return 0
 
 
-cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
+cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
     """Run the next planned batches in one pass; after an error all that is planned is dropped."""
     cdef Pass s
     cdef int error = 0
@@ -255,7 +255,7 @@ cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
     cdef size_t tables_top = g.tables.top
     try:
-        begin_pass(&s, g, t)
+        begin_pass(&s, g, d)
         with nogil:
             for number in range(before, before + n_batches):
                 if not error:
@@ -266,7 +266,7 @@ cdef int run_planned(Graph* g, There* t, uint32_t n_batches) except -1:
         for _ in range(n_batches):
             count_as_run(g)
         if g.check_validity and not checking:       # else the pass has looked at them already
-            check_values(g, t, before)
+            check_values(g, d, before)
         if g.forward_only:
             release(g, before)
             arena_rewind(&g.tables, tables_top)
@@ -303,7 +303,7 @@ cdef void undo(Graph* g, uint32_t before) noexcept nogil:
     drop_plan(g)
 
 
-cdef int check_values(Graph* g, const There* t, uint32_t first) except -1:
+cdef int check_values(Graph* g, const DeviceGraph* d, uint32_t first) except -1:
     """Raise where a value that has been computed since is not finite."""
     cdef Finding finding
     cdef Batch* batch
@@ -312,7 +312,7 @@ cdef int check_values(Graph* g, const There* t, uint32_t first) except -1:
     memset(&finding, 0, sizeof(Finding))
     for b in range(first, g.n_batches):
         batch = &batches_of(g)[b]
-        fetch(g, 1 + t.gpu.number, batch.y, batch.bytes // sizeof(float))
+        fetch(g, 1 + d.gpu.number, batch.y, batch.bytes // sizeof(float))
         if not bad_values(g, batch, True, &finding):
             continue
         x = &nodes_of(g)[finding.node]

@@ -24,7 +24,7 @@ cdef int CU = module_at(b"gated")
 
 # ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
 # Attributes: blocks of rows of y, and of these the first that are logistic, and then
-# tanh.  The gradient of the sum, which serves all arguments, takes the place of what is kept.
+# tanh.  The gradient of the sum, which serves all arguments, takes the place of the saved values.
 
 cdef int GATES_FORWARD = kernel_at(CU, b"gates_forward")
 cdef int GATES_BACKWARD = kernel_at(CU, b"gates_backward")
@@ -42,13 +42,13 @@ cdef int gated_begin(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
     if n == 0:
         return 0
-    return launch_each(gpu, GATES_BACKWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v, c.dy.v, c.kept)
+    return launch_each(gpu, GATES_BACKWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v, c.dy.v, c.saved)
 
 
 cdef Call of_sums(const Call* c) noexcept nogil:
     """The call of the sum alone."""
     cdef Call sums = c[0]
-    sums.dy.v = c.kept
+    sums.dy.v = c.saved
     return sums
 
 
@@ -173,5 +173,5 @@ cdef int tree_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"tree_lstm_h", CELLS)
 op.forward = tree_h_forward
 op.backward = tree_h_backward
-op.kept = nothing
+op.saved = nothing
 op.assigns = True

@@ -11,15 +11,15 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.anomaly cimport check_before, checking
 from dynet_cy.execute.cpu cimport FEW, mark_gradients, set_one, wants_gradient
+from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, note_before, take_back
-from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.driver cimport Address, GpuOp, pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.gpu.graphs cimport There, there, there_for
+from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph, device_ptr
 from dynet_cy.gpu.mirrored cimport place_of
 from dynet_cy.gpu.passes cimport (
     BACKWARD, BEGIN, PRODUCT, Command, Move, Pass, Waiting, add_call, add_command, add_fill, add_move, add_move_apart,
-    begin_moves, begin_pass, call_there, end_moves, lay_items, load_moves, raise_pass_failure, room, run_pass, scratch,
-    uses_in,
+    begin_moves, begin_pass, end_moves, lay_items, load_moves, raise_pass_failure, room, run_pass, scratch,
+    set_device_call, uses_in,
 )
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.graph cimport (
@@ -39,23 +39,23 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     No handler of a signal runs from where the first gradient is noted on: all kernels that ops need are loaded, since
     forward has run them.
     """
-    cdef There* t = there_for(g, g.device)
+    cdef DeviceGraph* d = device_graph(g, g.device)
     cdef Pass s
     cdef Journal journal
     cdef int error
     cdef uint64_t span = begin_pass_span(g)
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
-    if watcher().complete != NULL:
+    if gradient_hooks().complete != NULL:
         raise NotImplementedError(
             "backward on a GPU is not done beside parameters on the CPU that are trained over MPI yet")
     if checking:
         check_before(g, target)
-    load_moves(t.gpu)
+    load_moves(d.gpu)
     lock_graph(g)
     begin_journal(&journal, True)
     try:
         keep_gradients(g, target, &journal)
-        begin_pass(&s, g, t)
+        begin_pass(&s, g, d)
         with nogil:
             error = list_backward_pass(&s, target, full)
         if error:
@@ -112,9 +112,9 @@ cdef int put_gradients_back(Journal* journal) except -1:
     for i in range(journal.n):
         p = journal.before[i].p
         if p.device and p.has_gradient:
-            mirrors().send(p.device, p.grad, p.there_grad, p.size)
+            mirrors().send(p.device, p.grad, p.device_grad, p.size)
         elif p.device:
-            mirrors().clear(p.device, p.there_grad, p.size)
+            mirrors().clear(p.device, p.device_grad, p.size)
     return 0
 
 
@@ -127,7 +127,7 @@ cdef int list_backward_pass(Pass* s, uint32_t target, bint full) noexcept nogil:
         return -1
     if node.val == NULL:                        # a parameter is its own gradient's place
         return add_one(s, <Param*>node.object) if state_of(g)[target] & TRAINABLE else 0
-    if add_fill(s, there(g, s.t, gradient_at(g, node.val)), node.dim.bd, 1):
+    if add_fill(s, device_ptr(g, s.d, gradient_at(g, node.val)), node.dim.bd, 1):
         return -1
     state_of(g)[target] |= LIVE
     if not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
@@ -137,7 +137,7 @@ cdef int list_backward_pass(Pass* s, uint32_t target, bint full) noexcept nogil:
 
 cdef int remember_moves(Pass* s) noexcept nogil:
     """Room for where moves to the gradient of each node are."""
-    s.place = <uint32_t*>room(s, &s.t.commands, s.g.n_nodes * sizeof(uint32_t))
+    s.place = <uint32_t*>room(s, &s.d.commands, s.g.n_nodes * sizeof(uint32_t))
     if s.place == NULL:
         return -1
     memset(s.place, 0, s.g.n_nodes * sizeof(uint32_t))
@@ -167,7 +167,7 @@ cdef int add_one(Pass* s, Param* p) noexcept nogil:
         return -1
     one[0] = 1
     begin_moves(s)
-    if add_move(s, there(s.g, s.t, one), p.there_grad, 1, True) == NULL or end_moves(s):
+    if add_move(s, device_ptr(s.g, s.d, one), p.device_grad, 1, True) == NULL or end_moves(s):
         return -1
     note_gradient_of(p)
     return 0
@@ -188,7 +188,7 @@ cdef int batch_backward(Pass* s, Batch* batch) noexcept nogil:
     one.y = batch.y
     for j in range(batch.count):
         set_one(s.g, batch, j, &one)
-        one.kept = batch.kept_of[j] if batch.kept_of != NULL else NULL
+        one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
         if lay_items(s, &one) or call_gradients(s, &one):
             return -1
         arena_rewind(&s.g.scratch, top)
@@ -203,7 +203,7 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
     cdef Node* nodes = nodes_of(g)
     cdef Node* node = &nodes[ids[0]]
     cdef Op* op = op_at(node.op)
-    cdef GpuOp* half = gpu_op_at(node.op)
+    cdef GpuOp* gpu_op = gpu_op_at(node.op)
     cdef uint8_t* state = state_of(g)
     cdef Tensor few[FEW]
     cdef Call c
@@ -213,11 +213,11 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
     if n_live == 0 or op.backward == NULL:
         return 0
-    if half.backward == NULL:
+    if gpu_op.backward == NULL:
         s.missing = node.op + 1
         s.missing_gradient = True
         return -1
-    s.modules |= half.modules
+    s.modules |= gpu_op.modules
     if n_live < batch.count:                    # the loss does not depend on the others
         begin_moves(s)
         for j in range(batch.count):
@@ -225,26 +225,26 @@ cdef int call_gradients(Pass* s, Batch* batch) noexcept nogil:
                 return -1
         if end_moves(s):
             return -1
-    if call_there(s, batch, few, &c):
+    if set_device_call(s, batch, few, &c):
         return -1
     c.dy = c.y
-    c.dy.v = there(g, s.t, gradient_at(g, batch.y))
+    c.dy.v = device_ptr(g, s.d, gradient_at(g, batch.y))
     c.first = 1
-    if half.begin != NULL and add_call(s, BEGIN, &c, batch, 0, n_live):
+    if gpu_op.begin != NULL and add_call(s, BEGIN, &c, batch, 0, n_live):
         return -1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE:
         (<Param*>node.object).has_gradient = 1
-        if half.note != NULL:
-            half.note(&c, batch.items)
+        if gpu_op.note != NULL:
+            gpu_op.note(&c, batch.items)
         if add_call(s, BACKWARD, &c, batch, 0, n_live):
             return -1
-    if half.spread != NULL and spread(s, batch, &c, half.spread(&c)):
+    if gpu_op.spread != NULL and spread(s, batch, &c, gpu_op.spread(&c)):
         return -1
     for i in range(node.nargs):
-        if half.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
+        if gpu_op.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
             continue                            # done by `spread`
-        if argument_backward(s, batch, half, &c, i, n_live):
+        if argument_backward(s, batch, gpu_op, &c, i, n_live):
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)
@@ -284,10 +284,10 @@ cdef int add_gradient(Pass* s, uint32_t arg, float* source, size_t n, float scal
     if a.val == NULL:
         if not state[arg] & TRAINABLE:
             return 0
-        m = add_move_apart(s, source, (<Param*>a.object).there_grad, n, True)
+        m = add_move_apart(s, source, (<Param*>a.object).device_grad, n, True)
         note_gradient_of(<Param*>a.object)
     elif state[arg] & NEEDS_GRAD:
-        m = add_move_apart(s, source, there(g, s.t, gradient_at(g, a.val)), n,
+        m = add_move_apart(s, source, device_ptr(g, s.d, gradient_at(g, a.val)), n,
                            not first or (state[arg] & LIVE) != 0)
         state[arg] |= LIVE
     else:
@@ -303,11 +303,11 @@ cdef int add_gradient(Pass* s, uint32_t arg, float* source, size_t n, float scal
 
 
 cdef int zero_gradient(Pass* s, const Node* x) noexcept nogil:
-    cdef float* to = there(s.g, s.t, gradient_at(s.g, x.val))
+    cdef float* to = device_ptr(s.g, s.d, gradient_at(s.g, x.val))
     return 0 if add_move(s, NULL, to, total_of(&x.dim), False) != NULL else -1
 
 
-cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i,
+cdef int argument_backward(Pass* s, Batch* batch, GpuOp* gpu_op, Call* c, uint32_t i,
                            uint32_t n_nodes) noexcept nogil:
     """Gradient of argument i of all nodes of a batch."""
     cdef Graph* g = s.g
@@ -323,34 +323,34 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
     if not wants_gradient(g, batch, i, one, &n_need, &n_live):
         return 0
     c.work = NULL
-    if half.work != NULL:
-        c.work = <float*>scratch(s, half.work(c, <int>i) * sizeof(float))
+    if gpu_op.work != NULL:
+        c.work = <float*>scratch(s, gpu_op.work(c, <int>i) * sizeof(float))
         if c.work == NULL:
             return -1
-        c.work = there(g, s.t, c.work)
+        c.work = device_ptr(g, s.d, c.work)
     c.dx = c.x[i]
     if one and a.val == NULL:                   # a parameter: its gradient is in storage
         note_gradient_of(<Param*>a.object)
-        if half.factors != NULL:
+        if gpu_op.factors != NULL:
             factors.n = 0
-            half.factors(c, i, &factors)
+            gpu_op.factors(c, i, &factors)
             if factors.n:
                 return wait_for_more(s, <Param*>a.object, &factors)
         if end_hand_out(s):
             return -1
-        c.dx.v = (<Param*>a.object).there_grad
-        return call_backward(s, batch, half, c, i, True, n_nodes)
+        c.dx.v = (<Param*>a.object).device_grad
+        return call_backward(s, batch, gpu_op, c, i, True, n_nodes)
     if one:
         if end_hand_out(s):
             return -1
         arg = args_of(g, &nodes[ids[0]])[i]
-        c.dx.v = there(g, s.t, gradient_at(g, a.val))
-        if call_backward(s, batch, half, c, i, (state[arg] & LIVE) != 0, n_nodes):
+        c.dx.v = device_ptr(g, s.d, gradient_at(g, a.val))
+        if call_backward(s, batch, gpu_op, c, i, (state[arg] & LIVE) != 0, n_nodes):
             return -1
         state[arg] |= LIVE
         return 0
     if batch.x[i].list != NULL:
-        return -1 if end_hand_out(s) else list_backward(s, batch, half, c, i, n_nodes)
+        return -1 if end_hand_out(s) else list_backward(s, batch, gpu_op, c, i, n_nodes)
     if batch.x[i].v == a.val and n_need == batch.count:
         # Side by side, so each argument occurs once.
         if end_hand_out(s):
@@ -363,21 +363,21 @@ cdef int argument_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t
                     return -1
             if end_moves(s):
                 return -1
-        c.dx.v = there(g, s.t, gradient_at(g, a.val))
-        if call_backward(s, batch, half, c, i, n_live != 0, n_nodes):
+        c.dx.v = device_ptr(g, s.d, gradient_at(g, a.val))
+        if call_backward(s, batch, gpu_op, c, i, n_live != 0, n_nodes):
             return -1
         for j in range(batch.count):
             state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
         return 0
-    if half.same != NULL:
-        at = half.same(c, i)
+    if gpu_op.same != NULL:
+        at = gpu_op.same(c, i)
         if at != NULL:
             return hand_out(s, batch, i, at)
     at = <float*>scratch(s, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
-    c.dx.v = there(g, s.t, at)
-    if call_backward(s, batch, half, c, i, False, n_nodes):
+    c.dx.v = device_ptr(g, s.d, at)
+    if call_backward(s, batch, gpu_op, c, i, False, n_nodes):
         return -1
     return hand_out(s, batch, i, c.dx.v)
 
@@ -412,23 +412,23 @@ cdef int end_hand_out(Pass* s) noexcept nogil:
     return end_moves(s)
 
 
-cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, uint32_t n_nodes) noexcept nogil:
+cdef int list_backward(Pass* s, Batch* batch, GpuOp* gpu_op, Call* c, uint32_t i, uint32_t n_nodes) noexcept nogil:
     """Gradient of an argument that is read where it lies: goes to where its gradients lie."""
     cdef Graph* g = s.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef uint8_t* state = state_of(g)
     cdef float** dx = <float**>room(s, &g.tables, batch.bd * sizeof(float*))
     # What has no gradient yet; NULL for the others.
-    cdef Node** empty = <Node**>room(s, &s.t.commands, batch.count * sizeof(Node*))
+    cdef Node** empty = <Node**>room(s, &s.d.commands, batch.count * sizeof(Node*))
     cdef uint32_t j, arg
-    cdef bint adds = not half.assigns
+    cdef bint adds = not gpu_op.assigns
     cdef Address at
     cdef Node* a
     if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.bd):
         at = <Address><uintptr_t>batch.x[i].list[j]
-        dx[j] = there(g, s.t, gradient_at(g, <float*>place_of(&g.values, &s.t.values, at)))
+        dx[j] = device_ptr(g, s.d, gradient_at(g, <float*>place_of(&g.values, &s.d.values, at)))
     for j in range(batch.count):
         arg = args_of(g, &nodes_of(g)[ids[j]])[i]
         a = &nodes_of(g)[arg]
@@ -447,14 +447,14 @@ cdef int list_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, 
                 return -1
         if end_moves(s):
             return -1
-    c.dx.list = <float**>there(g, s.t, dx)
+    c.dx.list = <float**>device_ptr(g, s.d, dx)
     c.accumulate = adds
     return add_call(s, BACKWARD, c, batch, i, n_nodes)
 
 
-cdef int call_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, bint accumulate,
+cdef int call_backward(Pass* s, Batch* batch, GpuOp* gpu_op, Call* c, uint32_t i, bint accumulate,
                        uint32_t n_nodes) noexcept nogil:
-    if not half.assigns and not accumulate:
+    if not gpu_op.assigns and not accumulate:
         if add_fill(s, c.dx.v, total_of(&c.dx.dim), 0):
             return -1
         accumulate = True
@@ -467,7 +467,7 @@ cdef int call_backward(Pass* s, Batch* batch, GpuOp* half, Call* c, uint32_t i, 
 
 cdef int wait_for_more(Pass* s, Param* p, const Factors* f) noexcept nogil:
     cdef Waiting* w = s.waiting
-    cdef Waiting* x = <Waiting*>room(s, &s.t.commands, sizeof(Waiting))
+    cdef Waiting* x = <Waiting*>room(s, &s.d.commands, sizeof(Waiting))
     if x == NULL:
         return -1
     memset(x, 0, sizeof(Waiting))
@@ -521,14 +521,14 @@ cdef int multiply_waiting(Pass* s) noexcept nogil:
             right = <float*>scratch(s, cols * w.n * sizeof(float))
             if left == NULL or right == NULL:
                 return -1
-            left = there(s.g, s.t, left)
-            right = there(s.g, s.t, right)
+            left = device_ptr(s.g, s.d, left)
+            right = device_ptr(s.g, s.d, right)
             if gather_factors(s, w, left, right):
                 return -1
         c = add_command(s, PRODUCT)
         if c == NULL:
             return -1
-        c.p = w.p.there_grad
+        c.p = w.p.device_grad
         c.left = left
         c.right = right
         c.rows = rows

@@ -1,4 +1,4 @@
-"""What is kept for a graph that runs on a device: arenas there that its own stand for."""
+"""The device side of a graph: memory on the device that mirrors the arenas of the graph."""
 
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.gpu.driver cimport Gpu
@@ -7,9 +7,9 @@ from dynet_cy.graph.graph cimport Graph
 from dynet_cy.memory.arena cimport Arena, Array
 
 
-# In `graph.there`: one for each device that the graph has run on.
-cdef struct There:
-    There* next
+# In `graph.device_graphs`: one for each device that the graph has run on.
+cdef struct DeviceGraph:
+    DeviceGraph* next
     Gpu* gpu
     Mirror values
     Mirror grads
@@ -19,8 +19,8 @@ cdef struct There:
     void* replays                   # CUDA graphs of passes before
     Array ranges                    # of the host: Range, what its upload consists of
 
-cdef float* there(const Graph* g, There* t, const void* p) noexcept nogil
-cdef There* there_for(Graph* g, int device) except NULL
+cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil
+cdef DeviceGraph* device_graph(Graph* g, int device) except NULL
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1
 # The same within a pass that is not to be ended: what handlers of signals raise is kept.
 cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) except -1

@@ -1,7 +1,7 @@
-"""What is kept for a graph that runs on a device: arenas there that its own stand for.
+"""The device side of a graph: memory on the device that mirrors the arenas of the graph.
 
-What lies somewhere in a segment of an arena of the graph lies at the same place of
-what stands for the segment on the device.
+Each segment of an arena has a part on the device.  What is at some offset in the segment is at the same offset in the
+part, so `device_ptr` maps a pointer of the host to one of the device.
 """
 
 from libc.stdint cimport uintptr_t
@@ -16,85 +16,85 @@ from dynet_cy.gpu.replay cimport drop_replays
 from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open
 
 
-cdef float* there(const Graph* g, There* t, const void* p) noexcept nogil:
-    """Where on the device something lies that has a place in an arena of the graph.
+cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil:
+    """The device's address of what has a place in an arena of the graph.
 
     NULL where there is no room on the device for the segment that it is in; the pass fails then, see `run_pass`.
     """
-    cdef Address at = address_in(&g.values, &t.values, p)
+    cdef Address at = address_in(&g.values, &d.values, p)
     if not at:
-        at = address_in(&g.scratch, &t.scratch, p)
+        at = address_in(&g.scratch, &d.scratch, p)
     if not at:
-        at = address_in(&g.grads, &t.grads, p)
+        at = address_in(&g.grads, &d.grads, p)
     if not at:
-        at = address_in(&g.tables, &t.tables, p)
+        at = address_in(&g.tables, &d.tables, p)
     return <float*><uintptr_t>at
 
 
-cdef There* there_for(Graph* g, int device) except NULL:
-    """What is kept for the graph on a device; made when it first runs there."""
-    cdef There* t = <There*>g.there
+cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
+    """The record of the graph on a device; made when it first runs on it."""
+    cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
     cdef Gpu* gpu = gpu_at(device - 1)
-    while t != NULL and t.gpu != gpu:
-        t = t.next
-    if t == NULL:
-        t = <There*>calloc(1, sizeof(There))
-        if t == NULL:
+    while d != NULL and d.gpu != gpu:
+        d = d.next
+    if d == NULL:
+        d = <DeviceGraph*>calloc(1, sizeof(DeviceGraph))
+        if d == NULL:
             raise MemoryError("the record of a graph on a device")
-        t.gpu = gpu
-        open_mirror(gpu, &t.values)
-        open_mirror(gpu, &t.grads)
-        open_mirror(gpu, &t.scratch)
-        open_mirror(gpu, &t.tables)
-        arena_open(&t.commands, False)
-        array_open(&t.ranges, False)
-        t.next = <There*>g.there
-        g.there = t
-    return t
+        d.gpu = gpu
+        open_mirror(gpu, &d.values)
+        open_mirror(gpu, &d.grads)
+        open_mirror(gpu, &d.scratch)
+        open_mirror(gpu, &d.tables)
+        arena_open(&d.commands, False)
+        array_open(&d.ranges, False)
+        d.next = <DeviceGraph*>g.device_graphs
+        g.device_graphs = d
+    return d
 
 
 cdef void close(Graph* g) noexcept:
-    cdef There* t = <There*>g.there
-    cdef There* following
-    g.there = NULL
-    while t != NULL:
-        following = t.next
-        close_one(t)
-        t = following
+    cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
+    cdef DeviceGraph* following
+    g.device_graphs = NULL
+    while d != NULL:
+        following = d.next
+        close_one(d)
+        d = following
 
 
-cdef void close_one(There* t) noexcept:
-    drop_replays(t.gpu, &t.replays)
-    close_mirror(&t.values)
-    close_mirror(&t.grads)
-    close_mirror(&t.scratch)
-    close_mirror(&t.tables)
-    arena_close(&t.commands)
-    array_close(&t.ranges)
-    free(t)
+cdef void close_one(DeviceGraph* d) noexcept:
+    drop_replays(d.gpu, &d.replays)
+    close_mirror(&d.values)
+    close_mirror(&d.grads)
+    close_mirror(&d.scratch)
+    close_mirror(&d.tables)
+    arena_close(&d.commands)
+    array_close(&d.ranges)
+    free(d)
 
 
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
-    """Copy n floats at v, a place in an arena of the graph, from the device to there."""
-    cdef There* t = there_for(g, device)
-    wait_for(t.gpu)                             # nothing comes here afterwards if a handler raises
-    copy_here(g, t, v, n)
-    return check_updates(t.gpu)
+    """Copy n floats at v, a place in an arena of the graph, from the device to v."""
+    cdef DeviceGraph* d = device_graph(g, device)
+    wait_for(d.gpu)                             # nothing is copied if a handler of a signal raises
+    copy_here(g, d, v, n)
+    return check_updates(d.gpu)
 
 
 cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) except -1:
-    cdef There* t = there_for(g, device)
+    cdef DeviceGraph* d = device_graph(g, device)
     with nogil:
-        wait_with(t.gpu, s)
-    return copy_here(g, t, v, n)
+        wait_with(d.gpu, s)
+    return copy_here(g, d, v, n)
 
 
-cdef int copy_here(Graph* g, There* t, float* v, size_t n) except -1:
-    cdef Gpu* gpu = t.gpu
+cdef int copy_here(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
+    cdef Gpu* gpu = d.gpu
     cdef int error
     with nogil:
         if not enter(gpu):
-            fetch_bytes(gpu, v, <Address><uintptr_t>there(g, t, v), n * sizeof(float))
+            fetch_bytes(gpu, v, <Address><uintptr_t>device_ptr(g, d, v), n * sizeof(float))
             wait(gpu)
         error = leave(gpu)
     if error:

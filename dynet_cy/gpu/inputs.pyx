@@ -35,7 +35,7 @@ cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const 
 
 cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Param* p = <Param*>c.object
-    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), <float>p.factor, p.there_value, c.items, c.y.v)
+    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), <float>p.factor, p.device_value, c.items, c.y.v)
 
 
 cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
@@ -50,7 +50,7 @@ cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
 
 cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Param* p = <Param*>c.object
-    return add_rows(gpu, c.y.dim.bd, size_of(&p.dim), c.items, c.dy.v, p.there_grad)
+    return add_rows(gpu, c.y.dim.bd, size_of(&p.dim), c.items, c.dy.v, p.device_grad)
 
 
 cdef GpuOp* op = gpu_op(b"lookup", CU)

@@ -47,23 +47,23 @@ op.work = inverse_work
 op.assigns = True
 
 
-# ---- logdet: the inverse is kept: its transpose is the gradient --------------------------------
+# ---- logdet: the inverse is saved: its transpose is the gradient --------------------------------
 
 cdef int logdet_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = rows_of(&c.x[0].dim), batch = c.y.dim.bd
     if n == 0:
         return fill(gpu, batch, 0, c.y.v)
-    return launch_rows(gpu, INVERT, batch, n * n, batch, n, c.x[0].v, c.x[0].bstride, c.kept, c.work, c.y.v)
+    return launch_rows(gpu, INVERT, batch, n * n, batch, n, c.x[0].v, c.x[0].bstride, c.saved, c.work, c.y.v)
 
 
 cdef int logdet_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = rows_of(&c.x[0].dim), batch = c.y.dim.bd
     if n == 0:
         return 0
-    return launch_each(gpu, LOGDET_BACKWARD, n * n * c.dx.dim.bd, batch, n, c.kept, c.dy.v, c.dx.v, c.dx.bstride)
+    return launch_each(gpu, LOGDET_BACKWARD, n * n * c.dx.dim.bd, batch, n, c.saved, c.dy.v, c.dx.v, c.dx.bstride)
 
 
-cdef size_t logdet_kept(const Call* c) noexcept nogil:
+cdef size_t logdet_saved(const Call* c) noexcept nogil:
     cdef size_t n = rows_of(&c.x[0].dim)
     return c.y.dim.bd * n * n
 
@@ -75,5 +75,5 @@ cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
 op = gpu_op(b"logdet", CU)
 op.forward = logdet_forward
 op.backward = logdet_backward
-op.kept = logdet_kept
+op.saved = logdet_saved
 op.work = logdet_work

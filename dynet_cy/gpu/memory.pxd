@@ -20,8 +20,8 @@ cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1
 
 # One copy of many ranges to the device, through memory that the device reads by itself.
 cdef struct Range:
-    uint64_t there
-    const void* here
+    uint64_t device_ptr
+    const void* host_ptr
     size_t n
 
 # Takes the ranges at once, in one or more copies: those that lie side by side there are one.

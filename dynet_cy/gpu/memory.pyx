@@ -101,7 +101,7 @@ cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil:
 
 
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
-    """Map memory until n bytes are there.  The device is entered already."""
+    """Map memory for n bytes.  The device is entered already."""
     cdef Gpu* gpu = a.gpu
     cdef Properties p
     cdef Access access
@@ -200,8 +200,8 @@ cdef char* staging(Gpu* gpu, size_t n, Buffer** out) noexcept nogil:
 
 # Bytes of a buffer that lie side by side on the device too, and are one copy.
 cdef struct Run:
-    Address there
-    char* here
+    Address device_ptr
+    char* host_ptr
     size_t n
 
 
@@ -209,7 +209,7 @@ cdef int send_run(Gpu* gpu, Run* run) noexcept nogil:
     if run.n:
         gpu.counts.uploads += 1
         gpu.counts.uploaded_bytes += run.n
-        failed(gpu, gpu.driver.cuMemcpyHtoDAsync_v2(run.there, run.here, run.n, gpu.stream), -1)
+        failed(gpu, gpu.driver.cuMemcpyHtoDAsync_v2(run.device_ptr, run.host_ptr, run.n, gpu.stream), -1)
         run.n = 0
     return gpu.error
 
@@ -242,12 +242,12 @@ cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil
                 if p == NULL:
                     return gpu.error
             n = min(ranges[i].n - done, room - at)
-            if run.n and run.there + run.n != ranges[i].there + done and send_run(gpu, &run):
+            if run.n and run.device_ptr + run.n != ranges[i].device_ptr + done and send_run(gpu, &run):
                 return gpu.error
             if run.n == 0:
-                run.there = ranges[i].there + done
-                run.here = p + at
-            memcpy(p + at, <const char*>ranges[i].here + done, n)
+                run.device_ptr = ranges[i].device_ptr + done
+                run.host_ptr = p + at
+            memcpy(p + at, <const char*>ranges[i].host_ptr + done, n)
             run.n += n
             at += n
             done += n
@@ -289,13 +289,13 @@ cdef void mirror_close(void* arena) noexcept:
     free(arena)
 
 
-cdef int mirror_fetch(int device, const float* there, float* here, size_t n) except -1:
+cdef int mirror_fetch(int device, const float* device_ptr, float* host_ptr, size_t n) except -1:
     cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     wait_for(gpu)
     with nogil:
         if not enter(gpu):
-            fetch_bytes(gpu, here, <Address><uintptr_t>there, n * sizeof(float))
+            fetch_bytes(gpu, host_ptr, <Address><uintptr_t>device_ptr, n * sizeof(float))
             wait(gpu)
         error = leave(gpu)
     if error:
@@ -303,12 +303,12 @@ cdef int mirror_fetch(int device, const float* there, float* here, size_t n) exc
     return check_updates(gpu)
 
 
-cdef int mirror_send(int device, const float* here, float* there, size_t n) except -1:
+cdef int mirror_send(int device, const float* host_ptr, float* device_ptr, size_t n) except -1:
     cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     cdef Range r
-    r.there = <Address><uintptr_t>there
-    r.here = here
+    r.device_ptr = <Address><uintptr_t>device_ptr
+    r.host_ptr = host_ptr
     r.n = n * sizeof(float)
     with nogil:
         if not enter(gpu):
@@ -319,12 +319,12 @@ cdef int mirror_send(int device, const float* here, float* there, size_t n) exce
     return 0
 
 
-cdef int mirror_clear(int device, float* there, size_t n) except -1:
+cdef int mirror_clear(int device, float* device_ptr, size_t n) except -1:
     cdef int error
     cdef Gpu* gpu = gpu_at(device - 1)
     with nogil:
         if not enter(gpu):
-            fill(gpu, n, 0, there)
+            fill(gpu, n, 0, device_ptr)
         error = leave(gpu)
     if error:
         raise_error(gpu, error)

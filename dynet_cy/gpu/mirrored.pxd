@@ -26,9 +26,9 @@ cdef struct Run:
 
 # What stands for a segment of an arena of the host.
 cdef struct Part:
-    const char* here                    # the segment
+    const char* host_ptr                  # the segment
     size_t n                            # its bytes
-    Address there
+    Address device_ptr
     uint32_t run
 
 cdef struct Mirror:
@@ -43,36 +43,36 @@ cdef struct Mirror:
 cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil
 cdef void close_mirror(Mirror* m) noexcept nogil
 # A part for a segment that has none; NULL: there was no room, which is noted.  The device is not entered.
-cdef Part* new_part(const Arena* here, Mirror* m, uint32_t i) noexcept nogil
+cdef Part* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil
 # The other way round; NULL: it is nowhere in the arena.
-cdef void* place_of(const Arena* here, const Mirror* m, Address p) noexcept nogil
+cdef void* place_of(const Arena* host, const Mirror* m, Address p) noexcept nogil
 # A pass begins, that notes what it uses: the segment in use up to the bump pointer, or all segments.
-cdef void begin_use(const Arena* here, Mirror* m) noexcept nogil
-cdef void note_use(const Arena* here, Mirror* m) noexcept nogil
-cdef void note_uses(const Arena* here, Mirror* m) noexcept nogil
+cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil
+cdef void note_use(const Arena* host, Mirror* m) noexcept nogil
+cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
 # Whether what passes use of the next segment follows on this one.
-cdef bint goes_on(const Arena* here, const Mirror* m, const Segment* s) noexcept nogil
+cdef bint goes_on(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil
 # Have memory for what was noted.  The device is entered already.  0, or the error of the driver.
 cdef int extend_mirror(Mirror* m) noexcept nogil
 
 
 cdef inline bint stands_for(const Part* part, const Segment* s) noexcept nogil:
-    return part.here == s.p and part.n == s.bytes
+    return part.host_ptr == s.p and part.n == s.bytes
 
 
-cdef inline Part* part_of(const Arena* here, Mirror* m, const Segment* s) noexcept nogil:
+cdef inline Part* part_of(const Arena* host, Mirror* m, const Segment* s) noexcept nogil:
     """The part that stands for a segment, made if it is not there; see `new_part`."""
-    cdef uint32_t i = <uint32_t>(s - here.segments)
+    cdef uint32_t i = <uint32_t>(s - host.segments)
     if i < m.n and stands_for(&m.parts[i], s):
         return &m.parts[i]
-    return new_part(here, m, i)
+    return new_part(host, m, i)
 
 
-cdef inline Address address_in(const Arena* here, Mirror* m, const void* p) noexcept nogil:
+cdef inline Address address_in(const Arena* host, Mirror* m, const void* p) noexcept nogil:
     """Where something lies on the device that lies in a segment of the arena; 0: it does not, or see `new_part`."""
-    cdef const Segment* s = segment_of(here, p)
+    cdef const Segment* s = segment_of(host, p)
     cdef Part* part
     if s == NULL:
         return 0
-    part = part_of(here, m, s)
-    return part.there + <size_t>(<const char*>p - s.p) if part != NULL else 0
+    part = part_of(host, m, s)
+    return part.device_ptr + <size_t>(<const char*>p - s.p) if part != NULL else 0

@@ -118,7 +118,7 @@ cdef void drop_parts(Mirror* m, uint32_t first) noexcept nogil:
     while m.n > first:
         m.n -= 1
         part = &m.parts[m.n]
-        m.runs[part.run].used = part.there - m.runs[part.run].base
+        m.runs[part.run].used = part.device_ptr - m.runs[part.run].base
         if m.runs[part.run].used == 0:
             m.n_runs -= 1
             close_run(m.gpu, &m.runs[m.n_runs])
@@ -148,22 +148,22 @@ cdef int add_part(Mirror* m, const Segment* s) noexcept nogil:
             return error
         m.n_runs += 1
     run = &m.runs[m.n_runs - 1]
-    parts[m.n].here = s.p
+    parts[m.n].host_ptr = s.p
     parts[m.n].n = s.bytes
-    parts[m.n].there = run.base + run.used
+    parts[m.n].device_ptr = run.base + run.used
     parts[m.n].run = m.n_runs - 1
     run.used += s.bytes
     m.n += 1
     return 0
 
 
-cdef Part* new_part(const Arena* here, Mirror* m, uint32_t i) noexcept nogil:
+cdef Part* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil:
     if m.error:
         return NULL
     if not enter(m.gpu):
         drop_parts(m, i)
         while m.n <= i and not m.error:
-            m.error = add_part(m, &here.segments[m.n])
+            m.error = add_part(m, &host.segments[m.n])
     leave(m.gpu)
     return &m.parts[i] if i < m.n else NULL
 
@@ -187,18 +187,18 @@ cdef void close_mirror(Mirror* m) noexcept nogil:
     m.runs = NULL
 
 
-cdef void* place_of(const Arena* here, const Mirror* m, Address p) noexcept nogil:
+cdef void* place_of(const Arena* host, const Mirror* m, Address p) noexcept nogil:
     cdef uint32_t i
-    for i in range(min(m.n, here.n)):
-        if p - m.parts[i].there < m.parts[i].n:
-            return here.segments[i].p + (p - m.parts[i].there)
+    for i in range(min(m.n, host.n)):
+        if p - m.parts[i].device_ptr < m.parts[i].n:
+            return host.segments[i].p + (p - m.parts[i].device_ptr)
     return NULL
 
 
-cdef void begin_use(const Arena* here, Mirror* m) noexcept nogil:
+cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil:
     cdef uint32_t i = 0
     m.error = 0
-    while i < m.n and i < here.n and stands_for(&m.parts[i], &here.segments[i]):
+    while i < m.n and i < host.n and stands_for(&m.parts[i], &host.segments[i]):
         i += 1
     if i < m.n:
         enter(m.gpu)
@@ -208,34 +208,34 @@ cdef void begin_use(const Arena* here, Mirror* m) noexcept nogil:
         m.runs[i].needed = 0
 
 
-cdef void note(const Arena* here, Mirror* m, uint32_t i, size_t end) noexcept nogil:
+cdef void note(const Arena* host, Mirror* m, uint32_t i, size_t end) noexcept nogil:
     """Note that the segment of that number is used up to an offset."""
     cdef Part* part
     cdef Run* run
-    if end > here.segments[i].begin:
-        part = part_of(here, m, &here.segments[i])
+    if end > host.segments[i].begin:
+        part = part_of(host, m, &host.segments[i])
         if part != NULL:
             run = &m.runs[part.run]
-            run.needed = max(run.needed, part.there - run.base + min(end - here.segments[i].begin, part.n))
+            run.needed = max(run.needed, part.device_ptr - run.base + min(end - host.segments[i].begin, part.n))
 
 
-cdef void note_use(const Arena* here, Mirror* m) noexcept nogil:
-    if here.n:
-        note(here, m, here.now, here.top)
+cdef void note_use(const Arena* host, Mirror* m) noexcept nogil:
+    if host.n:
+        note(host, m, host.now, host.top)
 
 
-cdef void note_uses(const Arena* here, Mirror* m) noexcept nogil:
+cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil:
     cdef uint32_t i
-    for i in range(here.now if here.n else 0):
-        note(here, m, i, here.segments[i + 1].begin)
-    note_use(here, m)
+    for i in range(host.now if host.n else 0):
+        note(host, m, i, host.segments[i + 1].begin)
+    note_use(host, m)
 
 
-cdef bint goes_on(const Arena* here, const Mirror* m, const Segment* s) noexcept nogil:
-    cdef uint32_t i = <uint32_t>(s - here.segments)
+cdef bint goes_on(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil:
+    cdef uint32_t i = <uint32_t>(s - host.segments)
     cdef const Part* part = &m.parts[i]
     return (i + 1 < m.n and part[1].run == part.run
-            and m.runs[part.run].needed > part[1].there - m.runs[part.run].base)
+            and m.runs[part.run].needed > part[1].device_ptr - m.runs[part.run].base)
 
 
 cdef int extend_mirror(Mirror* m) noexcept nogil:

@@ -25,7 +25,7 @@ cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
         return 0
     return launch_rows(gpu, LAYER_FORWARD, batch * s.pre * s.post, s.len, batch, n, s.pre, s.len, 1e-8,
                        c.attrs[EPSILON].f, c.x[0].v, c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride,
-                       c.x[2].v, size_of(&c.x[2].dim), c.x[2].bstride, c.kept, c.y.v)
+                       c.x[2].v, size_of(&c.x[2].dim), c.x[2].bstride, c.saved, c.y.v)
 
 
 cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -35,9 +35,9 @@ cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
         return 0
     if i == 0:
         return launch_rows(gpu, LAYER_BACKWARD_X, own * s.pre * s.post, s.len, batch, n, s.pre, s.len, c.x[0].v,
-                           c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
+                           c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.saved, c.dy.v, own, c.dx.v, c.accumulate)
     return launch_rows(gpu, LAYER_BACKWARD_WEIGHTS, own * ((m + 31) // 32), <size_t>THREADS, batch, n, s.pre, s.len, m,
-                       c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.kept, c.dy.v, own, c.dx.v, c.accumulate)
+                       c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.saved, c.dy.v, own, c.dx.v, c.accumulate)
 
 
 cdef GpuOp* op = gpu_op(b"layer_norm", CU)

@@ -35,7 +35,7 @@ cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
 
 
 cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return order(gpu, c, c.kept)
+    return order(gpu, c, c.saved)
 
 
 cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -47,7 +47,7 @@ cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = lines_of(&s, &c.dx)
     if total_of(&c.y.dim) == 0:
         return 0
-    return launch_each(gpu, SORT_BACKWARD, n, n, s.pre, s.len, s.post, <size_t>c.attrs[1].u, uses_of(c), c.kept,
+    return launch_each(gpu, SORT_BACKWARD, n, n, s.pre, s.len, s.post, <size_t>c.attrs[1].u, uses_of(c), c.saved,
                        c.dy.v, c.dx.v)
 
 

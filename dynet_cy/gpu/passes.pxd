@@ -1,8 +1,8 @@
 """Passes over a graph on a device: commands that are listed first, and then run.
 
-The first half of a pass lays out batches and lists what is to be done; tables
+The first part of a pass lays out batches and lists what is to be done; tables
 that the device reads (items, lists of places, moves of numbers) and inputs are
-collected.  The second half sends these in one upload and runs the commands: it
+collected.  The second part sends these in one upload and runs the commands: it
 launches kernels and waits for nothing.
 """
 
@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.execute.cpu cimport Failure
 from dynet_cy.gpu.driver cimport Gpu
-from dynet_cy.gpu.graphs cimport There
+from dynet_cy.gpu.graphs cimport DeviceGraph
 from dynet_cy.graph.graph cimport STACKED, Batch, Graph, Node
 from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
@@ -71,11 +71,11 @@ cdef struct Waiting:
 # A pass in the making.
 cdef struct Pass:
     Graph* g
-    There* t
+    DeviceGraph* d
     Command* first
     Command** end
     uint64_t modules
-    uint32_t missing                # number of an op that has no GPU half + 1
+    uint32_t missing                # number of an op that has no GPU op + 1
     bint missing_gradient
     size_t values_needed            # of the device, for the pass
     size_t scratch_needed
@@ -97,7 +97,7 @@ cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) n
     return y.dim.bd if batch.form == STACKED and a.dim.bd == 1 else 1
 
 
-cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil
+cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil
 cdef int run_pass(Pass* s, str what) except -1
 # Load what all passes need.  That runs Python, and so perhaps handlers of signals: what can't be taken back comes
 # after it.
@@ -112,7 +112,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef int add_fill(Pass* s, float* p, size_t n, float x) noexcept nogil
 cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i, uint32_t nodes) noexcept nogil
 cdef int lay_items(Pass* s, Batch* batch) noexcept nogil
-cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil
+cdef int set_device_call(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil
 
 # Moves are collected between `begin_moves` and `end_moves`; nothing else goes into the tables meanwhile.
 cdef void begin_moves(Pass* s) noexcept nogil

@@ -11,7 +11,7 @@ from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, pr
 from dynet_cy.gpu.driver cimport (
     Address, Gpu, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
 )
-from dynet_cy.gpu.graphs cimport there
+from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
 from dynet_cy.gpu.mirrored cimport address_in, begin_use, extend_mirror, goes_on, note_use, note_uses
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
@@ -41,14 +41,14 @@ cdef void* scratch(Pass* s, size_t n) noexcept nogil:
     """Room in the scratch arena, which the device has to have too."""
     cdef void* p = room(s, &s.g.scratch, n)
     s.scratch_needed = max(s.scratch_needed, s.g.scratch.top)
-    note_use(&s.g.scratch, &s.t.scratch)
+    note_use(&s.g.scratch, &s.d.scratch)
     return p
 
 
 # ---- commands ------------------------------------------------------------------
 
 cdef Command* add_command(Pass* s, int kind) noexcept nogil:
-    cdef Command* c = <Command*>room(s, &s.t.commands, sizeof(Command))
+    cdef Command* c = <Command*>room(s, &s.d.commands, sizeof(Command))
     if c == NULL:
         return NULL
     c.next = NULL
@@ -80,7 +80,7 @@ cdef int add_call(Pass* s, int kind, const Call* call, Batch* batch, uint32_t i,
     cdef Tensor* x
     if c == NULL:
         return -1
-    x = <Tensor*>room(s, &s.t.commands, call.n * sizeof(Tensor))
+    x = <Tensor*>room(s, &s.d.commands, call.n * sizeof(Tensor))
     if x == NULL:
         return -1
     memcpy(x, call.x, call.n * sizeof(Tensor))
@@ -143,7 +143,7 @@ cdef int end_moves(Pass* s) noexcept nogil:
     c = add_command(s, MOVES)
     if c == NULL:
         return -1
-    c.p = there(s.g, s.t, s.moves)
+    c.p = device_ptr(s.g, s.d, s.moves)
     c.count = s.n_moves
     c.n = s.longest
     return 0
@@ -169,7 +169,7 @@ cdef int lay_items(Pass* s, Batch* batch) noexcept nogil:
     return 0
 
 
-cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
+cdef int set_device_call(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
     """The call of a batch with places on the device."""
     cdef Graph* g = s.g
     cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
@@ -183,17 +183,17 @@ cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
         x = <Tensor*>&c.x[i]
         a = &nodes_of(g)[args[i]]
         if x.list != NULL:
-            x.list = <float**>there(g, s.t, x.list)
+            x.list = <float**>device_ptr(g, s.d, x.list)
         elif a.val == NULL and (batch.count == 1 or batch.x[i].v == NULL):
-            x.v = (<Param*>a.object).there_value
+            x.v = (<Param*>a.object).device_value
         else:
-            x.v = there(g, s.t, x.v)
+            x.v = device_ptr(g, s.d, x.v)
         x.pack = NULL
-    c.y.v = there(g, s.t, c.y.v)
+    c.y.v = device_ptr(g, s.d, c.y.v)
     if node.item_count:
-        c.items = <const uint32_t*>there(g, s.t, batch.items)
-    if c.kept != NULL:
-        c.kept = there(g, s.t, c.kept)
+        c.items = <const uint32_t*>device_ptr(g, s.d, batch.items)
+    if c.saved != NULL:
+        c.saved = device_ptr(g, s.d, c.saved)
     if gpu_op_at(node.op).draws:
         if s.seeds == NULL:
             s.seeds = <uint64_t*>room(s, &g.tables, 2 * sizeof(uint64_t))
@@ -201,13 +201,13 @@ cdef int call_there(Pass* s, Batch* batch, Tensor* few, Call* c) noexcept nogil:
                 return -1
             s.seeds[0] = c.seed
             s.seeds[1] = c.stream
-        c.seed = <uint64_t><uintptr_t>there(g, s.t, s.seeds)
+        c.seed = <uint64_t><uintptr_t>device_ptr(g, s.d, s.seeds)
     return 0
 
 
-cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
+cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     memset(s, 0, sizeof(Pass))
-    s.t = t
+    s.d = d
     s.g = g
     s.end = &s.first
     s.modules = <uint64_t>1 << BASE
@@ -215,20 +215,20 @@ cdef void begin_pass(Pass* s, Graph* g, There* t) noexcept nogil:
     s.values_needed = g.values.top
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top
-    begin_use(&g.values, &t.values)
-    begin_use(&g.grads, &t.grads)
-    begin_use(&g.scratch, &t.scratch)
-    begin_use(&g.tables, &t.tables)
-    arena_rewind(&t.commands, 0)
-    array_rewind(&t.ranges, 0)
+    begin_use(&g.values, &d.values)
+    begin_use(&g.grads, &d.grads)
+    begin_use(&g.scratch, &d.scratch)
+    begin_use(&g.tables, &d.tables)
+    arena_rewind(&d.commands, 0)
+    array_rewind(&d.ranges, 0)
 
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
-    """Raise for what stopped the first half of a pass."""
+    """Raise for what stopped the first part of a pass."""
     if s.missing:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
-            f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.t.gpu.number} yet; "
+            f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.d.gpu.number} yet; "
             "docs/gpu.md lists what is not, and to_device(x, 'CPU') lets it run on the CPU")
     raise_failure(s.g, what, &s.failure)
 
@@ -240,16 +240,16 @@ cdef int load_moves(Gpu* gpu) except -1:
 
 
 cdef int run_pass(Pass* s, str what) except -1:
-    """The second half: load what is needed, make room on the device, upload, run the commands."""
-    cdef Gpu* gpu = s.t.gpu
+    """The second part: load what is needed, make room on the device, upload, run the commands."""
+    cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
     if s.modules & ~loaded(gpu)[0]:
         load(gpu, s.modules)
     with nogil:
-        note_uses(&s.g.values, &s.t.values)
-        note_uses(&s.g.grads, &s.t.grads)
-        note_uses(&s.g.tables, &s.t.tables)
+        note_uses(&s.g.values, &s.d.values)
+        note_uses(&s.g.grads, &s.d.grads)
+        note_uses(&s.g.tables, &s.d.tables)
         if not enter(gpu):
             error = extend_all(s, &needed)
             if not error and not upload(s):
@@ -268,22 +268,22 @@ cdef int run_pass(Pass* s, str what) except -1:
 cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
     cdef int error
     needed[0] = s.values_needed
-    error = extend_mirror(&s.t.values)
+    error = extend_mirror(&s.d.values)
     if not error:
         needed[0] = s.g.grads.top
-        error = extend_mirror(&s.t.grads)
+        error = extend_mirror(&s.d.grads)
     if not error:
         needed[0] = s.scratch_needed
-        error = extend_mirror(&s.t.scratch)
+        error = extend_mirror(&s.d.scratch)
     if not error:
         needed[0] = s.g.tables.top
-        error = extend_mirror(&s.t.tables)
+        error = extend_mirror(&s.d.tables)
     return error
 
 
 cdef int by_place(const void* a, const void* b) noexcept nogil:
-    cdef uint64_t x = (<const Range*>a).there
-    cdef uint64_t y = (<const Range*>b).there
+    cdef uint64_t x = (<const Range*>a).device_ptr
+    cdef uint64_t y = (<const Range*>b).device_ptr
     return (x > y) - (x < y)
 
 
@@ -293,10 +293,10 @@ cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
     cdef uint64_t gap
     qsort(r, n, sizeof(Range), by_place)
     for i in range(1, n):
-        gap = r[i].there - r[k].there - r[k].n
+        gap = r[i].device_ptr - r[k].device_ptr - r[k].n
         if gap < <uint64_t>ALIGN:
             r[k].n += gap
-            if <const char*>r[k].here + r[k].n == <const char*>r[i].here:
+            if <const char*>r[k].host_ptr + r[k].n == <const char*>r[i].host_ptr:
                 r[k].n += r[i].n
                 continue                        # else two segments of an arena meet there
         k += 1
@@ -307,31 +307,31 @@ cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
 cdef int upload(Pass* s) noexcept nogil:
     """Inputs and tables, in one buffer."""
     cdef Arena* tables = &s.g.tables
-    cdef Range* r = <Range*>s.t.ranges.base
+    cdef Range* r = <Range*>s.d.ranges.base
     cdef const Segment* part
     cdef size_t begin = s.tables_from, end, copied
-    s.t.ranges.top = join_ranges(r, s.t.ranges.top // sizeof(Range)) * sizeof(Range)
+    s.d.ranges.top = join_ranges(r, s.d.ranges.top // sizeof(Range)) * sizeof(Range)
     while begin < tables.top:                   # from segment to segment
         part = segment_at(tables, begin)
         end = copied = tables.top
         if part < tables.segments + tables.now:
             end = copied = part[1].begin
-            if goes_on(tables, &s.t.tables, part):  # with its unused end it is one copy with the next one
+            if goes_on(tables, &s.d.tables, part):  # with its unused end it is one copy with the next one
                 copied = part.begin + part.bytes
-        r = <Range*>array_push(&s.t.ranges, sizeof(Range))
+        r = <Range*>array_push(&s.d.ranges, sizeof(Range))
         if r == NULL:
-            return failed(s.t.gpu, 2, -1)
-        r.here = part.p + (begin - part.begin)
-        r.there = address_in(tables, &s.t.tables, r.here)
+            return failed(s.d.gpu, 2, -1)
+        r.host_ptr = part.p + (begin - part.begin)
+        r.device_ptr = address_in(tables, &s.d.tables, r.host_ptr)
         r.n = copied - begin
         begin = end
-    return send_ranges(s.t.gpu, <Range*>s.t.ranges.base, s.t.ranges.top // sizeof(Range))
+    return send_ranges(s.d.gpu, <Range*>s.d.ranges.base, s.d.ranges.top // sizeof(Range))
 
 
 cdef int run_commands(Pass* s) noexcept nogil:
-    cdef Gpu* gpu = s.t.gpu
+    cdef Gpu* gpu = s.d.gpu
     cdef Command* c = s.first
-    cdef GpuOp* half
+    cdef GpuOp* gpu_op
     cdef uint64_t begun
     # While commands are timed, each is run and waited for by itself.
     cdef bint timed = profiling != 0
@@ -342,7 +342,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
         wait(gpu)
     while c != NULL and not gpu.error:
         begun = now() if timed else 0
-        half = gpu_op_at(c.op)
+        gpu_op = gpu_op_at(c.op)
         gpu.items = c.items
         gpu.op = c.op
         if c.kind == MOVES:
@@ -352,11 +352,11 @@ cdef int run_commands(Pass* s) noexcept nogil:
         elif c.kind == PRODUCT:
             gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
         elif c.kind == FORWARD:
-            half.forward(gpu, &c.call)
+            gpu_op.forward(gpu, &c.call)
         elif c.kind == BEGIN:
-            half.begin(gpu, &c.call)
+            gpu_op.begin(gpu, &c.call)
         else:
-            half.backward(gpu, &c.call, c.i)
+            gpu_op.backward(gpu, &c.call, c.i)
         if timed:
             wait(gpu)
             if c.kind == PRODUCT:
@@ -368,16 +368,16 @@ cdef int run_commands(Pass* s) noexcept nogil:
         c = c.next
     if checked:
         look_at_collected(s)
-    return run_listed(gpu, &s.t.replays) if listed else gpu.error
+    return run_listed(gpu, &s.d.replays) if listed else gpu.error
 
 
 # ---- checks: what CPU executors look at, after it was fetched --------------------------
 
-cdef int bring(Pass* s, const float* there_v, const float* here, size_t n) noexcept nogil:
+cdef int bring(Pass* s, const float* source, const float* host_ptr, size_t n) noexcept nogil:
     """Ask for n numbers of the device."""
-    if n == 0 or s.t.gpu.error:
-        return s.t.gpu.error
-    return fetch_bytes(s.t.gpu, <void*>here, <Address><uintptr_t>there_v, n * sizeof(float))
+    if n == 0 or s.d.gpu.error:
+        return s.d.gpu.error
+    return fetch_bytes(s.d.gpu, <void*>host_ptr, <Address><uintptr_t>source, n * sizeof(float))
 
 
 cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
@@ -389,12 +389,12 @@ cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
         p = <Param*>x.object
         if not p.device:
             return 0
-        return bring(s, p.there_grad if gradient else p.there_value, p.grad if gradient else p.value, p.size)
+        return bring(s, p.device_grad if gradient else p.device_value, p.grad if gradient else p.value, p.size)
     if gradient:
         v = gradient_at(s.g, v)
     elif x.batch == NO_BATCH:                   # an input
         return 0
-    return bring(s, there(s.g, s.t, v), v, total_of(&x.dim))
+    return bring(s, device_ptr(s.g, s.d, v), v, total_of(&x.dim))
 
 
 cdef bint look(Pass* s, uint32_t number) noexcept nogil:
@@ -406,7 +406,7 @@ cdef bint look(Pass* s, uint32_t number) noexcept nogil:
     cdef bint forward = number >= g.n_batches
     cdef uint32_t i, j, arg
     if forward:
-        bring(s, there(g, s.t, batch.y), batch.y, batch.bytes // sizeof(float))
+        bring(s, device_ptr(g, s.d, batch.y), batch.y, batch.bytes // sizeof(float))
     else:
         for j in range(batch.count):
             x = &nodes_of(g)[order_of(g)[batch.first + j]]
@@ -414,8 +414,8 @@ cdef bint look(Pass* s, uint32_t number) noexcept nogil:
                 arg = args_of(g, x)[i]
                 if state[arg] & NEEDS_GRAD and (nodes_of(g)[arg].val != NULL or state[arg] & TRAINABLE):
                     bring_node(s, arg, True)
-    wait(s.t.gpu)
-    if s.t.gpu.error:
+    wait(s.d.gpu)
+    if s.d.gpu.error:
         return True
     if not (bad_values(g, batch, True, &s.failure.finding) if forward
             else bad_gradients(g, batch, &s.failure.finding)):
@@ -441,7 +441,7 @@ cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
         bring_node(s, number, False)
         if state_of(g)[number] & LIVE:
             bring_node(s, number, True)
-    wait(s.t.gpu)
+    wait(s.d.gpu)
 
 
 cdef void look_at_collected(Pass* s) noexcept nogil:
@@ -449,10 +449,10 @@ cdef void look_at_collected(Pass* s) noexcept nogil:
     cdef Waiting* w = s.waiting
     cdef Graph* g = s.g
     cdef uint32_t i
-    while w != NULL and not s.t.gpu.error:
-        bring(s, w.p.there_grad, w.p.grad, w.p.size)
-        wait(s.t.gpu)
-        if not s.t.gpu.error and bad_collected(g, w.p, &s.failure.finding):
+    while w != NULL and not s.d.gpu.error:
+        bring(s, w.p.device_grad, w.p.grad, w.p.size)
+        wait(s.d.gpu)
+        if not s.d.gpu.error and bad_collected(g, w.p, &s.failure.finding):
             for i in range(g.n_batches):
                 bring_all(s, &batches_of(g)[i])
             bad_collected(g, w.p, &s.failure.finding)       # now with the numbers of those that use it

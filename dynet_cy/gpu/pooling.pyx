@@ -23,7 +23,7 @@ cdef int forward(Gpu* gpu, const Call* c, int kernel, const Pooling* p) noexcept
     planes = <unsigned>min(batch * p.channels, <size_t>65535)
     if kernel == AVERAGE_FORWARD:
         return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.x[0].v, c.x[0].bstride, c.y.v)
-    return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.x[0].v, c.x[0].bstride, c.kept, c.y.v)
+    return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
 
 
 cdef int backward(Gpu* gpu, const Call* c, int kernel, const Pooling* p) noexcept nogil:
@@ -35,7 +35,7 @@ cdef int backward(Gpu* gpu, const Call* c, int kernel, const Pooling* p) noexcep
     planes = <unsigned>min(own * p.channels, <size_t>65535)
     if kernel == AVERAGE_BACKWARD:
         return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.dy.v, own, c.dx.v, c.accumulate)
-    return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.kept, c.dy.v, own, c.dx.v,
+    return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.saved, c.dy.v, own, c.dx.v,
                   c.accumulate)
 
 

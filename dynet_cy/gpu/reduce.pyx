@@ -142,7 +142,7 @@ op.backward = moment_backward
 op.assigns = True
 
 
-# ---- std: the means are kept ---------------------------------------------------------
+# ---- std: the means are saved ---------------------------------------------------------
 
 cdef int STD_FORWARD = kernel_at(CU, b"std_forward")
 cdef int STD_BACKWARD = kernel_at(CU, b"std_backward")
@@ -157,9 +157,9 @@ cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
     n = axes_total(&kept)
     terms = axes_total(&reduced)
     if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, STD_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.kept,
+        return launch_rows(gpu, STD_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.saved,
                            c.y.v, 1)
-    return launch_each(gpu, STD_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.kept, c.y.v, 0)
+    return launch_each(gpu, STD_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.saved, c.y.v, 0)
 
 
 cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -169,7 +169,7 @@ cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
         return 0
     axes_of(c, &kept, &reduced, &back)
     return launch_each(gpu, STD_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim), share(c), c.x[0].v,
-                       c.kept, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+                       c.saved, c.y.v, c.dy.v, c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"std", CU)
@@ -236,7 +236,7 @@ cdef size_t how_many(const Split* s, const Tensor* x) noexcept nogil:
     return s.pre * s.post * x.dim.bd
 
 
-# ---- max_dim, min_dim: where they are is kept ----------------------------------------------
+# ---- max_dim, min_dim: where they are is saved ----------------------------------------------
 
 cdef int EXTREME_FORWARD = kernel_at(CU, b"extreme_forward")
 cdef int EXTREME_BACKWARD = kernel_at(CU, b"extreme_backward")
@@ -249,8 +249,8 @@ cdef int extreme_forward(Gpu* gpu, const Call* c, float sign) noexcept nogil:
         return 0
     if by_blocks(n, s.len, s.pre == 1):
         return launch_rows(gpu, EXTREME_FORWARD, n, s.len, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride,
-                           c.kept, c.y.v, 1)
-    return launch_each(gpu, EXTREME_FORWARD, n, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride, c.kept, c.y.v,
+                           c.saved, c.y.v, 1)
+    return launch_each(gpu, EXTREME_FORWARD, n, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride, c.saved, c.y.v,
                        0)
 
 
@@ -267,7 +267,7 @@ cdef int extreme_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = how_many(&s, &c.dx)
     if n == 0:
         return 0
-    return launch_each(gpu, EXTREME_BACKWARD, n, n, s.pre, s.len, s.post, sharing(c), c.kept, c.dy.v,
+    return launch_each(gpu, EXTREME_BACKWARD, n, n, s.pre, s.len, s.post, sharing(c), c.saved, c.dy.v,
                        c.dx.v)
 
 

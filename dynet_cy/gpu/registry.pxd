@@ -1,10 +1,10 @@
-"""The table of GPU halves of ops, of kernels and of the modules that these are in."""
+"""The tables of GPU ops, of kernels and of the modules that contain them."""
 
 from libc.stdint cimport uint64_t
 
 from dynet_cy.gpu.driver cimport Gpu, GpuOp
 
-# The GPU half of the op of that name, to be filled in; `module` (of `module_at`) holds its kernels.
+# The GPU op for the op of that name, to be filled in; `module` (of `module_at`) holds its kernels.
 cdef GpuOp* gpu_op(bytes name, int module) except NULL
 # Of the op, as in tables and in gpu.op.
 cdef unsigned number_of(const GpuOp* op) noexcept nogil

@@ -1,6 +1,6 @@
-"""The table of GPU halves of ops, of kernels and of the modules that these are in.
+"""The tables of GPU ops, of kernels and of the modules that contain them.
 
-An op and its GPU half have one number.  Modules are the files `cuda/*.cu`; the
+An op and its GPU op have the same number.  Modules are the files `cuda/*.cu`; the
 kernels of one are compiled, and loaded on a device, when an op first needs them.
 """
 
@@ -50,7 +50,7 @@ cdef int kernel_at(int module, bytes name) except -1:
 cdef GpuOp* gpu_op(bytes name, int module) except NULL:
     cdef unsigned number = _op_numbers[name.decode()]
     cdef GpuOp* op = &table[number]
-    op.kept = op_at(number).kept
+    op.saved = op_at(number).saved
     op.modules |= <uint64_t>1 << module
     return op
 
@@ -115,7 +115,7 @@ cdef int parameters_of(Gpu* gpu, int kernel) noexcept:
 
 
 def describe():
-    """The ops that have a GPU half, as a list of dictionaries with their name and modules.
+    """The ops that have a GPU op, as a list of dictionaries with their name and modules.
 
     `gradient` says whether there is a backward.
     """

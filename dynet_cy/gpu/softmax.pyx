@@ -12,7 +12,7 @@ from dynet_cy.ops.axes cimport Split, split_at
 cdef int CU = module_at(b"softmax")
 
 
-# ---- pickneglogsoftmax: the log-sum is kept ------------------------------------------
+# ---- pickneglogsoftmax: the log-sum is saved ------------------------------------------
 
 cdef int PICK_FORWARD = kernel_at(CU, b"pickneglogsoftmax_forward")
 cdef int PICK_BACKWARD = kernel_at(CU, b"pickneglogsoftmax_backward")
@@ -20,12 +20,12 @@ cdef int PICK_BACKWARD = kernel_at(CU, b"pickneglogsoftmax_backward")
 
 cdef int pickneglogsoftmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim), batch = c.y.dim.bd
-    return launch_rows(gpu, PICK_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.items, c.kept, c.y.v)
+    return launch_rows(gpu, PICK_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.items, c.saved, c.y.v)
 
 
 cdef int pickneglogsoftmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim), batch = c.y.dim.bd
-    return launch_each(gpu, PICK_BACKWARD, n * c.dx.dim.bd, batch, n, c.x[0].v, c.x[0].bstride, c.items, c.kept,
+    return launch_each(gpu, PICK_BACKWARD, n * c.dx.dim.bd, batch, n, c.x[0].v, c.x[0].bstride, c.items, c.saved,
                        c.dy.v, c.dx.v, c.accumulate)
 
 

@@ -8,7 +8,7 @@ def prepare(stored: list[Expression], n_groups: int) -> None: ...
 def squared_norm(stored: list[Expression]) -> float: ...
 def update(
     stored: list[Expression],
-    moves: list[bool],
+    updated: list[bool],
     group_of: list[int],
     groups: list[dict[str, Any]],
     rule: int,
@@ -19,6 +19,6 @@ def update(
     skips: bool = False,
     rates: list[list[float]] | None = None,
 ) -> None: ...
-def blend(
+def axpby(
     stored: list[Expression], a: float, b: float, source: Plane, target: Plane, clipping: Clipping | None = None
 ) -> None: ...

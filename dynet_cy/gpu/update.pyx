@@ -75,7 +75,7 @@ cdef int DECAY = kernel_at(CU, b"decay_values")
 cdef int SQUARES = kernel_at(CU, b"squares")
 cdef int CLIP_GROUPS = kernel_at(CU, b"clip_groups")
 cdef int DROP = kernel_at(CU, b"drop_gradients")
-cdef int BLEND = kernel_at(CU, b"blend")
+cdef int AXPBY = kernel_at(CU, b"axpby")
 cdef int[16] RULES
 cdef int which
 for which in range(DY_OPTIM_COUNT):
@@ -218,7 +218,7 @@ def squared_norm(list stored not None):
         x = stored[0]
         gpu = gpu_at(x.p.device - 1)
         wait_for(gpu)
-        grads = x.storage.grads.base_there()
+        grads = x.storage.grads.device_base()
         grid_of(gpu, &t, &wide, &high)
         bytes = t.n * sizeof(Segment)
         ready(gpu, bytes + wide * high * sizeof(double))
@@ -226,8 +226,8 @@ def squared_norm(list stored not None):
         if sums == NULL:
             raise MemoryError("the norm of gradients")
         base = arenas[gpu.number].base
-        r.there = base
-        r.here = t.segments
+        r.device_ptr = base
+        r.host_ptr = t.segments
         r.n = bytes
         with nogil:
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
@@ -256,23 +256,23 @@ cdef struct Part:
     Hyper h
 
 
-cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* here, size_t size) noexcept nogil:
+cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, size_t size) noexcept nogil:
     """Put a table behind those before it.  Ranges keep to multiples of 16 bytes."""
-    r[n[0]].there = bytes[0]
-    r[n[0]].here = <void*>here
+    r[n[0]].device_ptr = bytes[0]
+    r[n[0]].host_ptr = <void*>host_ptr
     r[n[0]].n = size
     n[0] += 1
     bytes[0] += (size + 15) // 16 * 16
 
 
-def update(list stored not None, list moves not None, list group_of not None, list groups not None, int rule,
+def update(list stored not None, list updated not None, list group_of not None, list groups not None, int rule,
            list states not None, bint sparse, Clipping clipping=None, double scale=1, bint skips=False,
            list rates=None):
     """Apply a rule to parameters of one storage, which lives on a device; their gradients are zero then.
 
     Args:
         stored: the parameters and tables.
-        moves: for each, whether the rule changes it; it only decays if not.
+        updated: for each, whether the rule changes it; it only decays if not.
         group_of: for each, the number of its group.
         groups: the settings of each group, see `Settings` of dynet_cy/train/trainers.pxd, as a dict.
         rule: its number in optim.def.
@@ -305,7 +305,7 @@ def update(list stored not None, list moves not None, list group_of not None, li
     cdef size_t bytes = 0, segments, chosen, totals, sums
     cdef uint32_t i, g, n_ranges = 0, n_sums = 0
     cdef Address base
-    cdef void* clip = <void*><uintptr_t>clipping.there if clipping is not None else NULL
+    cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
     cdef int k, error
     cdef list locked = []
     try:
@@ -316,13 +316,13 @@ def update(list stored not None, list moves not None, list group_of not None, li
         x = stored[0]
         storage = x.storage
         gpu = gpu_at(storage.device - 1)
-        values = storage.values.base_there()
-        grads = storage.grads.base_there()
+        values = storage.values.device_base()
+        grads = storage.grads.device_base()
         for k in range(3):
             s[k] = NULL
             if k < len(states):
                 plane = states[k]
-                s[k] = plane.base_there()
+                s[k] = plane.device_base()
         for g in range(n_groups):
             settings = groups[g]
             part = &parts[g]
@@ -341,15 +341,15 @@ def update(list stored not None, list moves not None, list group_of not None, li
         for x in stored:                        # gradients stay as they are while this lasts
             lock(x.p)
             locked.append(x)
-        for x, moved, g in zip(stored, moves, group_of):
+        for x, changes, g in zip(stored, updated, group_of):
             p = x.p
             part = &parts[g]
             if clip != NULL:
                 add_gradient(&part.normed, p)
-            if moved and not (p.rows and sparse):
+            if changes and not (p.rows and sparse):
                 add_whole(&part.whole, p)
                 continue
-            if moved:
+            if changes:
                 add_rows(&part.rows, p)
             if part.h.decoupled != 0 or part.h.decay != 0:
                 add_whole(&part.rest, p)
@@ -373,7 +373,7 @@ def update(list stored not None, list moves not None, list group_of not None, li
             ready(gpu, sums + n_sums * sizeof(double))
             base = arenas[gpu.number].base
             for i in range(n_ranges):
-                r[i].there += base
+                r[i].device_ptr += base
             chosen += base
             totals += base
             sums += base
@@ -392,23 +392,24 @@ def update(list stored not None, list moves not None, list group_of not None, li
                         for g in range(n_groups):
                             if parts[g].normed.n:
                                 grid_of(gpu, &parts[g].normed, &wide, &high)
-                                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[4 * g + 3].there,
+                                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[4 * g + 3].device_ptr,
                                        parts[g].normed.n, grads,
                                        <void*><uintptr_t>(sums + limits[g].first_sum * sizeof(double)))
                         launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>sums,
-                               <void*><uintptr_t>r[4 * n_groups].there, <void*><uintptr_t>r[4 * n_groups + 1].there,
-                               value_at(&limit), <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
+                               <void*><uintptr_t>r[4 * n_groups].device_ptr,
+                               <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit),
+                               <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
                     for g in range(n_groups):
                         run_part(gpu, &parts[g], r + 4 * g, rule, values, grads, s,
                                  <void*><uintptr_t>(chosen + g * sizeof(Chosen)) if clip != NULL else NULL, clip,
                                  skips)
                     if clip != NULL:
-                        fetch_bytes(gpu, clipping.here, clipping.there, sizeof(Clip))
+                        fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
-        for x, moved in zip(stored, moves):
-            if moved:
+        for x, changes in zip(stored, updated):
+            if changes:
                 forget_gradient(x.p)
         storage.changes += 1
     finally:
@@ -427,7 +428,7 @@ def update(list stored not None, list moves not None, list group_of not None, li
 
 cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* values, float* grads, float** s,
                    void* chosen, void* clip, bint skips) noexcept nogil:
-    """Let a group decay and move.
+    """Apply weight decay and the rule to a group.
 
     Args:
         r: where its tables are on the device.
@@ -444,22 +445,22 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
             if k == 1:
                 h.decoupled = h.decay = 0       # the table that they are rows of does, as `rest`
             grid_of(gpu, &tables[k], &wide, &high)
-            launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].there, tables[k].n, value_at(&h),
+            launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].device_ptr, tables[k].n, value_at(&h),
                    values, grads, s[0], s[1], s[2], chosen, clip)
     decay(gpu, part, r, part.h.decay, values, clip)
     if skips and part.normed.n:
         grid_of(gpu, &part.normed, &wide, &high)
-        launch(gpu, DROP, wide, high, 256, 0, <void*><uintptr_t>r[3].there, part.normed.n, grads, clip)
+        launch(gpu, DROP, wide, high, 256, 0, <void*><uintptr_t>r[3].device_ptr, part.normed.n, grads, clip)
 
 
 cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* clip) noexcept nogil:
     cdef unsigned wide = 0, high = 0
     if share != 0 and part.rest.n:
         grid_of(gpu, &part.rest, &wide, &high)
-        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].there, part.rest.n, share, values, clip)
+        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values, clip)
 
 
-def blend(list stored not None, float a, float b, Plane source not None, Plane target not None,
+def axpby(list stored not None, float a, float b, Plane source not None, Plane target not None,
           Clipping clipping=None):
     """Let the numbers of parameters in a plane become a target + b source.
 
@@ -475,9 +476,9 @@ def blend(list stored not None, float a, float b, Plane source not None, Plane t
     cdef Range r
     cdef int error
     cdef unsigned wide = 0, high = 0
-    cdef float* read_from = source.base_there()
-    cdef float* write_to = target.base_there()
-    cdef void* clip = <void*><uintptr_t>clipping.there if clipping is not None else NULL
+    cdef float* read_from = source.device_base()
+    cdef float* write_to = target.device_base()
+    cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
     if not stored:
         return
     x = stored[0]
@@ -490,12 +491,13 @@ def blend(list stored not None, float a, float b, Plane source not None, Plane t
             return
         grid_of(gpu, &t, &wide, &high)
         r.n = t.n * sizeof(Segment)
-        r.here = t.segments
+        r.host_ptr = t.segments
         ready(gpu, r.n)
-        r.there = arenas[gpu.number].base
+        r.device_ptr = arenas[gpu.number].base
         with nogil:
             if not enter(gpu) and not send_ranges(gpu, &r, 1):
-                launch(gpu, BLEND, wide, high, 256, 0, <void*><uintptr_t>r.there, t.n, a, b, read_from, write_to, clip)
+                launch(gpu, AXPBY, wide, high, 256, 0, <void*><uintptr_t>r.device_ptr, t.n, a, b, read_from,
+                       write_to, clip)
             error = leave(gpu)
         if error:
             raise_error(gpu, error)

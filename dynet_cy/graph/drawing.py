@@ -53,6 +53,9 @@ class Drawing:
     def save(self, filename: Path) -> None:
         """Write the picture to a file, which any browser shows.
 
+        Args:
+            filename: the file, which is replaced; its name should end in .svg.
+
         Raises:
             OSError: the file cannot be written
 

@@ -80,7 +80,7 @@ cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
                 storage, number = made[i]
                 p = (<Storage>storage).entries[<uint32_t>number]
                 p.value = (<Param*>x[i].object).value
-                p.there_value = (<Param*>x[i].object).there_value
+                p.device_value = (<Param*>x[i].object).device_value
                 x[i].object = p
                 state_of(g)[i] |= <uint8_t>TRAINABLE
             else:                                   # rows of tables: nothing is added to the table

@@ -53,8 +53,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Laid* x
         uint32_t* items
         float* y
-        float* kept
-        float** kept_of
+        float* saved
+        float** saved_of
         size_t bytes
         uint32_t live
 
@@ -100,8 +100,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int backward_from
         uint32_t forward_ms
         int device
-        uint8_t mixed
-        void* there
+        uint8_t multi_device
+        void* device_graphs
         void* plans
         void* beside
         uint32_t early
@@ -143,6 +143,14 @@ cdef class Expression:
     cdef Graph* graph(self) except NULL
 
 
+# Who collects requests for values: `fibers` does.
+cdef class Requests:
+    # Let the running item wait until an expression, or each of a list, is computed; False where no item is running.
+    cdef bint wait_for(self, object wanted) except -1
+    # Whether an item is running, and nobody else who uses its graph.
+    cdef bint inside(self) except -1
+
+
 cdef class ComputationGraph:
     cdef Graph g
     cdef dict keep                  # storages of its parameters: number of changes at the last backward, or None
@@ -152,7 +160,7 @@ cdef class ComputationGraph:
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
-    cdef object requests            # who collects requests for values, while a batched map runs; else None
+    cdef Requests requests          # who collects requests for values, while a batched map runs; else None
 
     cdef int warn_of_growth(self) except -1
     cdef int note_values(self) except -1
@@ -196,6 +204,8 @@ cdef const Dim* dim_of(Expression x) except NULL
 cdef tuple shape_of(const Dim* d)
 cdef tuple full_shape(const Dim* d)
 cdef object doubles_of(const float* v, tuple shape)
+# Compute expressions of one graph together; `op` is for messages.
+cdef list compute_all(object expressions, str op, bint recalculate)
 cdef object gradient_of(Graph* g, uint32_t index, uint8_t state)
 cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef float* place(size_t n) except NULL
@@ -244,7 +254,7 @@ cdef struct Engine:
 cdef enum:
     ENGINE_CPU
     ENGINE_GPU
-    ENGINE_MIXED                    # nodes on several devices
+    ENGINE_MULTI_DEVICE             # nodes on several devices
     ENGINE_COUNT
 
 cdef Engine* engine(int kind) noexcept
@@ -265,14 +275,14 @@ cdef struct Beside:
 
 cdef Beside* beside_hooks() noexcept
 
-# Who counts passes: filled by execute/profile.
-cdef struct RequestWatch:
+# Called around each pass while profiling is on: filled by execute/profile.
+cdef struct PassHooks:
     bint on
     uint64_t (*begin)() noexcept nogil
     # A pass ran for so many values, perhaps of the items of a batched map, and computed so many nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
 
-cdef RequestWatch* request_watch() noexcept
+cdef PassHooks* pass_hooks() noexcept
 
 # 1 + the number of the device of that name, 0 for "": what Extra has.
 cdef int asked_device(object name, str where) except -1

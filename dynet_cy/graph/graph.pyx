@@ -154,19 +154,19 @@ cdef Engine* engine(int kind) noexcept:
 
 
 cdef Beside beside
-cdef RequestWatch watch
+cdef PassHooks passes
 
 
 cdef Beside* beside_hooks() noexcept:
     return &beside
 
 
-cdef RequestWatch* request_watch() noexcept:
-    return &watch
+cdef PassHooks* pass_hooks() noexcept:
+    return &passes
 
 
 cdef Engine* engine_of(const Graph* g) noexcept:
-    return &engines[ENGINE_MIXED if g.mixed else ENGINE_GPU if g.device else ENGINE_CPU]
+    return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]
 
 
 # ---- expressions -------------------------------------------------------------
@@ -763,11 +763,11 @@ cdef int compute_beside(Graph* g, uint32_t index) except -1:
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
     cdef uint64_t begun
     cdef uint32_t ran = g.n_order
-    if not watch.on:
+    if not passes.on:
         return engine_of(g).forward(g, targets, n, g.strategy)
-    begun = watch.begin()
+    begun = passes.begin()
     engine_of(g).forward(g, targets, n, g.strategy)
-    watch.end(g, n, g.n_order - ran, (<ComputationGraph>owners[g.slot]).requests is not None, begun)
+    passes.end(g, n, g.n_order - ran, (<ComputationGraph>owners[g.slot]).requests is not None, begun)
     return 0
 
 
@@ -784,7 +784,7 @@ cdef bint requested(Graph* g, object wanted) except -1:
 
     False where there is no such item: then they are to be computed now.
     """
-    requests = (<ComputationGraph>owners[g.slot]).requests
+    cdef Requests requests = (<ComputationGraph>owners[g.slot]).requests
     return requests is not None and requests.wait_for(wanted)
 
 
@@ -809,7 +809,7 @@ cdef float* parameter_here(Param* p, bint gradient) except? NULL:
     cdef float* v = p.grad if gradient else p.value
     see_whole()
     if p.device and p.size:
-        mirrors().fetch(p.device, p.there_grad if gradient else p.there_value, v, p.size)
+        mirrors().fetch(p.device, p.device_grad if gradient else p.device_value, v, p.size)
     return v
 
 
@@ -1057,7 +1057,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     if n_items:
         items = <uint32_t*>array_push(&g.items, n_items * sizeof(uint32_t))
     if (state == NULL or own_args == NULL or (n_items and items == NULL)
-            or (g.forward_only and use == NULL) or (g.mixed and array_push(&g.devices, 1) == NULL)):
+            or (g.forward_only and use == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
         take_back(g, nodes_top, args_top, items_top)
         out_of_memory("a node of the graph")
     node.op = <uint16_t>op.id
@@ -1096,7 +1096,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         for i in range(n):
             uses_of(g)[own_args[i]].consumers += 1
     i = g.n_nodes
-    if g.mixed:
+    if g.multi_device:
         g.devices.base[i] = <char>device
     if noting:
         note_origin(g)
@@ -1128,13 +1128,13 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
     g.items.top = items_top
     g.state.top = g.n_nodes
     g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
-    g.devices.top = g.n_nodes if g.mixed else 0
+    g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
 
 
 cdef inline int placed(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
     """Where a node is to run, for graphs on several devices."""
-    if g.mixed or (extra != NULL and extra.device and extra.device - 1 != g.device):
+    if g.multi_device or (extra != NULL and extra.device and extra.device - 1 != g.device):
         return place_node(g, op, args, n, extra)
     return 0
 
@@ -1148,7 +1148,7 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
     cdef bint asked = extra != NULL and extra.device
     cdef int device = -1
     cdef uint32_t i
-    if not g.mixed:
+    if not g.multi_device:
         mix(g)
     devices = <uint8_t*>g.devices.base
     if n == 0 and not asked:
@@ -1175,7 +1175,7 @@ cdef int mix(Graph* g) except -1:
         out_of_memory("the devices of a graph")
     memset(devices, g.device, g.n_nodes)
     let_move(g)
-    g.mixed = True
+    g.multi_device = True
     return 0
 
 
@@ -1225,7 +1225,7 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, const N
     for i in range(n):
         shapes.append(describe_dim(&nodes[args[i]].dim))
         sources.append(source_of_node(g, args[i]))
-        if g.mixed:
+        if g.multi_device:
             sources[i] += " on " + device_name(device_of(g, args[i]))
         sources[i] += made_at(g, args[i])
     if n > 12:                                      # long lists: both ends tell enough
@@ -1488,7 +1488,7 @@ cdef int compact(ComputationGraph graph) except -1:
         n_items += own
         state[k] = state[i]
         uses[k] = uses[i]
-        if g.mixed:
+        if g.multi_device:
             g.devices.base[k] = g.devices.base[i]
         if (k + <size_t>1) * sizeof(uint32_t) <= g.origins.top:
             (<uint32_t*>g.origins.base)[k] = origin_of(g, i)
@@ -1518,6 +1518,16 @@ cdef void next_epoch(Graph* g) noexcept:
 
 
 # ---- graphs ------------------------------------------------------------------
+
+cdef class Requests:
+    """Who collects requests for values."""
+
+    cdef bint wait_for(self, object wanted) except -1:
+        raise NotImplementedError
+
+    cdef bint inside(self) except -1:
+        raise NotImplementedError
+
 
 cdef class ComputationGraph:
     """A graph of its own, beside the implicit one of each thread.
@@ -1582,7 +1592,7 @@ cdef class ComputationGraph:
             owners[g.slot] = NULL
         if dy_current == g:
             dy_current = NULL
-        if g.there != NULL:
+        if g.device_graphs != NULL:
             engines[ENGINE_GPU].close(g)
         if engines[ENGINE_CPU].closed != NULL:
             engines[ENGINE_CPU].closed(g)
@@ -1692,7 +1702,7 @@ cdef class ComputationGraph:
         g.forward_ms = 0
         g.backward_from = -1
         g.device = default_device()
-        g.mixed = False
+        g.multi_device = False
         g.immediate = bool(immediate_compute)
         g.check_validity = bool(check_validity)
         g.forward_only = forward_only and not immediate_compute
@@ -1788,7 +1798,7 @@ cdef class ComputationGraph:
         g.n_nodes = n_nodes
         self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
         take_back(g, nodes_top, args_top, items_top)
-        if g.mixed:
+        if g.multi_device:
             let_move(g)
         if not g.forward_only:              # there only what was dropped above is forgotten
             forget_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
@@ -2229,7 +2239,7 @@ def set_default_device(int device):
     mirror.set_default_device(device)
     if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
         g.device = device
-        g.mixed = False
+        g.multi_device = False
 
 
 def autobatching():

@@ -36,6 +36,9 @@ class FloatValue:
     def set(self, val: float) -> None:
         """Change the number.
 
+        Args:
+            val: the new number.
+
         Example:
             >>> number = dy.FloatValue()
             >>> number.set(2)
@@ -76,6 +79,9 @@ class UnsignedValue:
     def set(self, val: int) -> None:
         """Change the number.
 
+        Args:
+            val: the new number, whole and not below 0.
+
         Raises:
             ValueError: it is not whole, or out of range
 
@@ -114,6 +120,9 @@ class FloatVectorValue:
 
     def set(self, newval: Iterable[float]) -> None:
         """Change the numbers.
+
+        Args:
+            newval: the new numbers.
 
         Example:
             >>> numbers = dy.FloatVectorValue([1, 2])
@@ -162,6 +171,9 @@ class UnsignedVectorValue:
 
     def set(self, newval: Iterable[int]) -> None:
         """Change the numbers.
+
+        Args:
+            newval: the new numbers, whole and not below 0.
 
         Raises:
             ValueError: one is not whole, or out of range

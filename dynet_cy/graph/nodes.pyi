@@ -1,6 +1,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from dynet_cy.graph.graph import ComputationGraph, Expression
 from dynet_cy.graph.origin import Origin
 
@@ -17,6 +20,14 @@ class GraphNode(NamedTuple):
     origin: Origin | None
     scope: str
 
+class NodeContents(NamedTuple):
+    attrs: tuple[int, ...]
+    items: tuple[int, ...]
+    item_count: int
+    entry: int | None
+
+def contents(graph: ComputationGraph, number: int) -> NodeContents: ...
+def table(graph: ComputationGraph, number: int) -> npt.NDArray[np.float32]: ...
 def nodes(graph: ComputationGraph) -> list[GraphNode]: ...
 def nodes_around(expressions: Iterable[Expression]) -> list[GraphNode]: ...
 def expression(graph: ComputationGraph, number: int) -> Expression: ...

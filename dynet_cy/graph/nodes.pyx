@@ -2,13 +2,16 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.graph cimport (
     COMPUTED, DROPPED, NO_BATCH, SHARED, ComputationGraph, Expression, Graph, Node, args_of, items_of, nodes_of,
-    origin_of, shape_of, state_of, wrap,
+    origin_of, parameter_here, shape_of, state_of, wrap,
 )
 from dynet_cy.graph.origin cimport origin_at, scope_at
+from dynet_cy.memory.bridge cimport array_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
@@ -87,6 +90,58 @@ cdef list list_of(Graph* g):
             bool(state_of(g)[i] & COMPUTED), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
             scope_at(origin_of(g, i))))
     return found
+
+
+class NodeContents(NamedTuple):
+    """What an op knows of a node beside its arguments.
+
+    Attributes:
+        attrs: the words of its attributes, as whole numbers: floats by their bits.
+        items: its list, such as the indices of a selection, `item_count` words for each batch element.
+        item_count: how many words that are.
+        entry: the number of the parameter or table that it reads, which no other has; None where it reads none.
+    """
+
+    attrs: tuple
+    items: tuple
+    item_count: int
+    entry: object
+
+
+def contents(ComputationGraph graph not None, uint32_t number):
+    """What an op knows of a node beside its arguments, as NodeContents.
+
+    Raises:
+        IndexError: the graph has no such node.
+    """
+    cdef Graph* g = &graph.g
+    cdef Node* x
+    cdef uint32_t i
+    if number >= g.n_nodes:
+        raise IndexError(f"contents: the graph has {g.n_nodes} nodes, and none with number {number}")
+    x = nodes_of(g) + number
+    return NodeContents(
+        tuple([x.attrs[i].u for i in range(4)]),
+        tuple([items_of(g, x)[i] for i in range(x.item_count * x.dim.bd)]),
+        x.item_count,
+        None if x.nargs or x.object == NULL else (<Param*>x.object).id)
+
+
+def table(ComputationGraph graph not None, uint32_t number):
+    """The lookup table that a node takes rows of, as a new array with the rows first.
+
+    Raises:
+        ValueError: the node takes rows of no table.
+    """
+    cdef Node* x
+    cdef Param* p
+    if number >= graph.g.n_nodes or nodes_of(&graph.g)[number].nargs or nodes_of(&graph.g)[number].object == NULL:
+        raise ValueError(f"table: node {number} takes rows of no table")
+    x = nodes_of(&graph.g) + number
+    p = <Param*>x.object
+    # Stored row by row, so as one array with the rows last.
+    array = array_of(parameter_here(p, False), (*shape_of(&p.dim), p.rows))
+    return np.moveaxis(array, -1, 0) * np.float32(p.factor)
 
 
 def expression(ComputationGraph graph not None, uint32_t number):

@@ -119,6 +119,12 @@ def dump_cg(
 ) -> None:
     """Write values and gradients of all computed nodes of the current graph: see `ComputationGraph.dump`.
 
+    Args:
+        filename: the file to write; none: standard output.
+        show_values: write the values (default: yes).
+        show_gradients: write the gradients (default: yes).
+        nan_check_only: write only nodes that hold NaN or an infinity (default: no).
+
     Example:
         >>> x = dy.inputVector([1, 2])
         >>> _ = x.value()

@@ -18,6 +18,10 @@ class Tensor:
     The batch, if any, is the last axis. NumPy's functions take a Tensor as they take an array. Axes that the shape does
     not name have one element.
 
+    Args:
+        array: the numbers, with the batch as the last axis if there is one.
+        axes: how many axes the shape has.
+
     Example:
         >>> scores = dy.inputVector([1, 5, 3]).tensor_value()
         >>> _ = dy.renew_cg()

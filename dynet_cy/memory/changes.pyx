@@ -3,8 +3,9 @@
 import os
 
 from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uintptr_t
 
-from dynet_cy.core.interrupts cimport begin_interrupts, pthread_self, pthread_t, raise_interrupt, runs_handlers
+from dynet_cy.core.interrupts cimport begin_interrupts, dy_this_thread, raise_interrupt, runs_handlers
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -25,7 +26,7 @@ cdef bint unfinished = False
 cdef list changes = []
 # Held by the thread that makes or finishes changes.
 cdef pthread_mutex_t busy
-cdef pthread_t runner = 0
+cdef uintptr_t runner = 0
 cdef Interrupts kept                # what a handler has raised in `make_change`
 pthread_mutex_init(&busy, NULL)
 begin_interrupts(&kept)
@@ -95,7 +96,7 @@ cdef int run(Interrupts* s, bint asked) except -1:
     With `asked`, this thread has just asked for them, and computes as it should.
     """
     global unfinished, runner
-    cdef bint inside = runner == pthread_self()
+    cdef bint inside = runner == dy_this_thread()
     cdef Change change
     cdef bint done = True
     cdef fenv_t own
@@ -103,7 +104,7 @@ cdef int run(Interrupts* s, bint asked) except -1:
         if pthread_mutex_trylock(&busy):
             with nogil:
                 pthread_mutex_lock(&busy)
-        runner = pthread_self()
+        runner = dy_this_thread()
     begin_interrupts(s)
     if not asked:
         fegetenv(&own)

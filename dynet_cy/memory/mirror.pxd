@@ -1,7 +1,7 @@
 """Memory of devices that mirrors memory of the host.
 
-What lies at an offset from the base of a range here lies at the same offset
-there.  The functions are filled by the backend of the device when it is loaded,
+What lies at an offset from the base of a range of the host lies at the same offset
+on the device.  The functions are filled by the backend of the device when it is loaded,
 so that storage and graphs need no backend.
 """
 
@@ -13,9 +13,9 @@ cdef struct Mirrors:
     float* (*base)(void* arena) noexcept
     void (*close)(void* arena) noexcept
     # Copies of n floats, which are done when the function returns; and zeros.
-    int (*fetch)(int device, const float* there, float* here, size_t n) except -1
-    int (*send)(int device, const float* here, float* there, size_t n) except -1
-    int (*clear)(int device, float* there, size_t n) except -1
+    int (*fetch)(int device, const float* device_ptr, float* host_ptr, size_t n) except -1
+    int (*send)(int device, const float* host_ptr, float* device_ptr, size_t n) except -1
+    int (*clear)(int device, float* device_ptr, size_t n) except -1
 
 cdef Mirrors* mirrors() noexcept
 # 0: the CPU; 1 + n: GPU number n.  What new graphs and collections are made on.

@@ -43,8 +43,8 @@ cdef extern from "dynet_cy/storage.h" nogil:
         float* value
         float* grad
         int device
-        float* there_value
-        float* there_grad
+        float* device_value
+        float* device_grad
         Pack pack
         double factor
         pthread_mutex_t lock
@@ -75,11 +75,11 @@ cdef class Plane:
     cdef Py_buffer view
     cdef bint mapped
     cdef int device
-    cdef void* there                # its mirror, on a device
+    cdef void* mirror               # on a device; NULL on the CPU
     cdef dict beside                # by device: the planes for the same thing in the storages beside its own
     cdef Plane on(self, int device)
     cdef float* at(self, size_t place) noexcept        # that number of floats from the begin on
-    cdef float* base_there(self) noexcept
+    cdef float* device_base(self) noexcept
     cdef Arena* memory(self) noexcept
     cdef int extend(self, size_t floats) except -1
     cdef int shrink(self, size_t floats) except -1

@@ -66,8 +66,8 @@ cdef class Plane:
         arena_close(&self.arena)
         if self.mapped:
             PyBuffer_Release(&self.view)
-        if self.there != NULL:
-            mirrors().close(self.there)
+        if self.mirror != NULL:
+            mirrors().close(self.mirror)
 
     cdef Plane on(self, int device):
         """The plane for the same thing in the storage of a device."""
@@ -79,8 +79,8 @@ cdef class Plane:
     cdef Arena* memory(self) noexcept:
         return &self.arena
 
-    cdef float* base_there(self) noexcept:
-        return mirrors().base(self.there) if self.device else NULL
+    cdef float* device_base(self) noexcept:
+        return mirrors().base(self.mirror) if self.device else NULL
 
     cdef int extend(self, size_t floats) except -1:
         """Make room for that many floats in all.  New ones are zero."""
@@ -95,7 +95,7 @@ cdef class Plane:
         if floats <= had:
             return 0
         if self.device:
-            mirrors().extend(self.there, needed, "parameters")
+            mirrors().extend(self.mirror, needed, "parameters")
         if arena_alloc(&self.arena, needed - self.arena.top) == NULL:
             out_of_memory("parameters")
         return self.clear(had, floats - had)
@@ -109,27 +109,27 @@ cdef class Plane:
 
     cdef int place_on(self, int device) except -1:
         """Live on a device from now on, or on the CPU again.  It must be empty."""
-        cdef void* there = mirrors().open(device) if device else NULL
-        if self.there != NULL:
-            mirrors().close(self.there)
-        self.there = there
+        cdef void* mirror = mirrors().open(device) if device else NULL
+        if self.mirror != NULL:
+            mirrors().close(self.mirror)
+        self.mirror = mirror
         self.device = device
         return 0
 
     cdef int pull(self, size_t at, size_t n) except -1:
         if self.device and n:
-            mirrors().fetch(self.device, self.base_there() + at, self.at(at), n)
+            mirrors().fetch(self.device, self.device_base() + at, self.at(at), n)
         return 0
 
     cdef int push(self, size_t at, size_t n) except -1:
         if self.device and n:
-            mirrors().send(self.device, self.at(at), self.base_there() + at, n)
+            mirrors().send(self.device, self.at(at), self.device_base() + at, n)
         return 0
 
     cdef int clear(self, size_t at, size_t n) except -1:
         """Floats on the device become zero; those here are not touched."""
         if self.device and n:
-            mirrors().clear(self.device, self.base_there() + at, n)
+            mirrors().clear(self.device, self.device_base() + at, n)
         return 0
 
     cdef int move(self, object mapping, Storage storage, bint copy) except -1:
@@ -300,8 +300,8 @@ cdef class Storage:
         """Let an entry know where its numbers are."""
         p.value = self.values.at(p.offset)
         p.grad = self.grads.at(p.offset)
-        p.there_value = self.values.base_there() + p.offset if self.device else NULL
-        p.there_grad = self.grads.base_there() + p.offset if self.device else NULL
+        p.device_value = self.values.device_base() + p.offset if self.device else NULL
+        p.device_grad = self.grads.device_base() + p.offset if self.device else NULL
 
     def check_room(self, str what, size_t size, bint drawn=True):
         """Raise MemoryError if new entries of so many numbers do not fit: into the limit, or, with the array in which

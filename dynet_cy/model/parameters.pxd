@@ -11,7 +11,7 @@ from dynet_cy.graph.graph cimport Expression
 from dynet_cy.memory.storage cimport Param, Plane, Storage
 
 
-cdef void settle(Param* p) noexcept nogil
+cdef void fold_scale(Param* p) noexcept nogil
 cdef int zero_gradient(_Stored x) except -1
 
 

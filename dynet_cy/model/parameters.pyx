@@ -79,7 +79,7 @@ cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_bac
 # pass that they make anyway.  Of a table they visit a few rows only, so it has a factor instead,
 # which is multiplied into what is read.
 
-cdef void settle(Param* p) noexcept nogil:
+cdef void fold_scale(Param* p) noexcept nogil:
     """Multiply the factor of a table into its numbers."""
     if p.factor != 1:
         K.scale(p.size, <float>p.factor, p.value, p.value)
@@ -145,7 +145,7 @@ cdef class _Stored(Expression):
             extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
             dim = dim_with_rows(&self.p.dim, self.p.rows)
             extra.device = 1 + self.p.device
-            settle(self.p)
+            fold_scale(self.p)
             self.p.in_place = 1
             index = leaf_index(PARAMETER_LEAF, &dim, &extra)
             graph.leaves[key] = index
@@ -686,7 +686,7 @@ cdef class LookupParameters(_Stored):
         array = floats_in(row, what, "the value", 7)
         if array.shape != (n,):
             array = _floats_like(array, what, shape_of(&self.p.dim))
-        settle(self.p)
+        fold_scale(self.p)
         self.put(self.storage.values, <size_t>r * n, array, n)
         value_changed(self.p)
 
@@ -1717,7 +1717,7 @@ def settled_array(_Stored x not None):
     """The value as an array; the factor of a table is multiplied into it first, so that the table and
     its copy go on alike to the last bit."""
     x.check_made()
-    settle(x.p)
+    fold_scale(x.p)
     return x.array(x.storage.values)
 
 

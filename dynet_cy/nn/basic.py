@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import positive
 from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
+from dynet_cy.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.layer import Layer, activation, share
 from dynet_cy.nn.weights import Weights
@@ -75,7 +76,7 @@ class Linear(Layer):
 class Embedding(Layer):
     """A table of vectors, of which numbers choose some.
 
-    Parameters: a table of `size` vectors of length `dim`, drawn as `add_lookup_parameters` does.
+    Parameters: a table of `size` vectors of length `dim`.
 
     Args:
         size: number of vectors
@@ -83,6 +84,9 @@ class Embedding(Layer):
         model: where the table goes
         padding: the number of a vector that counts as zeros and is not trained, if there is one
         frozen: whether the table is left as it is by trainers (default: no)
+        init: initial values, as `add_lookup_parameters` takes them. Default: normal numbers of variance 1, as in
+            PyTorch, large enough to count beside positions that are added to them; those of `add_lookup_parameters`
+            shrink as the table grows.
 
     Raises:
         TypeError: a number is not an integer, or `model` is no `ParameterCollection`
@@ -98,7 +102,13 @@ class Embedding(Layer):
     """
 
     def __init__(
-        self, size: int, dim: int, model: ParameterCollection, padding: int | None = None, frozen: bool = False
+        self,
+        size: int,
+        dim: int,
+        model: ParameterCollection,
+        padding: int | None = None,
+        frozen: bool = False,
+        init: PyInitializer | float | npt.NDArray[Any] | None = None,
     ) -> None:
         self.size = self._size(size, "size")
         self.dim = self._size(dim, "dim")
@@ -106,7 +116,8 @@ class Embedding(Layer):
             raise ValueError(f"Embedding: argument padding: expected a number from 0 to {size - 1}, got {padding!r}")
         super().__init__(model, (self.size, self.dim, padding, bool(frozen)))
         self.padding = padding
-        self.table = self.collection.add_lookup_parameters((self.size, self.dim), name="table")
+        values = NormalInitializer() if init is None else init
+        self.table = self.collection.add_lookup_parameters((self.size, self.dim), values, "table")
         self.table.set_updated(not frozen)
 
     @classmethod
@@ -125,9 +136,7 @@ class Embedding(Layer):
         numbers = np.asarray(array, dtype=np.float32)
         if numbers.ndim != 2 or 0 in numbers.shape:
             raise ValueError(f"Embedding.from_numpy: argument array: expected rows of vectors, got {numbers.shape}")
-        layer = cls(numbers.shape[0], numbers.shape[1], model, padding, frozen)
-        layer.table.init_from_array(numbers)
-        return layer
+        return cls(numbers.shape[0], numbers.shape[1], model, padding, frozen, init=numbers)
 
     def __call__(self, ids: Ids) -> Expression:
         """The vectors of some numbers.

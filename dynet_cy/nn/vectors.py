@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from dynet_cy.initializers import NormalInitializer
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.basic import Embedding
 from dynet_cy.nn.weights import FileName, read_tensors
@@ -101,7 +102,8 @@ class WordVectors:
         Args:
             model: where the table goes
             words: a vocabulary: the word of each number. One that has no vector here, but has one in small letters,
-                gets that; one without either keeps what a new table is drawn with. None, the default, for `self.words`.
+                gets that; one without either gets normal numbers of the variance that all vectors here have. None, the
+                default, for `self.words`.
             padding, frozen: see `Embedding`
 
         Raises:
@@ -111,7 +113,7 @@ class WordVectors:
             return Embedding.from_numpy(self.array, model, padding, frozen)
         if not words:
             raise ValueError("WordVectors.embedding: argument words: the vocabulary is empty")
-        layer = Embedding(len(words), self.dim, model, padding, frozen)
+        layer = Embedding(len(words), self.dim, model, padding, frozen, NormalInitializer(0, float(self.array.var())))
         table = layer.table.as_array().copy()
         for number, word in enumerate(words):
             row = self._rows.get(word, self._rows.get(word.lower()))

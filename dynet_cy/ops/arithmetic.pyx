@@ -116,6 +116,9 @@ from dynet_cy.kernels.kernels cimport (
 def cmult(x, y):
     """Product element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -129,6 +132,9 @@ def cmult(x, y):
 def cdiv(x, y):
     """Quotient element by element; shapes broadcast.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 
@@ -141,6 +147,9 @@ def cdiv(x, y):
 
 def prelu(x, alpha):
     """Each element of x above 0, alpha times it below (He et al. 2015); shapes broadcast.
+
+    Args:
+        x, alpha: expressions whose shapes broadcast.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -605,7 +614,7 @@ AVERAGE.assigns = True
 
 cdef uint32_t* winners(const Call* c, uint32_t b) noexcept nogil:
     """Which argument each number of a batch element came from: the first of equal ones."""
-    return <uint32_t*>c.kept + b * size_of(&c.y.dim)
+    return <uint32_t*>c.saved + b * size_of(&c.y.dim)
 
 
 cdef void emax_forward(const Call* c) noexcept nogil:
@@ -641,13 +650,13 @@ cdef void emax_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[j] += dy[j]
 
 
-cdef size_t emax_kept(const Call* c) noexcept nogil:
+cdef size_t emax_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
 EMAX.batching = FLAT
-EMAX.kept = emax_kept
+EMAX.saved = emax_saved
 
 
 def esum(xs: Iterable[Expression]):
@@ -669,6 +678,9 @@ def esum(xs: Iterable[Expression]):
 def average(xs: Iterable[Expression]):
     """Mean of expressions of one shape; see `esum`.
 
+    Args:
+        xs: expressions of one shape.
+
     Raises:
         ValueError: the list is empty.
         DimensionError: the shapes differ.
@@ -683,6 +695,9 @@ def average(xs: Iterable[Expression]):
 def emax(xs: Iterable[Expression]):
     """Greatest of expressions of one shape, element by element; of equal ones
     the first has the gradient.  See `esum`.
+
+    Args:
+        xs: expressions of one shape.
 
     Raises:
         ValueError: the list is empty.

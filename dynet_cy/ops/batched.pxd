@@ -1,4 +1,4 @@
-"""Products of tensors, for the GPU's half of them."""
+"""Products of tensors, which their GPU ops use too."""
 
 from libc.stdint cimport uint32_t
 

@@ -110,7 +110,7 @@ cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) n
 cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
     """The gradient of the sums, which serves all arguments."""
     cdef Tensor dpre = c.y
-    dpre.v = c.kept
+    dpre.v = c.saved
     if c.first:
         K.lstm_gates_bwd(rows_of(&c.y.dim) // 4, c.y.dim.bd, c.y.v, c.dy.v, dpre.v, 0)
     return dpre
@@ -160,7 +160,7 @@ cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
     return rows_of(&c.x[i].dim) if i >= 4 and i % 2 == 0 else 0
 
 
-cdef size_t gates_kept(const Call* c) noexcept nogil:
+cdef size_t gates_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -170,7 +170,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* new_gates_op(const char* name) except NULL:
     cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward)
-    op.kept = gates_kept
+    op.saved = gates_saved
     op.part = gates_part
     op.factors = gates_factors
     op.rule[0] = SHARE
@@ -234,6 +234,10 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
 
 def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
     """`vanilla_lstm_gates` of a list of inputs, as if they were concatenated.
+
+    Args:
+        x_t: the inputs, whose sizes add up to the columns of Wx.
+        h_tm1, Wx, Wh, b, weightnoise_std: see `vanilla_lstm_gates`.
 
     Raises:
         DimensionError: the shapes do not fit.
@@ -330,6 +334,10 @@ def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, 
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
     dropout_mask_x is for all of them.
+
+    Args:
+        x_t: the inputs, whose sizes add up to the columns of Wx.
+        h_tm1, Wx, Wh, b, dropout_mask_h, weightnoise_std: see `vanilla_lstm_gates_dropout`.
 
     Raises:
         DimensionError: the shapes do not fit.

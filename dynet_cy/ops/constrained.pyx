@@ -12,7 +12,7 @@ from dynet_cy.ops.registry import DimensionError
 
 # ---- constrained_softmax: p_i = min(u_i, s q_i) ------------------------------------
 # q is the softmax over the elements below their bounds, s what the others leave of 1.
-# q is kept, with -1 for elements at their bounds.
+# q is saved, with -1 for elements at their bounds.
 
 cdef float AT_BOUND = -1
 
@@ -55,7 +55,7 @@ cdef void constrained_forward(const Call* c) noexcept nogil:
     for b in range(c.y.dim.bd):
         bound = element(&c.x[1], b)
         p = element(&c.y, b)
-        q = c.kept + b * n
+        q = c.saved + b * n
         left = 1
         for i in range(n):
             q[i] = 0
@@ -83,7 +83,7 @@ cdef void constrained_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef double mean
     for b in range(c.y.dim.bd):
         p = element(&c.y, b)
-        q = c.kept + b * n
+        q = c.saved + b * n
         dy = element(&c.dy, b)
         dx = element(&c.dx, b)
         mean = 0
@@ -97,13 +97,13 @@ cdef void constrained_backward(const Call* c, uint32_t i) noexcept nogil:
                 dx[k] += <float>(dy[k] - mean)
 
 
-cdef size_t constrained_kept(const Call* c) noexcept nogil:
+cdef size_t constrained_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 cdef Op* CONSTRAINED = register(b"constrained_softmax", b"x y", constrained_dim,
                                 constrained_forward, constrained_backward)
-CONSTRAINED.kept = constrained_kept
+CONSTRAINED.saved = constrained_saved
 
 
 def constrained_softmax(x, y):

@@ -554,7 +554,7 @@ def filter1d_narrow(x, y):
 
 
 # ---- kmax_pooling: the k greatest along axis d, in their order ------------------------------
-# Attributes: k, d.  Where they come from is kept.
+# Attributes: k, d.  Where they come from is saved.
 
 cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
     cdef int32_t k = s.attrs[0].i, d = s.attrs[1].i
@@ -590,7 +590,7 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
     cdef float v
     kmax_axes(c, &inner, &n, &k, &outer)
     for b in range(c.y.dim.bd):
-        source = <uint32_t*>c.kept + b * size_of(&c.y.dim)
+        source = <uint32_t*>c.saved + b * size_of(&c.y.dim)
         for o in range(outer):
             for p in range(inner):
                 x = element(&c.x[0], b) + o * n * inner + p
@@ -628,7 +628,7 @@ cdef void kmax_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef const uint32_t* source
     kmax_axes(c, &inner, &n, &k, &outer)
     for b in range(c.y.dim.bd):
-        source = <const uint32_t*>c.kept + b * size_of(&c.y.dim)
+        source = <const uint32_t*>c.saved + b * size_of(&c.y.dim)
         for o in range(outer):
             for m in range(k):
                 for p in range(inner):
@@ -636,7 +636,7 @@ cdef void kmax_backward(const Call* c, uint32_t i) noexcept nogil:
                     element(&c.dx, b)[(o * n + source[at]) * inner + p] += element(&c.dy, b)[at]
 
 
-cdef size_t kmax_kept(const Call* c) noexcept nogil:
+cdef size_t kmax_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -645,7 +645,7 @@ cdef size_t kmax_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* KMAX = register(b"kmax_pooling", b"x", kmax_dim, kmax_forward, kmax_backward)
-KMAX.kept = kmax_kept
+KMAX.saved = kmax_saved
 KMAX.work = kmax_work
 
 

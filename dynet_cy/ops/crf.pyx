@@ -53,14 +53,14 @@ cdef double find_alphas(const Call* c, uint32_t b, float* alphas, float* lowered
     """
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
     cdef const float* x = element(&c.x[0], b)
-    cdef const float* moves = element(&c.x[1], b)
+    cdef const float* transitions = element(&c.x[1], b)
     memcpy(alphas, x, tags * sizeof(float))
     K.add(tags, element(&c.x[2], b), alphas)
     cdef double total = lower(tags, alphas)
     lowered[0] = <float>total
     for t in range(1, n):
         for j in range(tags):
-            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, moves + j * tags, 1, work + j * tags)
+            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, transitions + j * tags, 1, work + j * tags)
         alphas += tags
         K.logsumexp(tags, tags, work, alphas)
         K.add(tags, x + t * tags, alphas)
@@ -82,12 +82,12 @@ cdef void find_betas(const Call* c, uint32_t b, const float* alphas, float* beta
     """All betas of a batch element; `work` has room for two matrices of tags and a vector."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
     cdef const float* x = element(&c.x[0], b)
-    cdef const float* moves = element(&c.x[1], b)
+    cdef const float* transitions = element(&c.x[1], b)
     cdef float* turned = work + tags * tags
     cdef float* later = work + 2 * tags * tags
     for i in range(tags):
         for j in range(tags):
-            turned[i * tags + j] = moves[j * tags + i]
+            turned[i * tags + j] = transitions[j * tags + i]
     memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
     fit(tags, alphas + (n - 1) * tags, betas + (n - 1) * tags, later)
     for t in range(1, n):
@@ -117,12 +117,12 @@ cdef void log_partition_forward(const Call* c) noexcept nogil:
     cdef float* alphas
     cdef double total
     for b in range(c.y.dim.bd):
-        alphas = c.kept + b * kept_of_one(&c.x[0].dim)
+        alphas = c.saved + b * saved_of_one(&c.x[0].dim)
         total = find_alphas(c, b, alphas, alphas + 2 * size, c.work)
         c.y.v[b] = <float>(total + log_last(c, b, alphas, c.work))
 
 
-cdef inline size_t kept_of_one(const Dim* x) noexcept nogil:
+cdef inline size_t saved_of_one(const Dim* x) noexcept nogil:
     """Alphas, betas, and by how much each column of alphas is lowered."""
     return 2 * size_of(x) + cols_of(x)
 
@@ -140,7 +140,7 @@ cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Terms terms
     cdef int add
     for b in range(c.y.dim.bd):
-        alphas = c.kept + b * kept_of_one(&c.x[0].dim)
+        alphas = c.saved + b * saved_of_one(&c.x[0].dim)
         betas = alphas + size
         lowered = betas + size
         dy = c.dy.v[b]
@@ -174,8 +174,8 @@ cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
             K.axpy(tags, dy, c.work, dx)
 
 
-cdef size_t log_partition_kept(const Call* c) noexcept nogil:
-    return kept_of_one(&c.x[0].dim) * c.y.dim.bd
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
+    return saved_of_one(&c.x[0].dim) * c.y.dim.bd
 
 
 cdef size_t log_partition_work(const Call* c, int i) noexcept nogil:
@@ -197,7 +197,7 @@ cdef int marginals_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void marginals_forward(const Call* c) noexcept nogil:
     cdef size_t size = size_of(&c.x[0].dim)
-    cdef float* rest = c.work + kept_of_one(&c.x[0].dim)
+    cdef float* rest = c.work + saved_of_one(&c.x[0].dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         find_alphas(c, b, c.work, c.work + 2 * size, rest)
@@ -207,7 +207,7 @@ cdef void marginals_forward(const Call* c) noexcept nogil:
 
 cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim)
-    return kept_of_one(&c.x[0].dim) + 2 * tags * tags + tags
+    return saved_of_one(&c.x[0].dim) + 2 * tags * tags + tags
 
 
 cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
@@ -225,16 +225,16 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef float* next_scores = c.work + tags
     cdef float* sums = c.work + 2 * tags
     cdef const float* x
-    cdef const float* moves
+    cdef const float* transitions
     cdef float* y
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
-        moves = element(&c.x[1], b)
+        transitions = element(&c.x[1], b)
         y = element(&c.y, b)
         K.binary_fwd[<int>DY_BINARY_add](tags, x, 1, element(&c.x[2], b), 1, scores)
         for t in range(1, n):
             for j in range(tags):
-                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, moves + j * tags, 1, sums)
+                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, transitions + j * tags, 1, sums)
                 best = K.argmax(tags, sums)
                 came[t * tags + j] = <uint32_t>best
                 next_scores[j] = sums[best] + x[t * tags + j]
@@ -263,7 +263,7 @@ cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backwa
 
 cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
                                  log_partition_backward)
-LOG_PARTITION.kept = log_partition_kept
+LOG_PARTITION.saved = log_partition_saved
 LOG_PARTITION.work = log_partition_work
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
 MARGINALS.work = marginals_work
@@ -305,6 +305,9 @@ def crf_marginals(x, transitions, start, end):
 
     Shapes: ``x {tags,n}`` -> ``{tags,n}``.  There is no gradient.
 
+    Args:
+        x, transitions, start, end: see `crf_log_partition`.
+
     Raises:
         DimensionError: the shapes do not fit.
 
@@ -322,6 +325,9 @@ def crf_viterbi(x, transitions, start, end):
     first.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
+
+    Args:
+        x, transitions, start, end: see `crf_log_partition`.
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -72,8 +72,8 @@ cdef Call before_activation(const Call* c) noexcept nogil:
     cdef Runs r = runs_of(c)
     cdef const float* y = c.y.v
     cdef const float* dy = c.dy.v
-    cdef float* to = c.kept
-    sums.dy.v = c.kept
+    cdef float* to = c.saved
+    sums.dy.v = c.saved
     if not c.first:
         return sums
     for _ in range(r.n):
@@ -104,12 +104,12 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         affine_transform_factors(&sums, i, f)
 
 
-cdef size_t gated_kept(const Call* c) noexcept nogil:
+cdef size_t gated_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward)
-GATED.kept = gated_kept
+GATED.saved = gated_saved
 GATED.factors = gated_factors
 GATED.rule[0] = LIST
 GATED.rule[1] = SHARE
@@ -364,7 +364,7 @@ cdef int tree_h_dim(const Shapes* s, Dim* y) except -1:
 cdef void tree_h_forward(const Call* c) noexcept nogil:
     cdef size_t h = rows_of(&c.y.dim)
     cdef uint32_t b
-    cdef float* squashed = c.kept
+    cdef float* squashed = c.saved
     for b in range(c.y.dim.bd):
         K.unary_fwd[<int>DY_UNARY_tanh](h, element(&c.x[0], b), 0, 0, squashed)
         add_product(h, squashed, element(&c.x[1], b) + h, element(&c.y, b), False)
@@ -375,7 +375,7 @@ cdef void tree_h_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t h = rows_of(&c.y.dim)
     cdef uint32_t b
     cdef bint acc
-    cdef const float* squashed = c.kept
+    cdef const float* squashed = c.saved
     cdef float* dx
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, b)
@@ -391,7 +391,7 @@ cdef void tree_h_backward(const Call* c, uint32_t i) noexcept nogil:
         squashed += h
 
 
-cdef size_t tree_h_kept(const Call* c) noexcept nogil:
+cdef size_t tree_h_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -401,7 +401,7 @@ cdef size_t tree_h_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward)
 TREE_H.rule[0] = TREE_H.rule[1] = LIST
-TREE_H.kept = tree_h_kept
+TREE_H.saved = tree_h_saved
 TREE_H.work = tree_h_work
 TREE_H.assigns = True
 

@@ -47,12 +47,12 @@ cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -
     return 0
 
 
-cdef bytes pack(object values, str op):
+cdef bytes index_words(object values, str op):
     """The numbers of a list or a tuple as words."""
     cdef Py_ssize_t i = 0, n = len(values)
     cdef Py_ssize_t index
-    cdef bytes packed = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
-    cdef uint32_t* words = <uint32_t*><char*>packed
+    cdef bytes held = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
+    cdef uint32_t* words = <uint32_t*><char*>held
     if n == 0:
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     for value in values:
@@ -61,7 +61,7 @@ cdef bytes pack(object values, str op):
             raise IndexError(f"{op}: index {index} is out of range")
         words[i] = <uint32_t>index
         i += 1
-    return packed
+    return held
 
 
 cdef bytes set_indices(Extra* extra, object values, str op):
@@ -70,13 +70,13 @@ cdef bytes set_indices(Extra* extra, object values, str op):
     Returns:
         What holds them: it must live until the node is made.
     """
-    cdef bytes packed
+    cdef bytes held
     if type(values) is list or type(values) is tuple:
-        packed = pack(values, op)
-        extra.items = <const uint32_t*><const char*>packed
+        held = index_words(values, op)
+        extra.items = <const uint32_t*><const char*>held
         extra.n_items = <uint32_t>len(values)
         extra.item_count = 1
-        return packed
+        return held
     array = np.asarray(values)
     if array.dtype.kind == "f" and (array == np.floor(array)).all() and np.isfinite(array).all():
         array = array.astype(np.int64)
@@ -85,11 +85,11 @@ cdef bytes set_indices(Extra* extra, object values, str op):
     if array.min() < 0 or array.max() > 0xFFFFFFFF:
         worst = array.min() if array.min() < 0 else array.max()
         raise IndexError(f"{op}: index {worst} is out of range")
-    packed = array.astype(np.uint32).tobytes()
-    extra.items = <const uint32_t*><const char*>packed
+    held = array.astype(np.uint32).tobytes()
+    extra.items = <const uint32_t*><const char*>held
     extra.n_items = len(array)
     extra.item_count = 1
-    return packed
+    return held
 
 
 cdef bint is_list(object values):

@@ -106,7 +106,7 @@ def inverse(x):
 
 
 # ---- logdet: y = log det x -------------------------------------------------------------
-# The factors are kept: the gradient is the transposed inverse.
+# The factors are saved: the gradient is the transposed inverse.
 
 cdef int logdet_dim(const Shapes* s, Dim* y) except -1:
     square_dim(s)
@@ -118,7 +118,7 @@ cdef int logdet_dim(const Shapes* s, Dim* y) except -1:
 cdef void logdet_forward(const Call* c) noexcept nogil:
     cdef int n = <int>rows_of(&c.x[0].dim)
     cdef size_t size = <size_t>n * n
-    cdef float* lu = c.kept
+    cdef float* lu = c.saved
     cdef int* pivots
     cdef bint negative
     cdef double total
@@ -142,7 +142,7 @@ cdef void logdet_forward(const Call* c) noexcept nogil:
 cdef void logdet_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = rows_of(&c.x[0].dim), size = n * n, j, k
     cdef float* inverse = c.work
-    cdef const float* lu = c.kept
+    cdef const float* lu = c.saved
     cdef float* dx
     cdef uint32_t b
     for b in range(c.y.dim.bd):
@@ -158,7 +158,7 @@ cdef void logdet_backward(const Call* c, uint32_t i) noexcept nogil:
         lu += size + n
 
 
-cdef size_t logdet_kept(const Call* c) noexcept nogil:
+cdef size_t logdet_saved(const Call* c) noexcept nogil:
     cdef size_t n = rows_of(&c.x[0].dim)
     return c.y.dim.bd * (n * n + n)
 
@@ -169,7 +169,7 @@ cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* LOGDET = register(b"logdet", b"x", logdet_dim, logdet_forward, logdet_backward)
-LOGDET.kept = logdet_kept
+LOGDET.saved = logdet_saved
 LOGDET.work = logdet_work
 
 

@@ -342,7 +342,7 @@ def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDAr
     cdef uint32_t count
     memset(&extra, 0, sizeof(Extra))
     if is_list(x):
-        _packed = set_indices(&extra, x, "poisson_loss")
+        _held = set_indices(&extra, x, "poisson_loss")
     else:
         set_index(&extra, &count, x, "poisson_loss")
     return apply1x(POISSON_LOSS, log_lambda, &extra)

@@ -19,7 +19,7 @@ from dynet_cy.ops.registry import DimensionError
 # ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
 # x is a set of lines, each of which is normalized by itself: the elements along some
 # neighbouring axes.  g and b have one element for each of a line, or repeat along it,
-# or have the shape of x.  The mean and the factor of every line are kept.
+# or have the shape of x.  The mean and the factor of every line are saved.
 
 cdef double TINY = 1e-8
 
@@ -64,19 +64,19 @@ cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, 
 
 
 cdef inline void norm_line(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
-                           const float* b, size_t nb, size_t step_b, double eps, float* kept,
+                           const float* b, size_t nb, size_t step_b, double eps, float* saved,
                            float* y) noexcept nogil:
     """One line of n elements; g and b have ng and nb, which repeat."""
     cdef double mean, deviation
     cdef float middle, factor
     cdef size_t j, k, at
     moments(x, n, stride, &mean, &deviation)
-    middle = kept[0] = <float>mean
+    middle = saved[0] = <float>mean
     if eps > 0:
-        factor = kept[1] = kept[2] = <float>(1 / sqrt(deviation * deviation + eps))
+        factor = saved[1] = saved[2] = <float>(1 / sqrt(deviation * deviation + eps))
     else:
-        factor = kept[1] = <float>(1 / (deviation + TINY))
-        kept[2] = <float>(1 / deviation) if deviation > 0 else 0
+        factor = saved[1] = <float>(1 / (deviation + TINY))
+        saved[2] = <float>(1 / deviation) if deviation > 0 else 0
     for j in range(n // ng):
         for k in range(ng):
             at = (j * ng + k) * stride
@@ -111,7 +111,7 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
     cdef double eps = c.attrs[EPSILON].f
     cdef size_t line, at, lines = s.pre * s.post
     cdef uint32_t e
-    cdef float* kept = c.kept
+    cdef float* saved = c.saved
     cdef float* x
     cdef float* y
     cdef Part g, b
@@ -125,16 +125,16 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
             x = element(&c.x[0], e) + at
             y = element(&c.y, e) + at
             if s.pre == 1:                      # compiled for neighbours
-                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, eps, kept, y)
+                norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, eps, saved, y)
             else:
-                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, eps, kept, y)
-            kept += 3
+                norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, eps, saved, y)
+            saved += 3
 
 
 cdef inline void line_backward(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
-                               const float* kept, const float* dy, float* dz, float* dx) noexcept nogil:
+                               const float* saved, const float* dy, float* dz, float* dx) noexcept nogil:
     # dz = g dy;  dx = factor (dz - mean dz - (x - mean x) mean(dz z) / deviation)
-    cdef float middle = kept[0], factor = kept[1], mean
+    cdef float middle = saved[0], factor = saved[1], mean
     cdef double total = 0, along = 0, slope
     cdef size_t j, k, at
     for j in range(n // ng):
@@ -144,7 +144,7 @@ cdef inline void line_backward(size_t n, size_t stride, const float* x, const fl
         total += dz[j]
         along += <double>dz[j] * (x[j * stride] - middle)
     mean = <float>(total / n)
-    slope = along * factor * kept[2] / n
+    slope = along * factor * saved[2] / n
     for j in range(n):
         at = j * stride
         dx[at] += factor * (dz[j] - mean - <float>slope * (x[at] - middle))
@@ -154,7 +154,7 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
     cdef size_t line, at, lines = s.pre * s.post
     cdef uint32_t e
-    cdef const float* kept = c.kept
+    cdef const float* saved = c.saved
     cdef float* x
     cdef float* dy
     cdef float* dx
@@ -173,20 +173,20 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
             if i == 0:
                 g = part_of(c, 1, &s, e, at)
                 if s.pre == 1:
-                    line_backward(s.len, 1, x, g.v, g.n, 1, kept, dy, c.work, dx + at)
+                    line_backward(s.len, 1, x, g.v, g.n, 1, saved, dy, c.work, dx + at)
                 else:
-                    line_backward(s.len, s.pre, x, g.v, g.n, g.step, kept, dy, c.work, dx + at)
+                    line_backward(s.len, s.pre, x, g.v, g.n, g.step, saved, dy, c.work, dx + at)
             elif s.pre == 1:                    # of the shape of x
-                part_of_line(i, s.len, 1, x, kept, dy, True, 1, dx + at)
+                part_of_line(i, s.len, 1, x, saved, dy, True, 1, dx + at)
             else:
-                part_of_line(i, s.len, s.pre, x, kept, dy, True, s.pre, dx + at)
-            kept += 3
+                part_of_line(i, s.len, s.pre, x, saved, dy, True, s.pre, dx + at)
+            saved += 3
 
 
-cdef inline void part_of_line(uint32_t i, size_t n, size_t stride, const float* x, const float* kept, const float* dy,
+cdef inline void part_of_line(uint32_t i, size_t n, size_t stride, const float* x, const float* saved, const float* dy,
                               bint add, size_t step, float* dx) noexcept nogil:
     """What n elements of a line give the factors (argument 1) or summands (argument 2) of theirs, `step` apart."""
-    cdef float middle = kept[0], factor = kept[1]
+    cdef float middle = saved[0], factor = saved[1]
     cdef size_t k
     if i == 1:
         if add:
@@ -213,7 +213,7 @@ cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogi
     """The gradient of factors or summands that all lines share."""
     cdef size_t line, at, j, m = size_of(&c.dx.dim), lines = s.pre * s.post
     cdef uint32_t e, first, uses = c.y.dim.bd // c.dx.dim.bd
-    cdef const float* kept = c.kept
+    cdef const float* saved = c.saved
     cdef float* x
     cdef float* dy
     cdef float* dx
@@ -229,14 +229,14 @@ cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogi
                     dy = element(&c.dy, e) + at
                     dx = dy_terms_next(&terms, &add)
                     if s.pre == 1:
-                        part_of_line(i, m, 1, x, kept, dy, add, 1, dx)
+                        part_of_line(i, m, 1, x, saved, dy, add, 1, dx)
                     else:
-                        part_of_line(i, m, s.pre, x, kept, dy, add, 1, dx)
-                kept += 3
+                        part_of_line(i, m, s.pre, x, saved, dy, add, 1, dx)
+                saved += 3
         end_terms(&terms)
 
 
-cdef size_t layer_norm_kept(const Call* c) noexcept nogil:
+cdef size_t layer_norm_saved(const Call* c) noexcept nogil:
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
     return 3 * s.pre * s.post * c.y.dim.bd
 
@@ -252,7 +252,7 @@ cdef Op* LAYER_NORM = register(b"layer_norm", b"x g b", layer_norm_dim, layer_no
                                layer_norm_backward)
 LAYER_NORM.rule[1] = SHARE
 LAYER_NORM.rule[2] = SHARE
-LAYER_NORM.kept = layer_norm_kept
+LAYER_NORM.saved = layer_norm_saved
 LAYER_NORM.work = layer_norm_work
 
 

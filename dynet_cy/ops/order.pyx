@@ -89,7 +89,7 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
 
 
 cdef void sort_forward(const Call* c) noexcept nogil:
-    order(c, <uint32_t*>c.kept)
+    order(c, <uint32_t*>c.saved)
 
 
 cdef void argsort_forward(const Call* c) noexcept nogil:
@@ -100,7 +100,7 @@ cdef void sort_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t count = c.attrs[1].u, o, p
     cdef uint32_t b
-    cdef const uint32_t* where = <const uint32_t*>c.kept
+    cdef const uint32_t* where = <const uint32_t*>c.saved
     cdef const float* dy = c.dy.v
     cdef float* dx
     for b in range(c.y.dim.bd):
@@ -113,7 +113,7 @@ cdef void sort_backward(const Call* c, uint32_t i) noexcept nogil:
                 dy += s.pre
 
 
-cdef size_t sort_kept(const Call* c) noexcept nogil:
+cdef size_t sort_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -122,7 +122,7 @@ cdef size_t sort_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward)
-SORT.kept = sort_kept
+SORT.saved = sort_saved
 SORT.work = sort_work
 SORT.ragged = True
 cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)

@@ -174,13 +174,13 @@ def adaptive_avgpooling2d(x, size: Sequence[int]):
     return apply1x(ADAPTIVE_AVG, x, &extra)
 
 
-# The place of the greatest element in its channel is kept for each window: the first of equal ones, or the first NaN.
+# The place of the greatest element in its channel is saved for each window: the first of equal ones, or the first NaN.
 
 cdef void adaptive_max_forward(const Call* c) noexcept nogil:
     cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
     cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], j
     cdef uint32_t b, o, t, i, low, high, first, last
-    cdef uint32_t* where = <uint32_t*>c.kept
+    cdef uint32_t* where = <uint32_t*>c.saved
     cdef float top, v
     cdef const float* x
     cdef float* y
@@ -208,7 +208,7 @@ cdef void adaptive_max_forward(const Call* c) noexcept nogil:
 cdef void adaptive_max_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
     cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], outputs = <size_t>p.out[0] * p.out[1]
-    cdef const uint32_t* where = <const uint32_t*>c.kept
+    cdef const uint32_t* where = <const uint32_t*>c.saved
     cdef uint32_t b
     cdef const float* dy
     cdef float* dx
@@ -228,7 +228,7 @@ cdef size_t as_many_as_y(const Call* c) noexcept nogil:
 
 cdef Op* ADAPTIVE_MAX = register(b"adaptive_maxpooling2d", b"x", adaptive_dim, adaptive_max_forward,
                                  adaptive_max_backward)
-ADAPTIVE_MAX.kept = as_many_as_y
+ADAPTIVE_MAX.saved = as_many_as_y
 
 
 def adaptive_maxpooling2d(x, size: Sequence[int]):

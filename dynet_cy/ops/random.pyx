@@ -2,7 +2,7 @@
 
 Element j of a batch element depends on the seed, on the draw number that the
 batch element was given when its node was made, and on j: never on batching.  So
-a dropout mask is not kept, but drawn again in backward.
+a dropout mask is not saved, but drawn again in backward.
 """
 
 from libc.stdint cimport uint32_t

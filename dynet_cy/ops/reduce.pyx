@@ -136,7 +136,7 @@ cdef void sweep_forward(const Call* c, Run run, float scale, int r, float* y, do
     for k in range(times):
         s.y = y + k * n
         s.sums = sums + k * n if sums != NULL else NULL
-        s.mean = c.kept + k * n if c.kept != NULL else NULL
+        s.mean = c.saved + k * n if c.saved != NULL else NULL
         walk(&w, &s, run)
     if sums != NULL:
         for j in range(total):
@@ -171,7 +171,7 @@ cdef void sweep_backward(const Call* c, Run run, float scale, int r) noexcept no
     for k in range(times):
         s.y = c.y.v + k * n
         s.dy = c.dy.v + k * n
-        s.mean = c.kept + k * n if c.kept != NULL else NULL
+        s.mean = c.saved + k * n if c.saved != NULL else NULL
         s.acc = c.accumulate or k > 0
         walk(&w, &s, run)
 
@@ -285,6 +285,9 @@ SUM.work = sweep_work
 def sum_elems(x):
     """Sum of all elements: a scalar for each batch element.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.sum_elems(dy.inputVector([1, 2, 6])).value()
         9.0
@@ -313,6 +316,9 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
 
 def sum_batches(x):
     """Sum of all batch elements: one batch element of the same shape.
+
+    Args:
+        x: an expression of any shape.
 
     Example:
         >>> dy.sum_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
@@ -386,6 +392,9 @@ cdef int order(int r, str op) except -1:
 def mean_elems(x):
     """Mean of all elements: a scalar for each batch element.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.mean_elems(dy.inputVector([1, 2, 6])).value()
         3.0
@@ -416,6 +425,9 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
 def mean_batches(x):
     """Mean of all batch elements: one batch element of the same shape.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.mean_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
         array([2., 3.])
@@ -425,6 +437,10 @@ def mean_batches(x):
 
 def moment_elems(x, int r):
     """Mean of the r-th powers of all elements: a scalar for each batch element.
+
+    Args:
+        x: an expression of any shape.
+        r: which power, 1 or more.
 
     Raises:
         ValueError: r is less than 1.
@@ -459,6 +475,10 @@ def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
 
 def moment_batches(x, int r):
     """Mean of the r-th powers of all batch elements: one batch element of the same shape.
+
+    Args:
+        x: an expression of any shape.
+        r: which power, 1 or more.
 
     Raises:
         ValueError: r is less than 1.
@@ -496,7 +516,7 @@ cdef void deviation_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
         s.dx[i + k] = s.dx[i + k] + g if s.acc else g
 
 
-cdef size_t std_kept(const Call* c) noexcept nogil:
+cdef size_t std_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -510,7 +530,7 @@ cdef void std_forward(const Call* c) noexcept nogil:
     cdef double* sums = <double*>c.work             # the squares may be no floats
     if total_of(&c.x[0].dim) == 0:
         memset(sums, 0, n * sizeof(double))
-    sweep_forward(c, sum_run, scale, 1, c.kept, sums)
+    sweep_forward(c, sum_run, scale, 1, c.saved, sums)
     sweep_forward(c, deviation_run, scale, 1, c.y.v, sums)
     for k in range(n):
         if c.y.v[k] == c.y.v[k]:                    # the mean of nothing stays
@@ -522,13 +542,16 @@ cdef void std_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* STD = register(b"std", b"x", reduced_dim, std_forward, std_backward)
-STD.kept = std_kept
+STD.saved = std_saved
 STD.work = std_work
 STD.assigns = True
 
 
 def std_elems(x):
     """Standard deviation of all elements: a scalar for each batch element.
+
+    Args:
+        x: an expression of any shape.
 
     Example:
         >>> dy.std_elems(dy.inputVector([1, 3])).value()
@@ -561,6 +584,9 @@ def std_dim(x, d: Sequence[int], b=False, int n=0):
 
 def std_batches(x):
     """Standard deviation over the batch elements; see `std_dim`.
+
+    Args:
+        x: an expression of any shape.
 
     Example:
         >>> dy.std_batches(dy.inputTensor([[1, 3], [2, 4]], batched=True)).npvalue()
@@ -630,6 +656,9 @@ cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_no
 def l2_norm(x):
     """Square root of the sum of the squares of all elements; its gradient at zero is zero.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.l2_norm(dy.inputVector([3, 4])).value()
         5.0
@@ -663,18 +692,18 @@ cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef size_t extreme_kept(const Call* c) noexcept nogil:
+cdef size_t extreme_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 cdef void extreme(const Call* c, float sign) noexcept nogil:
-    """The greatest of sign x, and in c.kept where it is."""
+    """The greatest of sign x, and in c.saved where it is."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t b, k, p, best
     cdef float top
     cdef const float* x
     cdef float* y = c.y.v
-    cdef uint32_t* where = <uint32_t*>c.kept
+    cdef uint32_t* where = <uint32_t*>c.saved
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         for _ in range(s.post):
@@ -718,7 +747,7 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t b, p
     cdef float* dx
     cdef const float* dy = c.dy.v
-    cdef const uint32_t* where = <uint32_t*>c.kept
+    cdef const uint32_t* where = <uint32_t*>c.saved
     for b in range(c.y.dim.bd):
         dx = element(&c.dx, <uint32_t>b)
         for _ in range(s.post):
@@ -730,10 +759,10 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
-MAX_DIM.kept = extreme_kept
+MAX_DIM.saved = extreme_saved
 MAX_DIM.ragged = True
 cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
-MIN_DIM.kept = extreme_kept
+MIN_DIM.saved = extreme_saved
 MIN_DIM.ragged = True
 
 

@@ -31,7 +31,7 @@ cdef extern from "dynet_cy/op.h":
 cdef extern from "dynet_cy/op.h" nogil:
     ctypedef void (*Forward "dy_forward")(const Call* c) noexcept nogil
     ctypedef void (*Backward "dy_backward")(const Call* c, uint32_t i) noexcept nogil
-    ctypedef size_t (*Kept "dy_kept")(const Call* c) noexcept nogil
+    ctypedef size_t (*Saved "dy_saved")(const Call* c) noexcept nogil
     ctypedef size_t (*Work "dy_work")(const Call* c, int i) noexcept nogil
     ctypedef size_t (*PartOf "dy_part")(const Call* c, uint32_t i) noexcept nogil
     ctypedef void (*Prepare "dy_prepare")(const Call* c) noexcept nogil
@@ -53,12 +53,12 @@ cdef extern from "dynet_cy/op.h" nogil:
         DimRule dim
         Forward forward
         Backward backward
-        Kept kept
+        Saved saved
         Work work
         FactorsOf factors
         PartOf part
         Prepare prepare
-        Kept prepared
+        Saved prepared
         Raised raised
         uint8_t batching
         uint8_t rule[3]
@@ -87,6 +87,6 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
                            Backward backward) except NULL
 # Whether there are ops whose calls may raise an exception.
 cdef bint any_raises() noexcept nogil
-cdef void set_raises(Op* op, Prepare prepare, Kept prepared, Raised raised) noexcept nogil
+cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int same_dim(const Shapes* s, Dim* y) except -1

@@ -62,7 +62,7 @@ cdef bint any_raises() noexcept nogil:
     return raises
 
 
-cdef void set_raises(Op* op, Prepare prepare, Kept prepared, Raised raised) noexcept nogil:
+cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil:
     """Let the calls of an op fail, as those that run Python may."""
     global raises
     op.prepare = prepare

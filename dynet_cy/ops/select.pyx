@@ -150,12 +150,12 @@ cdef class PickedExpression(Expression):
         cdef uint32_t item
         cdef const Dim* d
         if isinstance(index, (list, tuple)) or getattr(index, "ndim", 0):
-            packed = set_indices(&extra, index, "set_index")
+            held = set_indices(&extra, index, "set_index")
             d = dim_of(self)
             if extra.n_items != d.bd:
                 raise IndexError(f"set_index: {extra.n_items} indices given where {d.bd} are needed")
             self.set_items(extra.items, extra.n_items)
-            del packed
+            del held
             return
         item = word_of(whole(index, "set_index"))
         self.set_items(&item, 1)
@@ -234,11 +234,11 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
     cdef Extra extra
     cdef const Dim* d = dim_of(expression(e, "pick_batch", "e"))
     memset(&extra, 0, sizeof(Extra))
-    packed = set_indices(&extra, indices, "pick_batch")
+    held = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
         raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
     y = settable(picked(e, &extra, axis_in(e, dim, "pick_batch", "dim")))
-    del packed
+    del held
     return y
 
 
@@ -327,6 +327,10 @@ def pick_range(x, s: int, e: int, d=0):
 def pickrange(x, s: int, e: int):
     """`pick_range` along axis 0, by its old name.
 
+    Args:
+        x: an expression.
+        s, e: the first row, and the row after the last.
+
     Raises:
         IndexError: the range does not lie within x.
 
@@ -405,9 +409,9 @@ def pick_batch_elems(x, vs: _Ints):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    packed = set_indices(&extra, vs, "pick_batch_elems")
+    held = set_indices(&extra, vs, "pick_batch_elems")
     y = apply1x(PICK_BATCH_ELEMS, x, &extra)
-    del packed
+    del held
     return y
 
 
@@ -488,11 +492,11 @@ cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, 
             parts.append(selected(op, x, indices[i:i + MOST_ITEMS], axis, name))
         return concatenated(parts, axis)
     memset(&extra, 0, sizeof(Extra))
-    packed = set_indices(&extra, indices, name)
+    held = set_indices(&extra, indices, name)
     extra.item_count = extra.n_items
     extra.attrs[0].u = axis
     y = apply1x(op, x, &extra)
-    del packed
+    del held
     return y
 
 
@@ -599,7 +603,7 @@ def scatter_rows(x, rs: _Ints, n: int):
                  for k in range(0, count, MOST_ITEMS)]
         return esum(parts)
     memset(&extra, 0, sizeof(Extra))
-    _packed = set_indices(&extra, rs, "scatter_rows")
+    _held = set_indices(&extra, rs, "scatter_rows")
     extra.item_count = extra.n_items
     extra.attrs[0].u = <uint32_t>size
     return apply1x(SCATTER_ROWS, x, &extra)

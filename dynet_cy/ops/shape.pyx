@@ -194,7 +194,7 @@ cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, f
         j0 += tile
 
 
-cdef void move(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
+cdef void copy_view(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
     """One batch element from x to y, or its gradient `back`."""
     cdef size_t[7] at
     cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0
@@ -247,7 +247,7 @@ cdef void transpose_forward(const Call* c) noexcept nogil:
         return
     view_of(&c.x[0].dim, &c.y.dim, c.attrs[0].u, &v)
     for b in range(c.y.dim.bd):
-        move(&v, element(&c.x[0], b), element(&c.y, b), False, False)
+        copy_view(&v, element(&c.x[0], b), element(&c.y, b), False, False)
 
 
 cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -257,8 +257,8 @@ cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
         return
     view_of(&c.x[0].dim, &c.y.dim, c.attrs[0].u, &v)
     for b in range(c.y.dim.bd):
-        move(&v, element(&c.dx, b), element(&c.dy, b), True,
-             c.accumulate or (c.dx.dim.bd == 1 and b > 0))
+        copy_view(&v, element(&c.dx, b), element(&c.dy, b), True,
+                  c.accumulate or (c.dx.dim.bd == 1 and b > 0))
 
 
 cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forward,
@@ -417,6 +417,9 @@ def concatenate_cols(xs: Iterable[Expression]):
     """Columns, and matrices column by column, side by side; see `concatenate`.
 
     Shapes: ``{m}`` or ``{m,n_i}`` each -> ``{m, sum of n_i}``.
+
+    Args:
+        xs: vectors and matrices with the same number of rows.
 
     Example:
         >>> dy.concatenate_cols([dy.inputVector([1, 2]), dy.inputVector([3, 4])]).npvalue()

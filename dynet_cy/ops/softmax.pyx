@@ -297,13 +297,13 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
     if len(chosen) >= 2**16:
         raise ValueError(
             f"log_softmax: `restrict` has {len(chosen)} indices, at most 65535 are possible")
-    _packed = set_indices(&extra, chosen, "log_softmax")
+    _held = set_indices(&extra, chosen, "log_softmax")
     extra.item_count = extra.n_items
     return apply1x(RESTRICTED, x, &extra)
 
 
 # ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
-# The log-sum is kept; the gradient e^(x - log-sum) - onehot takes one pass.
+# The log-sum is saved; the gradient e^(x - log-sum) - onehot takes one pass.
 
 cdef int picked_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[1].i and s.n_items != s.bd:
@@ -317,16 +317,16 @@ cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim), cols = 1
     cdef uint32_t b, calls = calls_for(c, &cols)
     for b in range(calls):
-        K.logsumexp(n, cols, element(&c.x[0], b), c.kept + b)
+        K.logsumexp(n, cols, element(&c.x[0], b), c.saved + b)
     for b in range(c.y.dim.bd):
-        c.y.v[b] = c.kept[b] - element(&c.x[0], b)[c.items[b]]
+        c.y.v[b] = c.saved[b] - element(&c.x[0], b)[c.items[b]]
 
 
 cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim), cols = 1
     cdef uint32_t b, calls = calls_for(c, &cols)
     for b in range(calls):
-        K.logsumexp_bwd(n, cols, element(&c.x[0], b), c.kept + b, c.dy.v + b, element(&c.dx, b),
+        K.logsumexp_bwd(n, cols, element(&c.x[0], b), c.saved + b, c.dy.v + b, element(&c.dx, b),
                         adds(c, b))
     for b in range(c.y.dim.bd):
         element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
@@ -338,7 +338,7 @@ cdef size_t one_per_element(const Call* c) noexcept nogil:
 
 cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
                                       pickneglogsoftmax_forward, pickneglogsoftmax_backward)
-PICKNEGLOGSOFTMAX.kept = one_per_element
+PICKNEGLOGSOFTMAX.saved = one_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 
@@ -385,7 +385,7 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    _packed = set_indices(&extra, vs, "pickneglogsoftmax_batch")
+    _held = set_indices(&extra, vs, "pickneglogsoftmax_batch")
     extra.attrs[1].i = 1
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
@@ -540,6 +540,9 @@ def sparsemax(x):
     """Projection of each column onto the simplex: like softmax, but with exact
     zeros (Martins and Astudillo 2016).
 
+    Args:
+        x: a vector, or a matrix, of which each column is projected.
+
     Example:
         >>> dy.sparsemax(dy.inputVector([1, 1, 3])).npvalue()
         array([0., 0., 1.])
@@ -671,7 +674,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = m
-    _packed = set_indices(&extra, vs, "hinge_batch")
+    _held = set_indices(&extra, vs, "hinge_batch")
     extra.attrs[2].i = 1
     return apply1x(HINGE, x, &extra)
 
@@ -701,6 +704,6 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
     extra.attrs[1].i = <int>axis_in(x, d, "hinge_dim")
     if is_list(v) and len(v) and is_list(v[0]):
         v = [k for line in v for k in line]
-    _packed = set_indices(&extra, v, "hinge_dim")
+    _held = set_indices(&extra, v, "hinge_dim")
     extra.item_count = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if extra.attrs[1].i else 1)
     return apply1x(HINGE_DIM, x, &extra)

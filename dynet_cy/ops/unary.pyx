@@ -50,6 +50,9 @@ from dynet_cy.kernels.kernels cimport (
 def tanh(x):
     """Hyperbolic tangent of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.tanh(dy.inputVector([0, 1])).npvalue().round(3)
         array([0.   , 0.762])
@@ -59,6 +62,9 @@ def tanh(x):
 
 def exp(x):
     """e to the power of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.exp(dy.inputVector([0, 1])).npvalue().round(3)
@@ -70,6 +76,9 @@ def exp(x):
 def expm1(x):
     """e^x - 1 of each element, exact also near 0.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.expm1(dy.inputVector([0, 1])).npvalue().round(3)
         array([0.   , 1.718])
@@ -79,6 +88,9 @@ def expm1(x):
 
 def log(x):
     """Natural logarithm of each element; -inf at 0 and nan below.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.log(dy.inputVector([1, 2])).npvalue().round(3)
@@ -90,6 +102,9 @@ def log(x):
 def log1p(x):
     """log(1 + x) of each element, exact also near 0.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.log1p(dy.inputVector([0, 1])).npvalue().round(3)
         array([0.   , 0.693])
@@ -99,6 +114,9 @@ def log1p(x):
 
 def logistic(x):
     """Logistic sigmoid 1 / (1 + e^-x) of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.logistic(dy.inputVector([0, 2])).npvalue().round(3)
@@ -110,6 +128,9 @@ def logistic(x):
 def log_sigmoid(x):
     """log(logistic(x)) of each element, without overflow.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.log_sigmoid(dy.inputVector([0, 2])).npvalue().round(3)
         array([-0.693, -0.127])
@@ -119,6 +140,9 @@ def log_sigmoid(x):
 
 def softplus(x):
     """log(1 + e^x) of each element, without overflow.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.softplus(dy.inputVector([0, 2])).npvalue().round(3)
@@ -130,6 +154,9 @@ def softplus(x):
 def rectify(x):
     """Rectifier max(x, 0) of each element (ReLU).
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.rectify(dy.inputVector([-1, 2])).npvalue().round(3)
         array([0., 2.])
@@ -139,6 +166,9 @@ def rectify(x):
 
 def square(x):
     """Square of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.square(dy.inputVector([-1, 3])).npvalue().round(3)
@@ -150,6 +180,9 @@ def square(x):
 def cube(x):
     """Third power of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.cube(dy.inputVector([-1, 3])).npvalue().round(3)
         array([-1., 27.])
@@ -159,6 +192,9 @@ def cube(x):
 
 def sqrt(x):
     """Square root of each element; its gradient is infinite at 0.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.sqrt(dy.inputVector([4, 9])).npvalue().round(3)
@@ -170,6 +206,9 @@ def sqrt(x):
 def abs(x):
     """Absolute value of each element; its gradient is taken to be 0 at 0.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.abs(dy.inputVector([-1, 2])).npvalue().round(3)
         array([1., 2.])
@@ -179,6 +218,9 @@ def abs(x):
 
 def softsign(x):
     """x / (1 + abs(x)) of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.softsign(dy.inputVector([-1, 3])).npvalue().round(3)
@@ -190,6 +232,9 @@ def softsign(x):
 def erf(x):
     """Gauss error function of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.erf(dy.inputVector([0, 1])).npvalue().round(3)
         array([0.   , 0.843])
@@ -199,6 +244,9 @@ def erf(x):
 
 def gelu(x):
     """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016).
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.gelu(dy.inputVector([-1, 2])).npvalue().round(3)
@@ -210,6 +258,9 @@ def gelu(x):
 def lgamma(x):
     """Logarithm of the absolute value of the gamma function of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.lgamma(dy.inputVector([1, 4])).npvalue().round(3)
         array([0.   , 1.792])
@@ -219,6 +270,9 @@ def lgamma(x):
 
 def sin(x):
     """Sine of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.sin(dy.inputVector([0, 1])).npvalue().round(3)
@@ -230,6 +284,9 @@ def sin(x):
 def cos(x):
     """Cosine of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.cos(dy.inputVector([0, 1])).npvalue().round(3)
         array([1.  , 0.54])
@@ -239,6 +296,9 @@ def cos(x):
 
 def tan(x):
     """Tangent of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.tan(dy.inputVector([0, 1])).npvalue().round(3)
@@ -250,6 +310,9 @@ def tan(x):
 def asin(x):
     """Inverse sine of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.asin(dy.inputVector([0, 1])).npvalue().round(3)
         array([0.   , 1.571])
@@ -259,6 +322,9 @@ def asin(x):
 
 def acos(x):
     """Inverse cosine of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.acos(dy.inputVector([0, 1])).npvalue().round(3)
@@ -270,6 +336,9 @@ def acos(x):
 def atan(x):
     """Inverse tangent of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.atan(dy.inputVector([0, 1])).npvalue().round(3)
         array([0.   , 0.785])
@@ -279,6 +348,9 @@ def atan(x):
 
 def sinh(x):
     """Hyperbolic sine of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.sinh(dy.inputVector([0, 1])).npvalue().round(3)
@@ -290,6 +362,9 @@ def sinh(x):
 def cosh(x):
     """Hyperbolic cosine of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.cosh(dy.inputVector([0, 1])).npvalue().round(3)
         array([1.   , 1.543])
@@ -299,6 +374,9 @@ def cosh(x):
 
 def asinh(x):
     """Inverse hyperbolic sine of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.asinh(dy.inputVector([0, 1])).npvalue().round(3)
@@ -310,6 +388,9 @@ def asinh(x):
 def acosh(x):
     """Inverse hyperbolic cosine of each element.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.acosh(dy.inputVector([1, 2])).npvalue().round(3)
         array([0.   , 1.317])
@@ -319,6 +400,9 @@ def acosh(x):
 
 def atanh(x):
     """Inverse hyperbolic tangent of each element.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.atanh(dy.inputVector([0, 0.5])).npvalue().round(3)
@@ -330,6 +414,9 @@ def atanh(x):
 def elu(x, float alpha=1.0):
     """Exponential linear unit: x above 0, alpha (e^x - 1) below (Clevert et al. 2016).
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.elu(dy.inputVector([-1, 2])).npvalue().round(3)
         array([-0.632,  2.   ])
@@ -339,6 +426,9 @@ def elu(x, float alpha=1.0):
 
 def selu(x):
     """Scaled exponential linear unit of each element (Klambauer et al. 2017).
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.selu(dy.inputVector([-1, 2])).npvalue().round(3)
@@ -350,6 +440,9 @@ def selu(x):
 def silu(x, float beta=1.0):
     """Sigmoid linear unit x logistic(beta x) of each element (Elfwing et al. 2018).
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.silu(dy.inputVector([-1, 2])).npvalue().round(3)
         array([-0.269,  1.762])
@@ -359,6 +452,9 @@ def silu(x, float beta=1.0):
 
 def clip(x, float low, float high):
     """Each element, or the bound that it lies outside of, where its gradient is 0.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Raises:
         ValueError: low is greater than high, or one of them is nan.
@@ -375,6 +471,9 @@ def clip(x, float low, float high):
 def huber(x, float c=1.345):
     """Huber's function of each element: x^2 up to c on either side of 0, c (2 abs(x) - c) beyond.
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Raises:
         ValueError: c is not positive.
 
@@ -389,6 +488,9 @@ def huber(x, float c=1.345):
 
 def leaky_relu(x, float alpha=0.01):
     """Each element above 0, alpha (0.01 if not given) times it below (Maas et al. 2013).
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Raises:
         ValueError: alpha is not a number.
@@ -405,6 +507,9 @@ def leaky_relu(x, float alpha=0.01):
 def mish(x):
     """x tanh(softplus(x)) of each element (Misra 2020).
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.mish(dy.inputVector([-1, 2])).npvalue().round(3)
         array([-0.303,  1.944])
@@ -415,6 +520,9 @@ def mish(x):
 def hard_tanh(x):
     """Each element, or -1 below and 1 above, where its gradient is 0 (Collobert 2004).
 
+    Args:
+        x: an expression of any shape, which the result has too.
+
     Example:
         >>> dy.hard_tanh(dy.inputVector([-2, 0.5, 2])).npvalue()
         array([-1. ,  0.5,  1. ])
@@ -424,6 +532,9 @@ def hard_tanh(x):
 
 def safe_sqrt(x):
     """Square root of each element, whose gradient at 0 is 0, as for the length of a vector.
+
+    Args:
+        x: an expression of any shape, which the result has too.
 
     Example:
         >>> dy.safe_sqrt(dy.inputVector([0, 4])).npvalue()
@@ -482,6 +593,10 @@ def floor(x, gradient_mode="zero_gradient"):
 def ceil(x, gradient_mode="zero_gradient"):
     """The smallest whole number that is not smaller than each element; see `floor`.
 
+    Args:
+        x: an expression of any shape.
+        gradient_mode: see `floor`.
+
     Raises:
         ValueError: there is no such mode.
 
@@ -494,6 +609,10 @@ def ceil(x, gradient_mode="zero_gradient"):
 
 def round(x, gradient_mode="zero_gradient"):
     """The whole number nearest to each element; halves go away from zero.  See `floor`.
+
+    Args:
+        x: an expression of any shape.
+        gradient_mode: see `floor`.
 
     Raises:
         ValueError: there is no such mode.

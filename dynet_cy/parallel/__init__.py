@@ -13,16 +13,16 @@ A program that trains alone needs three more lines:
 Without the launcher it is rank 0 of 1, and trains as before.
 """
 
+from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError
 from dynet_cy.parallel.data import Shard, progress, shard
-from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
 from dynet_cy.parallel.resume import CheckpointWarning, load_checkpoint, save_checkpoint
 from dynet_cy.parallel.runtime import average, barrier, broadcast, gather, launched, mode, rank, restart_count, size
 from dynet_cy.parallel.trainer import join, wrap
 
 __all__ = [
     "CheckpointWarning",
-    "Exchange",
-    "LocalExchange",
+    "Communicator",
+    "LocalCommunicator",
     "ParallelError",
     "Shard",
     "average",

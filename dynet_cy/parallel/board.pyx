@@ -17,7 +17,7 @@ from libc.string cimport memcpy, strlen, strncmp
 
 from dynet_cy.memory.changes cimport keep_raised
 
-from dynet_cy.parallel.exchange import LEFT, ParallelError
+from dynet_cy.parallel.communicator import LEFT, ParallelError
 
 
 cdef uint64_t MAGIC = 0x79645F79636E7964

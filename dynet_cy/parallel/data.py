@@ -14,7 +14,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar, cast, overload
 
 import numpy as np
 
-from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import finish_all
 
@@ -118,10 +118,10 @@ class Shard(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """The items of this rank's share of the epoch; the epoch counts up at the end."""
-        exchange = current()
-        rank, size = exchange.rank, exchange.size
+        communicator = current()
+        rank, size = communicator.rank, communicator.size
         if size > 1:
-            self._compare(exchange.gather(self._summary(), "shard"))
+            self._compare(communicator.gather(self._summary(), "shard"))
         order = self.order()
         n = len(order)
         begun, step = self._position, self._step(size)
@@ -144,9 +144,9 @@ class Shard(Generic[T]):
 
     def __len__(self) -> int:
         """How many items, or batches of them, this rank has in a whole epoch."""
-        exchange = current()
-        whole, rest = divmod(len(self._data), self._step(exchange.size))
-        return whole + {"pad": rest > 0, "drop": False}.get(self._uneven, rest > exchange.rank)
+        communicator = current()
+        whole, rest = divmod(len(self._data), self._step(communicator.size))
+        return whole + {"pad": rest > 0, "drop": False}.get(self._uneven, rest > communicator.rank)
 
     def _step(self, size: int) -> int:
         """How many items all ranks together get at a time."""

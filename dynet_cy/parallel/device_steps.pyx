@@ -1,7 +1,7 @@
 """Updates that several processes make together, of parameters that live on devices.
 
-Gradients come to the host, those of tables as rows, in one copy.  There they are added up over all ranks by whatever
-exchange there is, and clipped.  The sums go back in one copy, and the device of each rank makes the whole update.
+Gradients are copied to the host in one copy, those of tables as rows.  There they are summed over all ranks by any
+communicator, and clipped.  The sums are copied back in one copy, and the device of each rank makes the whole update.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.buffers cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.parallel.steps cimport ExchangeStepper
+from dynet_cy.parallel.steps cimport AllreduceStepper
 from dynet_cy.train.trainers cimport MOVES, Update, update_on_device
 
 
@@ -22,23 +22,23 @@ cdef double squares_of(floats):
     return K.sumsq(n, <const float*>memory_of(floats)) if n else 0.0
 
 
-cdef class DeviceExchangeStepper(ExchangeStepper):
-    """See above.  The arguments are those of `ExchangeStepper`."""
+cdef class DeviceAllreduceStepper(AllreduceStepper):
+    """See above.  The arguments are those of `AllreduceStepper`."""
 
     cdef list stored, planes
-    cdef object packing, update         # of dynet_cy.gpu, loaded where there is a device only
+    cdef object flat_buffer, update     # of dynet_cy.gpu, loaded where there is a device only
     cdef list sums                      # (parameter or table, None or rows, their sums): what goes back to the device
     cdef object back, numbers           # how, and these sums side by side
 
-    def __cinit__(self, exchange, n, mean, *args):
-        from dynet_cy.gpu import packing, update
-        self.packing = packing
+    def __cinit__(self, communicator, n, mean, *args):
+        from dynet_cy.gpu import flat_buffer, update
+        self.flat_buffer = flat_buffer
         self.update = update
 
     cdef int meet(self, object trainer, list stored, Update* u) except -1:
         self.stored = stored
         self.planes = trainer._states[:trainer._n_states]
-        return ExchangeStepper.meet(self, trainer, stored, u)
+        return AllreduceStepper.meet(self, trainer, stored, u)
 
     cdef int reduce(self, Update* u) except -1:
         cdef Py_ssize_t i
@@ -55,18 +55,18 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
             else:
                 dense.append(i)
         parts = [(self.stored[i], None) for i in dense] + [(self.stored[i], rows) for i, rows in tables]
-        packing = self.packing.Packing(parts)
-        floats = packing.fetch((<_Stored>self.stored[0]).storage.grads) if parts else np.empty(0, np.float32)
-        starts = [*packing.starts, packing.size]
+        buffer = self.flat_buffer.FlatBuffer(parts)
+        floats = buffer.fetch((<_Stored>self.stored[0]).storage.grads) if parts else np.empty(0, np.float32)
+        starts = [*buffer.starts, buffer.size]
         if dense:
-            self.exchange.sum_floats(floats[:starts[len(dense)]])
+            self.communicator.sum_floats(floats[:starts[len(dense)]])
             self.sent["dense_bytes"] += starts[len(dense)] * sizeof(float)
         for k, i in enumerate(dense):
             self.take(u, i, None, floats[starts[k]:starts[k + 1]])
         for k, (i, rows) in enumerate(tables, len(dense)):
             p = u.entries[i]
             values = floats[starts[k]:starts[k + 1]].reshape(-1, size_of(&p.dim))
-            union, total = self.exchange.sum_rows(rows, values, p.rows)
+            union, total = self.communicator.sum_rows(rows, values, p.rows)
             self.note_rows(p, len(union), len(rows))
             self.take(u, i, union, np.ascontiguousarray(total).reshape(-1))
         self.reduced = True
@@ -87,7 +87,7 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         if not self.reduced:
             self.add_up(u)
         if self.sums:
-            self.back = self.packing.Packing([(x, rows) for x, rows, _ in self.sums])
+            self.back = self.flat_buffer.FlatBuffer([(x, rows) for x, rows, _ in self.sums])
             self.numbers = np.concatenate([sums for _, _, sums in self.sums])
         self.update.prepare(stored, u.n_groups)
         return 0
@@ -105,6 +105,6 @@ cdef class DeviceExchangeStepper(ExchangeStepper):
         self.back = self.numbers = None
         return update_on_device(self.update, self.stored, u, self.planes)
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
-        self.update.blend(stored, a, b, source, target)
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.update.axpby(stored, a, b, source, target)
         return 0

@@ -13,16 +13,16 @@ import socket
 from typing import Any
 
 from dynet_cy.parallel.board import Board, anonymous_memory
-from dynet_cy.parallel.exchange import ParallelError
-from dynet_cy.parallel.shared import SharedExchange
+from dynet_cy.parallel.communicator import ParallelError
+from dynet_cy.parallel.shared import SharedCommunicator
 
 __all__ = ["share"]
 
 PATIENCE = 60.0  # seconds to wait for the processes of the same host to come for the descriptor
 
 
-def share(local: Any, mode: str) -> SharedExchange:
-    """The exchange of the processes of a communicator, which must be on one host.
+def share(local: Any, mode: str) -> SharedCommunicator:
+    """The communicator of the processes of a communicator, which must be on one host.
 
     Raises:
         ParallelError: the memory cannot be handed over.
@@ -59,4 +59,4 @@ def share(local: Any, mode: str) -> SharedExchange:
                     "container, a name of its own in DYNET_CY_HOST"
                 ) from error
         board = Board(fd, local.size, local.rank, os.getppid())
-    return SharedExchange(board, mode)
+    return SharedCommunicator(board, mode)

@@ -30,15 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
-from dynet_cy.parallel.exchange import LEFT, Exchange, Floats, LocalExchange, ParallelError
+from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError
 from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.overlap import overlap_stepper
-from dynet_cy.parallel.shared import SharedExchange, sum_of_rows
+from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
 
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
 
-__all__ = ["MPIExchange", "connect"]
+__all__ = ["MPICommunicator", "connect"]
 
 HOST = "DYNET_CY_HOST"
 """Variable with a name for this host: processes with the same name share memory. By default MPI tells."""
@@ -65,8 +65,8 @@ PATIENCE = 10  # so many times
 Rows = NDArray[np.uint32]
 
 
-def connect(words: dict[str, str]) -> Exchange:
-    """The exchange of a process that MPI has started.
+def connect(words: dict[str, str]) -> Communicator:
+    """The communicator of a process that MPI has started.
 
     Args:
         words: what `dynet_cy.launch` has told: "mode".
@@ -100,13 +100,13 @@ def connect(words: dict[str, str]) -> Exchange:
             "several hosts: train with --mode sync, or on one host"
         )
     if local.size == 1:
-        inside: Exchange = LocalExchange()
+        inside: Communicator = LocalCommunicator()
     else:
         inside = share(local, mode)
     if world.size == 1:
         return _Alone()
     watch.look_after(inside, local.allgather(world.rank))
-    return MPIExchange(mpi, world, inside, local.rank, watch)
+    return MPICommunicator(mpi, world, inside, local.rank, watch)
 
 
 def _sharers(local: Any) -> int:
@@ -125,20 +125,20 @@ class _Closed:
         raise ParallelError(self._why)
 
 
-class _Alone(LocalExchange):
+class _Alone(LocalCommunicator):
     """One process, started by MPI."""
 
     backend = "mpi"
     launched = True
 
 
-class MPIExchange(Exchange):
-    """See `Exchange`; made by `connect`.
+class MPICommunicator(Communicator):
+    """See `Communicator`; made by `connect`.
 
     Args:
         mpi: the module mpi4py.MPI.
-        world: a communicator of all ranks, for this exchange alone.
-        inside: the exchange of the processes of this host, in the order of their ranks.
+        world: an MPI communicator of all ranks, which nothing else uses.
+        inside: the communicator of the processes of this host, in the order of their ranks.
         local_rank: number of this process among them.
         watch: sees to it that nobody waits for a process that has ended.
     """
@@ -146,7 +146,7 @@ class MPIExchange(Exchange):
     backend = "mpi"
     launched = True
 
-    def __init__(self, mpi: Any, world: Any, inside: Exchange, local_rank: int, watch: _Watch) -> None:
+    def __init__(self, mpi: Any, world: Any, inside: Communicator, local_rank: int, watch: _Watch) -> None:
         self.mpi = mpi
         self.world = world
         self.inside = inside
@@ -192,20 +192,20 @@ class MPIExchange(Exchange):
             raise
 
     def break_off(self) -> None:
-        """See `Exchange`; the other ranks of this host are told."""
+        """See `Communicator`; the other ranks of this host are told."""
         super().break_off()
         self.close_communicators(LEFT % "this rank")
         self.inside.break_off()
 
     def barrier(self, what: str = "barrier") -> None:
-        """See `Exchange`."""
+        """See `Communicator`."""
         if self.hosts == 1:
             self.inside.barrier(what)
         else:
             self.wait([self.start(self.world.Ibarrier)], what, ARRIVAL)
 
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
-        """See `Exchange`."""
+        """See `Communicator`."""
         if self.hosts == 1:
             return self.inside.gather_bytes(data, what)
         comm = self.world
@@ -227,16 +227,16 @@ class MPIExchange(Exchange):
         return [bytes(whole[end - length : end]) for end, length in zip(ends.tolist(), lengths.tolist())]
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
-        """See `Exchange`."""
+        """See `Communicator`."""
         if self.hosts == 1:
             self.inside.broadcast_floats(floats, root)
         else:
             self.wait([self.start(self.world.Ibcast, floats, root)], "broadcast")
 
     def sum_floats(self, floats: Floats) -> None:
-        """See `Exchange`."""
+        """See `Communicator`."""
         what = "sum of gradients"
-        if isinstance(self.inside, SharedExchange):
+        if isinstance(self.inside, SharedCommunicator):
             shared = self.inside.sum_in_place(floats)
             if self.hosts > 1:
                 if self.local_rank == 0:
@@ -247,7 +247,7 @@ class MPIExchange(Exchange):
             self.wait([self.start(self.leaders.Iallreduce, self.mpi.IN_PLACE, floats)], what)
 
     def sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:
-        """See `Exchange`."""
+        """See `Communicator`."""
         rows, values = self.inside.sum_rows(rows, values, n_rows)
         if self.hosts == 1:
             return rows, values
@@ -291,15 +291,15 @@ class MPIExchange(Exchange):
         return sum_of_rows(list(zip(np.split(all_rows, ends), np.split(all_values, ends))))
 
     def abort(self, message: str, code: int = 1) -> None:
-        """See `Exchange`."""
+        """See `Communicator`."""
         self.watch.abort(message, code)
 
     def close(self) -> None:
-        """See `Exchange`."""
+        """See `Communicator`."""
         self.inside.close()
 
     def stepper(self, trainer: Trainer, reduction: str) -> Stepper:
-        """See `Exchange`."""
+        """See `Communicator`."""
         if self.hosts == 1:
             return self.inside.stepper(trainer, reduction)
         if os.environ.get(OVERLAP) == "0" or trainer.collection.storage.device:
@@ -360,11 +360,11 @@ class _Watch:
         sys.excepthook = self.raised
         atexit.register(self.ends)
 
-    def look_after(self, inside: Exchange, members: list[int]) -> None:
+    def look_after(self, inside: Communicator, members: list[int]) -> None:
         """Begin to look after this rank, and the first of a host after those that wait in its shared memory.
 
         Args:
-            inside: the exchange of the host.
+            inside: the communicator of the host.
             members: the ranks of the host.
         """
         board = getattr(inside, "board", None) if members[0] == self.rank else None

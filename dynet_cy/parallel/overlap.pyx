@@ -21,13 +21,13 @@ cimport cython
 from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memcpy
 
+from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.profile cimport now
-from dynet_cy.execute.watch cimport watcher
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.storage cimport Param, note_gradient
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.parallel.steps cimport ExchangeStepper
+from dynet_cy.parallel.steps cimport AllreduceStepper
 from dynet_cy.train.trainers cimport MOVES, Update
 
 from dynet_cy.parallel.steps import adopt
@@ -49,16 +49,16 @@ def _stop_in_child():
     global n_open
     n_open = 0
     listeners.clear()
-    stop_watching()
+    remove_hooks()
 
 
 os.register_at_fork(after_in_child=_stop_in_child)
 
 
-cdef int stop_watching() except -1:
-    watcher().begins = NULL
-    watcher().complete = NULL
-    watcher().goes_on = NULL
+cdef int remove_hooks() except -1:
+    gradient_hooks().begin = NULL
+    gradient_hooks().complete = NULL
+    gradient_hooks().progress = NULL
     return 0
 
 
@@ -67,7 +67,7 @@ cdef class Overlap:
 
     Args:
         collection: with all its parameters.
-        exchange: with the methods `start_sum(send, receive)`, which returns a request; `progress(requests)`;
+        communicator: with the methods `start_sum(send, receive)`, which returns a request; `progress(requests)`;
             `wait(requests, what)`; `start_any(flag)`, which begins a sum in place of an array of one number; and
             `broadcast`.
         bucket_bytes: parameters are sent together until they have so many bytes.
@@ -79,7 +79,7 @@ cdef class Overlap:
     """
 
     cdef object __weakref__
-    cdef object exchange, error
+    cdef object communicator, error
     cdef list stored, offsets, requests, ends, completed
     cdef size_t bucket_bytes, size
     cdef Py_ssize_t n_sent
@@ -92,27 +92,27 @@ cdef class Overlap:
     cdef public bint early
     cdef readonly Py_ssize_t started_early
 
-    def __init__(self, collection, exchange, bucket_bytes=DEFAULT_BUCKET):
-        self.exchange = exchange
+    def __init__(self, collection, communicator, bucket_bytes=DEFAULT_BUCKET):
+        self.communicator = communicator
         self.bucket_bytes = bucket_bytes
         self.early = True
         # Until the order is known: what was made last is used last, and complete first.
         self.arrange(collection.parameters_list()[::-1])
         listeners.add(self)
-        watcher().begins = begins
-        watcher().complete = complete
-        watcher().goes_on = goes_on
+        gradient_hooks().begin = begins
+        gradient_hooks().complete = complete
+        gradient_hooks().progress = goes_on
 
     def close(self):
         """Listen no more."""
         global n_open
         if self.requests:
-            self.exchange.wait(self.requests, "sum of gradients")
+            self.communicator.wait(self.requests, "sum of gradients")
             n_open -= len(self.requests)
             self.requests = []
         listeners.discard(self)
         if not listeners:
-            stop_watching()
+            remove_hooks()
 
     @property
     def n_buckets(self):
@@ -169,7 +169,7 @@ cdef class Overlap:
             for x in self.stored[first:last]:
                 memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
                 at += x.p.size
-            self.requests.append(self.exchange.start_sum(self.send[start:end], self.receive[start:end]))
+            self.requests.append(self.communicator.start_sum(self.send[start:end], self.receive[start:end]))
             n_open += 1
             self.n_sent += 1
             self.started_early += early
@@ -195,8 +195,8 @@ cdef class Overlap:
         if differs:
             self.early = False      # it would differ again
         changed = np.array([differs], np.float32)
-        flag = self.exchange.start_any(changed)
-        self.exchange.wait([*self.requests, flag], "sum of gradients")
+        flag = self.communicator.start_any(changed)
+        self.communicator.wait([*self.requests, flag], "sum of gradients")
         n_open -= len(self.requests)
         self.requests = []
         if changed[0]:
@@ -230,12 +230,12 @@ cdef class Overlap:
         for x in self.stored:
             memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
             at += x.p.size
-        self.exchange.wait([self.exchange.start_sum(self.send, self.receive)], "sum of gradients")
+        self.communicator.wait([self.communicator.start_sum(self.send, self.receive)], "sum of gradients")
 
     cdef reorder(self, list completed):
         """Take the order in which parameters were complete on rank 0; those that were not used come first."""
         cdef _Stored x
-        numbers = self.exchange.broadcast(completed)
+        numbers = self.communicator.broadcast(completed)
         by_number = {}
         for x in self.stored:
             by_number[x.p.number] = x
@@ -245,8 +245,8 @@ cdef class Overlap:
 
 
 @cython.final
-cdef class OverlapStepper(ExchangeStepper):
-    """Updates over an exchange that can sum gradients beside backward.  See `overlap_stepper`."""
+cdef class OverlapStepper(AllreduceStepper):
+    """Updates over a communicator that can sum gradients beside backward.  See `overlap_stepper`."""
 
     cdef Overlap overlap
 
@@ -271,19 +271,19 @@ cdef class OverlapStepper(ExchangeStepper):
         return 0
 
 
-def overlap_stepper(exchange, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
+def overlap_stepper(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
     """Updates of a trainer whose gradients are summed while backward runs.  Collective: all parameters and its state
     become those of rank 0.
 
     Args:
-        exchange: see `Overlap`.
+        communicator: see `Overlap`.
         trainer: what is updated.
         reduction: "mean" or "sum".
         bucket_bytes: see `Overlap`.
     """
-    adopt(exchange, trainer)
-    stepper = OverlapStepper(exchange, len(trainer.collection._below()), reduction == "mean")
-    (<OverlapStepper>stepper).overlap = Overlap(trainer.collection, exchange, bucket_bytes)
+    adopt(communicator, trainer)
+    stepper = OverlapStepper(communicator, len(trainer.collection._below()), reduction == "mean")
+    (<OverlapStepper>stepper).overlap = Overlap(trainer.collection, communicator, bucket_bytes)
     return stepper
 
 
@@ -342,6 +342,6 @@ cdef void goes_on() noexcept nogil:
 cdef goes_on_for(Overlap overlap):
     try:
         if overlap.requests and overlap.error is None:
-            overlap.exchange.progress(overlap.requests)
+            overlap.communicator.progress(overlap.requests)
     except BaseException as error:
         overlap.error = error

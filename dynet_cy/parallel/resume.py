@@ -23,7 +23,7 @@ from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stor
 from dynet_cy.graph.graph import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
-from dynet_cy.parallel.exchange import Exchange
+from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current
 from dynet_cy.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, one_of, record
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
@@ -83,18 +83,18 @@ def save_checkpoint(
             the trainer is one of another model.
         OSError: the file cannot be written.
     """
-    exchange = current()
+    communicator = current()
     state = {
         "random": random_state(),
         "generators": [_state_of(g) for g in _all(generators, "save_checkpoint")],
         "data": None if data is None else data.state(),
         "gradients": [x.name() for x in _stored(collection) if gradient_state(x) is not None],
     }
-    everyone = exchange.gather(state, "checkpoint")  # from here on no rank makes an update until all are through
-    with together(exchange):
+    everyone = communicator.gather(state, "checkpoint")  # from here on no rank makes an update until all are through
+    with together(communicator):
         for rank, one in enumerate(everyone):
             left = one.pop("gradients")
-            if left and exchange.size > 1:
+            if left and communicator.size > 1:
                 raise ValueError(
                     f"save_checkpoint: rank {rank} has a gradient of {left[0]} that no update has used; with several "
                     "processes save after update(), before the next backward()"
@@ -102,8 +102,8 @@ def save_checkpoint(
         # The share of a rank may have ended before that of another, which is where all go on.
         places = [one.pop("data") for one in everyone]
         place = None if data is None else max(places, key=lambda p: (p["epoch"], p["position"]))
-        if exchange.rank == 0:
-            known = {"id": secrets.token_hex(8), "size": exchange.size, "ranks": everyone, "data": place}
+        if communicator.rank == 0:
+            known = {"id": secrets.token_hex(8), "size": communicator.size, "ranks": everyone, "data": place}
             save_safetensors(path, collection, trainer, {"extra": extra or {}, _KEY: known})
         else:
             # As rank 0 does: what comes after it must not depend on having saved or not.
@@ -137,9 +137,9 @@ def load_checkpoint(
         ModelFileError: the file is cut off or something else.
         ValueError: the data have another length, seed or setting of shuffle.
     """
-    exchange = current()
+    communicator = current()
     generators = list(generators)
-    with together(exchange), everywhere(path, exchange) as own:
+    with together(communicator), everywhere(path, communicator) as own:
         found: dict[str, Any] = stored_state(own).get("extra", {})
         known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):
@@ -157,7 +157,7 @@ def load_checkpoint(
                 )
             if data is not None and known["data"] is None:
                 raise ModelMismatchError("has no place in the data", os.fspath(path))
-            _try_streams(known, exchange, generators, path)
+            _try_streams(known, communicator, generators, path)
         before = data.state() if data is not None else None
         if data is not None and known is not None:
             data.restore(known["data"])
@@ -167,16 +167,16 @@ def load_checkpoint(
             if data is not None and before is not None:
                 data.restore(before)
             raise
-        if exchange.rank:
+        if communicator.rank:
             for x in _stored(collection):
                 set_gradient_state(x, None)  # what rank 0 has is that of all
     if known is None:
         return found
-    _restore_streams(known, exchange, generators)
-    if known["size"] != exchange.size and exchange.rank == 0:
+    _restore_streams(known, communicator, generators)
+    if known["size"] != communicator.size and communicator.rank == 0:
         warnings.warn(
-            f"{os.fspath(path)}: saved by {known['size']} and resumed by {exchange.size} processes: training goes on "
-            "from the same parameters, but with the data in another order and other random numbers",
+            f"{os.fspath(path)}: saved by {known['size']} and resumed by {communicator.size} processes: training "
+            "goes on from the same parameters, but with the data in another order and other random numbers",
             CheckpointWarning,
             stacklevel=2,
         )
@@ -209,14 +209,14 @@ def _stored(collection: ParameterCollection) -> list[Any]:
 
 
 @contextlib.contextmanager
-def together(exchange: Exchange) -> Iterator[None]:
+def together(communicator: Communicator) -> Iterator[None]:
     """A block that all ranks leave together; all raise if one does."""
     failure: Exception | None = None
     try:
         yield
     except Exception as error:
         failure = error
-    failures = exchange.gather(failure and f"{type(failure).__name__}: {failure}", "checkpoint")
+    failures = communicator.gather(failure and f"{type(failure).__name__}: {failure}", "checkpoint")
     if failure is not None:
         raise failure
     for rank, text in enumerate(failures):
@@ -225,21 +225,21 @@ def together(exchange: Exchange) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def everywhere(path: FileName, exchange: Exchange) -> Iterator[FileName]:
+def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]:
     """The name of a file that is rank 0's file of that name: the same one, or a copy."""
-    if exchange.size == 1:
+    if communicator.size == 1:
         yield path
         return
-    identities = exchange.gather(_identity(path), "checkpoint")
+    identities = communicator.gather(_identity(path), "checkpoint")
     if identities[0] is None or all(identity == identities[0] for identity in identities):
         yield path
         return
     content = b""
-    if exchange.rank == 0:
+    if communicator.rank == 0:
         with open(path, "rb") as file:
             content = file.read()
-    content = exchange.gather_bytes(content, "checkpoint")[0]
-    if identities[exchange.rank] == identities[0]:
+    content = communicator.gather_bytes(content, "checkpoint")[0]
+    if identities[communicator.rank] == identities[0]:
         yield path
         return
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as copied:
@@ -272,10 +272,12 @@ def _all(generators: Sequence[Generator], function: str) -> list[Any]:
     return [random, np.random, *generators]
 
 
-def _try_streams(known: dict[str, Any], exchange: Exchange, generators: Sequence[Generator], path: FileName) -> None:
+def _try_streams(
+    known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator], path: FileName
+) -> None:
     """See that the states of generators can be restored, with copies of them."""
     for i, (generator, state) in enumerate(
-        zip(_all(generators, "load_checkpoint"), _own(known, exchange)["generators"])
+        zip(_all(generators, "load_checkpoint"), _own(known, communicator)["generators"])
     ):
         copied: Any = {0: random.Random, 1: np.random.RandomState}.get(i, lambda g=generator: copy.deepcopy(g))()
         try:
@@ -329,19 +331,19 @@ def _with_arrays(state: Any) -> Any:
     return state
 
 
-def _own(known: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+def _own(known: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
     """What the file has for this rank."""
     ranks: list[dict[str, Any]] = known["ranks"]
-    return ranks[exchange.rank % len(ranks)]
+    return ranks[communicator.rank % len(ranks)]
 
 
-def _restore_streams(known: dict[str, Any], exchange: Exchange, generators: Sequence[Generator]) -> None:
+def _restore_streams(known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator]) -> None:
     """Give this rank its random streams.
 
     A rank that was not there takes those of one that was: graphs draw numbers of their own in each rank all the same,
     and a generator that has been in the same state on all ranks, because all use it alike, stays so.
     """
-    own = _own(known, exchange)
+    own = _own(known, communicator)
     set_random_state(own["random"])
     for generator, state in zip(_all(generators, "load_checkpoint"), own["generators"]):
         _set_state(generator, state)

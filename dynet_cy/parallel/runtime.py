@@ -1,4 +1,4 @@
-"""The exchange of this process, found at the first use, and short ways to it."""
+"""The communicator of this process, found at the first use, and short ways to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dynet_cy.graph.timeline import span
 from dynet_cy.kernels import draws
-from dynet_cy.parallel.exchange import Exchange, LocalExchange, ParallelError
+from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError
 from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
 from dynet_cy.parallel.progress import connect
 
@@ -38,7 +38,7 @@ VARIABLE = "DYNET_CY_LAUNCH"
 # How often the launcher has started the job again; for workers and their children.
 RESTARTS = "DYNET_CY_RESTART_COUNT"
 
-# Where exchanges are made, by the name of the backend: a function of what the launcher told.
+# Where communicators are made, by the name of the backend: a function of what the launcher told.
 BACKENDS = {
     "shared": "dynet_cy.parallel.shared:connect",
     "mpi": "dynet_cy.parallel.mpi:connect",
@@ -46,7 +46,7 @@ BACKENDS = {
 
 T = TypeVar("T")
 
-_exchange: Exchange | None = None
+_communicator: Communicator | None = None
 
 
 def told() -> dict[str, str]:
@@ -55,24 +55,24 @@ def told() -> dict[str, str]:
     return words if words.get("pid") == str(os.getpid()) else {}
 
 
-def current() -> Exchange:
-    """The exchange of this process."""
-    global _exchange
-    if _exchange is None:
+def current() -> Communicator:
+    """The communicator of this process."""
+    global _communicator
+    if _communicator is None:
         words = told() or ({"backend": "mpi"} if started_by_mpi() else {})
         if words:
             module, _, function = BACKENDS[words["backend"]].partition(":")
-            _exchange = getattr(importlib.import_module(module), function)(words)
+            _communicator = getattr(importlib.import_module(module), function)(words)
         else:
-            _exchange = LocalExchange()
-        assert _exchange is not None
-        draws.set_rank(_exchange.rank)
-    return _exchange
+            _communicator = LocalCommunicator()
+        assert _communicator is not None
+        draws.set_rank(_communicator.rank)
+    return _communicator
 
 
 def in_a_job() -> bool:
     """Whether this process was started with others; without connecting to them."""
-    return started_by_mpi() if _exchange is None else _exchange.size > 1
+    return started_by_mpi() if _communicator is None else _communicator.size > 1
 
 
 def own_part(gpus: Sequence[T]) -> list[T]:
@@ -83,20 +83,20 @@ def own_part(gpus: Sequence[T]) -> list[T]:
     """
     if not gpus or not in_a_job():
         return list(gpus)
-    rank = local_rank_by_mpi() if _exchange is None else _exchange.local_rank
+    rank = local_rank_by_mpi() if _communicator is None else _communicator.local_rank
     return [gpus[rank % len(gpus)]]
 
 
-def use(exchange: Exchange | None) -> Exchange | None:
-    """Let this process train over another exchange from now on; None finds it anew at the next use.
+def use(communicator: Communicator | None) -> Communicator | None:
+    """Let this process train over another communicator from now on; None finds it anew at the next use.
 
     Returns:
-        The exchange so far, or None.
+        The communicator so far, or None.
     """
-    global _exchange
-    before, _exchange = _exchange, exchange
-    if exchange is not None:
-        draws.set_rank(exchange.rank)
+    global _communicator
+    before, _communicator = _communicator, communicator
+    if communicator is not None:
+        draws.set_rank(communicator.rank)
     return before
 
 
@@ -122,15 +122,15 @@ def share_parameters() -> None:
         RuntimeError: the process was not started by the launcher, or trains over MPI.
         ParallelError: a trainer has been wrapped for synchronous training.
     """
-    exchange = current()
-    if exchange.backend != "shared":
+    communicator = current()
+    if communicator.backend != "shared":
         raise RuntimeError(
             "shared_parameters: processes that share parameters are those of one machine that the launcher starts: "
             "python -m dynet_cy.launch -n N --mode async PROGRAM.py"
         )
-    if exchange.mode != "async" and exchange.wrapped:
+    if communicator.mode != "async" and communicator.wrapped:
         raise ParallelError("shared_parameters: to be set before the first trainer is wrapped")
-    exchange.mode = "async"
+    communicator.mode = "async"
 
 
 def launched() -> bool:

@@ -1,4 +1,4 @@
-"""The exchange of processes on one machine, over shared memory."""
+"""The communicator of processes on one machine, over shared memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from dynet_cy import replacing
 from dynet_cy.parallel.board import Board
-from dynet_cy.parallel.exchange import Exchange, Floats
+from dynet_cy.parallel.communicator import Communicator, Floats
 
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
 
-__all__ = ["SharedExchange", "connect", "sum_of_rows"]
+__all__ = ["SharedCommunicator", "connect", "sum_of_rows"]
 
 
 def sum_of_rows(everyone: list[tuple[NDArray[np.uint32], Floats]]) -> tuple[NDArray[np.uint32], Floats]:
@@ -30,7 +30,7 @@ def sum_of_rows(everyone: list[tuple[NDArray[np.uint32], Floats]]) -> tuple[NDAr
     return union, total
 
 
-class SharedExchange(Exchange):
+class SharedCommunicator(Communicator):
     """Processes on one machine, which see each other's gradients in shared memory.
 
     Args:
@@ -49,7 +49,7 @@ class SharedExchange(Exchange):
         self.mode = mode
 
     def break_off(self) -> None:
-        """See `Exchange`; the other ranks are told."""
+        """See `Communicator`; the other ranks are told."""
         super().break_off()
         self.board.leave()
 
@@ -139,10 +139,10 @@ def _tell_of_exceptions(board: Board) -> None:
     sys.excepthook = show_and_tell
 
 
-def connect(told: Mapping[str, str]) -> SharedExchange:
-    """The exchange of a worker, from what the launcher told it."""
+def connect(told: Mapping[str, str]) -> SharedCommunicator:
+    """The communicator of a worker, from what the launcher told it."""
     board = Board(int(told["fd"]), int(told["size"]), int(told["rank"]), int(told["parent"]))
     replacing.note_temporary = board.note_file
     if not (sys.flags.inspect or sys.flags.interactive):
         _tell_of_exceptions(board)
-    return SharedExchange(board, told["mode"])
+    return SharedCommunicator(board, told["mode"])

@@ -21,11 +21,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
-from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.model.parameters cimport _Stored, fold_scale
 from dynet_cy.parallel.board cimport Board, dy_count_up
-from dynet_cy.parallel.steps cimport Entry, Meeting, Notice, entries_of
+from dynet_cy.parallel.steps cimport CollectiveUpdate, Entry, StepHeader, entries_of
 from dynet_cy.train.trainers cimport (
-    FROZEN, MOVES, PART, Settings, Stepper, Update, in_one_pass, lock_gradient, step_part, take_off, unlock_gradient,
+    FROZEN, MOVES, PART, Settings, Stepper, Update, apply_weight_decay, in_one_pass, lock_gradient, step_part,
+    unlock_gradient,
 )
 
 
@@ -55,17 +56,17 @@ class SharedModel:
     """What ranks share of one root collection, whatever its trainers.  Collective.
 
     Args:
-        exchange: of the ranks.
+        communicator: of the ranks.
         storage: of the collection.
         parts: how many ranges of floats, each as large as a plane.
         with_children: see `Board.region`.
     """
 
-    def __init__(self, exchange, storage, parts, with_children):
+    def __init__(self, communicator, storage, parts, with_children):
         self.storage = storage
         capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
         self.plane_bytes = capacity * sizeof(float)
-        self.region = exchange.board.region(self.plane_bytes * parts, with_children)
+        self.region = communicator.board.region(self.plane_bytes * parts, with_children)
 
     def plane(self, part):
         """Memory of one range."""
@@ -76,40 +77,40 @@ class SharedModel:
 models = weakref.WeakValueDictionary()
 
 
-cdef object model_of(exchange, Storage storage, parts, with_children=False):
+cdef object model_of(communicator, Storage storage, parts, with_children=False):
     """The shared memory of a collection, made if there is none yet.  Collective."""
     known = models.get(id(storage))
     known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
-    if not all(exchange.gather(known is not None, "wrap")):
-        known = models[id(storage)] = SharedModel(exchange, storage, parts, with_children)
+    if not all(communicator.gather(known is not None, "wrap")):
+        known = models[id(storage)] = SharedModel(communicator, storage, parts, with_children)
     return known
 
 
-cdef int send_values(exchange, Storage storage, list stored, float* through) except -1:
+cdef int send_values(communicator, Storage storage, list stored, float* through) except -1:
     """Make all values those of rank 0, through memory that all see."""
     cdef _Stored x
     for x in stored:
-        settle(x.p)
-    if exchange.rank == 0:
+        fold_scale(x.p)
+    if communicator.rank == 0:
         for x in stored:
             memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))
-    exchange.barrier("wrap")
-    if exchange.rank:
+    communicator.barrier("wrap")
+    if communicator.rank:
         for x in stored:
             memcpy(x.p.value, through + x.p.offset, x.p.size * sizeof(float))
-    exchange.barrier("wrap")
+    communicator.barrier("wrap")
     storage.changed()
     return 0
 
 
-cdef int share_states(exchange, trainer, region, size_t start, size_t plane_bytes) except -1:
+cdef int share_states(communicator, trainer, region, size_t start, size_t plane_bytes) except -1:
     """Let the state of the rule live in shared memory, as rank 0 has it."""
     storage = trainer.collection.storage
     for turn in (True, False):
-        if (exchange.rank == 0) == turn:
+        if (communicator.rank == 0) == turn:
             for k in range(trainer._n_states):
                 storage.move(trainer._states[k], part_of(region, start + k * plane_bytes, plane_bytes), turn)
-        exchange.barrier("wrap")
+        communicator.barrier("wrap")
     return 0
 
 
@@ -123,14 +124,14 @@ cdef struct Table:
 
 
 @cython.final
-cdef class SharedStepper(Meeting):
+cdef class SharedStepper(CollectiveUpdate):
     """Synchronous updates in shared memory.  See `together`."""
 
     cdef Board board
     cdef object model, region
     cdef float** grads                  # of each rank
     cdef float* fresh                   # new values, where all fetch them
-    cdef char* notices_at
+    cdef char* headers_at
     cdef uint32_t* lists_at
     cdef size_t list_length             # rows of all tables
     cdef uint32_t* first                # for each entry, where its rows begin in a list
@@ -138,12 +139,12 @@ cdef class SharedStepper(Meeting):
     cdef float* work
     cdef uint32_t round
 
-    def __cinit__(self, exchange, n, mean, list stored, model, region):
+    def __cinit__(self, communicator, n, mean, list stored, model, region):
         cdef Py_ssize_t i
         cdef _Stored x
         cdef int r
         cdef char* base
-        self.board = exchange.board
+        self.board = communicator.board
         self.model = model
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))
@@ -151,7 +152,7 @@ cdef class SharedStepper(Meeting):
         self.tables = <Table*>calloc(n + 1, sizeof(Table))
         self.work = <float*>malloc(PART * sizeof(float))
         if self.grads == NULL or self.first == NULL or self.tables == NULL or self.work == NULL:
-            raise MemoryError("the exchange of gradients")
+            raise MemoryError("what ranks share of gradients")
         base = address(model.region)
         for r in range(self.size):
             self.grads[r] = <float*>(base + r * <size_t>model.plane_bytes)
@@ -166,8 +167,8 @@ cdef class SharedStepper(Meeting):
                 self.tables[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
                 if self.tables[i].union_ == NULL or self.tables[i].place == NULL or self.tables[i].round == NULL:
                     raise MemoryError(f"rows of {x.full_name}")
-        self.notices_at = address(region)
-        self.lists_at = <uint32_t*>(self.notices_at + 2 * self.size * self.notice_bytes)
+        self.headers_at = address(region)
+        self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -181,17 +182,17 @@ cdef class SharedStepper(Meeting):
         free(self.tables)
         free(self.work)
 
-    # Notices and lists are there twice: some rank may still read those of the last update.
+    # There are two sets of headers and lists: a rank may still read those of the last update.
 
-    cdef Notice* notice_of(self, int r) noexcept nogil:
-        return <Notice*>(self.notices_at + ((self.round & 1) * self.size + r) * self.notice_bytes)
+    cdef StepHeader* header_of(self, int r) noexcept nogil:
+        return <StepHeader*>(self.headers_at + ((self.round & 1) * self.size + r) * self.header_bytes)
 
     cdef uint32_t* list_of(self, int r, Py_ssize_t i) noexcept nogil:
         return self.lists_at + ((self.round & 1) * self.size + r) * self.list_length + self.first[i]
 
     cdef int begin(self) except -1:
         self.round += 1
-        self.own = self.notice_of(self.rank)
+        self.own = self.header_of(self.rank)
         return 0
 
     cdef int swap(self, Update* u) except -1:
@@ -201,7 +202,7 @@ cdef class SharedStepper(Meeting):
             if u.entries[i].n_touched:
                 memcpy(self.list_of(self.rank, i), u.entries[i].touched, u.entries[i].n_touched * sizeof(uint32_t))
         for r in range(self.size):
-            self.notices[r] = self.notice_of(r)
+            self.headers[r] = self.header_of(r)
         self.board.wait(self.what)
         return 0
 
@@ -247,7 +248,7 @@ cdef class SharedStepper(Meeting):
         t.n = 0
         for r in range(self.size):
             rows = self.list_of(r, i)
-            n = entries_of(self.notices[r])[i].n_touched
+            n = entries_of(self.headers[r])[i].n_touched
             for k in range(n):
                 if t.round[rows[k]] != self.round:
                     t.round[rows[k]] = self.round
@@ -293,14 +294,14 @@ cdef class SharedStepper(Meeting):
             if u.roles[i] == MOVES:
                 total = p.grad + at
                 for r in range(self.size):
-                    if r != self.rank and entries_of(self.notices[r])[i].has:
+                    if r != self.rank and entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             else:
                 # It keeps its gradient, of which only the norm counts.
                 total = self.work
                 memset(total, 0, n * sizeof(float))
                 for r in range(self.size if squares else 0):
-                    if entries_of(self.notices[r])[i].has:
+                    if entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             if squares:
                 entries_of(self.own)[i].squares += K.sumsq(n, total)
@@ -324,7 +325,7 @@ cdef class SharedStepper(Meeting):
             if r == self.rank:
                 continue
             rows = self.list_of(r, i)
-            for k in range(entries_of(self.notices[r])[i].n_touched):
+            for k in range(entries_of(self.headers[r])[i].n_touched):
                 key = t.place[rows[k]] if by_rows else rows[k]
                 if low <= key < high:
                     K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
@@ -343,7 +344,7 @@ cdef class SharedStepper(Meeting):
             m = min(PART, n - at)
             memset(self.work, 0, m * sizeof(float))
             for r in range(self.size):
-                if entries_of(self.notices[r])[i].has:
+                if entries_of(self.headers[r])[i].has:
                     K.add(m, self.grads[r] + p.offset + row * n + at, self.work)
             total += K.sumsq(m, self.work)
             at += m
@@ -357,7 +358,7 @@ cdef class SharedStepper(Meeting):
         self.board.wait(b"update, clipping", True)
         for i in range(self.n):
             for r in range(self.size):
-                u.squares[i] += entries_of(self.notices[r])[i].squares
+                u.squares[i] += entries_of(self.headers[r])[i].squares
             finite = finite and isfinite(u.squares[i])
         if not finite:
             self.note_sums(u)
@@ -400,7 +401,7 @@ cdef class SharedStepper(Meeting):
             alone = not in_one_pass(u, i)           # decays by itself
             lock_gradient(u.entries[i])
             if alone and not fetch:
-                take_off(u.entries[i], u.settings[u.group[i]].decoupled)
+                apply_weight_decay(u.entries[i], u.settings[u.group[i]].decoupled)
             if u.entries[i].rows:
                 if moves and fetch:
                     self.fetch_table(u, i)
@@ -418,7 +419,7 @@ cdef class SharedStepper(Meeting):
             if fetch and moves:
                 forget_gradient(u.entries[i])
             if alone and fetch:
-                take_off(u.entries[i], u.settings[u.group[i]].decay)
+                apply_weight_decay(u.entries[i], u.settings[u.group[i]].decay)
             unlock_gradient(u.entries[i])
 
     cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
@@ -474,11 +475,11 @@ cdef class SharedStepper(Meeting):
             memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
 
 
-def together(exchange, trainer, reduction):
+def together(communicator, trainer, reduction):
     """Synchronous updates of a trainer by processes on one machine.  Collective.
 
     Args:
-        exchange: a SharedExchange.
+        communicator: a SharedCommunicator.
         trainer: what is updated.  All its parameters and its state become those of rank 0.
         reduction: "mean" or "sum".
     """
@@ -486,17 +487,17 @@ def together(exchange, trainer, reduction):
     cdef Storage storage = trainer.collection.storage
     cdef size_t n = len(stored), n_rows = 0, head
     cdef _Stored x
-    cdef int size = exchange.size
-    model = model_of(exchange, storage, size + 1)
-    storage.move(storage.grads, model.plane(exchange.rank))
+    cdef int size = communicator.size
+    model = model_of(communicator, storage, size + 1)
+    storage.move(storage.grads, model.plane(communicator.rank))
     for x in stored:
         n_rows += x.p.rows
-    head = 2 * size * ((sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
+    head = 2 * size * ((sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))
     head = (head + 4095) // 4096 * 4096
-    region = exchange.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
-    share_states(exchange, trainer, region, head, model.plane_bytes)
-    stepper = SharedStepper(exchange, n, reduction == "mean", stored, model, region)
-    send_values(exchange, storage, stored, (<SharedStepper>stepper).fresh)
+    region = communicator.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
+    share_states(communicator, trainer, region, head, model.plane_bytes)
+    stepper = SharedStepper(communicator, n, reduction == "mean", stored, model, region)
+    send_values(communicator, storage, stored, (<SharedStepper>stepper).fresh)
     return stepper
 
 
@@ -522,25 +523,25 @@ cdef class Hogwild(Stepper):
         return dy_count_up(self.counter, steps)
 
 
-def hogwild(exchange, trainer):
+def hogwild(communicator, trainer):
     """Updates of one copy of parameters and state by all processes of a machine, without locks.  Collective.
 
     Args:
-        exchange: a SharedExchange.
+        communicator: a SharedCommunicator.
         trainer: what is updated.  All its parameters and its state become those of rank 0.
     """
     cdef list stored = trainer.collection._below()
     cdef Storage storage = trainer.collection.storage
     cdef _Stored x
-    model = model_of(exchange, storage, 1, with_children=True)
+    model = model_of(communicator, storage, 1, with_children=True)
     for x in stored:
-        settle(x.p)
+        fold_scale(x.p)
         x.p.in_place = 1                # a factor would have to change together with all rows
     for turn in (True, False):
-        if (exchange.rank == 0) == turn:
+        if (communicator.rank == 0) == turn:
             storage.move(storage.values, model.plane(0), turn)
-        exchange.barrier("wrap")
+        communicator.barrier("wrap")
     storage.changed()
-    region = exchange.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
-    share_states(exchange, trainer, region, 4096, model.plane_bytes)
+    region = communicator.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
+    share_states(communicator, trainer, region, 4096, model.plane_bytes)
     return Hogwild(model, region)

@@ -6,7 +6,7 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.trainers cimport Stepper, Update
 
 
-# What a rank says of one parameter or table before an update.
+# What a rank sends of one parameter or table before an update.
 cdef struct Entry:
     double factor               # of a table that decays
     double squares              # of the part of its gradient that this rank has added up
@@ -16,8 +16,8 @@ cdef struct Entry:
     uint8_t in_place
 
 
-# What a rank says before an update; its entries lie behind it.
-cdef struct Notice:
+# What a rank sends before an update; its entries follow it.
+cdef struct StepHeader:
     double lr
     double threshold
     double weight_decay
@@ -30,21 +30,21 @@ cdef struct Notice:
     uint8_t active
 
 
-cdef inline Entry* entries_of(Notice* notice) noexcept nogil:
-    return <Entry*>(notice + 1)
+cdef inline Entry* entries_of(StepHeader* header) noexcept nogil:
+    return <Entry*>(header + 1)
 
 
-cdef class Meeting(Stepper):
-    cdef readonly object exchange
+cdef class CollectiveUpdate(Stepper):
+    cdef readonly object communicator
     cdef readonly int rank
     cdef readonly int size
     cdef readonly bint active           # whether this rank has data; see `join`
     cdef bint mean
     cdef Py_ssize_t n                   # entries
     cdef bytes what                     # what ranks wait in for an update of this trainer
-    cdef size_t notice_bytes
-    cdef Notice* own
-    cdef Notice** notices               # of all ranks
+    cdef size_t header_bytes
+    cdef StepHeader* own
+    cdef StepHeader** headers               # of all ranks
     cdef uint8_t* any                   # for each entry whether some rank has a gradient
     cdef bint together             # whether the others count on this rank's part in an update
     cdef bint reduced
@@ -57,10 +57,10 @@ cdef class Meeting(Stepper):
     cdef int reduce(self, Update* u) except -1
     cdef int add_up(self, Update* u) except -1
     cdef int agree(self, object trainer, list stored, Update* u) except -1
-    cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1
+    cdef int agree_on_groups(self, object trainer, StepHeader* lead, int leader) except -1
 
 
-cdef class ExchangeStepper(Meeting):
+cdef class AllreduceStepper(CollectiveUpdate):
     cdef list told
     cdef bytearray memory
 

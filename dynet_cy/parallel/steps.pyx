@@ -17,10 +17,10 @@ from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.storage cimport Param, Plane, Storage, touch
-from dynet_cy.model.parameters cimport _Stored, settle
+from dynet_cy.model.parameters cimport _Stored, fold_scale
 from dynet_cy.train.trainers cimport FROZEN, MOVES, Stepper, Update, restored_groups, squared_norm
 
-from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.communicator import ParallelError
 
 
 # Parameters of updates that were broken off: sums that have begun may still be written to their gradients.
@@ -31,32 +31,32 @@ class AllDone(Exception):
     """No rank has an update to make any more."""
 
 
-cdef class Meeting(Stepper):
+cdef class CollectiveUpdate(Stepper):
     """What ranks do before all updates: see that they make the same one.
 
     Args:
-        exchange: the connection of the ranks.
+        communicator: the connection of the ranks.
         n: number of parameters and tables of the trainer.
         mean: whether gradients are averaged, not added up.
     """
 
-    def __cinit__(self, exchange, Py_ssize_t n, bint mean, *args):
-        self.exchange = exchange
-        self.rank = exchange.rank
-        self.size = exchange.size
+    def __cinit__(self, communicator, Py_ssize_t n, bint mean, *args):
+        self.communicator = communicator
+        self.rank = communicator.rank
+        self.size = communicator.size
         self.n = n
         self.mean = mean
         self.active = True
         self.what = b"update"
         self.sent = dict.fromkeys(("updates", "dense_bytes", "rows", "row_bytes", "own_row_bytes", "table_bytes"), 0)
-        self.notice_bytes = (sizeof(Notice) + n * sizeof(Entry) + 63) // 64 * 64
-        self.notices = <Notice**>calloc(self.size, sizeof(Notice*))
+        self.header_bytes = (sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64
+        self.headers = <StepHeader**>calloc(self.size, sizeof(StepHeader*))
         self.any = <uint8_t*>calloc(n + 1, 1)
-        if self.notices == NULL or self.any == NULL:
+        if self.headers == NULL or self.any == NULL:
             raise MemoryError("what is known of the other ranks")
 
     def __dealloc__(self):
-        free(self.notices)
+        free(self.headers)
         free(self.any)
 
     def set_number(self, int number):
@@ -64,11 +64,11 @@ cdef class Meeting(Stepper):
         self.what = b"update" if number == 1 else b"update of trainer %d" % number
 
     cdef int begin(self) except -1:
-        """Say where the own notice is to be written: `own`."""
+        """Set `own` to where this rank writes its header."""
         raise NotImplementedError
 
     cdef int swap(self, Update* u) except -1:
-        """Tell the own notice, and learn those of all ranks: `notices`."""
+        """Send the own header, and receive those of all ranks into `headers`."""
         raise NotImplementedError
 
     cdef int reduce(self, Update* u) except -1:
@@ -92,7 +92,7 @@ cdef class Meeting(Stepper):
                 f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
                 f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
         self.begin()
-        memset(self.own, 0, self.notice_bytes)
+        memset(self.own, 0, self.header_bytes)
         self.own.lr = trainer.learning_rate
         self.own.threshold = trainer._clip_threshold
         self.own.weight_decay, self.own.decay_due = trainer.collection._decay_state()
@@ -115,7 +115,7 @@ cdef class Meeting(Stepper):
         self.swap(u)
         end_span(EXCHANGE, span)
         for r in range(self.size):
-            active += self.notices[r].active
+            active += self.headers[r].active
         if not active:
             raise AllDone
         self.agree(trainer, stored, u)
@@ -126,15 +126,15 @@ cdef class Meeting(Stepper):
 
     cdef int agree(self, object trainer, list stored, Update* u) except -1:
         """See that all ranks that have data make the same update; those that have none adopt it."""
-        cdef Notice* lead = NULL
-        cdef Notice* one
+        cdef StepHeader* lead = NULL
+        cdef StepHeader* one
         cdef Py_ssize_t i
         cdef int r, leader = 0
         cdef Entry* a
         cdef Entry* b
-        cdef bint settles, in_place
+        cdef bint folds, in_place
         for r in range(self.size):
-            one = self.notices[r]
+            one = self.headers[r]
             if not one.active:
                 continue
             if lead == NULL:
@@ -168,30 +168,30 @@ cdef class Meeting(Stepper):
             a = entries_of(lead) + i
             u.roles[i] = a.role
             self.any[i] = 0
-            settles = in_place = False
+            folds = in_place = False
             for r in range(self.size):
-                b = entries_of(self.notices[r]) + i
+                b = entries_of(self.headers[r]) + i
                 self.any[i] |= b.has and a.role != FROZEN
-                settles |= b.factor != a.factor
+                folds |= b.factor != a.factor
                 in_place |= b.in_place
             # Where some rank has read a table where it lies, its factor has been multiplied in there.
-            if settles or (in_place and not u.entries[i].in_place):
-                settle(u.entries[i])
+            if folds or (in_place and not u.entries[i].in_place):
+                fold_scale(u.entries[i])
             if in_place:
                 u.entries[i].in_place = 1
         return 0
 
-    cdef int agree_on_groups(self, object trainer, Notice* lead, int leader) except -1:
+    cdef int agree_on_groups(self, object trainer, StepHeader* lead, int leader) except -1:
         """See that all ranks that have data have the same groups; those that have none adopt them."""
         cdef int r
         for r in range(self.size):
-            if self.notices[r].groups != lead.groups:
+            if self.headers[r].groups != lead.groups:
                 break
         else:
             return 0
-        told = self.exchange.gather([group._state() for group in trainer._groups], "update")
+        told = self.communicator.gather([group._state() for group in trainer._groups], "update")
         for r in range(self.size):
-            if self.notices[r].active and told[r] != told[leader]:
+            if self.headers[r].active and told[r] != told[leader]:
                 raise ParallelError(
                     f"{type(trainer).__name__}: the groups of parameters are {told[leader]} on rank {leader} and "
                     f"{told[r]} on rank {r}; all ranks must make the same updates")
@@ -207,7 +207,7 @@ cdef class Meeting(Stepper):
         """
         met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
         if self.together and not met_by_all:
-            self.exchange.break_off()
+            self.communicator.break_off()
             broken_off.append(self.summed)
         self.together = False
         return 0
@@ -238,7 +238,7 @@ cdef class Meeting(Stepper):
         return dict(self.sent)
 
     cdef int note_rows(self, Param* p, size_t union_, size_t own) except -1:
-        """Count an exchange of rows of a table."""
+        """Count the rows that an update sums of a table."""
         cdef size_t row = (size_of(&p.dim) + 1) * sizeof(float)
         self.sent["rows"] += union_
         self.sent["row_bytes"] += union_ * row
@@ -255,29 +255,29 @@ cdef object floats_at(float* base, size_t n):
     return array_at(base, n, np.float32)
 
 
-cdef class ExchangeStepper(Meeting):
-    """Updates over any exchange: gradients are added up, then each rank makes the whole update.
+cdef class AllreduceStepper(CollectiveUpdate):
+    """Updates over any communicator: gradients are added up, then each rank makes the whole update.
 
     Args:
-        exchange: the connection of the ranks.
+        communicator: the connection of the ranks.
         trainer: whose updates.
         reduction: "mean" or "sum".
     """
 
-    def __cinit__(self, exchange, n, mean, *args):
-        self.memory = bytearray(self.notice_bytes)
+    def __cinit__(self, communicator, n, mean, *args):
+        self.memory = bytearray(self.header_bytes)
 
     cdef int begin(self) except -1:
-        self.own = <Notice*><char*>self.memory
+        self.own = <StepHeader*><char*>self.memory
         return 0
 
     cdef int swap(self, Update* u) except -1:
         cdef int r
-        self.told = self.exchange.gather_bytes(bytes(self.memory), self.what.decode())
+        self.told = self.communicator.gather_bytes(bytes(self.memory), self.what.decode())
         for r in range(self.size):
-            self.notices[r] = <Notice*><char*>(<bytes>self.told[r])
-            if self.notices[r].n != self.own.n:
-                raise ParallelError(f"rank {r} updates {self.notices[r].n} parameters, rank {self.rank} {self.n}")
+            self.headers[r] = <StepHeader*><char*>(<bytes>self.told[r])
+            if self.headers[r].n != self.own.n:
+                raise ParallelError(f"rank {r} updates {self.headers[r].n} parameters, rank {self.rank} {self.n}")
         return 0
 
     cdef int reduce(self, Update* u) except -1:
@@ -307,12 +307,12 @@ cdef class ExchangeStepper(Meeting):
         floats = floats_at(u.entries[i].grad, n)
         self.sent["dense_bytes"] += n * sizeof(float)
         if u.roles[i] == MOVES:
-            self.exchange.sum_floats(floats)
+            self.communicator.sum_floats(floats)
             for k in range(i, j):
                 u.entries[k].has_gradient = 1
         elif u.measures:
             floats = floats.copy()
-            self.exchange.sum_floats(floats)
+            self.communicator.sum_floats(floats)
             for k in range(i, j):
                 own = floats[u.entries[k].offset - u.entries[i].offset:][:u.entries[k].size]
                 u.squares[k] = float(np.dot(own, own))
@@ -327,7 +327,7 @@ cdef class ExchangeStepper(Meeting):
             return 0
         rows = array_at(p.touched, p.n_touched, np.uint32).copy()
         table = floats_at(p.grad, p.size).reshape(p.rows, n)
-        union, total = self.exchange.sum_rows(rows, table[rows], p.rows)
+        union, total = self.communicator.sum_rows(rows, table[rows], p.rows)
         self.note_rows(p, len(union), len(rows))
         if u.roles[i] == MOVES:
             table[union] = total
@@ -352,34 +352,34 @@ cdef class ExchangeStepper(Meeting):
         return Stepper.apply(self, storage, trainer, u)
 
 
-def adopt(exchange, trainer):
+def adopt(communicator, trainer):
     """Make parameters and state of the rule those of rank 0.  Collective."""
     cdef Storage storage = trainer.collection.storage
     cdef Plane plane
     cdef _Stored x
     for x in trainer.collection._below():
-        settle(x.p)
+        fold_scale(x.p)
         for plane in (storage.values, *trainer._states[:trainer._n_states]):
             plane.pull(x.p.offset, x.p.size)
-            exchange.broadcast_floats(floats_at(plane.at(x.p.offset), x.p.size))
+            communicator.broadcast_floats(floats_at(plane.at(x.p.offset), x.p.size))
             plane.push(x.p.offset, x.p.size)
     storage.changed()
 
 
-def exchange_stepper(exchange, trainer, reduction):
-    """Updates of a trainer over any exchange.  Collective: all parameters and its state become those of rank 0.
+def allreduce_stepper(communicator, trainer, reduction):
+    """Updates of a trainer over any communicator.  Collective: all parameters and its state become those of rank 0.
 
     Raises:
         RuntimeError: training is asynchronous.
     """
     on_device = trainer.collection.storage.device
-    if on_device and exchange.mode == "async":
+    if on_device and communicator.mode == "async":
         raise RuntimeError(
             "wrap: asynchronous training is for parameters in memory that all processes share, and these live on GPUs, "
             "where each process has its own: train with --mode sync, or on the CPU")
-    adopt(exchange, trainer)
+    adopt(communicator, trainer)
     n = len(trainer.collection._below())
     if on_device:
-        from dynet_cy.parallel.device_steps import DeviceExchangeStepper
-        return DeviceExchangeStepper(exchange, n, reduction == "mean")
-    return ExchangeStepper(exchange, n, reduction == "mean")
+        from dynet_cy.parallel.device_steps import DeviceAllreduceStepper
+        return DeviceAllreduceStepper(communicator, n, reduction == "mean")
+    return AllreduceStepper(communicator, n, reduction == "mean")

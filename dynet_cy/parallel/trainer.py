@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from dynet_cy.parallel.exchange import ParallelError
+from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
-from dynet_cy.parallel.steps import Meeting
+from dynet_cy.parallel.steps import CollectiveUpdate
 from dynet_cy.train import Trainer
 
 __all__ = ["finish", "join", "wrap"]
@@ -49,18 +49,18 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
         raise TypeError(f"wrap: a Trainer is needed, not {type(trainer).__name__}")
     if reduction not in REDUCTIONS:
         raise ValueError(f"wrap: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
-    exchange = current()
-    if exchange.size == 1:
+    communicator = current()
+    if communicator.size == 1:
         return trainer
     if trainer.collection.storage.beside:
         raise NotImplementedError("wrap: parameters on several devices are not trained in several processes yet")
-    _compare(exchange.gather({"mode": exchange.mode, **_description(trainer, reduction)}, "wrap"))
-    exchange.wrapped += 1
-    if exchange.mode == "async" and trainer._settings()["_average"] is not None:
+    _compare(communicator.gather({"mode": communicator.mode, **_description(trainer, reduction)}, "wrap"))
+    communicator.wrapped += 1
+    if communicator.mode == "async" and trainer._settings()["_average"] is not None:
         raise RuntimeError("wrap: moving averages are not for asynchronous training")
-    trainer._stepper = stepper = exchange.stepper(trainer, reduction)
-    if isinstance(stepper, Meeting):
-        stepper.set_number(exchange.wrapped)
+    trainer._stepper = stepper = communicator.stepper(trainer, reduction)
+    if isinstance(stepper, CollectiveUpdate):
+        stepper.set_number(communicator.wrapped)
     _wrapped.add(trainer)
     return trainer
 
@@ -100,7 +100,7 @@ def finish(trainer: Trainer) -> None:
     Does nothing for a trainer that trains alone or asynchronously.
     """
     stepper = trainer._stepper
-    if isinstance(stepper, Meeting):
+    if isinstance(stepper, CollectiveUpdate):
         while stepper.shadow(trainer):
             pass
 
@@ -111,7 +111,7 @@ def finish_all() -> None:
     Raises:
         ParallelError: there are several.
     """
-    trainers = [t for t in _wrapped if isinstance(t._stepper, Meeting)]
+    trainers = [t for t in _wrapped if isinstance(t._stepper, CollectiveUpdate)]
     if len(trainers) > 1:
         raise ParallelError(
             "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "

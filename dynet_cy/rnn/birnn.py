@@ -129,6 +129,9 @@ class BiRNNBuilder:
     def set_dropout(self, p: float) -> None:
         """Set the dropout rate of all networks, by their `set_dropout`.
 
+        Args:
+            p: the rate, from 0 to less than 1.
+
         Raises:
             ValueError: not between 0 and 1
 

@@ -38,6 +38,9 @@ class StackedRNNState:
     def add_input(self, x: Expression) -> StackedRNNState:
         """The state after one more input to the bottom network.
 
+        Args:
+            x: the input, of the bottom network's input size.
+
         Example:
             >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
             >>> state = dy.StackedRNNState([below.initial_state(), above.initial_state()])
@@ -55,6 +58,9 @@ class StackedRNNState:
 
     def add_inputs(self, xs: Iterable[Expression]) -> list[StackedRNNState]:
         """The states after each of the inputs, added one after the other.
+
+        Args:
+            xs: the inputs, one expression for each step.
 
         Example:
             >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)

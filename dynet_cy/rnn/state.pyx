@@ -301,6 +301,9 @@ cdef class RNNState:
 
         Use `transduce` when the outputs are all that is needed: it is quicker.
 
+        Args:
+            xs: the inputs, one expression for each step.
+
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
             >>> len(state.add_inputs([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])]))

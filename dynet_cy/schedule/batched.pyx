@@ -17,8 +17,8 @@ from dynet_cy.graph.graph cimport (
     COLUMNS, EACH, FLATTENED, WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push
-from dynet_cy.schedule.kept cimport (
-    Structure, describe_structure, keep_plan, plan_as_before,
+from dynet_cy.schedule.plan_cache cimport (
+    Structure, cache_plan, describe_structure, plan_from_cache,
 )
 from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.signature cimport (
@@ -262,12 +262,12 @@ cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count
             failed = plan_plain(g, lowest, target, count)
         else:
             describe_structure(g, lowest, target, count, strategy, &structure)
-            if not plan_as_before(g, &structure):
+            if not plan_from_cache(g, &structure):
                 failed = (find_signatures(g, lowest, count, &w, s)
                           or (run_agenda(g, &w, lowest, count, s) if strategy == 1
                               else run_depths(g, &w, lowest, s)))
                 if not failed:
-                    keep_plan(g, &structure)
+                    cache_plan(g, &structure)
     arena_rewind(&g.scratch, top)
     return failed
 

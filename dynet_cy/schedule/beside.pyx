@@ -5,7 +5,7 @@ is asked for, the nodes that wait beside it are found: made since the value befo
 of the graph), of the same signature, not computed, and neither needing each other nor it nor needed by it.  They are
 its group.
 
-Nothing is computed on suspicion.  At first a group is only watched: how many of its nodes are asked for later?  This
+Nothing is computed on suspicion.  At first a group is only observed: how many of its nodes are asked for later?  This
 is counted by kind of node (its op, its parameters, and the ops of its arguments), and where at least 19 of 20 were
 asked for, the rest of a group is computed together with the one that is asked for.  The nodes that ran so and were
 not asked for yet, or never, are at most a twentieth of those that ran for values that were asked for, at any time:
@@ -67,7 +67,7 @@ cdef struct Group:
     uint32_t early
     uint64_t owed                   # nodes that ran for those
 
-cdef struct Watch:
+cdef struct Requests:
     Group[GROUPS] groups
     Kind[KINDS] kinds
     uint32_t n_kinds
@@ -85,11 +85,11 @@ cdef struct Watch:
     uint64_t looks                  # nodes that may be looked at: not many more than were made or run
 
 cdef bint on = True
-cdef bint watched = False           # groups are found even where it is off
+cdef bint tracked = False           # groups are found even where it is off
 
 
-cdef inline Watch* watch_of(const Graph* g) noexcept nogil:
-    return <Watch*>g.beside
+cdef inline Requests* requests_of(const Graph* g) noexcept nogil:
+    return <Requests*>g.beside
 
 
 cdef inline uint64_t mixed(uint64_t h, uint64_t w) noexcept nogil:
@@ -109,7 +109,7 @@ cdef uint64_t key_of(const Graph* g, const Node* x) noexcept nogil:
     return h
 
 
-cdef inline Kind* kind_of(Watch* s, uint64_t key) noexcept nogil:
+cdef inline Kind* kind_of(Requests* s, uint64_t key) noexcept nogil:
     cdef Kind* kind
     cdef uint32_t i
     for i in range(s.n_kinds):
@@ -129,7 +129,7 @@ cdef inline bint is_trusted(const Kind* kind) noexcept nogil:
     return kind.asked >= ENOUGH and kind.left * (SHARE - 1) <= kind.asked
 
 
-cdef void count(Watch* s, uint64_t key, uint32_t asked, uint32_t left) noexcept nogil:
+cdef void count(Requests* s, uint64_t key, uint32_t asked, uint32_t left) noexcept nogil:
     cdef Kind* kind = kind_of(s, key)
     kind.asked += asked
     kind.left += left
@@ -149,7 +149,7 @@ cdef inline bint can_wait(const Graph* g, uint32_t node) noexcept nogil:
     return not g.forward_only or uses_of(g)[node].holder != NULL
 
 
-cdef void leave(Graph* g, Watch* s, Group* group, uint32_t k, bint asked) noexcept nogil:
+cdef void leave(Graph* g, Requests* s, Group* group, uint32_t k, bint asked) noexcept nogil:
     """Note that node k of a group was asked for, or is out of sight."""
     cdef uint64_t share
     if group.states[k] == EARLY:
@@ -164,7 +164,7 @@ cdef void leave(Graph* g, Watch* s, Group* group, uint32_t k, bint asked) noexce
     s.pending -= 1
 
 
-cdef void give_up(Graph* g, Watch* s, Group* group) noexcept nogil:
+cdef void give_up(Graph* g, Requests* s, Group* group) noexcept nogil:
     """Let a group go; those that were not asked for count as such, but for those that others needed."""
     cdef uint32_t k, left = 0
     for k in range(group.n):
@@ -190,7 +190,7 @@ cdef uint32_t find(Group* group, uint32_t node) noexcept nogil:
     return low if low < group.n and group.nodes[low] == node else group.n
 
 
-cdef Group* take(Graph* g, Watch* s, uint32_t node) noexcept nogil:
+cdef Group* take(Graph* g, Requests* s, uint32_t node) noexcept nogil:
     """The group in which a node waits that is asked for now; NULL if there is none."""
     cdef Group* group
     cdef uint32_t k
@@ -211,7 +211,7 @@ cdef Group* take(Graph* g, Watch* s, uint32_t node) noexcept nogil:
     return NULL
 
 
-cdef Group* empty_group(Graph* g, Watch* s, uint64_t key, uint32_t room) noexcept nogil:
+cdef Group* empty_group(Graph* g, Requests* s, uint64_t key, uint32_t room) noexcept nogil:
     """A group to fill: the one before of this kind, one that is done, or the oldest; NULL without memory."""
     cdef Group* group = NULL
     cdef int b
@@ -325,7 +325,7 @@ cdef uint32_t keep_beside(Graph* g, uint32_t node, const Marked* m, uint32_t* fo
     return kept
 
 
-cdef Group* gather(Graph* g, Watch* s, uint32_t node) noexcept nogil:
+cdef Group* gather(Graph* g, Requests* s, uint32_t node) noexcept nogil:
     """The group of nodes beside one that is asked for; NULL if it stands alone."""
     cdef const Node* x = nodes_of(g) + node
     cdef size_t top = g.scratch.top
@@ -385,7 +385,7 @@ cdef Group* gather(Graph* g, Watch* s, uint32_t node) noexcept nogil:
 
 # ---- what is computed ------------------------------------------------------------
 
-cdef uint32_t affordable(Graph* g, const Watch* s, const uint32_t* targets, uint32_t n,
+cdef uint32_t affordable(Graph* g, const Requests* s, const uint32_t* targets, uint32_t n,
                          uint32_t* extra) noexcept nogil:
     """How many targets beside the first one the budget has room for, and how many nodes they need beside it."""
     cdef uint64_t used = s.ran - s.unused
@@ -407,7 +407,7 @@ cdef uint32_t affordable(Graph* g, const Watch* s, const uint32_t* targets, uint
     return 0
 
 
-cdef uint32_t choose(Graph* g, Watch* s, Group* group, uint32_t node) noexcept nogil:
+cdef uint32_t choose(Graph* g, Requests* s, Group* group, uint32_t node) noexcept nogil:
     """Write the targets of a pass: a node, and those of its group that are to be computed with it."""
     cdef uint32_t* targets = <uint32_t*>realloc(s.targets, (group.n + 1) * sizeof(uint32_t))
     cdef uint32_t k, j, extra = 0, n = 0
@@ -432,7 +432,7 @@ cdef uint32_t choose(Graph* g, Watch* s, Group* group, uint32_t node) noexcept n
     return 1 + n
 
 
-cdef uint32_t note_ran(Graph* g, Watch* s) noexcept nogil:
+cdef uint32_t note_ran(Graph* g, Requests* s) noexcept nogil:
     """Count the nodes that have run since this was called last; fewer where some were forgotten since."""
     cdef uint32_t n = g.n_order - s.n_order if g.n_order >= s.n_order else 0
     s.ran += n
@@ -441,12 +441,12 @@ cdef uint32_t note_ran(Graph* g, Watch* s) noexcept nogil:
 
 
 cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil:
-    cdef Watch* s = watch_of(g)
+    cdef Requests* s = requests_of(g)
     cdef Group* group
     cdef uint32_t n
     targets[0] = target
     if s == NULL:
-        s = <Watch*>calloc(1, sizeof(Watch))
+        s = <Requests*>calloc(1, sizeof(Requests))
         g.beside = s
         if s == NULL:
             return 1
@@ -464,11 +464,11 @@ cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) no
 
 
 cdef void asked(Graph* g, uint32_t node) noexcept nogil:
-    take(g, watch_of(g), node)
+    take(g, requests_of(g), node)
 
 
 cdef void failed(Graph* g) noexcept nogil:
-    cdef Watch* s = watch_of(g)
+    cdef Requests* s = requests_of(g)
     cdef Group* group
     cdef uint32_t k
     cdef int b
@@ -480,7 +480,7 @@ cdef void failed(Graph* g) noexcept nogil:
 
 
 cdef void cut(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil:
-    cdef Watch* s = watch_of(g)
+    cdef Requests* s = requests_of(g)
     cdef Group* group
     cdef int b
     for b in range(GROUPS):
@@ -500,7 +500,7 @@ cdef void cut(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil:
 
 
 cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
-    cdef Watch* s = watch_of(g)
+    cdef Requests* s = requests_of(g)
     cdef Group* group
     cdef uint32_t i, k, n
     cdef int b
@@ -526,11 +526,11 @@ cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
 
 
 cdef bint was_waiting(const Graph* g) noexcept nogil:
-    return g.beside != NULL and watch_of(g).waiting
+    return g.beside != NULL and requests_of(g).waiting
 
 
 cdef void drop_beside(Graph* g) noexcept nogil:
-    cdef Watch* s = watch_of(g)
+    cdef Requests* s = requests_of(g)
     cdef int b
     if s == NULL:
         return
@@ -542,10 +542,10 @@ cdef void drop_beside(Graph* g) noexcept nogil:
     g.beside = NULL
 
 
-cdef void watch_requests(bint is_to_be) noexcept:
-    global watched
-    watched = is_to_be
-    if on or watched:
+cdef void track_requests(bint is_to_be) noexcept:
+    global tracked
+    tracked = is_to_be
+    if on or tracked:
         hooks.ask = ask
     else:
         hooks.ask = NULL
@@ -565,7 +565,7 @@ def switch(is_to_be):
     """Switch on or off that values beside the one that is asked for are computed with it."""
     global on
     on = is_to_be
-    watch_requests(watched)
+    track_requests(tracked)
 
 
 def is_on():
@@ -589,5 +589,5 @@ class Counts(NamedTuple):
 
 def counts(ComputationGraph graph not None):
     """What has run in a graph for values that were not asked for, as Counts."""
-    cdef Watch* s = watch_of(&graph.g)
+    cdef Requests* s = requests_of(&graph.g)
     return Counts(0, 0, 0) if s == NULL else Counts(s.ran, s.early, s.unused)

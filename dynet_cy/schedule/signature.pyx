@@ -62,7 +62,7 @@ cdef inline uint32_t* write_shared(uint32_t* w, uint32_t node) noexcept nogil:
 
 cdef inline uint32_t* write_head(Graph* g, const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
     cdef uint32_t i
-    if g.mixed:
+    if g.multi_device:
         kind |= <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g))) << 8
     w[0] = x.op
     w[1] = x.nargs

@@ -59,8 +59,8 @@ cdef class Stepper:
     cdef int prepare(self, object trainer, list stored, Update* u) except -1
     cdef int apply(self, Storage storage, object trainer, Update* u) except -1
     cdef bint was_made(self, object trainer, Update* u) except -1
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1
-    cdef int learn(self, object trainer) except -1
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1
+    cdef int poll_errors(self, object trainer) except -1
     cdef int reconcile(self, object trainer) except -1
     cdef int end(self, object error) except -1
 
@@ -74,4 +74,4 @@ cdef void unlock_gradient(Param* p) noexcept nogil
 cdef double squared_norm(Param* p) noexcept nogil
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil
 cdef void step_part(Param* p, const Settings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil
-cdef void take_off(Param* p, double share) noexcept nogil
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil

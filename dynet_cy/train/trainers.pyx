@@ -28,7 +28,7 @@ from dynet_cy.memory.changes cimport Change, make_change, raise_kept, see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, bad_gradients, forget_gradient, pthread_mutex_t, value_changed,
 )
-from dynet_cy.model.parameters cimport _Stored, settle, zero_gradient
+from dynet_cy.model.parameters cimport _Stored, fold_scale, zero_gradient
 
 from dynet_cy.model.parameters import LEAST_DECAY, ParameterCollection
 from dynet_cy.schedules import Pace
@@ -159,7 +159,7 @@ cdef class Step(Change):
             if u.roles[self.i] == MOVES:
                 n = self.step(p, s)
         elif not in_one_pass(u, self.i):
-            n = self.take_off(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
+            n = self.apply_weight_decay(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
         if n == 0:                              # that phase is through
             self.end_phase(p)
         return n * sizeof(float)
@@ -206,7 +206,7 @@ cdef class Step(Change):
             done += n
         return done
 
-    cdef size_t take_off(self, Param* p, double share) noexcept nogil:
+    cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
         """Take that share off a part of the value; of how many numbers, 0 at the end."""
         cdef size_t n = min(PART, p.size - self.at), at = self.at
         if share == 0 or n == 0:
@@ -226,7 +226,7 @@ cdef class Step(Change):
 
 
 @cython.final
-cdef class Blend(Change):
+cdef class Axpby(Change):
     """Numbers of parameters in a plane become a target + b source, piece by piece; where a is 0, it is not read."""
 
     cdef list stored
@@ -264,7 +264,7 @@ cdef class Blend(Change):
         cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
         cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
         if self.at == 0:
-            settle(p)
+            fold_scale(p)
         if self.a == 0:
             K.scale(n, self.b, of, into)
         else:
@@ -300,7 +300,7 @@ cdef void lower(size_t n, double share, float* values) noexcept nogil:
         K.axpy(n, <float>-share, values, values)
 
 
-cdef void take_off(Param* p, double share) noexcept nogil:
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
     """Take that share off the value."""
     if share == 0:
         return
@@ -309,7 +309,7 @@ cdef void take_off(Param* p, double share) noexcept nogil:
         return
     p.factor *= 1 - share
     if p.factor < LEAST_FACTOR:
-        settle(p)
+        fold_scale(p)
 
 
 cdef void clip_groups(Update* u, double* norm, bint* clips) noexcept nogil:
@@ -417,15 +417,15 @@ cdef class Stepper:
         change.take_over(u)
         return make_change(change)
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
         """Let the numbers of parameters in a plane become a target + b source; where a is 0, it is not read."""
-        return make_change(Blend(stored, a, b, source, target))
+        return make_change(Axpby(stored, a, b, source, target))
 
     cdef bint was_made(self, object trainer, Update* u) except -1:
         """Whether the update that has just been applied was not dropped after all; handlers of signals do not run."""
         return True
 
-    cdef int learn(self, object trainer) except -1:
+    cdef int poll_errors(self, object trainer) except -1:
         """Let the trainer know of all updates that it has asked for: their clips, and whether they were made."""
         return 0
 
@@ -457,7 +457,7 @@ cdef class DeviceStepper(Stepper):
     cdef object device              # the module of its updates, loaded where there is a device only
     cdef object records             # and that of what became of them
     cdef object clipping            # the record, from the first update with clipping on
-    cdef bint waits                 # whether updates with clipping were asked for since `learn`
+    cdef bint waits                 # whether updates with clipping were asked for since `poll_errors`
 
     def __cinit__(self):
         from dynet_cy.gpu import clips, update
@@ -471,7 +471,7 @@ cdef class DeviceStepper(Stepper):
         self.records.settle_others(stored, self.clipping)
         if self.waits:
             if not trainer._measures(u.skips):      # nobody would leave this update out
-                self.learn(trainer)
+                self.poll_errors(trainer)
             self.look(trainer)
             self.clipping.catch_up()
         return 0
@@ -509,11 +509,11 @@ cdef class DeviceStepper(Stepper):
                 unlock_gradient(u.entries[i])
         return False
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
-        self.device.blend(stored, a, b, source, target, self.clipping)
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
+        self.device.axpby(stored, a, b, source, target, self.clipping)
         return 0
 
-    cdef int learn(self, object trainer) except -1:
+    cdef int poll_errors(self, object trainer) except -1:
         if self.waits:
             self.clipping.wait()
             self.waits = False
@@ -661,14 +661,14 @@ cdef class SeveralStepper(Stepper):
                 free(own.roles)
         return 0
 
-    cdef int blend(self, list stored, float a, float b, Plane source, Plane target) except -1:
+    cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
         cdef int device
         for storage, own in self.split(stored):
             device = (<Storage>storage).device
             if device:
-                self.device.blend(own, a, b, source.on(device), target.on(device))
+                self.device.axpby(own, a, b, source.on(device), target.on(device))
             else:
-                Stepper.blend(self, own, a, b, source.on(device), target.on(device))
+                Stepper.axpby(self, own, a, b, source.on(device), target.on(device))
         return 0
 
 
@@ -705,7 +705,7 @@ cdef Stepper stepper_of(trainer):
             raise NotImplementedError(
                 f"{type(trainer).__name__}: training in several processes is not done for parameters on several "
                 "devices yet")
-        stepper.learn(trainer)
+        stepper.poll_errors(trainer)
         trainer._stepper = SeveralStepper()
     elif storage.device and type(stepper) is Stepper:
         trainer._stepper = DeviceStepper()
@@ -959,7 +959,7 @@ class Trainer:
             try:
                 if (<DeviceStepper>stepper).waits:      # handlers that raise have no place here
                     (<DeviceStepper>stepper).clipping.wait(polls=False)
-                (<DeviceStepper>stepper).learn(self)
+                (<DeviceStepper>stepper).poll_errors(self)
             except RuntimeError as e:
                 if type(e) is RuntimeError:             # and not that the device has failed
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
@@ -1019,7 +1019,7 @@ class Trainer:
 
     @schedule.setter
     def schedule(self, value):
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         self._follow(None if value is None else Pace(value, self._steps))
 
     def _follow(self, pace):
@@ -1150,7 +1150,7 @@ class Trainer:
             >>> round(trainer.gradient_norm, 3)
             2.828
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         return self._norm
 
     @property
@@ -1168,7 +1168,7 @@ class Trainer:
             >>> trainer.skipped_updates
             1
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         return self._skipped
 
     def zero_gradients(self):
@@ -1182,7 +1182,7 @@ class Trainer:
             >>> w.grad_as_array()
             array([0., 0.], dtype=float32)
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         self._collection.zero_gradients()
 
     def update(self, skip_nonfinite=False):
@@ -1440,7 +1440,7 @@ class Trainer:
         cdef Stepper stepper = stepper_of(self)
         cdef list stored = self._collection._below()
         self._check_alone("swap_params_to_moving_average")
-        stepper.learn(self)
+        stepper.poll_errors(self)
         if self._average is None or not self._average["values"]:
             raise RuntimeError(
                 "swap_params_to_moving_average: there is no average: call exponential_moving_average "
@@ -1453,12 +1453,12 @@ class Trainer:
         if save_weights:
             kept = self._collection.storage.new_plane()
             try:
-                stepper.blend(stored, 0, 1, values, kept)
+                stepper.axpby(stored, 0, 1, values, kept)
             except BaseException:
                 self._collection.storage.drop_plane(kept)
                 raise
             self._states.append(kept)
-        stepper.blend(stored, 0, factor, average, values)
+        stepper.axpby(stored, 0, factor, average, values)
         for x in stored:
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
@@ -1485,7 +1485,7 @@ class Trainer:
             raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
         if self._swapped == "lost":
             raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
-        stepper_of(self).blend(
+        stepper_of(self).axpby(
             stored, 0, 1, self._states[self._n_states + 1], (<Storage>self._collection.storage).values)
         for x in stored:
             value_changed(x.p)
@@ -1499,7 +1499,7 @@ class Trainer:
 
     def _start_average(self, beta, update_freq):
         self._check_alone("moving averages")
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         if self._swapped:
             raise RuntimeError(
                 "the parameters are set to their moving average; swap_params_to_weights comes "
@@ -1525,13 +1525,13 @@ class Trainer:
             return
         average["values"] += 1
         old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
-        stepper_of(self).blend(
+        stepper_of(self).axpby(
             stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
             self._states[self._n_states])
 
     def _settings(self):
         """All but the collection, the state of the rule, and who makes the updates: plain data."""
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in (
             "_collection", "_states", "_stepper", "_norm", "_pace")}
         settings["_groups"] = [group._state() for group in self._groups]
@@ -1636,7 +1636,7 @@ class Trainer:
             ...     trainer.status()
             [lr=0.1 clips=0 updates=1]
         """
-        stepper_of(self).learn(self)
+        stepper_of(self).poll_errors(self)
         skipped = f" skipped={self._skipped}" if self._skipped else ""
         sys.stderr.write(f"[lr={self.learning_rate:g} clips={self._clips} updates={self._updates}{skipped}] ")
         self._clips = self._updates = self._skipped = 0

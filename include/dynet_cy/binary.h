@@ -89,12 +89,12 @@ static void dy_binary_run(const dy_call *c, int which) {
 /* Elements of a gradient that are summed at once, so that their sums stay in the cache. */
 #define DY_RUN_TILE 1024
 
-/* The axes k >= 1 of r along which argument `arg` moves, or along which it stands still; and those of y. */
-static void dy_runs_part(const dy_runs *r, uint32_t arg, int moves, dy_runs *part, size_t *y) {
+/* The axes k >= 1 of r along which argument `arg` varies, or along which it is constant; and those of y. */
+static void dy_runs_part(const dy_runs *r, uint32_t arg, int varies, dy_runs *part, size_t *y) {
     size_t at = r->size[0];
     part->nd = 1;
     for (uint32_t k = 1; k < r->nd; at *= r->size[k++])
-        if (((arg ? r->b[k] : r->a[k]) != 0) == moves) {
+        if (((arg ? r->b[k] : r->a[k]) != 0) == varies) {
             part->size[part->nd] = r->size[k];
             part->a[part->nd] = r->a[k];
             part->b[part->nd] = r->b[k];

@@ -35,7 +35,7 @@
 typedef void (*DY_N(tile_fn))(size_t k, float alpha, const float *a, size_t lda, const float *b, size_t rs, size_t cs,
                               float beta, float *c, size_t ldc, size_t tail);
 
-DY_INLINE vf DY_N(blend)(vf product, float alpha, float beta, vf old) {
+DY_INLINE vf DY_N(axpby)(vf product, float alpha, float beta, vf old) {
     return beta == 0 ? C(alpha) * product : C(alpha) * product + C(beta) * old;
 }
 
@@ -60,9 +60,9 @@ DY_INLINE void DY_N(tile)(const int N, const int R, const int part, size_t k, fl
         DY_UNROLL for (int r = 0; r < R; r++) {
             float *q = c + r * DY_W;
             if (part && r == R - 1)
-                st_n(q, DY_N(blend)(acc[j][r], alpha, beta, beta == 0 ? C(0.f) : ld_n(q, tail)), tail);
+                st_n(q, DY_N(axpby)(acc[j][r], alpha, beta, beta == 0 ? C(0.f) : ld_n(q, tail)), tail);
             else
-                st(q, DY_N(blend)(acc[j][r], alpha, beta, beta == 0 ? C(0.f) : ld(q)));
+                st(q, DY_N(axpby)(acc[j][r], alpha, beta, beta == 0 ? C(0.f) : ld(q)));
         }
 }
 

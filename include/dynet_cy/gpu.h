@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A GPU as the engine sees it: the functions of the driver and of cuBLAS, found at run time, so that no CUDA header
- * is needed; an open device; launches, made or listed; and the GPU half of an op. */
+ * is needed; an open device; launches, made or listed; and GPU ops: what runs an op on a GPU. */
 #ifndef DYNET_CY_GPU_H
 #define DYNET_CY_GPU_H
 
@@ -432,17 +432,17 @@ static inline int dy_play(dy_gpu *gpu, const dy_records *r) {
     return gpu->error;
 }
 
-/* ---- the GPU half of an op ------------------------------------------------- */
+/* ---- GPU ops: what runs an op on a GPU -------------------------------------- */
 
 /* Pointers of the call are on the device, but attrs, object and gpu->items. Nothing is waited for. 0, or an error. */
 typedef int (*dy_gpu_forward)(dy_gpu *gpu, const dy_call *c);
 typedef int (*dy_gpu_backward)(dy_gpu *gpu, const dy_call *c, uint32_t i);
 
 typedef struct {
-    dy_gpu_forward forward;     /* NULL: the op has no GPU half yet */
+    dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
     dy_gpu_forward begin;       /* NULL, or what runs before backward is asked for any gradient of the call */
-    dy_kept kept;               /* as in dy_op; those of the op unless set */
+    dy_saved saved;             /* as in dy_op; those of the op unless set */
     dy_work work;               /* as in dy_op; NULL unless set */
     dy_factors_of factors;      /* as in dy_op; NULL unless set.  It puts nothing on the stream */
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host */

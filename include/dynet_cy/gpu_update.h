@@ -19,8 +19,8 @@ DY_SIZE(dy_range, 16);
 /* The same, and where they lie where all of them lie side by side. */
 typedef struct {
     size_t at, n, to;
-} dy_packed_range;
-DY_SIZE(dy_packed_range, 24);
+} dy_gather_range;
+DY_SIZE(dy_gather_range, 24);
 
 /* Constants of a rule, for a group of parameters. */
 typedef struct {

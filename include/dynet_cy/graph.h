@@ -52,7 +52,7 @@ enum {
     DY_EACH                     /* a call for each node, on arguments where they lie */
 };
 
-/* Nodes that were run together; kept for backward. */
+/* Nodes that were run together; needed again in backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
     uint32_t bd;                /* batch size of the call */
@@ -60,8 +60,8 @@ typedef struct {
     dy_laid *x;                 /* one call for several nodes: their arguments */
     uint32_t *items;
     float *y;
-    float *kept;
-    float **kept_of;            /* DY_EACH: `kept` of each node, if the op keeps anything */
+    float *saved;
+    float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
     uint32_t live;              /* graphs that only go forward: its nodes whose values are needed */
 } dy_batch;
@@ -85,7 +85,7 @@ typedef struct {
         dy_arena arenas[DY_GRAPH_ARENAS];
         struct {
             dy_arena values, grads;
-            dy_arena scratch;   /* gathered arguments, kept and temporary floats */
+            dy_arena scratch;   /* gathered arguments, saved and temporary floats */
             dy_arena tables;    /* on a device: items, and lists of what lies where */
         };
     };
@@ -108,10 +108,10 @@ typedef struct {
     int backward_from;          /* node of the last backward, or -1 */
     uint32_t forward_ms;        /* how long it has run forward since the renewal */
     int device;                 /* where it runs: 0 the CPU, 1 + n GPU number n */
-    uint8_t mixed;              /* its nodes run on several; where `devices` does not say, on that one */
-    void *there;                /* what the backend of devices keeps for it */
+    uint8_t multi_device;       /* its nodes run on several; where `devices` does not say, on that one */
+    void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* that the process has had when its memory was given back last */
-    void *plans;                /* schedules kept from renewal to renewal; NULL: none yet */
+    void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
     void *beside;               /* what is known of values that are asked for one by one; NULL: none was yet */
     uint32_t early;             /* values that were computed beside others, and not asked for yet */
 } dy_graph;
@@ -126,7 +126,7 @@ static inline dy_batch *dy_batches(const dy_graph *g) { return (dy_batch *)g->ba
 
 /* Where a node runs. */
 static inline int dy_device(const dy_graph *g, uint32_t node) {
-    return g->mixed ? (uint8_t)g->devices.base[node] & ~DY_MOVABLE : g->device;
+    return g->multi_device ? (uint8_t)g->devices.base[node] & ~DY_MOVABLE : g->device;
 }
 
 static inline uint32_t *dy_args(const dy_graph *g, const dy_node *x) {

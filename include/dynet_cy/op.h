@@ -35,8 +35,8 @@ typedef int (*dy_dim_rule)(const dy_shapes *s, dy_dim *y);
 typedef void (*dy_forward)(const dy_call *c);
 /* Gradient of argument i into c->dx. */
 typedef void (*dy_backward)(const dy_call *c, uint32_t i);
-/* Floats kept from forward for backward. */
-typedef size_t (*dy_kept)(const dy_call *c);
+/* Number of floats that forward saves for backward. */
+typedef size_t (*dy_saved)(const dy_call *c);
 /* Floats of working memory, in forward (i = -1) or in the backward of argument i. */
 typedef size_t (*dy_work)(const dy_call *c, int i);
 /* How much of what an op lays side by side is argument i's: so that each finds its place without looking at all others. */
@@ -66,12 +66,12 @@ typedef struct dy_op {
     dy_dim_rule dim;
     dy_forward forward;
     dy_backward backward;       /* NULL: the op has no gradient */
-    dy_kept kept;               /* NULL: none */
+    dy_saved saved;             /* NULL: none */
     dy_work work;               /* NULL: none */
     dy_factors_of factors;      /* NULL: gradients are no products */
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
-    dy_kept prepared;
+    dy_saved prepared;
     dy_raised raised;           /* NULL: forward and prepare cannot fail */
     uint8_t batching;
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */

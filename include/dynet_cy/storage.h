@@ -31,7 +31,7 @@ typedef struct {
     size_t offset, size;        /* floats, in every plane of the storage */
     float *value, *grad;
     int device;                 /* of the storage: 0 the CPU, 1 + n GPU number n */
-    float *there_value, *there_grad;    /* on a device: where value and gradient are */
+    float *device_value, *device_grad;  /* on a device: where value and gradient are */
     struct dy_pack pack;
     double factor;              /* what the numbers at `value` are to be multiplied by: 1 but for tables that decay */
     pthread_mutex_t lock;       /* held while the gradient is read or changed */

@@ -54,7 +54,7 @@ typedef struct {
     void *object;               /* long-lived object of the node: a lookup table */
     uint64_t seed;              /* key of the random stream */
     uint64_t stream;            /* graph and renewal that the draws belong to */
-    float *kept;                /* op.kept() floats, written forward, read backward */
+    float *saved;               /* op.saved() floats, written forward, read backward */
     float *work;                /* op.work() floats, contents undefined */
 } dy_call;
 

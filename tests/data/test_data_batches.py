@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -322,3 +323,18 @@ def test_random_numbers_of_the_program_are_left_alone() -> None:
     before = random.getstate()
     list(dy.data.batches(WORDS, 3, shuffle=True, bucket=len))
     assert random.getstate() == before
+
+
+@pytest.mark.parametrize(("shard", "updates"), [("join", 66), ("pad", 66), ("keep", 66), ("drop", 65)])
+def test_updates_are_as_many_on_all_processes(shard: str, updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """131 batches on two processes: `len` is what each has, and a schedule needs one number for both."""
+    for rank in range(2):
+        monkeypatch.setattr("dynet_cy.data.current", lambda rank=rank: SimpleNamespace(rank=rank, size=2))
+        data = dy.data.batches(range(131), 1, shard=shard)
+        assert data.updates == updates
+        assert len(data) == (updates if shard in ("pad", "drop") else [66, 65][rank])
+
+
+def test_updates_of_a_stream_are_not_known() -> None:
+    with pytest.raises(TypeError, match="nobody knows how many"):
+        _ = dy.data.batches(iter(range(3)), 1).updates

@@ -14,7 +14,7 @@ import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.execute import anomaly
 from dynet_cy.graph import origin
-from dynet_cy.schedule import kept
+from dynet_cy.schedule import plan_cache
 
 
 @pytest.fixture(autouse=True)
@@ -37,22 +37,22 @@ def test_found(program, strategy: int) -> None:
         assert dy.exp(dy.scalarInput(0)).value() == 1
 
 
-def test_found_in_one_of_a_batch_of_a_kept_schedule() -> None:
-    """The same structure four times: from the third on its schedule is a kept one."""
+def test_found_in_one_of_a_batch_of_a_cached_plan() -> None:
+    """The same structure four times: from the third on its plan comes from the cache."""
 
     def losses(numbers: list[float]) -> dy.Expression:
         dy.renew_cg(autobatching=1)
         return dy.esum([dy.sum_elems(dy.log(dy.inputVector([x, 1.0, 2.0]))) for x in numbers])
 
-    kept.reset()
+    plan_cache.reset()
     with dy.detect_anomaly():
         for _ in range(3):
             losses([1.0, 2.0, 3.0, 4.0]).value()
-        before = kept.counts()[1]
+        before = plan_cache.counts()[1]
         assert before > 0
         with pytest.raises(dy.AnomalyError) as caught:
             losses([1.0, 2.0, 0.0, 4.0]).value()
-    assert kept.counts()[1] == before + 1
+    assert plan_cache.counts()[1] == before + 1
     text = str(caught.value)
     assert "1 -inf of 3, the first is element [0]" in text
     assert "it ran in one batch with 3 more of log" in text

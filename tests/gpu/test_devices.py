@@ -325,25 +325,25 @@ def test_values_that_are_not_finite(devices) -> None:
 
 def test_schedules_are_kept(devices) -> None:
     """A schedule for devices is not taken for one of the same structure on others."""
-    from dynet_cy.schedule import kept
+    from dynet_cy.schedule import plan_cache
 
     model = dy.ParameterCollection()
     p = model.parameters_from_numpy(np.arange(1.0, 5.0), device="CPU")
 
     def value(where: str) -> float:
         dy.renew_cg()
-        dy.to_device(p, "GPU:0")  # all of these graphs are mixed
+        dy.to_device(p, "GPU:0")  # all of these graphs are on several devices
         xs = [dy.inputVector([k, 1.0, 2.0, 3.0], device=where) for k in range(4)]
         return dy.esum([dy.sum_elems(dy.tanh(x) * 2.0) for x in xs]).value()
 
-    kept.reset()
+    plan_cache.reset()
     desired = value("CPU")
     for where in ("CPU", "CPU", "GPU:0", "GPU:0", "GPU:0", "CPU"):
         before = driver.counts(0)
         np.testing.assert_allclose(value(where), desired, rtol=1e-5)
         after = driver.counts(0)
         assert any(after[key] > before[key] for key in ("launches", "replays")) == (where != "CPU")
-    assert kept.counts()[1] >= 3
+    assert plan_cache.counts()[1] >= 3
 
 
 # ---- collections and trainers ----------------------------------------------------

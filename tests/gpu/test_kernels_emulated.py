@@ -247,7 +247,7 @@ def test_updates(order: str) -> None:
     arguments = [SEGMENTS, np.uint32(3), hyper, v3, g3, s3, nothing, nothing, chosen, clip]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, clip], order=order)
-    optim.launch("blend", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order)
+    optim.launch("axpby", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order)
     for a, b in ((v3, v2), (g3, g), (s3, s2)):
         np.testing.assert_array_equal(a, b)
     optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing], order=order)
@@ -255,7 +255,7 @@ def test_updates(order: str) -> None:
 
 
 @each_order
-def test_blend(order: str) -> None:
+def test_axpby(order: str) -> None:
     optim = module("optim")
     rng = np.random.default_rng(0)
     source, target = (rng.standard_normal(600).astype(np.float32) for _ in range(2))
@@ -266,24 +266,24 @@ def test_blend(order: str) -> None:
     for a, b in ((0, 0.5), (0.75, 0.25)):
         found = target.copy()
         arguments = [SEGMENTS, np.uint32(3), np.float32(a), np.float32(b), source, found, np.uint64(0)]
-        optim.launch("blend", (2, 2), 64, arguments, order=order)
+        optim.launch("axpby", (2, 2), 64, arguments, order=order)
         desired = b * source if a == 0 else a * target + b * source
         np.testing.assert_allclose(found, np.where(inside, desired, target), rtol=1e-6, atol=1e-6)
 
 
 @each_order
-def test_packing(order: str) -> None:
+def test_gather_and_scatter_ranges(order: str) -> None:
     """Segments of a plane, side by side, and back."""
     optim = module("optim")
     plane = np.arange(600, dtype=np.float32)
     segments = np.array([[3, 5, 10], [100, 300, 15], [500, 1, 0]], np.uint64)
-    packed = poisoned(320)
-    optim.launch("pack", (2, 2), 64, [segments, np.uint32(3), plane, packed], order=order)
+    buffer = poisoned(320)
+    optim.launch("gather_ranges", (2, 2), 64, [segments, np.uint32(3), plane, buffer], order=order)
     desired, back = poisoned(320), poisoned(600)
     for at, n, to in segments.astype(int):
         desired[to : to + n] = plane[at : at + n]
-    np.testing.assert_array_equal(packed, desired)
-    optim.launch("unpack", (2, 2), 64, [segments, np.uint32(3), packed, back], order=order)
+    np.testing.assert_array_equal(buffer, desired)
+    optim.launch("scatter_ranges", (2, 2), 64, [segments, np.uint32(3), buffer, back], order=order)
     inside = ~np.isnan(back)
     assert inside.sum() == 306
     np.testing.assert_array_equal(back[inside], plane[inside])

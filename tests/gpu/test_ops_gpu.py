@@ -45,7 +45,7 @@ def rows(on_device):
 
 
 def test_the_list_of_missing_ops_is_right(device) -> None:
-    """What has no GPU half is in the list of docs/gpu.md, and nothing else is."""
+    """What has no GPU op is in the list of docs/gpu.md, and nothing else is."""
     import dynet_cy.gpu.backend  # noqa: F401 - fills the table
     from dynet_cy.gpu import registry
 

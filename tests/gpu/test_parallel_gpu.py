@@ -38,7 +38,7 @@ def test_same_as_alone(device: str, alone, tmp_path: Path) -> None:
     """All trainers and settings give the parameters of one process with larger batches."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, "--dynet-gpu", variables=PATH)
     assert result.code == 0, result.err
-    assert result.out.count("DeviceExchangeStepper") == 2
+    assert result.out.count("DeviceAllreduceStepper") == 2
     compare([jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)], alone)
 
 
@@ -57,7 +57,7 @@ def test_mpi(device: str, alone, tmp_path: Path, hosts: str) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("DeviceExchangeStepper") == 2
+    assert done.stdout.count("DeviceAllreduceStepper") == 2
     compare([jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)], alone)
 
 

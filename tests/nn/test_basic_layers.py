@@ -318,3 +318,10 @@ def test_every_layer_says_what_it_takes() -> None:
         assert found.__doc__, name
         if isinstance(found, type) and issubclass(found, nn.Layer) and found.__call__ is not nn.Layer.__call__:
             assert found.__call__.__doc__, name
+
+
+def test_embeddings_start_large_enough_to_be_heard_beside_positions() -> None:
+    table = nn.Embedding(2000, 64, dy.ParameterCollection()).table.as_array()
+    assert abs(table.std() - 1) < 0.01
+    small = nn.Embedding(5, 3, dy.ParameterCollection(), init=dy.ConstInitializer(0.25))
+    assert (small.table.as_array() == 0.25).all()

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.parallel.exchange import LocalExchange
+from dynet_cy.parallel.communicator import LocalCommunicator
 from dynet_cy.parallel.runtime import use
 
 
-class Pretended(LocalExchange):
+class Pretended(LocalCommunicator):
     """One rank of several; the others pass what it passes."""
 
     def __init__(self, rank: int, size: int) -> None:
@@ -28,7 +28,7 @@ def as_rank():
     """Lets this process be one of several."""
     before = use(None)
     yield lambda rank, size: use(Pretended(rank, size))
-    use(before or LocalExchange())
+    use(before or LocalCommunicator())
 
 
 def shares(as_rank, size: int, data, epochs: int = 1, **options) -> list[list]:

@@ -13,13 +13,13 @@ def alone() -> dict[str, np.ndarray]:
     return training.results()
 
 
-@pytest.mark.parametrize("exchange", ["shared", "general"])
+@pytest.mark.parametrize("communicator", ["shared", "general"])
 @pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_same_as_alone(alone, tmp_path, n, exchange) -> None:
-    """All trainers and settings; with the way of the shared memory and that of any exchange."""
-    result = jobs.launch(tmp_path, "training.py", tmp_path, exchange, n=n)
+def test_same_as_alone(alone, tmp_path, n, communicator) -> None:
+    """All trainers and settings; with the way of the shared memory and that of any communicator."""
+    result = jobs.launch(tmp_path, "training.py", tmp_path, communicator, n=n)
     assert result.code == 0, result.err
-    expected = "SharedStepper" if exchange == "shared" else "ExchangeStepper"
+    expected = "SharedStepper" if communicator == "shared" else "AllreduceStepper"
     assert result.out.count(expected) == n
     ranks = [jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(n)]
     for name, numbers in alone.items():

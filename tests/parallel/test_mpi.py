@@ -93,8 +93,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
         (2, 0, "1", "SharedStepper"),
         (2, 2, "1", "OverlapStepper"),
         (3, 2, "1", "OverlapStepper"),
-        (4, 2, "0", "ExchangeStepper"),
-        (3, 3, "0", "ExchangeStepper"),
+        (4, 2, "0", "AllreduceStepper"),
+        (3, 3, "0", "AllreduceStepper"),
     ],
 )
 def test_the_same_as_one_process(

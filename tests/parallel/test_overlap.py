@@ -25,7 +25,7 @@ class Request:
         self.receive[:] = self.send * RANKS
 
 
-class Exchange:
+class Communicator:
     """As if two other ranks had the same gradients, and changed theirs after sending when this one does."""
 
     def __init__(self) -> None:
@@ -90,23 +90,23 @@ def network() -> Network:
 
 
 @pytest.fixture
-def exchange() -> Exchange:
-    return Exchange()
+def communicator() -> Communicator:
+    return Communicator()
 
 
 @pytest.fixture
-def overlap(network: Network, exchange: Exchange) -> Iterator[Overlap]:
-    overlap = Overlap(network.pc, exchange, 1)
+def overlap(network: Network, communicator: Communicator) -> Iterator[Overlap]:
+    overlap = Overlap(network.pc, communicator, 1)
     yield overlap
     overlap.close()
 
 
-def backward(network: Network, exchange: Exchange, seed: int = 0) -> None:
+def backward(network: Network, communicator: Communicator, seed: int = 0) -> None:
     loss = network.loss(seed)
     loss.value()
-    exchange.running = True
+    communicator.running = True
     loss.backward()
-    exchange.running = False
+    communicator.running = False
 
 
 def check_sums(network: Network, overlap: Overlap, before: dict[str, np.ndarray]) -> None:
@@ -115,123 +115,127 @@ def check_sums(network: Network, overlap: Overlap, before: dict[str, np.ndarray]
         np.testing.assert_allclose(gradient, RANKS * before[name], rtol=1e-5, atol=1e-5)
 
 
-def test_everything_is_sent_early_and_in_order(network: Network, exchange: Exchange, overlap: Overlap) -> None:
-    backward(network, exchange)
+def test_everything_is_sent_early_and_in_order(network: Network, communicator: Communicator, overlap: Overlap) -> None:
+    backward(network, communicator)
     check_sums(network, overlap, network.gradients())
     network.forget()
     # From the second time on in the order that was observed: no bucket waits for one that is complete later.
-    exchange.requests, exchange.early = [], []
-    backward(network, exchange)
+    communicator.requests, communicator.early = [], []
+    backward(network, communicator)
     want = network.gradients()
     assert overlap.started_early == overlap.n_buckets == len(network.pc.parameters_list())
     # The unused one first, then from the last layer to the first.
-    assert exchange.early[:5] == [100, 1, 4096, 4096, 4096]
-    last, middle, first = (request.send.reshape(64, 64).T for request in exchange.requests[2:5])
+    assert communicator.early[:5] == [100, 1, 4096, 4096, 4096]
+    last, middle, first = (request.send.reshape(64, 64).T for request in communicator.requests[2:5])
     for layer, sent in zip(network.layers, (first, middle, last)):
         np.testing.assert_array_equal(sent, want[layer.name()])
     check_sums(network, overlap, want)
     assert overlap.started_early == 0
 
 
-def test_buckets(network: Network, exchange: Exchange) -> None:
+def test_buckets(network: Network, communicator: Communicator) -> None:
     for size, n in ((1, 8), (4 * 64 * 64, 5), (1 << 30, 1)):
-        overlap = Overlap(network.pc, exchange, size)
+        overlap = Overlap(network.pc, communicator, size)
         assert overlap.n_buckets == n
         network.forget()
-        backward(network, exchange)
+        backward(network, communicator)
         assert overlap.started_early <= n
         check_sums(network, overlap, network.gradients())
         overlap.close()
 
 
-def test_changes_after_sending(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+def test_changes_after_sending(network: Network, communicator: Communicator, overlap: Overlap) -> None:
     """A second backward, and gradients that the program scales."""
-    backward(network, exchange, 1)
-    backward(network, exchange, 2)
+    backward(network, communicator, 1)
+    backward(network, communicator, 2)
     network.layers[0].scale_gradient(0.5)
     check_sums(network, overlap, network.gradients())
     assert not overlap.early
-    exchange.early = []
+    communicator.early = []
     network.forget()
-    backward(network, exchange, 1)
-    backward(network, exchange, 2)
-    assert exchange.early == []  # it has learnt that they change
+    backward(network, communicator, 1)
+    backward(network, communicator, 2)
+    assert communicator.early == []  # it has learnt that they change
     check_sums(network, overlap, network.gradients())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_was_sent_was_not_finite(network: Network, exchange: Exchange, overlap: Overlap, bad: float) -> None:
+def test_what_was_sent_was_not_finite(
+    network: Network, communicator: Communicator, overlap: Overlap, bad: float
+) -> None:
     """A bad batch that the program drops before the update leaves nothing behind."""
     loss = network.loss(1) * bad
     loss.value()
-    exchange.running = True
+    communicator.running = True
     loss.backward()
-    exchange.running = False
-    assert exchange.early
+    communicator.running = False
+    assert communicator.early
     network.pc.zero_gradients()
-    backward(network, exchange, 2)
+    backward(network, communicator, 2)
     want = network.gradients()
     check_sums(network, overlap, want)
     network.forget()
-    backward(network, exchange, 2)
+    backward(network, communicator, 2)
     check_sums(network, overlap, want)
 
 
-def test_frozen_parameters(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+def test_frozen_parameters(network: Network, communicator: Communicator, overlap: Overlap) -> None:
     """They are complete from the beginning, and zero."""
     for p in (network.layers[1], network.table):
         p.set_updated(False)
     for seed in range(3):
-        backward(network, exchange, seed)
+        backward(network, communicator, seed)
         assert overlap.started_early == overlap.n_buckets
         check_sums(network, overlap, network.gradients())
         assert not network.layers[1].grad_as_array().any()
         network.forget()
 
 
-def test_no_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+def test_no_backward(network: Network, communicator: Communicator, overlap: Overlap) -> None:
     overlap.make_sums()
     assert all(not gradient.any() for gradient in network.gradients().values())
 
 
-def test_another_model(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+def test_another_model(network: Network, communicator: Communicator, overlap: Overlap) -> None:
     other = Network()
-    backward(other, exchange)
-    assert exchange.early == []
-    backward(network, exchange)
+    backward(other, communicator)
+    assert communicator.early == []
+    backward(network, communicator)
     check_sums(network, overlap, network.gradients())
 
 
-def test_progress_is_made_in_backward(network: Network, exchange: Exchange, overlap: Overlap) -> None:
+def test_progress_is_made_in_backward(network: Network, communicator: Communicator, overlap: Overlap) -> None:
     for _ in range(20):
-        backward(network, exchange)
+        backward(network, communicator)
         overlap.make_sums()
         network.forget()
-    assert exchange.polls > 0
+    assert communicator.polls > 0
 
 
-def test_an_error_in_backward_is_raised_by_the_update(network: Network, exchange: Exchange, overlap: Overlap) -> None:
-    exchange.fails = True
-    backward(network, exchange)
+def test_an_error_in_backward_is_raised_by_the_update(
+    network: Network, communicator: Communicator, overlap: Overlap
+) -> None:
+    communicator.fails = True
+    backward(network, communicator)
     with pytest.raises(OSError, match="the network is gone"):
         overlap.make_sums()
 
 
-def test_after_closing_nothing_is_sent(network: Network, exchange: Exchange) -> None:
-    overlap = Overlap(network.pc, exchange, 1)
+def test_after_closing_nothing_is_sent(network: Network, communicator: Communicator) -> None:
+    overlap = Overlap(network.pc, communicator, 1)
     overlap.close()
-    backward(network, exchange)
-    assert exchange.early == []
+    backward(network, communicator)
+    assert communicator.early == []
 
 
-def test_gradients_are_the_same_while_somebody_listens(network: Network, exchange: Exchange) -> None:
+def test_gradients_are_the_same_while_somebody_listens(network: Network, communicator: Communicator) -> None:
     for _ in range(3):  # until weights are packed, which changes rounding
         network.forget()
-        backward(network, exchange)
+        backward(network, communicator)
     want = network.gradients()
     network.forget()
-    overlap = Overlap(network.pc, exchange, 1)
-    backward(network, exchange)
+    overlap = Overlap(network.pc, communicator, 1)
+    backward(network, communicator)
     for name, gradient in network.gradients().items():
         np.testing.assert_array_equal(gradient, want[name])
     overlap.close()

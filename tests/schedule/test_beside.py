@@ -13,7 +13,7 @@ import dynet_cy as dy
 from dynet_cy import config, profiling
 from dynet_cy.graph.graph import random_state, set_random_state, set_seed
 from dynet_cy.memory import arena
-from dynet_cy.schedule import beside, kept
+from dynet_cy.schedule import beside, plan_cache
 
 WIDTH = 12  # examples in step
 
@@ -182,13 +182,13 @@ def test_several_kinds_in_turns() -> None:
     assert dy.cg().n_batches() <= 6 * 9
 
 
-def test_schedules_are_kept() -> None:
+def test_plans_are_cached() -> None:
     net = Net()
     learn(net)
-    kept.reset()
+    plan_cache.reset()
     dy.renew_cg()
     net.in_step(10)
-    made, reused = kept.counts()
+    made, reused = plan_cache.counts()
     assert made == 0
     assert reused == 10
 

@@ -35,8 +35,8 @@ from dynet_cy.graph.graph import set_seed
 from dynet_cy.graph.origin import is_recording
 from dynet_cy.parallel import runtime
 from dynet_cy.parallel.board import Board, anonymous_memory
-from dynet_cy.parallel.exchange import LocalExchange
-from dynet_cy.parallel.shared import SharedExchange
+from dynet_cy.parallel.communicator import LocalCommunicator
+from dynet_cy.parallel.shared import SharedCommunicator
 
 Numbers = list["np.ndarray"]
 PROGRAMS: dict[str, Callable[[Path], Numbers]] = {}
@@ -280,7 +280,7 @@ def processes(_: Path) -> Numbers:
 
 
 def train_together(memory: int, rank: int) -> Numbers:
-    before = runtime.use(SharedExchange(Board(memory, 2, rank)))
+    before = runtime.use(SharedCommunicator(Board(memory, 2, rank)))
     try:
         dy.reset_random_seed(3)
         model = dy.ParameterCollection()
@@ -292,7 +292,7 @@ def train_together(memory: int, rank: int) -> Numbers:
             trainer.update(skip_nonfinite=True)
         return values_of(model)
     finally:
-        runtime.use(before or LocalExchange())
+        runtime.use(before or LocalCommunicator())
 
 
 def on_devices(_: Path) -> Numbers:

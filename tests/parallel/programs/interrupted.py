@@ -10,9 +10,9 @@ import sys
 import time
 
 import dynet_cy as dy
-from dynet_cy.parallel.exchange import Exchange
+from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current, use
-from dynet_cy.parallel.shared import SharedExchange
+from dynet_cy.parallel.shared import SharedCommunicator
 
 WHERE = sys.argv[1]
 
@@ -26,10 +26,10 @@ def stop(number: int, frame: object) -> None:
     raise Stop
 
 
-class General(SharedExchange):
-    """Gradients are summed as over any exchange."""
+class General(SharedCommunicator):
+    """Gradients are summed as over any communicator."""
 
-    stepper = Exchange.stepper
+    stepper = Communicator.stepper
 
     def sum_floats(self, floats) -> None:
         """Rank 0 comes late."""
@@ -49,9 +49,9 @@ class Late(dy.MomentumSGDTrainer):
 
 slow = False
 if WHERE == "sum":
-    exchange = current()
-    assert isinstance(exchange, SharedExchange)
-    use(General(exchange.board))
+    communicator = current()
+    assert isinstance(communicator, SharedCommunicator)
+    use(General(communicator.board))
 rank = dy.parallel.rank()
 m = dy.ParameterCollection()
 W = m.add_parameters((30, 40), init=1.0)

@@ -1,7 +1,7 @@
 """Small trainings, each the same for one process with batches of 4 as for two with batches of 2.
 
 Arguments: FOLDER [general]. Run by the launcher, it writes the parameters after each training to FOLDER/RANK.npz; with
-"general" the processes exchange gradients as over any exchange, not in place.
+"general" the processes communicator gradients as over any communicator, not in place.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
-from dynet_cy.parallel.exchange import Exchange
+from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current, use
-from dynet_cy.parallel.shared import SharedExchange
+from dynet_cy.parallel.shared import SharedCommunicator
 
 TRAINERS = [getattr(dy, n) for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 EXAMPLES = 24
@@ -340,14 +340,14 @@ def results() -> dict[str, np.ndarray]:
     return found
 
 
-class GeneralExchange(SharedExchange):
-    """An exchange that has no way of its own of averaging gradients."""
+class GeneralCommunicator(SharedCommunicator):
+    """A communicator that has no way of its own of averaging gradients."""
 
-    stepper = Exchange.stepper
+    stepper = Communicator.stepper
 
 
 if __name__ == "__main__":
     if "general" in sys.argv:
-        use(GeneralExchange(current().board))
+        use(GeneralCommunicator(current().board))
     print(type(Training().t._stepper).__name__)
     np.savez(Path(sys.argv[1]) / f"{dy.parallel.rank()}.npz", **results())

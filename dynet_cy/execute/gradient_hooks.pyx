@@ -1,7 +1,8 @@
-"""Who is told when a gradient is complete: what sends gradients while the rest of backward runs.
+"""Hooks of backward: called when a gradient is complete, to send it while the rest of backward runs.
 
 Backward goes over the batches in reverse, so the gradient of a parameter is complete after the first batch, in the
-order of forward, that uses it. Lookup tables are left out: which rows they get is known in the end only.
+order of forward, that uses it. Lookup tables are left out: which of their rows get a
+gradient is only known at the end.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -13,14 +14,14 @@ from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Param
 
 
-cdef Watcher the_watcher
-the_watcher.begins = NULL
-the_watcher.complete = NULL
-the_watcher.goes_on = NULL
+cdef GradientHooks hooks
+hooks.begin = NULL
+hooks.complete = NULL
+hooks.progress = NULL
 
 
-cdef Watcher* watcher() noexcept nogil:
-    return &the_watcher
+cdef GradientHooks* gradient_hooks() noexcept nogil:
+    return &hooks
 
 
 cdef int list_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n) noexcept nogil:

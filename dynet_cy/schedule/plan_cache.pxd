@@ -1,4 +1,4 @@
-"""Schedules kept from graph to graph: a structure that was scheduled before is not scheduled again."""
+"""A cache of plans: a structure that was scheduled before is not scheduled again."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -7,7 +7,7 @@ from dynet_cy.graph.graph cimport Graph
 
 # All of a graph that its schedule depends on, as words in the scratch arena.
 cdef struct Structure:
-    uint32_t* words                 # NULL: there was no room, and nothing is kept
+    uint32_t* words                 # NULL: there was no room, and nothing is cached
     size_t n_words
     uint64_t hash
     uint32_t lowest
@@ -15,6 +15,6 @@ cdef struct Structure:
 
 cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32_t count,
                              int strategy, Structure* s) noexcept nogil
-cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil
-cdef void keep_plan(Graph* g, const Structure* s) noexcept nogil
-cdef void drop_kept(Graph* g) noexcept nogil
+cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil
+cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil
+cdef void drop_plan_cache(Graph* g) noexcept nogil

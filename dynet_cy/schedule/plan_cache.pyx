@@ -1,19 +1,16 @@
-"""Schedules kept from graph to graph: a structure that was scheduled before is not scheduled again.
+"""A cache of plans: a structure that was scheduled before is not scheduled again.
 
-A structure is described by all that a schedule depends on: for each node that
-is wanted its op and parameters, its device where there are several, the shape of its result, and its arguments; of
-those that are computed their shape and whether they are parameters.  The values
-of inputs and the items of nodes (indices of lookups and picks) are no part of
-it.  Two structures are equal when their descriptions are, word for word; a hash
-only finds the candidate.
+A structure is described by all that a plan depends on: for each wanted node its op and parameters, its device where
+there are several, the shape of its result, and its arguments; for arguments that are already computed, their shape and
+whether they are parameters.  The values of inputs and the items of nodes (indices of lookups and picks) are not part of
+it.  Two structures are equal when their descriptions are, word for word; a hash only finds the candidate.
 
-Numbers of nodes count from the lowest node that is wanted, those of parameters
-aside, so that a structure may repeat later in the same graph.
+Nodes are numbered from the lowest wanted node, parameters excepted, so that a structure may repeat later in the same
+graph.
 
-A schedule is kept when its structure is seen for the second time: structures
-that never repeat cost their description and nothing else.  Each graph keeps its
-own, those used last, up to a number of schedules and of bytes.  They stay when
-the graph is renewed.
+A plan is cached when its structure is seen for the second time: a structure that never repeats costs its description
+and nothing else.  Each graph has a cache of its own, which survives renewal and drops the least recently used plans
+beyond a number of plans and of bytes.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
@@ -53,22 +50,22 @@ cdef uint64_t reused = 0
 
 # What follows it in memory: the words of its structure, the nodes in the order
 # of execution, and the count and form of each batch.
-cdef struct Kept:
-    Kept* next                      # used less recently
+cdef struct CachedPlan:
+    CachedPlan* next                      # used less recently
     uint64_t hash
     size_t n_words
     size_t bytes
     uint32_t n_nodes
     uint32_t n_batches
 
-cdef struct Plans:
-    Kept* first
+cdef struct PlanCache:
+    CachedPlan* first
     uint32_t n
     size_t bytes
     uint64_t seen[SEEN]             # hashes of structures, by their low bits; the last one in each place
 
 
-cdef inline uint32_t* words_of(Kept* k) noexcept nogil:
+cdef inline uint32_t* words_of(CachedPlan* k) noexcept nogil:
     return <uint32_t*>(k + 1)
 
 
@@ -91,7 +88,7 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
     w[0] = x.op | <uint32_t>x.item_count << 16
     w[1] = x.nargs << 5 | has_object << 4 | has_attrs << 3 | x.dim.nd
     w = write_dim(w + 2, &x.dim)
-    if g.mixed:
+    if g.multi_device:
         w[0] = <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g)))
         w += 1
     if has_attrs:
@@ -135,7 +132,7 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         return
     end = w + CHUNK
     first = w
-    w[0] = <uint32_t>strategy | <uint32_t>g.mixed << 8
+    w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8
     w[1] = highest - lowest
     w += 2
     for i in range(lowest, highest + 1):
@@ -165,11 +162,11 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
     s.hash = dy_hash(first, s.n_words) & hash_mask
 
 
-cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil:
-    """Plan as an equal structure was planned; False if none is kept."""
-    cdef Plans* plans = <Plans*>g.plans
-    cdef Kept** link
-    cdef Kept* k
+cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
+    """Copy the plan of an equal structure; False if none is cached."""
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef CachedPlan** link
+    cdef CachedPlan* k
     cdef const uint32_t* order
     cdef const uint32_t* batches
     cdef Batch* batch
@@ -206,21 +203,21 @@ cdef bint plan_as_before(Graph* g, const Structure* s) noexcept nogil:
     return True
 
 
-cdef void keep_plan(Graph* g, const Structure* s) noexcept nogil:
-    """Keep what has just been planned, if its structure was seen before."""
-    cdef Plans* plans = <Plans*>g.plans
+cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
+    """Cache what has just been planned, if its structure was seen before."""
+    cdef PlanCache* plans = <PlanCache*>g.plans
     cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
     cdef const Batch* batch = batches_of(g) + g.n_batches
     cdef size_t bytes
     cdef uint64_t* seen
     cdef uint32_t* w
     cdef uint32_t i
-    cdef Kept* k
+    cdef CachedPlan* k
     count_one(made)
     if s.words == NULL:
         return
     if plans == NULL:
-        plans = <Plans*>calloc(1, sizeof(Plans))
+        plans = <PlanCache*>calloc(1, sizeof(PlanCache))
         g.plans = plans
         if plans == NULL:
             return
@@ -228,11 +225,11 @@ cdef void keep_plan(Graph* g, const Structure* s) noexcept nogil:
     if seen[0] != s.hash:
         seen[0] = s.hash
         return
-    bytes = sizeof(Kept) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
+    bytes = sizeof(CachedPlan) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
     if bytes > most_bytes:
         return
     make_room(plans, bytes)
-    k = <Kept*>malloc(bytes)
+    k = <CachedPlan*>malloc(bytes)
     if k == NULL:
         return
     k.hash = s.hash
@@ -255,11 +252,11 @@ cdef void keep_plan(Graph* g, const Structure* s) noexcept nogil:
     plans.bytes += bytes
 
 
-cdef void make_room(Plans* plans, size_t bytes) noexcept nogil:
-    """Drop the schedules that were used least recently until there is room for one more."""
-    cdef Kept** link = &plans.first
-    cdef Kept* k = plans.first
-    cdef Kept* following
+cdef void make_room(PlanCache* plans, size_t bytes) noexcept nogil:
+    """Drop the least recently used plans until there is room for one more."""
+    cdef CachedPlan** link = &plans.first
+    cdef CachedPlan* k = plans.first
+    cdef CachedPlan* following
     cdef uint32_t n = 1
     while k != NULL and n < most_plans and bytes + k.bytes <= most_bytes:
         bytes += k.bytes
@@ -275,10 +272,10 @@ cdef void make_room(Plans* plans, size_t bytes) noexcept nogil:
         k = following
 
 
-cdef void drop_kept(Graph* g) noexcept nogil:
-    """Free all that is kept for a graph."""
-    cdef Plans* plans = <Plans*>g.plans
-    cdef Kept* k
+cdef void drop_plan_cache(Graph* g) noexcept nogil:
+    """Free the cache of a graph."""
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef CachedPlan* k
     if plans == NULL:
         return
     while plans.first != NULL:
@@ -290,7 +287,7 @@ cdef void drop_kept(Graph* g) noexcept nogil:
 
 
 def counts():
-    """How many schedules were made, and how many were taken from those kept, since `reset`."""
+    """How many plans were made, and how many were taken from the cache, since `reset`."""
     return made, reused
 
 
@@ -301,10 +298,10 @@ def reset():
 
 
 def set_limits(uint32_t plans, size_t bytes):
-    """Limit what each graph keeps.
+    """Limit the cache of each graph.
 
     Args:
-        plans: number of schedules; 0 keeps none.
+        plans: number of plans; 0 caches none.
         bytes: their size.
 
     Returns:
@@ -323,9 +320,9 @@ def set_hash_mask(uint64_t mask):
     hash_mask = mask
 
 
-def kept_in(ComputationGraph graph not None):
-    """Number of schedules that a graph keeps, and their bytes."""
-    cdef Plans* plans = <Plans*>graph.g.plans
+def cached_in(ComputationGraph graph not None):
+    """Number of plans in the cache of a graph, and their bytes."""
+    cdef PlanCache* plans = <PlanCache*>graph.g.plans
     if plans == NULL:
         return 0, 0
     return plans.n, plans.bytes

@@ -1,4 +1,4 @@
-"""Schedules kept from graph to graph: the same numbers, less work, bounded memory."""
+"""The cache of plans: the same numbers, less work, bounded memory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from random_graphs import Model, build
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.schedule import kept
+from dynet_cy.schedule import plan_cache
 
 
 @pytest.fixture(autouse=True)
 def defaults():
     """Limits and hashes as they are when the test is over."""
-    before = kept.set_limits(64, 1 << 24)
-    kept.reset()
+    before = plan_cache.set_limits(64, 1 << 24)
+    plan_cache.reset()
     yield
-    kept.set_limits(*before)
-    kept.set_hash_mask(2**64 - 1)
+    plan_cache.set_limits(*before)
+    plan_cache.set_hash_mask(2**64 - 1)
     dy.renew_cg()
 
 
@@ -39,43 +39,43 @@ def run(m: Model, strategy: int, structure: int, numbers: int) -> tuple[float, l
 
 def counted(work) -> tuple[int, int]:
     """Schedules made and reused by some work."""
-    kept.reset()
+    plan_cache.reset()
     work()
-    return kept.counts()
+    return plan_cache.counts()
 
 
 @pytest.mark.parametrize("mask", [2**64 - 1, 3, 0], ids=["hashes", "many collisions", "all collide"])
 @pytest.mark.parametrize("strategy", [1, 2])
 def test_same_numbers(model: Model, strategy: int, mask: int) -> None:
     """Structures in a random order, each several times with other numbers in it."""
-    kept.set_hash_mask(mask)
+    plan_cache.set_hash_mask(mask)
     rng = np.random.default_rng(5)
     cases = [(int(s), int(n)) for s, n in zip(rng.integers(0, 12, 90), rng.integers(0, 1000, 90))]
-    kept.set_limits(0, 0)
+    plan_cache.set_limits(0, 0)
     desired = [run(model, strategy, *case) for case in cases]
-    kept.set_limits(64, 1 << 24)
+    plan_cache.set_limits(64, 1 << 24)
     with dy.ComputationGraph():
-        kept.reset()
+        plan_cache.reset()
         for case, (value, gradients) in zip(cases, desired):
             got, got_gradients = run(model, strategy, *case)
             assert got == value
             for g, want in zip(got_gradients, gradients):
                 np.testing.assert_array_equal(g, want)
-        made, reused = kept.counts()
+        made, reused = plan_cache.counts()
     assert reused > 40
     assert made + reused <= 90  # narrow graphs are not scheduled
 
 
 def test_used_from_the_third_time_on(model: Model) -> None:
     with dy.ComputationGraph() as graph:
-        kept.reset()
+        plan_cache.reset()
         for k in range(6):
             run(model, 1, 3, k)
-        assert kept.counts() == (2, 4)
-        assert kept.kept_in(graph)[0] == 1
+        assert plan_cache.counts() == (2, 4)
+        assert plan_cache.cached_in(graph)[0] == 1
         run(model, 2, 3, 0)  # another way to schedule
         run(model, 1, 4, 0)  # another structure
-        assert kept.counts() == (4, 4)
+        assert plan_cache.counts() == (4, 4)
 
 
 def columns(widths: list[int], scales: list[float] | None = None):
@@ -119,24 +119,24 @@ ALIKE = {
 @pytest.mark.parametrize("what", ALIKE)
 def test_what_differs_is_scheduled_anew(model: Model, what: str) -> None:
     """Two graphs that differ in one respect, and so in how they may batch, though their hashes are equal."""
-    kept.set_hash_mask(0)
+    plan_cache.set_hash_mask(0)
     desired = []
     for make in ALIKE[what]:
         dy.renew_cg(autobatching=0)
         desired.append(make(model).value())
     for order in ((0, 1), (1, 0)):
         with dy.ComputationGraph() as graph:
-            kept.reset()
+            plan_cache.reset()
             for k in order * 3:
                 graph.renew(autobatching=1)
                 assert ALIKE[what][k](model).value() == pytest.approx(desired[k], rel=1e-6)
-            made, reused = kept.counts()
+            made, reused = plan_cache.counts()
             assert made in (2, 3)
             assert made + reused == 6
 
 
 def test_which_nodes_are_computed_matters(model: Model) -> None:
-    kept.set_hash_mask(0)
+    plan_cache.set_hash_mask(0)
     values = []
     for k in range(8):
         dy.renew_cg(autobatching=1 if k else 0)
@@ -186,14 +186,14 @@ def test_new_inputs_in_the_same_graph(model: Model) -> None:
     dy.renew_cg(autobatching=1)
     x = dy.inputVector(np.zeros(6))
     loss = dy.esum([dy.squared_norm(dy.tanh(model.w * x * float(k))) for k in range(5)])
-    kept.reset()
+    plan_cache.reset()
     for k in range(5):
         x.set([k] * 6)
         w = model.w.as_array()
         got = loss.value(recalculate=True)
         want = sum((np.tanh(float(j) * (w @ np.full(6, k))) ** 2).sum() for j in range(5))
         assert got == pytest.approx(want, rel=1e-5)
-    assert kept.counts() == (2, 3)
+    assert plan_cache.counts() == (2, 3)
 
 
 def test_limits() -> None:
@@ -202,31 +202,31 @@ def test_limits() -> None:
         columns([n, n + 1, n + 2]).value()
 
     with dy.ComputationGraph() as graph:
-        kept.set_limits(3, 1 << 20)
+        plan_cache.set_limits(3, 1 << 20)
         for n in [1, 1, 2, 2, 3, 3, 1, 4, 4]:  # 2 was used least recently
             use(graph, n)
-        assert kept.kept_in(graph)[0] == 3
+        assert plan_cache.cached_in(graph)[0] == 3
         assert counted(lambda: [use(graph, n) for n in (1, 3, 4)]) == (0, 3)
-        assert counted(lambda: use(graph, 2)) == (1, 0)  # seen before, so it is kept, and 1 goes
+        assert counted(lambda: use(graph, 2)) == (1, 0)  # seen before, so it is cached, and 1 goes
         assert counted(lambda: [use(graph, n) for n in (2, 1)]) == (1, 1)
-        count, size = kept.kept_in(graph)
+        count, size = plan_cache.cached_in(graph)
         assert count == 3
-        kept.set_limits(64, size // 3 + 10)
+        plan_cache.set_limits(64, size // 3 + 10)
         use(graph, 9)
         use(graph, 9)
-        assert kept.kept_in(graph)[0] == 1
-        kept.set_limits(64, 10)
+        assert plan_cache.cached_in(graph)[0] == 1
+        plan_cache.set_limits(64, 10)
         use(graph, 8)
-        use(graph, 8)  # too large to be kept at all
+        use(graph, 8)  # too large for the cache
         assert counted(lambda: use(graph, 8)) == (1, 0)
 
 
-def test_structures_that_never_repeat_are_not_kept() -> None:
+def test_structures_that_never_repeat_are_not_cached() -> None:
     with dy.ComputationGraph() as graph:
         for n in range(1, 100):
             graph.renew(autobatching=1)
             columns([n, n + 1, n + 2]).value()
-        assert kept.kept_in(graph) == (0, 0)
+        assert plan_cache.cached_in(graph) == (0, 0)
 
 
 def test_threads(model: Model) -> None:
@@ -248,7 +248,7 @@ def test_threads(model: Model) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert kept.counts()[1] > 100
+    assert plan_cache.counts()[1] > 100
 
 
 def build_value(m: Model, strategy: int, structure: int, numbers: int) -> float:
@@ -261,4 +261,4 @@ def test_in_the_profile(model: Model) -> None:
         for k in range(5):
             run(model, 1, 3, k)
     assert (profile.schedules, profile.reused) == (2, 3)
-    assert "schedules: 2 made, 3 kept ones used again" in str(profile)
+    assert "schedules: 2 made, 3 taken from the plan cache" in str(profile)

@@ -18,9 +18,9 @@ from dynet_cy.execute.cpu cimport (
     Failure, add_to_parameter, begin_failure, check_collected, count_as_run, hand_out_values, list_batches, make_room,
     mark_gradients, raise_failure, run_batch, run_batch_backward,
 )
+from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.journal cimport Journal, Waiting, begin_journal, end_journal, note_before
 from dynet_cy.execute.profile cimport profiling
-from dynet_cy.execute.watch cimport watcher
 from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error,
@@ -30,16 +30,16 @@ from dynet_cy.gpu.executor cimport run_planned
 from dynet_cy.gpu.gradients cimport (
     add_gradient, add_one, keep_gradients, list_batches_backward, note_after, put_gradients_back, remember_moves,
 )
-from dynet_cy.gpu.graphs cimport There, fetch_within, there, there_for
+from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph, device_ptr, fetch_within
 from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
 from dynet_cy.gpu.mirrored cimport begin_use, extend_mirror, note_uses
 from dynet_cy.gpu.passes cimport (
     Pass, add_fill, begin_moves, begin_pass, end_moves, load_moves, raise_pass_failure, run_pass,
 )
 from dynet_cy.graph.graph cimport (
-    COMPUTED, ENGINE_MIXED, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments, state_of,
-    unlock_graph, untake_values, value_of,
+    COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Engine, Graph, Node, args_of,
+    batches_of, device_of, engine, gradient_at, lock_graph, nodes_of, open_gradients, order_of, release_arguments,
+    state_of, unlock_graph, untake_values, value_of,
 )
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.graph.transfer cimport is_transfer, source_of
@@ -97,7 +97,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
             if copies(g, g.n_batches):
                 copy_forward(g, device)
             elif device:
-                run_planned(g, there_for(g, device), following - g.n_batches)
+                run_planned(g, device_graph(g, device), following - g.n_batches)
             else:
                 run_here(g, following)
             with nogil:
@@ -140,8 +140,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
     begin_failure(&failure)
     batch.x = NULL
     batch.items = NULL
-    batch.kept = NULL
-    batch.kept_of = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
     if not make_room(g, batch):
         out_of_memory("the values of the graph")
     try:
@@ -149,7 +149,7 @@ cdef int copy_forward(Graph* g, int device) except -1:
         if checking and bad_values(g, batch, g.check_validity, &failure.finding):
             raise_anomaly(g, &failure.finding)
         if device:
-            give_to(g, there_for(g, device), batch.y, batch.bytes // sizeof(float))
+            give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
     except BaseException:
         untake_values(g, batch.y, batch.bytes, top)
         raise
@@ -164,8 +164,8 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
     """Bring the arguments of the nodes of a batch from a device to the place of their results here."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
-    cdef There* t = there_for(g, device) if device else NULL
-    cdef Gpu* gpu = t.gpu if device else NULL
+    cdef DeviceGraph* d = device_graph(g, device) if device else NULL
+    cdef Gpu* gpu = d.gpu if device else NULL
     cdef float* y = batch.y
     # What is fetched next: it goes on while the arguments lie side by side.
     cdef float* source = NULL
@@ -185,7 +185,7 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
             if gpu == NULL or (a.val != NULL and a.batch == NO_BATCH):      # inputs are here
                 memcpy(y, value_of(a), size * sizeof(float))
             else:
-                at = parameter_of(a).there_value if a.val == NULL else there(g, t, a.val)
+                at = parameter_of(a).device_value if a.val == NULL else device_ptr(g, d, a.val)
                 if n and at != source + n:
                     fetch_part(gpu, source, y - n, n)
                     n = 0
@@ -215,20 +215,20 @@ cdef int fetch_part(Gpu* gpu, const float* source, float* to, size_t n) noexcept
     return fetch_bytes(gpu, to, <Address><uintptr_t>source, n * sizeof(float))
 
 
-cdef int give_to(Graph* g, There* t, float* v, size_t n) except -1:
+cdef int give_to(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
     """Send values at a place of the graph to the same place on a device."""
-    cdef Gpu* gpu = t.gpu
+    cdef Gpu* gpu = d.gpu
     cdef size_t needed = g.values.top
     cdef int error = 0, failure
     cdef Range r
-    begin_use(&g.values, &t.values)
-    r.here = v
-    r.there = <Address><uintptr_t>there(g, t, v)
+    begin_use(&g.values, &d.values)
+    r.host_ptr = v
+    r.device_ptr = <Address><uintptr_t>device_ptr(g, d, v)
     r.n = n * sizeof(float)
     with nogil:
-        note_uses(&g.values, &t.values)
+        note_uses(&g.values, &d.values)
         if not enter(gpu):
-            error = extend_mirror(&t.values)
+            error = extend_mirror(&d.values)
             if not error:
                 send_ranges(gpu, &r, 1)
         failure = leave(gpu)
@@ -254,7 +254,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     cdef uint64_t used
     cdef int device, error
     cdef uint64_t span = begin_pass_span(g)
-    if watcher().complete != NULL:
+    if gradient_hooks().complete != NULL:
         raise NotImplementedError("training in several processes is not done for graphs on several devices yet")
     begin_failure(&failure)
     if checking:
@@ -264,7 +264,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     begin_journal(&journal, True)
     try:
         keep_gradients(g, target, &journal)
-        journal.mixed |= not checking           # gradients on devices are not taken back then
+        journal.irrevocable |= not checking     # gradients on devices are not taken back then
         with nogil:
             mark_gradients(g, target, full)
         if not open_gradients(g):
@@ -281,7 +281,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             if copies(g, first):
                 copy_backward(g, &batches_of(g)[first], device, &journal, &failure)
             elif device:
-                run_back(g, there_for(g, device), first, end - 1)
+                run_back(g, device_graph(g, device), first, end - 1)
             else:
                 run_back_here(g, first, end, &journal, &failure)
             end = first
@@ -331,7 +331,7 @@ cdef uint64_t open_devices(Graph* g, uint32_t target) except? 0:
 
 cdef int open_device(Graph* g, int device, uint64_t* used) except -1:
     if device and not used[0] >> (device - 1) & 1:
-        load_moves(there_for(g, device).gpu)
+        load_moves(device_graph(g, device).gpu)
         used[0] |= <uint64_t>1 << (device - 1)
     return 0
 
@@ -341,7 +341,7 @@ cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
     cdef Node* x = &nodes_of(g)[target]
     cdef int device = device_of(g, target)
     cdef bint trained = (state_of(g)[target] & TRAINABLE) != 0
-    cdef There* t
+    cdef DeviceGraph* d
     cdef Pass s
     cdef int error
     if x.val != NULL:
@@ -352,10 +352,10 @@ cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
         elif trained:
             add_to_parameter(parameter_of(x), journal)
         return 0
-    t = there_for(g, device)
-    begin_pass(&s, g, t)
+    d = device_graph(g, device)
+    begin_pass(&s, g, d)
     if x.val != NULL:
-        error = add_fill(&s, there(g, t, gradient_at(g, x.val)), x.dim.bd, 1)
+        error = add_fill(&s, device_ptr(g, d, gradient_at(g, x.val)), x.dim.bd, 1)
     else:
         error = add_one(&s, parameter_of(x)) if trained else 0
     if error:
@@ -363,11 +363,11 @@ cdef int begin(Graph* g, uint32_t target, Journal* journal) except -1:
     return run_pass(&s, "the gradients of the graph")
 
 
-cdef int run_back(Graph* g, There* t, uint32_t first, uint32_t last) except -1:
+cdef int run_back(Graph* g, DeviceGraph* d, uint32_t first, uint32_t last) except -1:
     """Backward over batches of a device."""
     cdef Pass s
     cdef int error
-    begin_pass(&s, g, t)
+    begin_pass(&s, g, d)
     with nogil:
         error = list_batches_backward(&s, first, last)
     if error:
@@ -408,7 +408,7 @@ cdef int copy_backward(Graph* g, const Batch* batch, int device, Journal* journa
     if device:
         fetch_within(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float), &failure.interrupts)
     if source:
-        return hand_back(g, there_for(g, source), batch)
+        return hand_back(g, device_graph(g, source), batch)
     with nogil:
         enter_pool()
         for j in range(batch.count):
@@ -442,7 +442,7 @@ cdef void add_here(Graph* g, uint32_t node, Journal* journal) noexcept nogil:
         state[arg] |= LIVE
 
 
-cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
+cdef int hand_back(Graph* g, DeviceGraph* d, const Batch* batch) except -1:
     """Send the gradients of nodes that are here to the device of their arguments, and add them there."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* x
@@ -451,7 +451,7 @@ cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
     cdef float* dy
     cdef uint32_t j
     cdef int error
-    begin_pass(&s, g, t)
+    begin_pass(&s, g, d)
     with nogil:
         error = remember_moves(&s)
         begin_moves(&s)
@@ -460,15 +460,15 @@ cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
                 continue
             x = &nodes_of(g)[ids[j]]
             dy = gradient_at(g, x.val)
-            r = <Range*>array_push(&t.ranges, sizeof(Range))
+            r = <Range*>array_push(&d.ranges, sizeof(Range))
             if r == NULL:
                 s.failure.needed = sizeof(Range)
                 error = -1
                 continue
-            r.there = <Address><uintptr_t>there(g, t, dy)
-            r.here = dy
+            r.device_ptr = <Address><uintptr_t>device_ptr(g, d, dy)
+            r.host_ptr = dy
             r.n = total_of(&x.dim) * sizeof(float)
-            error = add_gradient(&s, args_of(g, x)[0], there(g, t, dy), total_of(&x.dim), 1)
+            error = add_gradient(&s, args_of(g, x)[0], device_ptr(g, d, dy), total_of(&x.dim), 1)
         if not error:
             error = end_moves(&s)
     if error:
@@ -476,6 +476,6 @@ cdef int hand_back(Graph* g, There* t, const Batch* batch) except -1:
     return run_pass(&s, "the gradients of the graph")
 
 
-cdef Engine* hooks = engine(ENGINE_MIXED)
+cdef Engine* hooks = engine(ENGINE_MULTI_DEVICE)
 hooks.forward = forward
 hooks.backward = backward

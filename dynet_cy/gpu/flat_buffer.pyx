@@ -1,4 +1,4 @@
-"""Numbers of parameters that live on a device, side by side: one launch and one copy, however many they are."""
+"""Numbers of parameters on a device, gathered in one flat buffer: one launch and one copy, however many they are."""
 
 import numpy as np
 
@@ -17,22 +17,22 @@ from dynet_cy.model.parameters cimport _Stored
 
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
-    ctypedef struct Packed "dy_packed_range":       # `segments` has its words as columns
+    ctypedef struct GatherRange "dy_gather_range":       # `segments` has its words as columns
         size_t at
         size_t n
         size_t to
 
 cdef int CU = module_at(b"optim")
-cdef int PACK = kernel_at(CU, b"pack")
-cdef int UNPACK = kernel_at(CU, b"unpack")
+cdef int GATHER = kernel_at(CU, b"gather_ranges")
+cdef int SCATTER = kernel_at(CU, b"scatter_ranges")
 
 # Where the numbers lie side by side on each device, behind the table that tells where they are from.
 cdef DeviceArena[MOST_GPUS] arenas
 memset(arenas, 0, sizeof(arenas))
 
 
-cdef class Packing:
-    """Parts of a plane.
+cdef class FlatBuffer:
+    """Parts of a plane, and the buffer in which they lie side by side.
 
     Args:
         parts: for each (parameter or table, None) for all of it, or (table, numbers of rows as uint32).
@@ -82,7 +82,7 @@ cdef class Packing:
     cdef size_t ready(self) except? 0:
         """Load the kernels and have room; where the numbers begin behind the table."""
         cdef DeviceArena* a = &arenas[self.gpu.number]
-        cdef size_t begin = self.height * sizeof(Packed), n = begin + self.size * sizeof(float)
+        cdef size_t begin = self.height * sizeof(GatherRange), n = begin + self.size * sizeof(float)
         cdef int error
         if not loaded(self.gpu)[0] >> CU & 1:
             load(self.gpu, <uint64_t>1 << CU)
@@ -98,7 +98,7 @@ cdef class Packing:
     def fetch(self, Plane plane not None):
         """The numbers, as a new float32 array."""
         cdef float* to
-        cdef float* from_ = plane.base_there()
+        cdef float* from_ = plane.device_base()
         cdef DeviceArena* a
         cdef size_t begin
         cdef unsigned wide = 0, high = 0
@@ -111,12 +111,12 @@ cdef class Packing:
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
-        r.there = a.base
-        r.here = self.table
+        r.device_ptr = a.base
+        r.host_ptr = self.table
         r.n = begin
         with nogil:
             if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
-                launch(self.gpu, PACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
+                launch(self.gpu, GATHER, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
                        from_, <void*><uintptr_t>(a.base + begin))
                 fetch_bytes(self.gpu, to, a.base + begin, self.size * sizeof(float))
                 wait(self.gpu)
@@ -131,7 +131,7 @@ cdef class Packing:
         Raises:
             ValueError: they are more or fewer.
         """
-        cdef float* to = plane.base_there()
+        cdef float* to = plane.device_base()
         cdef DeviceArena* a
         cdef size_t begin
         cdef unsigned wide = 0, high = 0
@@ -139,21 +139,21 @@ cdef class Packing:
         cdef int error
         numbers = np.ascontiguousarray(numbers, np.float32)
         if <size_t>numbers.size != self.size:
-            raise ValueError(f"Packing.send: {self.size} numbers are needed, not {numbers.size}")
+            raise ValueError(f"FlatBuffer.send: {self.size} numbers are needed, not {numbers.size}")
         if self.size == 0:
             return
         begin = self.ready()
         self.grid(&wide, &high)
         a = &arenas[self.gpu.number]
-        r[0].there = a.base
-        r[0].here = self.table
+        r[0].device_ptr = a.base
+        r[0].host_ptr = self.table
         r[0].n = begin
-        r[1].there = a.base + begin
-        r[1].here = memory_of(numbers)
+        r[1].device_ptr = a.base + begin
+        r[1].host_ptr = memory_of(numbers)
         r[1].n = self.size * sizeof(float)
         with nogil:
             if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):
-                launch(self.gpu, UNPACK, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
+                launch(self.gpu, SCATTER, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
                        <void*><uintptr_t>(a.base + begin), to)
             error = leave(self.gpu)
         if error:

@@ -1,12 +1,12 @@
-"""What processes that train together need of each other: the interface, and the exchange of a process that is alone.
+"""How processes that train together talk to each other: the interface, and the communicator of a process that is alone.
 
-An `Exchange` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
+A `Communicator` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
 collective: all ranks call the same methods in the same order, and none returns before all that it needs has come. There
-are `dynet_cy.parallel.shared.SharedExchange` for one machine, and exchanges over MPI.
+are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
 
-A new exchange implements the abstract methods. Trainers then work with it (`stepper` has a general way of averaging
-gradients), and an exchange that can do better, such as one that sees the memory of the others, has a `stepper` of its
-own.
+A new communicator implements the abstract methods. That is enough for trainers: `stepper` returns a general update that
+sums gradients with them. A communicator that can do better, such as one that sees the memory of the other ranks,
+returns its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from dynet_cy.train.trainers import Stepper, Trainer
 
-__all__ = ["LEFT", "Exchange", "LocalExchange", "ParallelError"]
+__all__ = ["LEFT", "Communicator", "LocalCommunicator", "ParallelError"]
 
 Floats = NDArray[np.float32]
 
@@ -35,7 +35,7 @@ class ParallelError(RuntimeError):
     """Processes that train together cannot go on: their models differ, or one of them has failed."""
 
 
-class Exchange(abc.ABC):
+class Communicator(abc.ABC):
     """The connection of the processes that train together.
 
     Attributes:
@@ -95,7 +95,7 @@ class Exchange(abc.ABC):
         Args:
             rows: numbers of this rank's rows, no one twice.
             values: these rows, of shape (len(rows), n); n is the same on all ranks.
-            n_rows: rows of the whole table. An exchange may send the whole table where that is less.
+            n_rows: rows of the whole table. A communicator may send the whole table where that is less.
 
         Returns:
             The rows that any rank has, ascending, and their sums over all ranks; equal to the last bit on all.
@@ -124,16 +124,16 @@ class Exchange(abc.ABC):
 
         Collective: it may make shared memory. The models have been compared and rank 0's values broadcast.
         """
-        from dynet_cy.parallel.steps import exchange_stepper
+        from dynet_cy.parallel.steps import allreduce_stepper
 
-        return exchange_stepper(self, trainer, reduction)
+        return allreduce_stepper(self, trainer, reduction)
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to give back
-        """Give back what the exchange holds; it is not used afterwards."""
+        """Give back what the communicator holds; it is not used afterwards."""
 
 
-class LocalExchange(Exchange):
-    """The exchange of a process that trains alone: rank 0 of 1."""
+class LocalCommunicator(Communicator):
+    """The communicator of a process that trains alone: rank 0 of 1."""
 
     def barrier(self, what: str = "barrier") -> None:
         """Nobody to wait for."""

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from dynet_cy.graph import Expression
 from dynet_cy.memory.storage import Plane
 
-class Packing:
+class FlatBuffer:
     def __init__(self, parts: list[tuple[Expression, NDArray[np.uint32] | None]]) -> None: ...
     @property
     def size(self) -> int: ...

@@ -1,0 +1,54 @@
+"""The table of converters: for each operation a function that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Union
+
+from dynet_cy.onnx.tracing import Step
+from dynet_cy.onnx.writer import Value, Writer
+
+__all__ = ["CONVERTERS", "NOT_EXPORTABLE", "Converter", "converts"]
+
+# A converter adds nodes for a step with these arguments, and returns the tensor of its value, with the axes that
+# writer.py describes; as a Value, if it differs from example to example otherwise than its arguments do.
+Converter = Callable[[Writer, Step, list[Value]], Union[str, Value]]
+
+CONVERTERS: dict[str, Converter] = {}
+
+_RANDOM = "draws random numbers, which a file cannot repeat; layers that drop elements do not after eval()"
+
+# All other operations: why there is no converter.
+NOT_EXPORTABLE: dict[str, str] = {
+    "dropout": _RANDOM,
+    "dropout_dim": _RANDOM,
+    "dropout_batch": _RANDOM,
+    "block_dropout": _RANDOM,
+    "noise": _RANDOM,
+    "random_normal": _RANDOM,
+    "random_uniform": _RANDOM,
+    "random_bernoulli": _RANDOM,
+    "random_gumbel": _RANDOM,
+    "vanilla_lstm_gates_noise": _RANDOM,
+    "lgamma": "has no counterpart in ONNX",
+    "inverse": "has no counterpart in ONNX",
+    "logdet": "has no counterpart in ONNX but the determinant itself, which soon is no float",
+    "constrained_softmax": "takes a number of rounds that depends on its values",
+    "adaptive_avgpooling2d": "has windows of different sizes, which ONNX has not; mean(axes) takes whole images",
+    "adaptive_maxpooling2d": "has windows of different sizes, which ONNX has not; max(axes) takes whole images",
+    "batch_moments": "takes the statistics of a minibatch; layers do not after eval()",
+    "crf_log_partition": "is a recurrence over the words, which is not written yet",
+    "crf_marginals": "is a recurrence over the words, which is not written yet",
+    "crf_viterbi": "is a recurrence over the words, which is not written yet",
+}
+
+
+def converts(*names: str) -> Callable[[Converter], Converter]:
+    """The function below writes operations of these names."""
+
+    def put(converter: Converter) -> Converter:
+        for name in names:
+            CONVERTERS[name] = converter
+        return converter
+
+    return put

@@ -1,0 +1,115 @@
+"""Converters of convolutions and pooling. Images have rows, columns and channels; in a file channels, columns, rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynet_cy.onnx import sizes
+from dynet_cy.onnx.converters import converts
+from dynet_cy.onnx.sizes import Size
+from dynet_cy.onnx.tracing import Step
+from dynet_cy.onnx.writer import Value, Writer
+
+
+def images(w: Writer, x: Value, axes: int) -> tuple[str, bool]:
+    """x with exactly one axis in front, as ONNX wants images; whether it was made."""
+    one = tuple(1 for _ in x.batch)
+    x = w.with_axes(x, (*x.dims, *[one] * (axes - len(x.dims))))
+    if x.lead == 1:
+        return x.name, False
+    if x.lead == 0:
+        return w.add("Unsqueeze", x.name, w.ints(0)), True
+    shape = w.size_list([(-1,) * len(x.batch), *reversed(x.dims)])
+    return w.add("Reshape", x.name, shape), True
+
+
+def from_images(w: Writer, name: str, made: bool, each: bool, dims: tuple[Size, ...], batch: Size) -> str:
+    if not made:
+        return name
+    if not each and sizes.is_one(batch):
+        return w.add("Squeeze", name, w.ints(0))
+    return w.add("Reshape", name, w.size_list(w.shape_of(dims, batch, each)))
+
+
+def shared(w: Writer, x: Value, what: str) -> Value:
+    if x.lead:
+        raise w.refused(f"has {what} that differ from example to example")
+    return x
+
+
+def padding(is_valid: bool) -> str:
+    return "VALID" if is_valid else "SAME_UPPER"
+
+
+def geometry(w: Writer) -> dict[str, Any]:
+    """The attributes of a convolution: strides and, in their upper halves, dilations; whether it is valid; groups."""
+    words = [w.whole(1), w.whole(0)]
+    return {
+        "strides": [word & 0xFFFF for word in words],
+        "dilations": [word >> 16 & 0xFFFF for word in words],
+        "auto_pad": padding(bool(w.whole(2))),
+        "group": w.whole(3),
+    }
+
+
+@converts("conv2d", "conv2d_bias")
+def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
+    x, made = images(w, args[0], 3)
+    one = tuple(1 for _ in step.batch)
+    filters = shared(w, args[1], "filters")
+    filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
+    more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
+    found = w.add("Conv", x, filters.name, *more, **geometry(w))
+    return from_images(w, found, made, args[0].each, step.dims, step.batch)
+
+
+@converts("conv_transpose2d")
+def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
+    x, made = images(w, args[0], 3)
+    one = tuple(1 for _ in step.batch)
+    filters = shared(w, args[1], "filters")
+    filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
+    found = w.add("ConvTranspose", x, filters.name, **geometry(w))
+    return from_images(w, found, made, args[0].each, step.dims, step.batch)
+
+
+@converts("maxpooling2d")
+def maxpooling2d(w: Writer, step: Step, args: list[Value]) -> str:
+    return pooled(w, step, args, "MaxPool")
+
+
+@converts("avgpooling2d")
+def avgpooling2d(w: Writer, step: Step, args: list[Value]) -> str:
+    return pooled(w, step, args, "AveragePool")
+
+
+def pooled(w: Writer, step: Step, args: list[Value], operator: str) -> str:
+    rows = w.whole(0)
+    x, made = images(w, args[0], 3)
+    found = w.add(
+        operator,
+        x,
+        kernel_shape=[w.whole(1), abs(rows)],
+        strides=[w.whole(3), w.whole(2)],
+        auto_pad=padding(rows > 0),
+    )
+    return from_pooling(w, step, args, found, made)
+
+
+def from_pooling(w: Writer, step: Step, args: list[Value], found: str, made: bool) -> str:
+    found = from_images(
+        w, found, made, args[0].each, (*step.dims, *[tuple(1 for _ in step.batch)] * (3 - len(step.dims))), step.batch
+    )
+    return found if len(step.dims) == 3 else w.to(found, args[0].each, step.dims, step.batch)
+
+
+@converts("filter1d_narrow")
+def filter1d_narrow(w: Writer, step: Step, args: list[Value]) -> str:
+    """A matrix is a line of columns, whose rows are channels."""
+    x, made = images(w, args[0], 2)
+    one = tuple(1 for _ in step.batch)
+    filters = shared(w, args[1], "filters")
+    filters = w.with_axes(filters, (*filters.dims, *[one] * (3 - len(filters.dims))))
+    channels_first = w.transpose(x, [0, 2, 1])
+    found = w.add("Conv", channels_first, w.transpose(filters.name, [0, 2, 1]), auto_pad="VALID")
+    return from_images(w, w.transpose(found, [0, 2, 1]), made, args[0].each, step.dims, step.batch)

@@ -1,0 +1,239 @@
+"""Converters of functions of each element, of one argument and of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dynet_cy.onnx.converters import converts
+from dynet_cy.onnx.tracing import Step
+from dynet_cy.onnx.writer import Value, Writer
+
+# ONNX operators that do the same.
+_SAME = {
+    "negate": "Neg",
+    "tanh": "Tanh",
+    "exp": "Exp",
+    "log": "Log",
+    "logistic": "Sigmoid",
+    "softplus": "Softplus",
+    "rectify": "Relu",
+    "sqrt": "Sqrt",
+    "safe_sqrt": "Sqrt",
+    "abs": "Abs",
+    "softsign": "Softsign",
+    "erf": "Erf",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "asin": "Asin",
+    "acos": "Acos",
+    "atan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "asinh": "Asinh",
+    "acosh": "Acosh",
+    "atanh": "Atanh",
+    "floor": "Floor",
+    "ceil": "Ceil",
+    "floor_straight_through": "Floor",
+    "ceil_straight_through": "Ceil",
+}
+
+
+@converts(*_SAME)
+def same(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add(_SAME[step.op], args[0].name)
+
+
+@converts("nobackprop", "flip_gradient", "scale_gradient", "to_device")
+def identity(w: Writer, step: Step, args: list[Value]) -> str:
+    return args[0].name
+
+
+def formula(*names: str) -> Callable[[Callable[[Writer, str], str]], Callable[[Writer, str], str]]:
+    """A function of a tensor that writes operations of these names."""
+
+    def put(write: Callable[[Writer, str], str]) -> Callable[[Writer, str], str]:
+        converts(*names)(lambda w, step, args: write(w, args[0].name))
+        return write
+
+    return put
+
+
+@formula("expm1")
+def expm1(w: Writer, x: str) -> str:
+    # e^x - 1 = tanh(x/2) (e^x + 1), which is exact near 0 too
+    half = w.add("Tanh", w.add("Mul", x, w.constant(0.5)))
+    return w.add("Mul", half, w.add("Add", w.add("Exp", x), w.constant(1)))
+
+
+@formula("log1p")
+def log1p(w: Writer, x: str) -> str:
+    return w.add("Log", w.add("Add", x, w.constant(1)))
+
+
+@formula("log_sigmoid")
+def log_sigmoid(w: Writer, x: str) -> str:
+    return w.add("Neg", w.add("Softplus", w.add("Neg", x)))
+
+
+@formula("square")
+def square(w: Writer, x: str) -> str:
+    return w.add("Mul", x, x)
+
+
+@formula("cube")
+def cube(w: Writer, x: str) -> str:
+    return w.add("Mul", x, w.add("Mul", x, x))
+
+
+@formula("gelu")
+def gelu(w: Writer, x: str) -> str:
+    normal = w.add("Erf", w.add("Mul", x, w.constant(np.sqrt(0.5))))
+    return w.add("Mul", w.add("Mul", x, w.constant(0.5)), w.add("Add", normal, w.constant(1)))
+
+
+@formula("mish")
+def mish(w: Writer, x: str) -> str:
+    return w.add("Mul", x, w.add("Tanh", w.add("Softplus", x)))
+
+
+@formula("hard_tanh")
+def hard_tanh(w: Writer, x: str) -> str:
+    return w.add("Clip", x, w.constant(-1), w.constant(1))
+
+
+@formula("round", "round_straight_through")
+def rounded(w: Writer, x: str) -> str:
+    # Halves go away from zero; those of ONNX go to even numbers.
+    size = w.add("Abs", x)
+    whole = w.add("Floor", size)
+    up = w.add("GreaterOrEqual", w.add("Sub", size, whole), w.constant(0.5))
+    up = w.add("Cast", up, to=w.helper.TensorProto.FLOAT)
+    return w.add("Mul", w.add("Sign", x), w.add("Add", whole, up))
+
+
+@converts("elu", "leaky_relu")
+def with_alpha(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Elu" if step.op == "elu" else "LeakyRelu", args[0].name, alpha=w.number(0))
+
+
+@converts("selu")
+def selu(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Selu", args[0].name, alpha=1.6732632423543772, gamma=1.0507009873554805)
+
+
+@converts("silu")
+def silu(w: Writer, step: Step, args: list[Value]) -> str:
+    x = args[0].name
+    return w.add("Mul", x, w.add("Sigmoid", w.add("Mul", x, w.constant(w.number(0)))))
+
+
+# Operators with the constant of the node as their second argument; the first one where it says so.
+_WITH_CONSTANT = {
+    "scale": "Mul",
+    "shift": "Add",
+    "pow_const": "Pow",
+    "min_const": "Min",
+    "max_const": "Max",
+}
+
+
+@converts(*_WITH_CONSTANT)
+def with_constant(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add(_WITH_CONSTANT[step.op], args[0].name, w.constant(w.number(0)))
+
+
+@converts("reciprocal_scale")
+def reciprocal_scale(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Div", w.constant(w.number(0)), args[0].name)
+
+
+@converts("clip")
+def clip(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Clip", args[0].name, w.constant(w.number(0)), w.constant(w.number(1)))
+
+
+def huber_of(w: Writer, x: str, c: float) -> str:
+    """x^2 up to c, c (2 |x| - c) beyond: with m = min(|x|, c), m (2 |x| - m)."""
+    size = w.add("Abs", x)
+    least = w.add("Min", size, w.constant(c))
+    return w.add("Mul", least, w.add("Sub", w.add("Mul", size, w.constant(2)), least))
+
+
+@converts("huber")
+def huber(w: Writer, step: Step, args: list[Value]) -> str:
+    return huber_of(w, args[0].name, w.number(0))
+
+
+_COMPARISONS = {
+    "less": "Less",
+    "less_equal": "LessOrEqual",
+    "greater": "Greater",
+    "greater_equal": "GreaterOrEqual",
+    "equal": "Equal",
+    "not_equal": "Equal",
+}
+
+
+def compared(w: Writer, name: str, a: str, b: str) -> str:
+    found = w.add(_COMPARISONS[name], a, b)
+    return w.add("Cast", w.add("Not", found) if name == "not_equal" else found, to=w.helper.TensorProto.FLOAT)
+
+
+@converts(*(f"{name}_const" for name in _COMPARISONS))
+def compared_const(w: Writer, step: Step, args: list[Value]) -> str:
+    return compared(w, step.op[: -len("_const")], args[0].name, w.constant(w.number(0)))
+
+
+_BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "min": "Min", "max": "Max", "pow": "Pow"}
+
+
+def pair(w: Writer, step: Step, args: list[Value]) -> tuple[str, str]:
+    """Two tensors that broadcast as the expressions do."""
+    axes = max(len(x.dims) for x in args)
+    has_batch = any(x.has_batch for x in args)
+    a, b = (w.lifted(x, axes, has_batch) for x in args)
+    return a, b
+
+
+def broadcast(w: Writer, step: Step, args: list[Value], name: str) -> str:
+    """A result of `pair` in the shape of the step, which may have fewer axes of one element at its end."""
+    axes = max(len(x.dims) for x in args)
+    return name if len(step.dims) == axes else w.to(name, any(x.each for x in args), step.dims, step.batch)
+
+
+@converts(*_BINARY)
+def binary(w: Writer, step: Step, args: list[Value]) -> str:
+    return broadcast(w, step, args, w.add(_BINARY[step.op], *pair(w, step, args)))
+
+
+@converts("less", "less_equal", "equal", "not_equal")
+def comparison(w: Writer, step: Step, args: list[Value]) -> str:
+    return broadcast(w, step, args, compared(w, step.op, *pair(w, step, args)))
+
+
+@converts("prelu")
+def prelu(w: Writer, step: Step, args: list[Value]) -> str:
+    a, b = pair(w, step, args)
+    return broadcast(w, step, args, w.add("Where", w.add("Greater", a, w.constant(0)), a, w.add("Mul", b, a)))
+
+
+@converts("where_true", "where_false")
+def where(w: Writer, step: Step, args: list[Value]) -> str:
+    a, b = pair(w, step, args)
+    is_zero, zero = w.add("Equal", b, w.constant(0)), w.constant(0)
+    chosen = (zero, a) if step.op == "where_true" else (a, zero)
+    return broadcast(w, step, args, w.add("Where", is_zero, *chosen))
+
+
+_MANY = {"esum": "Sum", "average": "Mean", "emax": "Max"}
+
+
+@converts(*_MANY)
+def many(w: Writer, step: Step, args: list[Value]) -> str:
+    has_batch = any(x.has_batch for x in args)
+    same_axes = [w.with_axes(x, step.dims) for x in args]
+    return w.add(_MANY[step.op], *[w.lifted(x, len(step.dims), has_batch) for x in same_axes])

@@ -1,0 +1,160 @@
+"""Writing functions as ONNX files."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from dynet_cy._version import __version__
+from dynet_cy.onnx import sizes
+from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE
+from dynet_cy.onnx.errors import ExportError
+from dynet_cy.onnx.inputs import Floats, Indices
+from dynet_cy.onnx.tracing import Function, Input, Step, trace
+from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
+
+__all__ = ["export"]
+
+# The version of ONNX's operators that files use, and the oldest format that has it, so that older runtimes read them.
+OPSET, FORMAT = 18, 8
+
+# A file of this size or more can hold no parameters: they go into a file of their own.
+MOST_BYTES = 2**31 - 2**24
+
+
+def export(
+    function: Function,
+    inputs: Mapping[str, Input],
+    path: str | os.PathLike[str],
+    batch: str | int | None = "batch",
+    shortest: int = 2,
+    longest: int = 512,
+) -> None:
+    """Write a function as an ONNX file, which other programs run without this library.
+
+    The function is written for one example, as everywhere; the file computes it for a batch of them, an axis in front
+    of all others. It is called a few times, with other sizes and other indices each time, and its graph must have the
+    same nodes each time. What it makes of NumPy's numbers meanwhile, such as masks and positions, becomes constants.
+    Parameters become initializers with their names.
+
+    Axes stand in reverse order: what has the shape ``{d,n}`` here has ``(batch, n, d)`` in the file. So memory is the
+    same, and ``array.T`` is the way from one to the other; docs/onnx.md explains it.
+
+    Args:
+        function: takes an argument for each input, and returns an expression, a list of them, or a dictionary with
+            their names. Layers should be in evaluation mode
+        inputs: for each argument, in their order, a name and `Floats` or `Indices`
+        path: the file
+        batch: the name of the axis of examples; or their number, where it is fixed; or None for no such axis. Default:
+            "batch"
+        shortest, longest: the least and the greatest length of named axes that the function is called with. Constants
+            that grow with an axis are stored for the longest. Default: 2 and 512
+
+    Raises:
+        ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, or what it needs of
+            the sizes is no simple formula; the message names the operation
+        ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
+        TypeError: an input is neither `Floats` nor `Indices`, or the function returns something else than expressions
+        ValueError: there is no input, or the lengths are not in order
+        OSError: the file cannot be written
+
+    Example:
+        >>> layer = dy.nn.Linear(3, 2, model)
+        >>> dy.onnx.export(layer, {"x": dy.onnx.Floats((3,))}, "linear.onnx")
+        >>> import onnx
+        >>> [output.name for output in onnx.load("linear.onnx").graph.output]
+        ['output']
+
+    The format: https://onnx.ai.
+    """
+    onnx = _package()
+    if not inputs:
+        raise ValueError("export: argument inputs: expected at least one")
+    for name, x in inputs.items():
+        if not isinstance(x, (Floats, Indices)):
+            raise TypeError(f"export: input {name!r} must be Floats or Indices, not {type(x).__name__}")
+    if not 1 <= shortest < longest - 1:
+        raise ValueError(
+            f"export: shortest and longest: expected 1 <= shortest < longest - 1, got {shortest}, {longest}"
+        )
+    traced = trace(function, inputs, shortest, longest)
+    for step in traced.steps:  # before anything is written
+        if step.op not in CONVERTERS:
+            raise ExportError(f"export: {step.op} {NOT_EXPORTABLE.get(step.op, 'has no converter yet')}")
+    w = Writer(onnx, traced, batch)
+    types = onnx.TensorProto
+    each = batch is not None
+    graph_inputs = []
+    for name, x in inputs.items():
+        w.unique(name)
+        shape: list[Any] = [*([batch] if each else []), *reversed(x.shape)]
+        is_index = isinstance(x, Indices)
+        graph_inputs.append(onnx.helper.make_tensor_value_info(name, types.INT64 if is_index else types.FLOAT, shape))
+        for place, axis in enumerate(reversed(x.shape)):
+            if isinstance(axis, str):
+                w.source(axis, name, place + each)
+        if each:
+            w.source(EXAMPLES, name, 0)
+        if is_index:  # a list for each example, also where it is one number
+            w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
+    values = _write(w, traced.steps)
+    graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
+    graph = onnx.helper.make_graph(w.nodes, "dynet_cy", graph_inputs, graph_outputs, list(w.initializers.values()))
+    made = onnx.helper.make_model(
+        graph,
+        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        ir_version=FORMAT,
+        producer_name="dynet_cy",
+        producer_version=__version__,
+    )
+    file = os.fspath(path)
+    if w.bytes >= MOST_BYTES:
+        beside = os.path.basename(file) + ".data"
+        onnx.save(made, file, save_as_external_data=True, location=beside)
+        onnx.checker.check_model(file)
+    else:
+        onnx.checker.check_model(made, full_check=True)
+        onnx.save(made, file)
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module("onnx")
+    except ImportError as error:
+        raise ImportError(f"export needs the package onnx: pip install 'dynet_cy[onnx]' ({error})") from None
+
+
+def _write(w: Writer, steps: list[Step]) -> list[Value]:
+    """All steps, one after the other."""
+    values: list[Value] = []
+    for step in steps:
+        w.step = step
+        args = [values[i] for i in step.args]
+        if step.input is not None:
+            values.append(Value(step.input, step.dims, step.batch, w.examples is not None))
+            continue
+        found = CONVERTERS[step.op](w, step, args)
+        if not isinstance(found, Value):
+            found = Value(found, step.dims, step.batch, any(x.each for x in args))
+        values.append(found._replace(dims=step.dims, batch=step.batch))
+    w.step = None
+    return values
+
+
+def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | None) -> Any:
+    """A result, with an axis for examples also where it is the same for all of them."""
+    each = batch is not None
+    tensor = value.name
+    if each and not value.each:
+        tensor = w.add(
+            "Expand", w.add("Unsqueeze", tensor, w.ints(0)), w.size_list(w.shape_of(value.dims, value.batch, True))
+        )
+    output = w.unique(name)
+    w.nodes.append(onnx.helper.make_node("Identity", [tensor], [output], name=output))
+    shape = [
+        batch if isinstance(size, str) else sizes.text(sizes.formula(size, w.axes))
+        for size in w.shape_of(value.dims, value.batch, each)
+    ]
+    return onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, shape)

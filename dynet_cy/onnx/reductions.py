@@ -1,0 +1,351 @@
+"""Converters of reductions, norms, losses and what sorts."""
+
+from __future__ import annotations
+
+from math import lgamma
+
+import numpy as np
+
+from dynet_cy.onnx import sizes
+from dynet_cy.onnx.converters import converts
+from dynet_cy.onnx.elementwise import huber_of, pair
+from dynet_cy.onnx.sizes import Size
+from dynet_cy.onnx.tracing import Step
+from dynet_cy.onnx.writer import Picked, Value, Writer
+
+ALL_AXES, BATCH = 0x7F, 1 << 31
+
+
+def summed(w: Writer, name: str) -> str:
+    """The sum of a vector, as a vector of one element."""
+    return w.add("ReduceSum", name, w.ints(-1), keepdims=1)
+
+
+def reduced_axes(w: Writer, x: Value) -> list[int]:
+    """The axes of the file that the step reduces."""
+    mask = w.whole(0) & 0xFFFFFFFF
+    axes = range(len(x.dims)) if mask & ALL_AXES == ALL_AXES else [d for d in range(len(x.dims)) if mask >> d & 1]
+    found = [-d - 1 for d in axes]
+    return [*found, -len(x.dims) - 1] if mask & BATCH and x.has_batch else found
+
+
+def reduce(w: Writer, operator: str, name: str, axes: list[int], keep: bool = False) -> str:
+    return w.add(operator, name, w.ints(*axes), keepdims=int(keep)) if axes else name
+
+
+def shaped(w: Writer, x: Value, name: str, axes: list[int], step: Step) -> str:
+    """What is left of x without these axes, in the shape of the step: one number has an axis of one element."""
+    left = len(x.dims) - sum(axis >= -len(x.dims) for axis in axes)
+    return w.add("Unsqueeze", name, w.ints(-1)) if left < len(step.dims) else name
+
+
+@converts("sum")
+def total(w: Writer, step: Step, args: list[Value]) -> str:
+    x = args[0]
+    axes = reduced_axes(w, x)
+    return shaped(w, x, reduce(w, "ReduceSum", x.name, axes), axes, step)
+
+
+@converts("moment")
+def moment(w: Writer, step: Step, args: list[Value]) -> str:
+    x, divisor, order = args[0], w.whole(1), w.whole(2)
+    axes = reduced_axes(w, x)
+    powers = x.name if order == 1 else w.add("Pow", x.name, w.constant(order))
+    if divisor > 0:
+        found = w.add("Div", reduce(w, "ReduceSum", powers, axes), w.constant(divisor))
+    else:
+        found = reduce(w, "ReduceMean", powers, axes)
+    return shaped(w, x, found, axes, step)
+
+
+@converts("std")
+def deviation(w: Writer, step: Step, args: list[Value]) -> str:
+    x = args[0]
+    axes = reduced_axes(w, x)
+    centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
+    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes)
+    return shaped(w, x, w.add("Sqrt", variance), axes, step)
+
+
+@converts("squared_norm")
+def squared_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("ReduceSumSquare", w.flat(args[0]).name, w.ints(-1), keepdims=1)
+
+
+@converts("l2_norm")
+def l2_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("ReduceL2", w.flat(args[0]).name, w.ints(-1), keepdims=1)
+
+
+_ALONG = {"max_dim": "ReduceMax", "min_dim": "ReduceMin", "logsumexp_dim": "ReduceLogSumExp"}
+
+
+@converts(*_ALONG)
+def along(w: Writer, step: Step, args: list[Value]) -> str:
+    axes = [-w.whole(0) - 1]
+    return shaped(w, args[0], reduce(w, _ALONG[step.op], args[0].name, axes), axes, step)
+
+
+@converts("cumsum")
+def cumsum(w: Writer, step: Step, args: list[Value]) -> str:
+    axis = w.whole(0)
+    if axis >= len(step.dims):
+        return args[0].name
+    return w.add("CumSum", args[0].name, w.constant(-axis - 1, np.int64))
+
+
+@converts("cumprod")
+def cumprod(w: Writer, step: Step, args: list[Value]) -> str:
+    """Products over the elements that a triangle leaves: ONNX has none that goes on from element to element."""
+    x, axis = args[0], w.whole(0)
+    order = list(range(x.rank))
+    order[-1], order[-axis - 1] = order[-axis - 1], order[-1]
+    rows = w.add("Unsqueeze", w.transpose(x.name, order), w.ints(-2))
+    n = w.size_list([x.dims[axis]] * 2)
+    triangle = w.add("Trilu", w.add("Expand", w.constant(1), n), upper=0)
+    kept = w.add("Where", w.add("Greater", triangle, w.constant(0)), rows, w.constant(1))
+    return w.transpose(reduce(w, "ReduceProd", kept, [-1]), order)
+
+
+# ---- what is greatest, and order
+
+
+@converts("argmax", "argmax_straight_through")
+def argmax(w: Writer, step: Step, args: list[Value]) -> str:
+    x = w.flat(args[0])
+    place = w.add("ArgMax", x.name, axis=-1, keepdims=0)
+    found = w.add("OneHot", place, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)
+    return found if len(step.dims) == 1 else w.to(found, x.each, step.dims, step.batch)
+
+
+@converts("sort", "argsort")
+def ordered(w: Writer, step: Step, args: list[Value]) -> str:
+    count = w.size(w.word(1))
+    name = w.add("TopK", args[0].name, count, outputs=2, axis=-w.whole(0) - 1, largest=w.whole(2), sorted=1)
+    if step.op == "argsort":
+        return w.add("Cast", name, to=w.helper.TensorProto.FLOAT)
+    return w.nodes[-1].output[0]  # type: ignore[no-any-return]
+
+
+@converts("kmax_pooling")
+def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
+    """The greatest, in the order of x: their places in order choose them."""
+    x, axis = args[0], -w.whole(1) - 1
+    count = w.ints(w.whole(0))
+    places = w.add("TopK", x.name, count, outputs=2, axis=axis, largest=1, sorted=1)
+    w.add("TopK", places, count, outputs=2, axis=axis, largest=0, sorted=1)
+    return w.add("GatherElements", x.name, w.nodes[-1].output[0], axis=axis)
+
+
+# ---- softmax
+
+
+@converts("softmax")
+def softmax(w: Writer, step: Step, args: list[Value]) -> str:
+    x, axis = args[0], w.whole(0)
+    if not x.dims:  # one number
+        return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
+    return w.add("Softmax", x.name, axis=-axis - 1)
+
+
+@converts("log_softmax")
+def log_softmax(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("LogSoftmax", args[0].name, axis=-1) if args[0].dims else w.add("Sub", args[0].name, args[0].name)
+
+
+@converts("restricted_log_softmax")
+def restricted(w: Writer, step: Step, args: list[Value]) -> str:
+    x = w.flat(args[0])
+    chosen = w.picked(step.item_count, False) if sizes.is_one(step.batch) else _shared(w, step)
+    spots = w.add("OneHot", chosen.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)
+    spots = w.add("ReduceMax", spots, w.ints(-2), keepdims=0)
+    kept = Value(spots, x.dims, tuple(1 for _ in x.batch), chosen.each)
+    mask = w.add("Greater", w.lifted(kept, 1, x.has_batch), w.constant(0))
+    found = w.add("LogSoftmax", w.add("Where", mask, x.name, w.constant(-np.inf)), axis=-1)
+    return found if len(step.dims) == 1 else w.to(found, x.each or chosen.each, step.dims, step.batch)
+
+
+def _shared(w: Writer, step: Step) -> Picked:
+    """Indices that are the same for all batch elements."""
+    counts = step.item_count
+    parts = [[i[k : k + n] for k in range(0, len(i), n)] for i, n in zip(step.items, counts)]
+    if any(len(set(lists)) != 1 for lists in parts):
+        raise w.refused("has other indices in each batch element")
+    w.step = step._replace(items=tuple(lists[0] for lists in parts))
+    found = w.picked(counts, False)
+    w.step = step
+    return found
+
+
+@converts("logsumexp")
+def logsumexp(w: Writer, step: Step, args: list[Value]) -> str:
+    xs, each, has_batch = w.together([w.with_axes(x, step.dims) for x in args], len(step.dims))
+    rows = [w.add("Unsqueeze", x, w.ints(0)) for x in xs]
+    return reduce(w, "ReduceLogSumExp", w.add("Concat", *rows, axis=0), [0])
+
+
+@converts("sparsemax")
+def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
+    """Martins and Astudillo, "From softmax to sparsemax", 2016, algorithm 1."""
+    x = args[0] if args[0].dims else w.with_axes(args[0], [tuple(1 for _ in args[0].batch)])
+    n = w.size(x.dims[0])
+    w.add("TopK", x.name, n, outputs=2, axis=-1, largest=1, sorted=1)
+    falling = w.nodes[-1].output[0]
+    sums = w.add("CumSum", falling, w.constant(-1, np.int64))
+    float_type = w.helper.TensorProto.FLOAT
+    stop = w.add("Cast", w.add("Squeeze", n, w.ints(0)), to=float_type)
+    ranks = w.add("Range", w.constant(1), w.add("Add", stop, w.constant(1)), w.constant(1))
+    left = w.add("Add", w.add("Mul", ranks, falling), w.constant(1))
+    inside = w.add("Cast", w.add("Greater", left, sums), to=float_type)
+    size = reduce(w, "ReduceSum", inside, [-1], keep=True)
+    top = reduce(w, "ReduceSum", w.add("Mul", inside, falling), [-1], keep=True)
+    threshold = w.add("Div", w.add("Sub", top, w.constant(1)), size)
+    found = w.add("Relu", w.add("Sub", x.name, threshold))
+    return found if args[0].dims else w.to(found, x.each, (), step.batch)
+
+
+# ---- classes: losses with the index of the true one
+
+
+def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, str, bool]:
+    """The scores, and where the true class is as a tensor of booleans beside them, the classes along the last axis."""
+    count = tuple(1 for _ in step.batch) if lines is None else lines
+    has_batch = not sizes.is_one(step.batch)
+    true = w.picked(count, has_batch)
+    places = w.add("OneHot", true.name, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)  # [.., count, classes]
+    each = x.each or true.each
+    if lines is None:
+        places = w.add("Squeeze", places, w.ints(-2))
+    there = Value(places, x.dims, step.batch, true.each)
+    name = w.lifted(x, len(x.dims), has_batch)
+    return name, w.add("Greater", w.lifted(there, len(x.dims), has_batch), w.constant(0)), each
+
+
+@converts("pickneglogsoftmax")
+def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
+    scores, true, each = classes(w, step, w.flat(args[0]), None)
+    picked = reduce(w, "ReduceSum", w.add("Where", true, scores, w.constant(0)), [-1], keep=True)
+    found = w.add("Sub", reduce(w, "ReduceLogSumExp", scores, [-1], keep=True), picked)
+    return Value(found, step.dims, step.batch, each)
+
+
+@converts("hinge", "hinge_dim")
+def hinge(w: Writer, step: Step, args: list[Value]) -> Value:
+    x, lines = args[0], None
+    if step.op == "hinge":
+        x = w.flat(x)
+    elif w.whole(1):
+        order = list(range(x.rank))
+        x = x._replace(name=w.transpose(x.name, [*order[:-2], order[-1], order[-2]]), dims=(x.dims[1], x.dims[0]))
+    lines = None if step.op == "hinge" else x.dims[1]
+    scores, true, each = classes(w, step, x, lines)
+    zero = w.constant(0)
+    bar = reduce(w, "ReduceSum", w.add("Where", true, scores, zero), [-1], keep=True)
+    over = w.add("Relu", w.add("Add", w.add("Sub", scores, bar), w.constant(w.number(0))))
+    others = w.add("Where", true, zero, over)
+    return Value(reduce(w, "ReduceSum", others, [-1], keep=lines is None), step.dims, step.batch, each)
+
+
+# ---- losses
+
+_TINY = np.finfo(np.float32).tiny
+
+
+@converts("squared_distance", "l1_distance", "huber_distance", "binary_log_loss")
+def distance(w: Writer, step: Step, args: list[Value]) -> str:
+    both = [w.flat(x) for x in args]
+    a, b = pair(w, step, both)
+    if step.op == "binary_log_loss":
+        one, tiny = w.constant(1), w.constant(_TINY)
+        hit = w.add("Mul", b, w.add("Log", w.add("Max", a, tiny)))
+        miss = w.add("Mul", w.add("Sub", one, b), w.add("Log", w.add("Max", w.add("Sub", one, a), tiny)))
+        return w.add("Neg", summed(w, w.add("Add", hit, miss)))
+    difference = w.add("Sub", a, b)
+    if step.op == "squared_distance":
+        return w.add("ReduceSumSquare", difference, w.ints(-1), keepdims=1)
+    if step.op == "l1_distance":
+        return w.add("ReduceL1", difference, w.ints(-1), keepdims=1)
+    return w.add("Mul", summed(w, huber_of(w, difference, w.number(0))), w.constant(0.5))
+
+
+@converts("pairwise_rank_loss")
+def pairwise_rank_loss(w: Writer, step: Step, args: list[Value]) -> str:
+    a, b = pair(w, step, [w.with_axes(x, step.dims) for x in args])
+    return w.add("Relu", w.add("Add", w.add("Sub", b, a), w.constant(w.number(0))))
+
+
+@converts("poisson_loss")
+def poisson_loss(w: Writer, step: Step, args: list[Value]) -> str:
+    if len(set(step.items)) != 1:
+        raise w.refused("needs a count that is a constant, since ONNX has no logarithm of a factorial")
+    x = w.flat(args[0])
+    shape = (len(step.items[0]), 1) if not sizes.is_one(step.batch) else (1,)
+    counts = np.array(step.items[0], np.float64).reshape(shape)
+    rest = np.array([lgamma(n + 1) for n in step.items[0]]).reshape(shape)
+    name = w.lifted(x, 1, not sizes.is_one(step.batch))
+    loss = w.add("Sub", w.add("Exp", name), w.add("Mul", name, w.constant(counts)))
+    return w.add("Add", loss, w.constant(rest))
+
+
+# ---- norms
+
+
+@converts("layer_norm")
+def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    """(x - mean) / (deviation + 1e-8) g + b along some axes, or with what is added to the variance."""
+    x, first, count, eps = args[0], w.whole(0), w.whole(1), w.number(2)
+    if count == 0:
+        g = args[1].dims
+        while g and sizes.is_one(g[-1]) and g != x.dims[: len(g)]:
+            g = g[:-1]
+        count = len(g)
+    axes = [-d - 1 for d in range(first, first + count)]
+    centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
+    variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes, keep=True)
+    if eps > 0:
+        spread = w.add("Sqrt", w.add("Add", variance, w.constant(eps)))
+    else:
+        spread = w.add("Add", w.add("Sqrt", variance), w.constant(1e-8))
+    normal = x._replace(name=w.add("Div", centered, spread))
+    one = tuple(1 for _ in x.batch)
+    for part, operator in zip(args[1:], ("Mul", "Add")):
+        if part.dims != x.dims and first:
+            part = w.with_axes(part, ((one,) * first + part.dims))
+        normal = beside(w, step, operator, normal, part)
+    return normal.name
+
+
+def beside(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value:
+    """x and what broadcasts to its shape."""
+    has_batch = x.has_batch or part.has_batch
+    both = [w.lifted(v, max(len(x.dims), len(part.dims)), has_batch) for v in (x, part)]
+    return Value(w.add(operator, *both), x.dims, step.batch if has_batch else x.batch, x.each or part.each)
+
+
+@converts("channel_norm")
+def channel_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    """(x - mean) / sqrt(var + eps) g + b, with an element of each for each channel."""
+    x, axis = args[0], w.whole(0)
+    one = tuple(1 for _ in x.batch)
+    mean, var, g, b = (w.with_axes(v, (one,) * axis + v.dims[:1]) for v in args[1:])
+    root = var._replace(name=w.add("Sqrt", w.add("Add", var.name, w.constant(w.number(1)))))
+    normal = x
+    for operator, part in (("Sub", mean), ("Div", root), ("Mul", g), ("Add", b)):
+        normal = beside(w, step, operator, normal, part)
+    return normal.name
+
+
+@converts("weight_norm")
+def weight_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    x, g = args[0], w.flat(args[1])
+    flat = w.flat(x)
+    norm = flat._replace(name=w.add("ReduceL2", flat.name, w.ints(-1), keepdims=1), dims=g.dims)
+    factor = Value(
+        w.add("Div", *pair(w, step, [g, norm])),
+        g.dims,
+        step.batch if g.has_batch or norm.has_batch else g.batch,
+        g.each or norm.each,
+    )
+    axes = max(len(x.dims), 1)
+    found = w.add("Mul", *[w.lifted(v, axes, not sizes.is_one(step.batch)) for v in (x, factor)])
+    return found if step.dims else w.to(found, x.each or g.each, step.dims, step.batch)

@@ -1,0 +1,212 @@
+"""Converters of leaves, of shapes, and of what selects and puts together."""
+
+from __future__ import annotations
+
+from dynet_cy.onnx import sizes
+from dynet_cy.onnx.converters import converts
+from dynet_cy.onnx.sizes import Size
+from dynet_cy.onnx.tracing import Step
+from dynet_cy.onnx.writer import BEFORE_THE_FIRST, Array, Picked, Value, Writer
+
+# ---- leaves
+
+
+@converts("input")
+def constant(w: Writer, step: Step, args: list[Value]) -> Value:
+    return w.input_constant(step)
+
+
+def stored(w: Writer, step: Step, array: Array) -> str:
+    """A parameter as an initializer of its name, once."""
+    if step.entry not in w.parameters:
+        w.parameters[step.entry] = w.store(step.parameter or "parameter", array)
+    return w.parameters[step.entry]
+
+
+@converts("parameter")
+def parameter(w: Writer, step: Step, args: list[Value]) -> Value:
+    array = step.values[0].reshape([d[0] for d in step.dims], order="F")
+    return Value(stored(w, step, array.T), step.dims, step.batch, False)
+
+
+@converts("lookup")
+def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
+    """Rows of a table; the rows stand in front as the batch does."""
+    table = step.values[0]
+    name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
+    rows = w.picked(step.batch, False)
+    found = w.add("Gather", name, rows.name, axis=0)
+    if sizes.is_one(step.batch):
+        found = w.add("Squeeze", found, w.ints(int(rows.each)))
+    return Value(found, step.dims, step.batch, rows.each)
+
+
+# ---- shapes
+
+
+@converts("reshape")
+def reshape(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.to(args[0].name, args[0].each, step.dims, step.batch)
+
+
+@converts("transpose")
+def transpose(w: Writer, step: Step, args: list[Value]) -> str:
+    packed, n = w.whole(0), w.whole(1)
+    one = tuple(1 for _ in step.batch)
+    x = w.with_axes(args[0], (*args[0].dims, *[one] * (n - len(args[0].dims)))[:n])
+    order = [x.lead + n - 1 - (packed >> 3 * i & 7) for i in reversed(range(n))]
+    return w.transpose(x.name, [*range(x.lead), *order])
+
+
+@converts("concatenate")
+def concatenate(w: Writer, step: Step, args: list[Value]) -> str:
+    names, _, _ = w.together(args, len(step.dims))
+    return w.add("Concat", *names, axis=-w.whole(0) - 1)
+
+
+@converts("concatenate_to_batch")
+def concatenate_to_batch(w: Writer, step: Step, args: list[Value]) -> str:
+    axes = len(step.dims)
+    names = []
+    each = any(x.each for x in args)
+    for x in args:
+        x = w.with_axes(x, step.dims)
+        name = w.lifted(x, axes, True, all_axes=True)
+        if each and not x.each:
+            name = w.add("Unsqueeze", name, w.ints(0))
+            name = w.add("Expand", name, w.size_list([*w.shape_of((), x.batch, True)[:1], x.batch, *reversed(x.dims)]))
+        names.append(name)
+    return w.add("Concat", *names, axis=-axes - 1) if len(names) > 1 or not sizes.is_one(step.batch) else args[0].name
+
+
+@converts("fold_rows")
+def fold_rows(w: Writer, step: Step, args: list[Value]) -> str:
+    n = w.whole(0)
+    folded = w.with_axes(args[0], (tuple(n for _ in step.batch), *step.dims))
+    return w.add("ReduceSum", folded.name, w.ints(-1), keepdims=0)
+
+
+@converts("kmh_ngram")
+def kmh_ngram(w: Writer, step: Step, args: list[Value]) -> str:
+    x, columns = args[0], step.dims[1]
+    x = w.with_axes(x, (x.dims[0], x.dims[1] if len(x.dims) > 1 else tuple(1 for _ in step.batch)))
+    parts = [w.slice(x.name, 1, tuple(k for _ in columns), tuple(n + k for n in columns)) for k in range(w.whole(0))]
+    return w.sum(parts)
+
+
+# ---- selections
+
+
+def take(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step: Step, count: Size) -> Value:
+    """Elements along an axis; `batched` indices have a list for each batch element."""
+    if not chosen.each and not batched:
+        return Value(w.add("Gather", x.name, chosen.name, axis=-axis - 1), step.dims, step.batch, x.each)
+    # As many indices as results: a list for each line along the axis.
+    each = x.each or chosen.each
+    one = tuple(1 for _ in step.batch)
+    there = [one] * len(x.dims)
+    there[axis] = count
+    lists = Value(chosen.name, (count,), step.batch if batched else one, chosen.each)
+    lists = w.with_axes(lists, there)
+    has_batch = not sizes.is_one(step.batch)
+    full = list(x.dims)
+    places = w.lifted(lists, len(full), has_batch)
+    data = w.lifted(x, len(full), has_batch)
+    data = w.add("Expand", data, w.size_list(w.shape_of(full, step.batch, each)))
+    full[axis] = count
+    places = w.add("Expand", places, w.size_list(w.shape_of(full, step.batch, each)))
+    return Value(w.add("GatherElements", data, places, axis=-axis - 1), tuple(full), step.batch, each)
+
+
+def same_for_all(step: Step) -> bool:
+    """Whether each batch element has the same list."""
+    return all(items == items[: len(items) // b] * b for items, b in zip(step.items, step.batch))
+
+
+def chosen_along(w: Writer, step: Step, x: Value, axis: int, count: Size) -> Value:
+    batched = not sizes.is_one(step.batch) and not (same_for_all(step) and step.batch == x.batch)
+    if not batched:
+        w.step = step._replace(items=tuple(i[: len(i) // b] for i, b in zip(step.items, step.batch)))
+    chosen = w.picked(count, batched)
+    w.step = step
+    return take(w, x, axis, chosen, batched, step, count)
+
+
+@converts("pick")
+def pick(w: Writer, step: Step, args: list[Value]) -> Value:
+    x, axis = args[0], w.whole(0)
+    found = chosen_along(w, step, x, axis, tuple(1 for _ in step.batch))
+    name = w.add("Squeeze", found.name, w.ints(-axis - 1))
+    if len(step.dims) != len(x.dims) - 1:  # a number has an axis of one element
+        name = w.to(name, found.each, step.dims, step.batch)
+    return Value(name, step.dims, step.batch, found.each)
+
+
+@converts("select_rows", "select_cols")
+def select(w: Writer, step: Step, args: list[Value]) -> Value:
+    axis = w.whole(0)
+    return chosen_along(w, step, args[0], axis, step.dims[axis])._replace(dims=step.dims)
+
+
+@converts("pick_range")
+def pick_range(w: Writer, step: Step, args: list[Value]) -> str:
+    axis = w.whole(0)
+    length = step.dims[axis]
+    if not same_for_all(step):
+        raise w.refused("has other ranges in each batch element")
+    start = tuple(items[0] for items in step.items)
+    if sizes.formula(start, w.axes) is None:
+        raise w.refused("has a range that depends on indices; `select_cols` and `select_rows` take lists of them")
+    return w.slice(args[0].name, axis, start, tuple(s + n for s, n in zip(start, length)))
+
+
+@converts("pick_batch_elems")
+def pick_batch_elems(w: Writer, step: Step, args: list[Value]) -> Value:
+    x, axes = args[0], len(args[0].dims)
+    chosen = w.picked(step.batch, False)
+    if chosen.each and x.each:
+        raise w.refused("takes batch elements whose numbers are an input; `select_cols` can do that")
+    name = w.lifted(x, axes, True, all_axes=True)
+    # Of what is the same for all examples, a list for each example.
+    name = w.add("Gather", name, chosen.name, axis=-axes - 1)
+    if sizes.is_one(step.batch):
+        name = w.add("Squeeze", name, w.ints(-axes - 1))
+    return Value(name, step.dims, step.batch, x.each or chosen.each)
+
+
+@converts("scatter_rows")
+def scatter_rows(w: Writer, step: Step, args: list[Value]) -> Value:
+    """A product with a matrix that has a 1 at the place of each element."""
+    x = args[0]
+    batched = not sizes.is_one(step.batch) and not same_for_all(step)
+    if not batched:
+        w.step = step._replace(items=tuple(i[: len(i) // b] for i, b in zip(step.items, step.batch)))
+    chosen = w.picked(x.dims[0], batched)
+    w.step = step
+    places = w.add("OneHot", chosen.name, w.size(step.dims[0]), w.constant([0, 1]), axis=-1)
+    one = tuple(1 for _ in step.batch)
+    has_batch = not sizes.is_one(step.batch)
+    matrix = Value(places, (step.dims[0], x.dims[0]), step.batch if batched else one, chosen.each)
+    row = Value(w.add("Unsqueeze", x.name, w.ints(-2)), (x.dims[0], one), x.batch, x.each)
+    found = w.add("MatMul", w.lifted(row, 2, has_batch), w.lifted(matrix, 2, has_batch))
+    return Value(w.add("Squeeze", found, w.ints(-2)), step.dims, step.batch, x.each or chosen.each)
+
+
+@converts("strided_select")
+def strided_select(w: Writer, step: Step, args: list[Value]) -> str:
+    axes = len(step.dims)
+    if not same_for_all(step):
+        raise w.refused("has other ranges in each batch element")
+    name = args[0].name
+    for axis in range(axes):
+        start, steps, count = (tuple(items[3 * axis + k] for items in step.items) for k in range(3))
+        stride = sizes.constant(tuple(s - (1 << 32) if s >= 1 << 31 else s for s in steps))
+        if stride is None:
+            raise w.refused(f"has a stride that depends on the sizes of its inputs: {list(steps)}")
+        if stride == 1 and set(start) == {0} and count == args[0].dims[axis]:
+            continue
+        stop = tuple(s + stride * n for s, n in zip(start, count))
+        if stride < 0 and any(s < 0 for s in stop):
+            stop = tuple(BEFORE_THE_FIRST for _ in stop)
+        name = w.slice(name, axis, start, stop, stride)
+    return name

@@ -1,0 +1,381 @@
+"""The ONNX graph in the making: tensors with the axes of expressions, and what converters build with.
+
+The memory of an expression is column-major with the batch last, that of an ONNX tensor row-major; so the axes stand in
+reverse order, and the memory is the same: axis i of an expression is axis -(i + 1) of the tensor. Before them stands
+the axis of the batch of an expression, if its batch size is not 1, and first of all that of the examples, in tensors
+that are not the same for all examples.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.onnx import sizes
+from dynet_cy.onnx.errors import ExportError
+from dynet_cy.onnx.sizes import Size
+from dynet_cy.onnx.tracing import Step, Traced
+
+Array = npt.NDArray[Any]
+
+# What the number of examples is called among sizes: no named axis can be called so.
+EXAMPLES = ""
+
+# The end of a slice that goes down to the first element, element 0 included.
+BEFORE_THE_FIRST = -(2**62)
+
+
+class Value(NamedTuple):
+    """What an expression is in the file.
+
+    Attributes:
+        name: of the tensor.
+        dims: sizes of its axes, in the order of the expression.
+        batch: its batch size, which has an axis if it is not 1.
+        each: whether it differs from example to example, and so has an axis for them.
+    """
+
+    name: str
+    dims: tuple[Size, ...]
+    batch: Size
+    each: bool
+
+    @property
+    def has_batch(self) -> bool:
+        return not sizes.is_one(self.batch)
+
+    @property
+    def lead(self) -> int:
+        """How many axes stand before those of the expression."""
+        return self.each + self.has_batch
+
+    @property
+    def rank(self) -> int:
+        return self.lead + len(self.dims)
+
+
+class Picked(NamedTuple):
+    """Indices as a tensor of int64, with an axis for the batch, if that is asked for, and then one for those of each
+    batch element; `each` is as in Value."""
+
+    name: str
+    each: bool
+
+
+class Writer:
+    """Nodes and initializers of an ONNX graph, added one after the other."""
+
+    def __init__(self, onnx: Any, traced: Traced, examples: str | int | None) -> None:
+        self.helper = onnx.helper
+        self.numpy_helper = onnx.numpy_helper
+        self.axes = traced.axes
+        # Lists of whole numbers that are inputs, by their tensors: their numbers in the traces.
+        self.indices: dict[str, tuple[tuple[int, ...], ...]] = {}
+        self.parameters: dict[int | None, str] = {}
+        self.examples = examples
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+        self.bytes = 0
+        self.step: Step | None = None
+        self._names: set[str] = set()
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._sizes: dict[object, str] = {}
+        self._sources: dict[str, tuple[str, int]] = {}
+
+    # ---- names, constants, nodes
+
+    def unique(self, name: str) -> str:
+        """A name that no tensor has yet."""
+        found, k = name, 0
+        while found in self._names:
+            k += 1
+            found = f"{name}_{k}"
+        self._names.add(found)
+        return found
+
+    def source(self, axis: str, tensor: str, place: int) -> None:
+        """Where the size of a named axis can be read: from an input, along that axis of the tensor."""
+        self._sources.setdefault(axis, (tensor, place))
+
+    def refused(self, why: str) -> ExportError:
+        """The error of the step that is being written."""
+        what = "the graph" if self.step is None else self.step.op
+        return ExportError(f"export: {what} {why}")
+
+    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node; returns the name of its (last) result."""
+        step = "" if self.step is None else self.step.op
+        names = [self.unique(f"{step}/{op}" if step else op) for _ in range(outputs)]
+        self.nodes.append(self.helper.make_node(op, inputs, names, name=names[-1], **attributes))
+        return names[-1]
+
+    def store(self, name: str, array: Array) -> str:
+        """Add an initializer; returns its name, which has a number added where it is taken."""
+        found = self.unique(name)
+        self.initializers[found] = self.numpy_helper.from_array(np.asarray(array, order="C"), found)
+        self.bytes += array.nbytes
+        return found
+
+    def constant(self, array: npt.ArrayLike, dtype: type = np.float32) -> str:
+        """A constant tensor; equal ones are stored once."""
+        values: Array = np.asarray(array, dtype)
+        key = (str(values.dtype), values.shape, values.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.store("constant", values)
+        return self._constants[key]
+
+    def ints(self, *numbers: int) -> str:
+        """A constant list of whole numbers."""
+        return self.constant(numbers, np.int64)
+
+    # ---- attributes of the step
+
+    def word(self, k: int) -> Size:
+        """Attribute k as a whole number in each trace."""
+        assert self.step is not None
+        return tuple(w - (1 << 32) if w >= 1 << 31 else w for w in self.step.attrs[k])
+
+    def whole(self, k: int) -> int:
+        """Attribute k, a whole number that must be the same in all traces."""
+        found = sizes.constant(self.word(k))
+        if found is None:
+            raise self.refused(f"has an attribute that depends on the sizes of its inputs: {self.word(k)}")
+        return found
+
+    def number(self, k: int) -> float:
+        """Attribute k, a float that must be the same in all traces."""
+        found: float = struct.unpack("f", struct.pack("i", self.whole(k)))[0]
+        return found
+
+    # ---- sizes
+
+    def size(self, size: Size) -> str:
+        """A size as a list of one number, known at the latest when the file runs."""
+        return self.size_list([size])
+
+    def size_list(self, wanted: Iterable[Size | str]) -> str:
+        """Sizes as one list; EXAMPLES is the number of examples."""
+        parts: list[str] = []
+        run: list[int] = []
+        for size in wanted:
+            found = size if isinstance(size, str) else self._formula(size)
+            if isinstance(found, int):
+                run.append(found)
+                continue
+            parts += [self.ints(*run)] if run else []
+            run = []
+            parts.append(self._measured(found))
+        parts += [self.ints(*run)] if run or not parts else []
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
+
+    def _formula(self, size: Size) -> sizes.Formula:
+        found = sizes.formula(size, self.axes)
+        if found is None:
+            of = ", ".join(f"{name} = {list(axis)}" for name, axis in self.axes.items())
+            raise self.refused(f"has the sizes {list(size)} for {of}, which is no simple function of them")
+        return found
+
+    def _measured(self, found: sizes.Affine | sizes.Product | str) -> str:
+        """The value of a formula when the file runs."""
+        if found not in self._sizes:
+            if isinstance(found, str):
+                if isinstance(self.examples, int):
+                    self._sizes[found] = self.ints(self.examples)
+                    return self._sizes[found]
+                if found not in self._sources:
+                    raise self.refused(f"needs the size of {found}, which no input has")
+                tensor, place = self._sources[found]
+                size = self.add("Shape", tensor, start=place, end=place + 1)
+            elif isinstance(found, sizes.Affine):
+                size = self._measured(found.axis)
+                if found.factor != 1:
+                    size = self.add("Mul", size, self.ints(found.factor))
+                if found.summand:
+                    size = self.add("Add", size, self.ints(found.summand))
+            else:
+                size = self.add("Mul", self._measured(found.first), self._measured(found.second))
+                if found.factor != 1:
+                    size = self.add("Mul", size, self.ints(found.factor))
+            self._sizes[found] = size
+        return self._sizes[found]
+
+    # ---- tensors in other shapes
+
+    def shape_of(self, dims: Sequence[Size], batch: Size, each: bool) -> list[Size | str]:
+        """The shape of a tensor with these axes."""
+        lead: list[Size | str] = [EXAMPLES] if each else []
+        lead += [] if sizes.is_one(batch) else [batch]
+        return [*lead, *reversed(dims)]
+
+    def reshape(self, name: str, each: bool, rest: Sequence[Size]) -> str:
+        """A tensor, perhaps with an axis for examples, with these sizes behind that axis, in the order of the file."""
+        unknown = [k for k, size in enumerate(rest) if sizes.constant(size) is None]
+        if len(unknown) <= 1:
+            numbers = [-1 if k in unknown else size[0] for k, size in enumerate(rest)]
+            return self.add("Reshape", name, self.ints(*([0] * each), *numbers))
+        return self.add("Reshape", name, self.size_list([*([EXAMPLES] * each), *rest]))
+
+    def to(self, name: str, each: bool, dims: Sequence[Size], batch: Size) -> str:
+        """A tensor in the shape that an expression of these sizes has."""
+        return self.reshape(name, each, [*([] if sizes.is_one(batch) else [batch]), *reversed(dims)])
+
+    def with_axes(self, x: Value, dims: Sequence[Size]) -> Value:
+        """x in another shape with as many elements in each batch element."""
+        if tuple(dims) == x.dims:
+            return x
+        return x._replace(name=self.to(x.name, x.each, dims, x.batch), dims=tuple(dims))
+
+    def flat(self, x: Value) -> Value:
+        """x as a vector."""
+        if len(x.dims) == 1:
+            return x
+        n = tuple(int(np.prod([d[t] for d in x.dims], initial=1)) for t in range(len(x.batch)))
+        return self.with_axes(x, [n])
+
+    def lifted(self, x: Value, axes: int, has_batch: bool, all_axes: bool = False) -> str:
+        """The tensor of x with as many axes as are needed to stand beside others that have `axes` of their own, and a
+        batch or not; axes that it has not get one element. What is missing in front is left out where broadcasting
+        adds it, unless `all_axes` asks for it too."""
+        missing = axes - len(x.dims)
+        where: list[int] = []
+        if has_batch and not x.has_batch and (x.each or all_axes):
+            where.append(int(x.each))
+        if missing > 0 and (x.lead or all_axes):
+            start = x.each + (has_batch if where else x.has_batch)
+            where += range(start, start + missing)
+        return self.add("Unsqueeze", x.name, self.ints(*where)) if where else x.name
+
+    def together(self, xs: Sequence[Value], axes: int, keep: int | None = None) -> tuple[list[str], bool, bool]:
+        """Tensors of the same axes, those of examples and of the batch included, as Concat needs them. Axes are as
+        long as the longest among them, but for axis `keep`. Also whether there are examples, and a batch."""
+        each, has_batch = any(x.each for x in xs), any(x.has_batch for x in xs)
+        batch = next((x.batch for x in xs if x.has_batch), xs[0].batch)
+        found = []
+        for x in xs:
+            name = self.lifted(x, axes, has_batch, all_axes=True)
+            if each and not x.each:
+                name = self.add("Unsqueeze", name, self.ints(0))
+            if (each, has_batch) != (x.each, x.has_batch):
+                one = tuple(1 for _ in batch)
+                dims = [*x.dims, *[one] * (axes - len(x.dims))]
+                name = self.add("Expand", name, self.size_list(self.shape_of(dims, batch, each)))
+            found.append(name)
+        return found, each, has_batch
+
+    def transpose(self, name: str, order: Sequence[int]) -> str:
+        return name if list(order) == list(range(len(order))) else self.add("Transpose", name, perm=list(order))
+
+    def slice(self, name: str, axis: int, start: Size, stop: Size, step: int = 1) -> str:
+        """Elements from start up to stop along an axis of the expression."""
+        return self.add("Slice", name, self.size(start), self.size(stop), self.ints(-axis - 1), self.ints(step))
+
+    def part(self, x: Value, start: int, count: int) -> str:
+        """Some rows of x."""
+        if x.dims and sizes.constant(x.dims[0]) == count and start == 0:
+            return x.name
+        ones = self.ints(1)
+        return self.add("Slice", x.name, self.ints(start), self.ints(start + count), self.ints(-1), ones)
+
+    def sum(self, names: Sequence[str]) -> str:
+        total = names[0]
+        for name in names[1:]:
+            total = self.add("Add", total, name)
+        return total
+
+    # ---- indices
+
+    def picked(self, count: Size, has_batch: bool) -> Picked:
+        """The list of the step as indices, `count` for each batch element."""
+        assert self.step is not None
+        items, batch = self.step.items, self.step.batch
+        name = next((n for n, given in self.indices.items() if given == items and any(map(bool, items))), None)
+        if sizes.constant(tuple(map(len, items))) is None and name is None:
+            return self._growing(items, count, has_batch)
+        if len(set(items)) == 1:
+            return Picked(self._shaped(self.constant(items[0], np.int64), False, count, has_batch, batch), False)
+        each = self.examples is not None
+        if name is not None:
+            return Picked(self._shaped(name, each, count, has_batch, batch), each)
+        parts = []
+        for place in range(len(items[0])):
+            column = tuple(i[place] for i in items)
+            parts.append(self._index(column))
+        together = parts[0][0] if len(parts) == 1 else self._side_by_side(parts, each)
+        each = each and any(part_each for _, part_each in parts)
+        return Picked(self._shaped(together, each, count, has_batch, batch), each)
+
+    def _index(self, column: Size) -> tuple[str, bool]:
+        """One index, as a list of one, perhaps for each example."""
+        if sizes.constant(column) is not None:
+            return self.ints(column[0]), False
+        for name, given in self.indices.items():
+            lengths = {len(g) for g in given}
+            for place in range(min(lengths)):
+                if all(g[place] == c for g, c in zip(given, column)):
+                    each = self.examples is not None
+                    return self.add("Slice", name, self.ints(place), self.ints(place + 1), self.ints(-1)), each
+        found = sizes.formula(column, self.axes)
+        if found is not None:
+            return self.size(column), False
+        raise self.refused(
+            f"has an index that is {', '.join(map(str, column[:3]))}... for different inputs, which is neither one of "
+            "them nor a constant; indices that are computed from inputs cannot be exported"
+        )
+
+    def _side_by_side(self, parts: Sequence[tuple[str, bool]], each: bool) -> str:
+        if not each or not any(part_each for _, part_each in parts):
+            return self.add("Concat", *[name for name, _ in parts], axis=0)
+        one = self.size_list([EXAMPLES, (1,) * len(next(iter(self.indices.values())))])
+        names = [name if part_each else self.add("Expand", name, one) for name, part_each in parts]
+        return self.add("Concat", *names, axis=-1)
+
+    def _growing(self, items: Sequence[tuple[int, ...]], count: Size, has_batch: bool) -> Picked:
+        """Indices that are no input, of a number that depends on sizes: the beginning of the longest list."""
+        assert self.step is not None
+        longest = items[-1]
+        per = tuple(self.step.batch) if has_batch else count
+        # Along each batch element by itself, so that the beginning of a table of two axes is taken along both.
+        tables = []
+        for t, words in enumerate(items):
+            shape = (per[t], len(words) // per[t]) if has_batch else (len(words),)
+            tables.append(np.array(words, np.int64).reshape(shape))
+        if any((table != tables[-1][tuple(slice(n) for n in table.shape)]).any() for table in tables):
+            raise self.refused(
+                f"has indices that depend on the sizes of the inputs, such as {list(longest[:5])}, in a way that is no "
+                "beginning of a list"
+            )
+        return Picked(self._cut(tables), False)
+
+    def _cut(self, tables: Sequence[Array]) -> str:
+        """The constant that is the beginning of the last one, along all axes, in the order of the file."""
+        name = self.constant(tables[-1], tables[-1].dtype.type)
+        for axis in range(tables[-1].ndim):
+            size = tuple(t.shape[axis] for t in tables)
+            if sizes.constant(size) is None:
+                name = self.add("Slice", name, self.ints(0), self.size(size), self.ints(axis))
+        return name
+
+    def _shaped(self, name: str, each: bool, count: Size, has_batch: bool, batch: Size) -> str:
+        """Indices that lie one after the other, with an axis for the batch, where that is asked for."""
+        return self.reshape(name, each, [batch, count]) if has_batch else name
+
+    # ---- leaves
+
+    def input_constant(self, step: Step) -> Value:
+        """An input that is no input of the function: a constant, or one that grows with the named axes."""
+        has_batch = not sizes.is_one(step.batch)
+        arrays = [
+            v.reshape((*[d[t] for d in step.dims], *([step.batch[t]] if has_batch else []))).T
+            for t, v in enumerate(step.values)
+        ]
+        last = arrays[-1]
+        if any((a != last[tuple(slice(n) for n in a.shape)]).any() for a in arrays):
+            raise ExportError(
+                "export: the function makes an input whose numbers depend on its arguments, which no file can repeat; "
+                "compute them with operations, or pass them as an input of their own"
+            )
+        return Value(self._cut([np.ascontiguousarray(a) for a in arrays]), step.dims, step.batch, False)

@@ -1,0 +1,260 @@
+"""Programs as files: classifiers, Transformers, steps of recurrent networks, tables; and what cannot be a file."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import check, session
+
+import dynet_cy as dy
+from dynet_cy.onnx import exporting
+
+onnx = pytest.importorskip("onnx")
+Floats, Indices = dy.onnx.Floats, dy.onnx.Indices
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.onnx"
+
+
+@pytest.fixture
+def model() -> dy.ParameterCollection:
+    dy.reset_random_seed(1)
+    return dy.ParameterCollection()
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(np.float32)
+
+
+def ids(count: int, n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed + n).integers(0, count, n).tolist()
+
+
+def test_classifier(path: Path, model: dy.ParameterCollection) -> None:
+    W, V = model.add_parameters((20, 9), name="W"), model.add_parameters((4, 20), name="V")
+    b = model.add_parameters(20, name="b")
+    check(
+        lambda x: dy.softmax(V * dy.tanh(dy.affine_transform([b, W, x]))),
+        {"x": Floats(9)},
+        path,
+        [[[floats(9)]], [[floats(9) * k] for k in range(1, 6)]],
+    )
+    graph = onnx.load(path).graph
+    assert {"/W", "/V", "/b"} <= {x.name for x in graph.initializer}
+    assert [d.dim_param or d.dim_value for d in graph.input[0].type.tensor_type.shape.dim] == ["batch", 9]
+    assert [d.dim_param or d.dim_value for d in graph.output[0].type.tensor_type.shape.dim] == ["batch", 4]
+    # The values of parameters are those of here, transposed: axes stand in reverse order.
+    stored = {x.name: onnx.numpy_helper.to_array(x) for x in graph.initializer}
+    np.testing.assert_array_equal(stored["/W"], W.as_array().T)
+
+
+def test_axes_are_reversed(path: Path, model: dy.ParameterCollection) -> None:
+    dy.onnx.export(lambda x: x * 2, {"x": Floats((2, 3, 4))}, path)
+    x = floats(2, 3, 4)
+    np.testing.assert_array_equal(session(path).run(None, {"x": x.T[None]})[0][0].T, 2 * x)
+
+
+def test_convolutional_classifier(path: Path, model: dy.ParameterCollection) -> None:
+    first = dy.nn.Conv2d(1, 4, (3, 3), model)
+    last = dy.nn.Linear(4 * 5 * 4, 3, model)
+
+    def classify(image: dy.Expression) -> dy.Expression:
+        return last(dy.reshape(dy.maxpooling2d(dy.rectify(first(image)), [2, 2], [2, 2], False), (80,)))
+
+    check(classify, {"image": Floats((12, 10, 1))}, path, [[[floats(12, 10, 1)], [floats(12, 10, 1) * 2]]])
+
+
+def test_bag_of_words(path: Path, model: dy.ParameterCollection) -> None:
+    words = dy.nn.Embedding(50, 6, model)
+    check(
+        lambda given: dy.softmax(dy.mean_dim(words(given), [1])[:3]),
+        {"words": Indices("n", 50)},
+        path,
+        [[[ids(50, n, k)] for k in range(3)] for n in (1, 4, 9)],
+    )
+
+
+def test_single_rows(path: Path, model: dy.ParameterCollection) -> None:
+    """A loop over a fixed number of words, as DyNet's programs have it, and an index of one number."""
+    table = model.add_lookup_parameters((30, 5), name="words")
+    W = model.add_parameters((5, 5))
+
+    def score(words: list[int], tag: int) -> dy.Expression:
+        states = [dy.tanh(W * table[w]) for w in words]
+        return dy.pickneglogsoftmax(dy.esum(states), tag) + dy.pick(table[words[1]], tag) + dy.hinge(states[0], tag)
+
+    examples = [[ids(30, 3, k), k] for k in range(5)]
+    check(score, {"words": Indices(3, 30), "tag": Indices((), 5)}, path, [examples, examples[:1]])
+    check(lambda w: table[w], {"w": Indices((), 30)}, path, [[[7]], [[9]]], batch=None)
+
+
+def test_selections_by_inputs(path: Path, model: dy.ParameterCollection) -> None:
+    def select(x: dy.Expression, columns: list[int]) -> list[dy.Expression]:
+        return [
+            dy.select_cols(x, columns),
+            dy.select_rows(dy.transpose(x), columns),
+            dy.pick(x, columns[0], 1),
+            dy.scatter_rows(dy.pick(x, 0)[:3], columns, 6),
+            dy.hinge_dim(dy.select_rows(x, [0, 1, 2]), columns, 1),
+            x[:, 1:3],
+            x[::-1, -1],
+            dy.concatenate([x, x[0:1]]),
+        ]
+
+    inputs = {"x": Floats((4, 6)), "columns": Indices(3, 6)}
+    check(select, inputs, path, [[[floats(4, 6) * k, ids(6, 3, k)] for k in range(1, 4)]])
+
+
+@pytest.mark.parametrize(
+    ("builder", "parts"),
+    [(dy.LSTMBuilder, 4), (dy.GRUBuilder, 2), (dy.SimpleRNNBuilder, 2), (dy.CoupledLSTMBuilder, 4)],
+)
+def test_step_of_a_recurrent_network(builder, parts: int, path: Path, model: dy.ParameterCollection) -> None:
+    """State goes in and comes out."""
+    rnn = builder(2, 5, 4, model)
+
+    def step(x: dy.Expression, *state: dy.Expression) -> dict[str, dy.Expression]:
+        after = rnn.initial_state(list(state)).add_input(x)
+        return {"y": after.output(), **{f"new_{k}": s for k, s in enumerate(after.s())}}
+
+    inputs = {"x": Floats(5), **{f"state_{k}": Floats(4) for k in range(parts)}}
+    check(step, inputs, path, [[[floats(5) * k, *[floats(4) / k] * parts] for k in range(1, 4)]])
+    # A sentence, by calling the file again and again.
+    run = session(path)
+    state, words = [np.zeros((2, 4), np.float32)] * parts, floats(7, 2, 5)
+    for x in words:
+        y, *state = run.run(None, {"x": x, **{f"state_{k}": s for k, s in enumerate(state)}})
+    with dy.ComputationGraph():
+        zero = rnn.initial_state([dy.zeros(4)] * parts)
+        wanted = zero.transduce([dy.inputVector(x[1]) for x in words])[-1].npvalue()
+    np.testing.assert_allclose(y[1], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_transformer(causal: bool, path: Path, model: dy.ParameterCollection) -> None:
+    """Batch and length are symbolic."""
+    words = dy.nn.Embedding(40, 16, model)
+    positions = dy.nn.SinusoidalPositions(16)
+    encoder = dy.nn.TransformerEncoder(2, 16, 4, 32, model)
+    encoder.eval()
+    tag = dy.nn.Linear(16, 7, model)
+    check(
+        lambda given: dy.log_softmax(tag(encoder(positions(words(given)), causal=causal))),
+        {"words": Indices("length", 40)},
+        path,
+        [[[ids(40, n, k)] for k in range(3)] for n in (1, 2, 5, 17)],
+    )
+    shape = onnx.load(path).graph.output[0].type.tensor_type.shape.dim
+    assert [d.dim_param or d.dim_value for d in shape] == ["batch", "length", 7]
+
+
+def test_fixed_batch_and_none(path: Path, model: dy.ParameterCollection) -> None:
+    W = model.add_parameters((3, 5))
+    check(lambda x: W * x, {"x": Floats((5, "n"))}, path, [[[floats(5, 4)], [floats(5, 4)]]], batch=2)
+    check(lambda x: W * x, {"x": Floats((5, "n"))}, path, [[[floats(5, 4)]]], batch=None)
+
+
+def test_two_lengths(path: Path) -> None:
+    """Scores of each pair: a reshape of two axes that are known only when the file runs."""
+    check(
+        lambda a, b: dy.reshape(dy.transpose(a) * b, (-1,)),
+        {"a": Floats((3, "n")), "b": Floats((3, "m"))},
+        path,
+        [[[floats(3, n), floats(3, m)]] for n, m in [(2, 5), (4, 4), (7, 1)]],
+    )
+
+
+def test_outputs_that_depend_on_nothing(path: Path, model: dy.ParameterCollection) -> None:
+    W = model.parameters_from_numpy(floats(3, 2), name="W")
+    check(lambda x: [x, W], {"x": Floats(2)}, path, [[[floats(2)]] * 3])
+
+
+def test_tables_that_decay(path: Path, model: dy.ParameterCollection) -> None:
+    """A table has a factor besides its numbers."""
+    table = model.add_lookup_parameters((4, 3))
+    other = model.add_parameters(3)
+    model.set_weight_decay_lambda(0.1)
+    trainer = dy.SimpleSGDTrainer(model)
+    dy.renew_cg()
+    dy.squared_norm(table[1] + other).backward()
+    trainer.update()
+    check(lambda w: table[w] + other, {"w": Indices((), 4)}, path, [[[k] for k in range(4)]])
+
+
+def test_large_models_have_a_file_beside_them(path: Path, model: dy.ParameterCollection, monkeypatch) -> None:
+    monkeypatch.setattr(exporting, "MOST_BYTES", 1000)
+    W = model.add_parameters((30, 40))
+    check(lambda x: W * x, {"x": Floats(40)}, path, [[[floats(40)]]])
+    assert (path.parent / "model.onnx.data").stat().st_size >= 4800
+
+
+# ---- what cannot be a file
+
+
+def refused(function, inputs, path: Path, match: str, error: type[Exception] = dy.onnx.ExportError, **options) -> None:
+    with pytest.raises(error, match=match):
+        dy.onnx.export(function, inputs, path, **options)
+    assert not path.exists()
+
+
+def test_refusals(path: Path, model: dy.ParameterCollection) -> None:
+    x = {"x": Floats((3, "n"))}
+    words = {"words": Indices("n", 9)}
+    table = model.add_lookup_parameters((9, 3), name="words")
+    rnn = dy.SimpleRNNBuilder(1, 3, 3, model)
+    refused(lambda x: dy.dropout(x, 0.5), x, path, "dropout draws random numbers")
+    refused(lambda x: x if x[0][0].value() > 0 else -x, x, path, "asks for the value of")
+    refused(
+        lambda words: rnn.initial_state().transduce([table[w] for w in words])[-1],
+        words,
+        path,
+        "not the same for n = 2 and",
+    )
+    refused(lambda words: table[words[0]] if words[0] > 4 else dy.zeros(3), words, path, "graph is not the same|depend")
+    refused(lambda words: table.batch([w // 2 for w in words]), words, path, "lookup has|depend on the sizes")
+    refused(lambda words: table[words[0] // 2], words, path, "lookup has an index")
+    refused(lambda words: dy.inputVector([words[0], 1]), words, path, "makes an input whose numbers depend")
+    refused(
+        lambda x: x[:, : x.shape[1] ** 3 % 5 + 1], x, path, "no simple function|not the same", shortest=6, longest=99
+    )
+    refused(lambda x: dy.conv2d(x, x, [1, 1]), {"x": Floats((3, 3, 1))}, path, "conv2d has filters that differ")
+    refused(lambda x: 3, x, path, "must return expressions", TypeError)
+    refused(lambda x: [], x, path, "returns no expression", ValueError)
+    refused(lambda x: x, {}, path, "argument inputs", ValueError)
+    refused(lambda x: x, {"x": 3}, path, "must be Floats or Indices, not int", TypeError)
+    refused(lambda x: x, x, path, "shortest and longest", ValueError, shortest=7, longest=7)
+    dy.renew_cg()
+    assert dy.inputVector([1, 2]).npvalue().tolist() == [1, 2]
+
+
+def test_inputs_are_checked() -> None:
+    for shape in (0, (3, -1), (3, ""), (1,) * 8):
+        with pytest.raises(ValueError, match="^Floats: argument shape"):
+            Floats(shape)
+    with pytest.raises(ValueError, match="^Indices: argument shape"):
+        Indices((2, 2), 5)
+    with pytest.raises(ValueError, match="^Indices: argument count"):
+        Indices(2, 0)
+
+
+def test_the_missing_package_is_named(monkeypatch, path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'dynet_cy\[onnx\]'"):
+        dy.onnx.export(lambda x: x, {"x": Floats(2)}, path)
+
+
+@pytest.mark.parametrize("name", ["errors", "exporting", "inputs"])
+def test_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(f"dynet_cy.onnx.{name}")
+    monkeypatch.chdir(tmp_path)
+    known = {"dy": dy, "model": dy.ParameterCollection()}
+    found = doctest.testmod(module, extraglobs=known, optionflags=doctest.IGNORE_EXCEPTION_DETAIL)
+    assert found.attempted > 0
+    assert found.failed == 0
