@@ -52,6 +52,19 @@ def geometry(w: Writer) -> dict[str, Any]:
     }
 
 
+def same_pads(w: Writer, x: Value, filters: Value, how: dict[str, Any]) -> list[int]:
+    """How many zeros are before columns and rows, and behind them."""
+    before, after = [], []
+    for axis, stride, dilation in zip((1, 0), how["strides"], how["dilations"]):
+        n, size = sizes.constant(x.dims[axis]), sizes.constant(filters.dims[axis])
+        if n is None or size is None:
+            raise w.refused("has dilation and is_valid=False, for images whose size is not known")
+        total = max((-(-n // stride) - 1) * stride + (size - 1) * dilation + 1 - n, 0)
+        before.append(total // 2)
+        after.append(total - total // 2)
+    return before + after
+
+
 @converts("conv2d", "conv2d_bias")
 def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     x, made = images(w, args[0], 3)
@@ -59,7 +72,11 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = shared(w, args[1], "filters")
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
-    found = w.add("Conv", x, filters.name, *more, **geometry(w))
+    how = geometry(w)
+    if how["auto_pad"] != "VALID" and how["dilations"] != [1, 1]:  # which onnxruntime has not
+        how["auto_pad"] = "NOTSET"
+        how["pads"] = same_pads(w, args[0], filters, how)
+    found = w.add("Conv", x, filters.name, *more, **how)
     return from_images(w, found, made, args[0].each, step.dims, step.batch)
 
 
