@@ -43,6 +43,30 @@ def padding(is_valid: bool) -> str:
     return "VALID" if is_valid else "SAME_UPPER"
 
 
+def geometry(w: Writer) -> dict[str, Any]:
+    """The attributes of a convolution: strides and, in their upper halves, dilations; whether it is valid; groups."""
+    words = [w.whole(1), w.whole(0)]
+    return {
+        "strides": [word & 0xFFFF for word in words],
+        "dilations": [max(word >> 16 & 0xFFFF, 1) for word in words],
+        "auto_pad": padding(bool(w.whole(2))),
+        "group": max(w.whole(3), 1),
+    }
+
+
+def same_pads(w: Writer, x: Value, filters: Value, how: dict[str, Any]) -> list[int]:
+    """How many zeros are before columns and rows, and behind them."""
+    before, after = [], []
+    for axis, stride, dilation in zip((1, 0), how["strides"], how["dilations"]):
+        n, size = sizes.constant(x.dims[axis]), sizes.constant(filters.dims[axis])
+        if n is None or size is None:
+            raise w.refused("has dilation and is_valid=False, for images whose size is not known")
+        total = max((-(-n // stride) - 1) * stride + (size - 1) * dilation + 1 - n, 0)
+        before.append(total // 2)
+        after.append(total - total // 2)
+    return before + after
+
+
 @converts("conv2d", "conv2d_bias")
 def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     x, made = images(w, args[0], 3)
@@ -50,16 +74,12 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = shared(w, args[1], "filters")
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
-    strides, dilations, groups = geometry(w)
-    auto_pad = padding(bool(w.whole(2)))
-    found = w.add("Conv", x, filters.name, *more, strides=strides, dilations=dilations, group=groups, auto_pad=auto_pad)
+    how = geometry(w)
+    if how["auto_pad"] != "VALID" and how["dilations"] != [1, 1]:  # which onnxruntime has not
+        how["auto_pad"] = "NOTSET"
+        how["pads"] = same_pads(w, args[0], filters, how)
+    found = w.add("Conv", x, filters.name, *more, **how)
     return from_images(w, found, made, args[0].each, step.dims, step.batch)
-
-
-def geometry(w: Writer) -> tuple[list[int], list[int], int]:
-    """Strides and dilations, along columns and rows, and groups: halves of words and a word, 0 where there is none."""
-    words = [w.whole(1), w.whole(0)]
-    return [n & 0xFFFF for n in words], [max(n >> 16 & 0xFFFF, 1) for n in words], max(w.whole(3), 1)
 
 
 @converts("conv_transpose2d")
@@ -68,15 +88,15 @@ def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
     one = tuple(1 for _ in step.batch)
     filters = shared(w, args[1], "filters")
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
-    strides, dilations, groups = geometry(w)
-    more: dict[str, Any] = {}
-    if not w.whole(2):  # the size of x times the stride: what filters reach beyond is cut
-        reach = [dilation * (size[0] - 1) + 1 for dilation, size in zip(dilations, (filters.dims[1], filters.dims[0]))]
-        over = [r - stride for r, stride in zip(reach, strides)]
+    how = geometry(w)
+    valid = how.pop("auto_pad") == "VALID"
+    if not valid:  # the size of x times the stride: what filters reach beyond is cut
+        reach = [dilation * (size[0] - 1) + 1 for dilation, size in zip(how["dilations"], (filters.dims[1], filters.dims[0]))]
+        over = [r - stride for r, stride in zip(reach, how["strides"])]
         begin = [max(n, 0) // 2 for n in over]
-        more["pads"] = [*begin, *(max(n, 0) - b for n, b in zip(over, begin))]
-        more["output_padding"] = [max(-n, 0) for n in over]
-    found = w.add("ConvTranspose", x, filters.name, strides=strides, dilations=dilations, group=groups, **more)
+        how["pads"] = [*begin, *(max(n, 0) - b for n, b in zip(over, begin))]
+        how["output_padding"] = [max(-n, 0) for n in over]
+    found = w.add("ConvTranspose", x, filters.name, **how)
     return from_images(w, found, made, args[0].each, step.dims, step.batch)
 
 
@@ -92,6 +112,10 @@ def pooling(w: Writer, step: Step, args: list[Value]) -> str:
         strides=[w.whole(3), w.whole(2)],
         auto_pad=padding(rows > 0),
     )
+    return from_pooling(w, step, args, found, made)
+
+
+def from_pooling(w: Writer, step: Step, args: list[Value], found: str, made: bool) -> str:
     found = from_images(
         w, found, made, args[0].each, (*step.dims, *[tuple(1 for _ in step.batch)] * (3 - len(step.dims))), step.batch
     )

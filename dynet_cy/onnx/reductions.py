@@ -311,9 +311,27 @@ def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
     for part, operator in zip(args[1:], ("Mul", "Add")):
         if part.dims != x.dims and first:
             part = w.with_axes(part, ((one,) * first + part.dims))
-        has_batch = normal.has_batch or part.has_batch
-        both = [w.lifted(v, max(len(x.dims), len(part.dims)), has_batch) for v in (normal, part)]
-        normal = Value(w.add(operator, *both), x.dims, step.batch if has_batch else x.batch, normal.each or part.each)
+        normal = beside(w, step, operator, normal, part)
+    return normal.name
+
+
+def beside(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value:
+    """x and what broadcasts to its shape."""
+    has_batch = x.has_batch or part.has_batch
+    both = [w.lifted(v, max(len(x.dims), len(part.dims)), has_batch) for v in (x, part)]
+    return Value(w.add(operator, *both), x.dims, step.batch if has_batch else x.batch, x.each or part.each)
+
+
+@converts("channel_norm")
+def channel_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    """(x - mean) / sqrt(var + eps) g + b, with an element of each for each channel."""
+    x, axis = args[0], w.whole(0)
+    one = tuple(1 for _ in x.batch)
+    mean, var, g, b = (w.with_axes(v, (one,) * axis + v.dims[:1]) for v in args[1:])
+    root = var._replace(name=w.add("Sqrt", w.add("Add", var.name, w.constant(w.number(1)))))
+    normal = x
+    for operator, part in (("Sub", mean), ("Div", root), ("Mul", g), ("Add", b)):
+        normal = beside(w, step, operator, normal, part)
     return normal.name
 
 

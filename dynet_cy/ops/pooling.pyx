@@ -175,7 +175,7 @@ def adaptive_avgpooling2d(x, size: Sequence[int]):
     return apply1x(ADAPTIVE_AVG, x, &extra)
 
 
-# The place of the greatest element in its channel is kept for each window: the first of equal ones, or the first NaN.
+# The place of the greatest element in its channel is saved for each window: the first of equal ones, or the first NaN.
 
 cdef void adaptive_max_forward(const Call* c) noexcept nogil:
     cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
