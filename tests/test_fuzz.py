@@ -11,6 +11,7 @@ import pickle
 import random
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -165,7 +166,8 @@ def in_time() -> Iterator[None]:
 
 
 def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return found if sys.platform == "darwin" else found << 10
 
 
 def attempt(example: Any, data: bytes) -> BaseException | None:

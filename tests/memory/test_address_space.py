@@ -30,6 +30,8 @@ def address_space() -> int:
 def run_within(limit: int, code: str, folder: Path) -> str:
     """What a program prints that has so many bytes of address space."""
     resource = pytest.importorskip("resource")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux limits addresses")
     if "libasan" in os.environ.get("LD_PRELOAD", "") or "libtsan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("sanitizers reserve all addresses themselves")
     done = subprocess.run(
