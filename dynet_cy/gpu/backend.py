@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
-    batch_norm,
     attention,
+    batch_norm,
     batched,
     cells,
     constrained,

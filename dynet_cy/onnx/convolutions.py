@@ -91,7 +91,9 @@ def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
     how = geometry(w)
     valid = how.pop("auto_pad") == "VALID"
     if not valid:  # the size of x times the stride: what filters reach beyond is cut
-        reach = [dilation * (size[0] - 1) + 1 for dilation, size in zip(how["dilations"], (filters.dims[1], filters.dims[0]))]
+        reach = [
+            dilation * (size[0] - 1) + 1 for dilation, size in zip(how["dilations"], (filters.dims[1], filters.dims[0]))
+        ]
         over = [r - stride for r, stride in zip(reach, how["strides"])]
         begin = [max(n, 0) // 2 for n in over]
         how["pads"] = [*begin, *(max(n, 0) - b for n, b in zip(over, begin))]
