@@ -322,19 +322,6 @@ def beside(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value
     return Value(w.add(operator, *both), x.dims, step.batch if has_batch else x.batch, x.each or part.each)
 
 
-@converts("channel_norm")
-def channel_norm(w: Writer, step: Step, args: list[Value]) -> str:
-    """(x - mean) / sqrt(var + eps) g + b, with an element of each for each channel."""
-    x, axis = args[0], w.whole(0)
-    one = tuple(1 for _ in x.batch)
-    mean, var, g, b = (w.with_axes(v, (one,) * axis + v.dims[:1]) for v in args[1:])
-    root = var._replace(name=w.add("Sqrt", w.add("Add", var.name, w.constant(w.number(1)))))
-    normal = x
-    for operator, part in (("Sub", mean), ("Div", root), ("Mul", g), ("Add", b)):
-        normal = beside(w, step, operator, normal, part)
-    return normal.name
-
-
 @converts("weight_norm")
 def weight_norm(w: Writer, step: Step, args: list[Value]) -> str:
     x, g = args[0], w.flat(args[1])
