@@ -258,6 +258,24 @@ def test_gradients_of_channels() -> None:
     close(b.grad_as_array(), [P.sum()])
 
 
+def test_attention_over_many_keys() -> None:
+    """A query that looks at a million keys."""
+    model = dy.ParameterCollection()
+    q, k, v = (
+        model.parameters_from_numpy(np.asarray(x)) for x in ([[0.5]], POSITIVE[None], EQUAL[None] + POSITIVE[None])
+    )
+    y = dy.scaled_dot_product_attention(q, k, v)
+    values = E + P
+    weights = softmax(0.5 * P)
+    mean = (weights * values).sum()
+    close(y.npvalue(), [mean])
+    y.backward()
+    close(v.grad_as_array().ravel(), weights)
+    close(k.grad_as_array().ravel(), 0.5 * weights * (values - mean))
+    terms = weights * (values - mean) * P  # which cancel out, nearly
+    np.testing.assert_allclose(q.grad_as_array().ravel(), [terms.sum()], atol=1e-5 * np.abs(terms).sum())
+
+
 # ---- all ops are here, or sum no more than a few terms ----
 
 # With rows in test_long_sums.py, for lists of arguments, products and what is broadcast.
@@ -279,11 +297,12 @@ NONE = {
     *("kmax_pooling", "pick", "pick_range", "scatter_rows", "strided_select", "crf_viterbi", "dropout_mask"),
     *("vanilla_lstm_c", "vanilla_lstm_h", "gru_h", "tree_lstm_c", "tree_lstm_h", "pairwise_rank_loss", "poisson_loss"),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
+    "scaled_dot_product_attention_dropout",  # the sums of the one without
 }
 
 
 def test_every_op_has_its_place() -> None:
     rows = {row.name for row in (*elementwise.UNARY, *elementwise.BINARY)}
-    here = {name.partition("-")[0] for name in VALUES} | {"conv2d", "conv_transpose2d"}
+    here = {name.partition("-")[0] for name in VALUES} | {"conv2d", "conv_transpose2d", "scaled_dot_product_attention"}
     missing = {op["name"] for op in describe()} - rows - here - ELSEWHERE - PRODUCTS - NONE
     assert not missing, f"{missing}: add their long sums to this file, or say that they have none"

@@ -15,7 +15,7 @@ from dynet_cy.ops.registry import describe
 OTHERS = {
     **dict.fromkeys(["d", "r", "k", "v", "s", "e", "p", "stddev", "m", "low", "high", "value", "n"], 1),
     **{name: [1] for name in ["indices", "vs", "cs", "rs", "strides", "range_from", "range_to"]},
-    **{name: [1, 1] for name in ["stride", "ksize"]},
+    **{name: [1, 1] for name in ["stride", "ksize", "size"]},
     "gradient_mode": "zero_gradient",
 }
 # By the name of the function, where the name of the argument is not enough.
