@@ -28,8 +28,9 @@ import numpy as np
 
 from dynet_cy.parallel.data import UNEVEN, check_same, outline
 from dynet_cy.parallel.runtime import current
-from dynet_cy.parallel.trainer import finish_all
+from dynet_cy.parallel.trainer import end_share
 from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
+from dynet_cy.train.update import updates_made
 
 __all__ = ["Batches", "Lines", "batches", "lines"]
 
@@ -240,7 +241,7 @@ class Batches(Generic[T]):
         loaded: Iterator[tuple[int, Any, bool, bool]] = self._load(self._turns(rank, ranks, self.epoch, self._position))
         if self._prefetch:
             loaded = self._loader = _Loader(loaded, self._prefetch)
-        uneven = False
+        uneven, begun = False, updates_made()
         try:
             for place, batch, whole, there in loaded:
                 uneven = uneven or not whole
@@ -254,8 +255,8 @@ class Batches(Generic[T]):
         finally:
             if isinstance(loaded, _Loader):
                 loaded.close()
-        if uneven and self._shard == "join":
-            finish_all()
+        if self._shard:
+            end_share(uneven and self._shard == "join", begun)
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,3 +93,24 @@ def test_every_public_method_has_an_example() -> None:
         if not has_example(found) and not (inspect.getdoc(found) or "").startswith("Alias for field number")
     }
     assert without == set()
+
+
+def undescribed(value: Any) -> list[str]:
+    """The parameters that the text of a docstring does not name; its example does not count."""
+    try:
+        names = list(inspect.signature(value).parameters)
+    except (TypeError, ValueError):  # no signature, or none that Python can see
+        return []
+    text = re.sub(r"(>>>|\.\.\.).*", "", inspect.getdoc(value) or "")
+    return [name for name in names if name not in ("self", "cls") and not re.search(rf"\b{name}\b", text)]
+
+
+def test_every_parameter_is_described() -> None:
+    without = {
+        f"{one}({', '.join(missing)})"
+        for name, value in public()
+        for one, found in [(name, value), *members(name, value)]
+        if not hasattr(found, "_fields") and (missing := undescribed(found))
+    }
+    # Which calls `Server.submit` makes is its own affair.
+    assert without == {"ServerCall(engine, arguments, deadline)"}

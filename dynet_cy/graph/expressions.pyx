@@ -277,6 +277,10 @@ cdef class Expression:
     def mean(self, axis=None, keepdims=False):
         """Mean of each batch element along some axes; see `sum`.
 
+        Args:
+            axis: one axis, several, or None for all (default); negative ones count from the end.
+            keepdims: keep them, with one element (default: no).
+
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).mean(axis=0).npvalue()
             array([2., 3.])
@@ -286,6 +290,10 @@ cdef class Expression:
     def max(self, axis=None, keepdims=False):
         """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`.
 
+        Args:
+            axis: one axis, several, or None for all (default); negative ones count from the end.
+            keepdims: keep them, with one element (default: no).
+
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).max().value()
             4.0
@@ -294,6 +302,10 @@ cdef class Expression:
 
     def min(self, axis=None, keepdims=False):
         """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`.
+
+        Args:
+            axis: one axis, several, or None for all (default); negative ones count from the end.
+            keepdims: keep them, with one element (default: no).
 
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).min(axis=1).npvalue()

@@ -337,6 +337,9 @@ cdef class ComputationGraph:
     def forward(self, index):
         """Compute the value of a node, given by its number in the order of making.
 
+        Args:
+            index: the number of the node, from 0.
+
         Raises:
             IndexError: there is no such node.
 
@@ -351,6 +354,9 @@ cdef class ComputationGraph:
     def forward_scalar(self, index):
         """The value of a node of one element, as a float; see `forward` and `Expression.scalar_value`.
 
+        Args:
+            index: the number of the node, from 0.
+
         Example:
             >>> y = dy.squared_norm(dy.inputVector([3, 4]))
             >>> dy.cg().forward_scalar(1)
@@ -361,6 +367,9 @@ cdef class ComputationGraph:
     def forward_vec(self, index):
         """The value of a node as a list, column by column; see `forward`.
 
+        Args:
+            index: the number of the node, from 0.
+
         Example:
             >>> y = 2 * dy.inputVector([3, 4])
             >>> dy.cg().forward_vec(1)
@@ -370,6 +379,9 @@ cdef class ComputationGraph:
 
     def inc_forward(self, index):
         """The same as `forward`: what is computed is not computed again.
+
+        Args:
+            index: the number of the node, from 0.
 
         Example:
             >>> y = dy.tanh(dy.inputVector([0, 0]))
@@ -382,6 +394,9 @@ cdef class ComputationGraph:
     def inc_forward_scalar(self, index):
         """The same as `forward_scalar`.
 
+        Args:
+            index: the number of the node, from 0.
+
         Example:
             >>> y = dy.squared_norm(dy.inputVector([3, 4]))
             >>> dy.cg().inc_forward_scalar(1)
@@ -392,6 +407,9 @@ cdef class ComputationGraph:
     def inc_forward_vec(self, index):
         """The same as `forward_vec`.
 
+        Args:
+            index: the number of the node, from 0.
+
         Example:
             >>> y = 2 * dy.inputVector([3, 4])
             >>> dy.cg().inc_forward_vec(1)
@@ -401,6 +419,10 @@ cdef class ComputationGraph:
 
     def backward(self, index, full=False):
         """`Expression.backward` of a node, given by its number.
+
+        Args:
+            index: the number of the node, from 0.
+            full: whether constants and inputs get gradients too (default: no).
 
         Example:
             >>> x = dy.inputVector([3, 4])

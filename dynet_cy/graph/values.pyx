@@ -58,6 +58,10 @@ def forward(exps, recalculate=False):
 def npvalues(exps, recalculate=False):
     """The values of expressions of one graph, computed together, as arrays: see `npvalue`.
 
+    Args:
+        exps: the expressions, of one graph.
+        recalculate: compute all nodes again, also those that have values (default: no).
+
     Raises:
         TypeError: one of them is no expression.
 
@@ -70,6 +74,10 @@ def npvalues(exps, recalculate=False):
 
 def values(exps, recalculate=False):
     """The values of expressions of one graph, computed together: see `value`.
+
+    Args:
+        exps: the expressions, of one graph.
+        recalculate: compute all nodes again, also those that have values (default: no).
 
     Raises:
         TypeError: one of them is no expression.

@@ -631,6 +631,9 @@ class ParameterCollection:
     def write_to_textfile(self, fname, key="", append=False):
         """DyNet's other name of `save`.
 
+        Args:
+            fname, key, append: as `save` takes them.
+
         Example:
             >>> W = model.add_parameters(2, init=3)
             >>> model.write_to_textfile("a.model")
@@ -643,6 +646,9 @@ class ParameterCollection:
 
     def populate_from_textfile(self, fname, key=""):
         """DyNet's other name of `populate`.
+
+        Args:
+            fname, key: as `populate` takes them.
 
         Example:
             >>> W = model.add_parameters(2, init=3)

@@ -215,6 +215,9 @@ cdef class _Stored(Expression):
     def write_to_textfile(self, fname, key="", append=False):
         """DyNet's other name of `save`.
 
+        Args:
+            fname, key, append: as `save` takes them.
+
         Example:
             >>> W = model.add_parameters(2, init=3)
             >>> W.write_to_textfile("W.model", key="/W")
@@ -225,6 +228,9 @@ cdef class _Stored(Expression):
 
     def populate_from_textfile(self, fname, key=""):
         """DyNet's other name of `populate`.
+
+        Args:
+            fname, key: as `populate` takes them.
 
         Example:
             >>> W, V = model.add_parameters(2, init=3), model.add_parameters(2)
@@ -416,6 +422,9 @@ cdef class Parameters(_Stored):
     def set_value(self, arr):
         """Set the value from numbers of the same shape.
 
+        Args:
+            arr: an array, or lists of numbers, of the parameter's shape.
+
         Raises:
             ValueError: the shapes differ.
 
@@ -503,6 +512,10 @@ cdef class LookupParameters(_Stored):
 
     def batch(self, i, update=True):
         """The rows of the numbers in `i` as a minibatch; see `lookup_batch`.
+
+        Args:
+            i: the numbers of the rows, from 0.
+            update: whether the rows get gradients (default: yes).
 
         Raises:
             IndexError: there is no such row.
@@ -633,6 +646,9 @@ cdef class LookupParameters(_Stored):
 
     def init_from_array(self, arr):
         """Set all rows from an array, the row number first.
+
+        Args:
+            arr: an array of the table's shape, of any type of numbers.
 
         Raises:
             ValueError: the shape is wrong.

@@ -206,6 +206,9 @@ def bmin(x, y: Expression | _Number):
 def bmax(x, y: Expression | _Number):
     """The larger of two elements; see `bmin`.
 
+    Args:
+        x, y: expressions whose shapes broadcast.
+
     Raises:
         DimensionError: the shapes do not broadcast.
 

@@ -628,6 +628,9 @@ def squared_norm(x):
 
     Shapes: of any shape -> ``{1}`` for each batch element.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.squared_norm(dy.inputVector([3, 4])).value()
         25.0

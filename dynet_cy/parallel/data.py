@@ -16,7 +16,8 @@ import numpy as np
 
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
-from dynet_cy.parallel.trainer import finish_all
+from dynet_cy.parallel.trainer import end_share
+from dynet_cy.train.update import updates_made
 
 __all__ = ["Shard", "progress", "shard"]
 
@@ -124,6 +125,7 @@ class Shard(Generic[T]):
             self._compare(communicator.gather(self._summary(), "shard"))
         order = self.order()
         n = len(order)
+        updates = updates_made()
         begun, step = self._position, self._step(size)
         for start in range(begun, n, step):
             together = list(order[start : start + step])
@@ -138,8 +140,7 @@ class Shard(Generic[T]):
             self._position = start + step
             items = [self._data[i] for i in own]
             yield cast("T", items if self._batch_size else items[0])
-        if self._uneven == "join" and 0 < max(n - begun, 0) % step < size:
-            finish_all()
+        end_share(self._uneven == "join" and 0 < max(n - begun, 0) % step < size, updates)
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from dynet_cy.parallel.collective import CollectiveReducer
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
+from dynet_cy.train.update import updates_made
 
 __all__ = ["finish", "join", "wrap"]
 
@@ -111,6 +113,27 @@ def finish(trainer: Trainer) -> None:
     if isinstance(reducer, CollectiveReducer):
         while reducer.shadow(trainer):
             pass
+
+
+def end_share(uneven: bool, begun: int) -> None:
+    """End a share of the data, in which updates were made since there were `begun` of them.
+
+    Where others may have more of the data, take part in their updates. Warn if nobody would: the processes then train
+    models of their own, which nobody asks for by dealing data over them.
+
+    Raises:
+        ParallelError: there are several trainers.
+    """
+    if uneven:
+        finish_all()
+    communicator = current()
+    if communicator.size > 1 and communicator.mode == "sync" and not communicator.wrapped and updates_made() > begun:
+        warnings.warn(
+            f"each of the {communicator.size} processes trains a model of its own on its share of the data: trainers "
+            "make their updates together after dy.parallel.wrap(trainer)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def finish_all() -> None:

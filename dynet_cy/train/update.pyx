@@ -41,7 +41,17 @@ def note_updates_in(memory):
     made_updates = <int64_t*>made_updates_view.buf
 
 
+# Updates of all trainers of this process.
+cdef int64_t n_updates = 0
+
+
+def updates_made():
+    """How many updates the trainers of this process have made."""
+    return n_updates
+
+
 cdef int make_update(trainer, object names, bint skips) except -1:
+    global n_updates
     cdef list stored = trainer._collection._below()
     cdef list planes = trainer._states[:trainer._n_states]
     cdef Py_ssize_t i, n = len(stored)
@@ -102,6 +112,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
             rates = trainer._rates(backend.undecided(&u))
         reducer.apply(backend, storage, planes, &u, rates)
         trainer._count()
+        n_updates += 1
         if made_updates != NULL:
             made_updates[0] = trainer._steps
         if u.skips and (trainer._average is not None or names is not None):

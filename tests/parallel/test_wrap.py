@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from parallel import jobs
 
 
@@ -21,3 +22,33 @@ def test_many_models(tmp_path) -> None:
     said = [words for what, _, words in lines if what == "said"]
     assert sum("several wrapped trainers" in words for words in said) == 2
     assert sum("parameters need" in words for words in said) == 2
+
+
+PROGRAM = """
+import dynet_cy as dy
+
+m = dy.ParameterCollection()
+w = m.add_parameters(2, init=1.0)
+trainer = dy.SimpleSGDTrainer(m)
+if WRAPPED:
+    trainer = dy.parallel.wrap(trainer)
+for batch in dy.data.batches(range(5), 1, shard="join"):
+    dy.renew_cg()
+    dy.squared_norm(w).backward()
+    trainer.update()
+for item in dy.parallel.shard(range(3), uneven="keep"):
+    pass
+"""
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_trainers_that_are_not_wrapped(tmp_path, wrapped: bool) -> None:
+    """Processes that each train a model of their own are told, where they are done with their share of the data."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("WRAPPED", str(wrapped)))
+    result = jobs.launch(tmp_path, program)
+    assert result.code == 0, result.err
+    said = result.err.count(
+        "RuntimeWarning: each of the 2 processes trains a model of its own on its share of the data"
+    )
+    assert said == (0 if wrapped else 2)  # ranks; the second loop makes no updates
