@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Union
+from typing import TypeVar, Union
 
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
@@ -41,10 +41,13 @@ NOT_EXPORTABLE: dict[str, str] = {
 }
 
 
-def converts(*names: str) -> Callable[[Converter], Converter]:
+C = TypeVar("C", bound=Converter)
+
+
+def converts(*names: str) -> Callable[[C], C]:
     """The function below writes operations of these names."""
 
-    def put(converter: Converter) -> Converter:
+    def put(converter: C) -> C:
         for name in names:
             if name in CONVERTERS:
                 raise RuntimeError(f"operation {name} has two converters")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
@@ -52,10 +53,13 @@ def identity(w: Writer, step: Step, args: list[Value]) -> str:
     return args[0].name
 
 
-def formula(*names: str) -> Callable[[Callable[[Writer, str], str]], Callable[[Writer, str], str]]:
+F = TypeVar("F", bound=Callable[[Writer, str], str])
+
+
+def formula(*names: str) -> Callable[[F], F]:
     """A function of a tensor that writes operations of these names."""
 
-    def put(write: Callable[[Writer, str], str]) -> Callable[[Writer, str], str]:
+    def put(write: F) -> F:
         converts(*names)(lambda w, step, args: write(w, args[0].name))
         return write
 
