@@ -3,7 +3,7 @@
 # derived: imports, by tools/derive.py
 from dynet_cy.functions.choices import gumbel_softmax, softmin, straight_through
 from dynet_cy.functions.contraction import einsum
-from dynet_cy.functions.convolutions import conv_transpose1d
+from dynet_cy.functions.convolutions import conv1d, conv_transpose1d
 from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
 from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, norm, normalize, rms_norm
 from dynet_cy.functions.sequences import crf_loss, crf_score, ctc_loss
@@ -16,6 +16,7 @@ __all__ = [
     "arange",
     "batch_norm",
     "clip_norm",
+    "conv1d",
     "conv_transpose1d",
     "cosine_similarity",
     "crf_loss",
