@@ -74,10 +74,10 @@ def values(lib: Any, x: Any) -> np.ndarray:
     xs = [lib.inputVector(v) for v in ([1, 2, 3], [-1, 0.5, 2], [0.1, 0.2, 0.3])]
     if hasattr(x, "outputs"):
         return np.array(x.outputs())
-    if hasattr(x, "transduce"):
-        return np.array(x.transduce(xs)[1].npvalue())
     if hasattr(x, "initial_state"):
         return np.array(x.initial_state().transduce(xs)[-1].npvalue())
+    if hasattr(x, "transduce"):
+        return np.array(x.transduce(xs)[1].npvalue())
     return np.array(x.as_array())
 
 
