@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from stale import assert_stale
 
 import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
@@ -35,33 +36,6 @@ def test_stale_expressions(use, graph) -> None:
     with pytest.raises(dy.StaleExpressionError):
         use(e)
     assert isinstance(repr(e), str)
-
-
-def every_use(x):
-    """Everything that can be done with an expression."""
-    return [
-        x.value,
-        x.npvalue,
-        x.vec_value,
-        x.scalar_value,
-        x.forward,
-        x.backward,
-        x.gradient,
-        x.dim,
-        lambda: len(x),
-        lambda: dy.tanh(x),
-        lambda: x + 1,
-        lambda: -x,
-        lambda: x * x,
-        lambda: dy.zeros(3) + x,
-        lambda: dy.esum([dy.zeros(3), x]),
-    ]
-
-
-def assert_stale(x, match: str) -> None:
-    for use in every_use(x):
-        with pytest.raises(StaleExpressionError, match=match):
-            use()
 
 
 def test_renewed(graph) -> None:
