@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, total_of
+from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport dy_window
@@ -148,6 +149,13 @@ cdef Op* ADAPTIVE_AVG = register(b"adaptive_avgpooling2d", b"x", adaptive_dim, a
                                  adaptive_avg_backward)
 
 
+cdef Expression apply_adaptive(const Op* op, object x, object size, str function):
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    set_pair(&extra, 0, size, function, "size")
+    return apply1x(op, x, &extra)
+
+
 def adaptive_avgpooling2d(x, size: Sequence[int]):
     """Means of windows that cover an image evenly, as many as are asked for, channel by channel.
 
@@ -169,10 +177,7 @@ def adaptive_avgpooling2d(x, size: Sequence[int]):
         >>> dy.adaptive_avgpooling2d(image, [2, 1]).npvalue().ravel()
         array([3., 4.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
-    set_pair(&extra, 0, size, "adaptive_avgpooling2d", "size")
-    return apply1x(ADAPTIVE_AVG, x, &extra)
+    return apply_adaptive(ADAPTIVE_AVG, x, size, "adaptive_avgpooling2d")
 
 
 # The place of the greatest element in its channel is saved for each window: the first of equal ones, or the first NaN.
@@ -250,7 +255,4 @@ def adaptive_maxpooling2d(x, size: Sequence[int]):
         >>> dy.adaptive_maxpooling2d(image, [2, 1]).npvalue().ravel()
         array([5., 6.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
-    set_pair(&extra, 0, size, "adaptive_maxpooling2d", "size")
-    return apply1x(ADAPTIVE_MAX, x, &extra)
+    return apply_adaptive(ADAPTIVE_MAX, x, size, "adaptive_maxpooling2d")
