@@ -20,14 +20,15 @@ static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return cl
                                             float *grads, float *first, float *second, float *third, \
                                             const dy_chosen *__restrict__ chosen, const dy_clip *__restrict__ clip) { \
         if (left_out(clip)) return; \
-        float scale = chosen ? chosen->scale : h.grad_scale, lr = chosen ? chosen->lr : h.lr; \
+        float scale = chosen ? chosen->scale : h.grad_scale, lr = chosen ? chosen->rates.lr : h.lr; \
+        float decoupled = chosen && h.decoupled != 0.f ? chosen->rates.decoupled : h.decoupled; \
         for (unsigned k = blockIdx.y; k < count; k += gridDim.y) { \
             dy_range s = segments[k]; \
             for (EACH(j, s.n)) { \
                 size_t i = s.at + j; \
                 float s0 = states > 0 ? first[i] : 0.f, s1 = states > 1 ? second[i] : 0.f; \
                 float s2 = states > 2 ? third[i] : 0.f; \
-                float v = values[i] - h.decoupled * values[i]; \
+                float v = values[i] - decoupled * values[i]; \
                 v += step_##name(scale * grads[i], lr, h.b1, h.b2, h.eps, s0, s1, s2); \
                 values[i] = v - h.decay * v; \
                 grads[i] = 0.f; \
@@ -40,8 +41,10 @@ static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return cl
 #include "dynet_cy/optim.def"
 
 extern "C" __global__ void decay_values(const dy_range *__restrict__ segments, unsigned count, float decay,
-                                        float *values, const dy_clip *__restrict__ clip) {
+                                        float *values, const dy_chosen *__restrict__ chosen,
+                                        const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
+    if (chosen) decay = chosen->rates.decoupled;
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
         dy_range s = segments[k];
         for (EACH(j, s.n)) values[s.at + j] -= decay * values[s.at + j];
@@ -91,8 +94,8 @@ extern "C" __global__ void squares(const dy_range *__restrict__ segments, unsign
 
 // What gradients are to be multiplied by, and the learning rates. One block; `totals` is room for a number of each group.
 extern "C" __global__ void clip_groups(const double *__restrict__ sums, const dy_clip_group *__restrict__ groups,
-                                       const float *__restrict__ rates, dy_clip_limits limits, double *totals, dy_chosen *chosen,
-                                       dy_clip *clip) {
+                                       const dy_rates *__restrict__ rates, dy_clip_limits limits, double *totals,
+                                       dy_chosen *chosen, dy_clip *clip) {
     __shared__ double part[32];
     double all = 0;
     for (unsigned g = 0; g < limits.groups; g++) {
@@ -128,7 +131,7 @@ extern "C" __global__ void clip_groups(const double *__restrict__ sums, const dy
             double own = limits.scale * sqrt(totals[groups[g].own_norm ? g : 0]), threshold = groups[g].threshold;
             bool over = threshold > 0 && own > threshold;
             chosen[g].scale = (float)(over ? limits.scale * (threshold / own) : limits.scale);
-            chosen[g].lr = rates[g * limits.rates + dropped];
+            chosen[g].rates = rates[g * limits.rates + dropped];
             larger = larger || over;
         }
         clip->clips += larger;

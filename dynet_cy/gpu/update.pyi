@@ -17,7 +17,7 @@ def update(
     clipping: Clipping | None = None,
     scale: float = 1,
     skips: bool = False,
-    rates: list[list[float]] | None = None,
+    rates: list[list[tuple[float, float]]] | None = None,
 ) -> None: ...
 def axpby(
     stored: list[Expression], a: float, b: float, source: Plane, target: Plane, clipping: Clipping | None = None

@@ -56,9 +56,13 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         uint32_t known
         uint32_t skips
 
+    ctypedef struct Rates "dy_rates":
+        float lr
+        float decoupled
+
     ctypedef struct Chosen "dy_chosen":
         float scale
-        float lr
+        Rates rates
 
 cdef extern from *:
     """
@@ -281,13 +285,13 @@ def update(list stored not None, list updated not None, list group_of not None, 
         clipping: if norms are asked for; `h.grad_scale` and `h.lr` of the settings do not count then.
         scale: what gradients are multiplied by before they are clipped.
         skips: whether an update of gradients that are not finite is dropped.
-        rates: for each group its learning rate, if none, one, two... of the updates are dropped of which
-            `clipping` does not know yet.
+        rates: for each group its learning rate and the share of decoupled weight decay, if none, one, two... of the
+            updates are dropped of which `clipping` does not know yet.
     """
     cdef uint32_t n_groups = len(groups), n_rates = len(rates[0]) if rates else 0
     cdef Part* parts = <Part*>calloc(n_groups, sizeof(Part))
     cdef Group* limits = <Group*>calloc(n_groups, sizeof(Group))
-    cdef float* all_rates = <float*>calloc(n_groups * n_rates + 1, sizeof(float))
+    cdef Rates* all_rates = <Rates*>calloc(n_groups * n_rates + 1, sizeof(Rates))
     cdef Range* r = <Range*>calloc(4 * n_groups + 2, sizeof(Range))
     cdef Part* part
     cdef dict settings
@@ -337,7 +341,9 @@ def update(list stored not None, list updated not None, list group_of not None, 
             limits[g].threshold = settings["threshold"]
             limits[g].own_norm = settings["own_norm"]
             for i in range(n_rates):
-                all_rates[g * n_rates + i] = rates[g][i]
+                all_rates[g * n_rates + i].lr, all_rates[g * n_rates + i].decoupled = rates[g][i]
+                if all_rates[g * n_rates + i].decoupled != 0:
+                    part.h.decoupled = all_rates[g * n_rates + i].decoupled
         for x in stored:                        # gradients stay as they are while this lasts
             lock(x.p)
             locked.append(x)
@@ -361,7 +367,7 @@ def update(list stored not None, list updated not None, list group_of not None, 
         if segments or clip != NULL:
             if clip != NULL:
                 add_range(r, &n_ranges, &bytes, limits, n_groups * sizeof(Group))
-                add_range(r, &n_ranges, &bytes, all_rates, n_groups * n_rates * sizeof(float))
+                add_range(r, &n_ranges, &bytes, all_rates, n_groups * n_rates * sizeof(Rates))
                 for g in range(n_groups):
                     grid_of(gpu, &parts[g].normed, &wide, &high)
                     limits[g].first_sum = n_sums
@@ -439,7 +445,7 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
     cdef Hyper h = part.h
     cdef unsigned wide = 0, high = 0
     cdef int k
-    decay(gpu, part, r, part.h.decoupled, values, clip)
+    decay(gpu, part, r, part.h.decoupled, values, chosen, clip)
     for k in range(2):
         if tables[k].n:
             if k == 1:
@@ -447,17 +453,20 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
             grid_of(gpu, &tables[k], &wide, &high)
             launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].device_ptr, tables[k].n, value_at(&h),
                    values, grads, s[0], s[1], s[2], chosen, clip)
-    decay(gpu, part, r, part.h.decay, values, clip)
+    decay(gpu, part, r, part.h.decay, values, NULL, clip)
     if skips and part.normed.n:
         grid_of(gpu, &part.normed, &wide, &high)
         launch(gpu, DROP, wide, high, 256, 0, <void*><uintptr_t>r[3].device_ptr, part.normed.n, grads, clip)
 
 
-cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* clip) noexcept nogil:
+cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* chosen,
+                void* clip) noexcept nogil:
+    """Take a share off of values; where `chosen` is not NULL, that which it names for the group, if `share` is not 0."""
     cdef unsigned wide = 0, high = 0
     if share != 0 and part.rest.n:
         grid_of(gpu, &part.rest, &wide, &high)
-        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values, clip)
+        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values,
+               chosen, clip)
 
 
 def axpby(list stored not None, float a, float b, Plane source not None, Plane target not None,

@@ -445,13 +445,6 @@ class Trainer(MovingAverages, Restorable):
         """What the rule multiplies the learning rate by in the update of that number."""
         return 1.0
 
-    def _rates(self, coming):
-        """For each group its learning rates for each number of updates before this one that the device may have
-        dropped, up to `coming`."""
-        corrections = [self._correction(max(self._steps - back, 1)) for back in range(coming + 1)]
-        return [[self._rate(own, back) * correction for back, correction in enumerate(corrections)]
-                for own in (None, *(group._learning_rate for group in self._groups))]
-
     @property
     def _n_states(self):
         """How many planes of state the rule has."""

@@ -109,7 +109,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         trainer._steps = reducer.count(trainer._steps)
         set_rates(trainer, &u, reducer.least_decay)
         if u.deferred:
-            rates = trainer._rates(backend.undecided(&u))
+            rates = rates_if_dropped(trainer, &u, backend.undecided(&u), reducer.least_decay)
         reducer.apply(backend, storage, planes, &u, rates)
         trainer._count()
         n_updates += 1
@@ -168,15 +168,39 @@ cdef int set_rates(trainer, Update* u, double least) except -1:
     cdef uint32_t k
     for k in range(u.n_groups):
         group = trainer._groups[k - 1] if k else None
-        decay = group.weight_decay if k else None
-        decoupled = trainer._weight_decay if decay is None else decay
         s = &u.settings[k]
         rate = trainer._rate(group._learning_rate if k else None, 0)
         s.h.lr = <float>(rate * correction)
         set_constants(trainer, &s.h)
-        s.decoupled = due_now(group if k else trainer, rate * decoupled, least)
-        s.decay = shared if decay is None else 0
+        s.decoupled = due_now(group if k else trainer, rate * decoupled_decay(trainer, group), least)
+        s.decay = shared if group is None or group.weight_decay is None else 0
     return 0
+
+
+cdef list rates_if_dropped(trainer, const Update* u, Py_ssize_t coming, double least):
+    """For each group its learning rate and its share of decoupled decay, for each number of updates before this one
+    that the device may have dropped, up to `coming`."""
+    cdef uint32_t k
+    cdef Py_ssize_t back
+    found = []
+    for k in range(u.n_groups):
+        group = trainer._groups[k - 1] if k else None
+        own = group._learning_rate if k else None
+        decay = decoupled_decay(trainer, group)
+        taken = u.settings[k].decoupled
+        assumed = trainer._rate(own, 0)
+        rates = []
+        for back in range(coming + 1):
+            rate = trainer._rate(own, back)
+            share = max(0.0, taken + (rate - assumed) * decay)
+            correction = trainer._correction(max(trainer._steps - back, 1))
+            rates.append((rate * correction, share if taken or share >= least else 0.0))
+        found.append(rates)
+    return found
+
+
+cdef double decoupled_decay(trainer, group) except -1:
+    return trainer._weight_decay if group is None or group.weight_decay is None else group.weight_decay
 
 
 cdef int set_constants(trainer, dy_optim* h) except -1:

@@ -41,17 +41,25 @@ DY_SIZE(dy_clip_group, 32);
 typedef struct {
     double scale;               /* of gradients before all else */
     uint32_t groups;
-    uint32_t rates;             /* learning rates of each group: for 0, 1, ... more dropped updates than are known of */
+    uint32_t rates;             /* `dy_rates` of each group: for 0, 1, ... more dropped updates than are known of */
     uint32_t known;
     uint32_t skips;             /* whether an update with a norm that is not finite is dropped */
 } dy_clip_limits;
 DY_SIZE(dy_clip_limits, 24);
 
+/* What depends on the number of an update, for a group of parameters. */
+typedef struct {
+    float lr;
+    float decoupled;            /* the share that values lose before the step; see `dy_hyper` */
+} dy_rates;
+DY_SIZE(dy_rates, 8);
+
 /* What clipping has found for a group of parameters in this update. */
 typedef struct {
-    float scale, lr;            /* of its gradients; its learning rate */
+    float scale;                /* of its gradients */
+    dy_rates rates;
 } dy_chosen;
-DY_SIZE(dy_chosen, 8);
+DY_SIZE(dy_chosen, 12);
 
 /* What clipping has found so far. */
 typedef struct {

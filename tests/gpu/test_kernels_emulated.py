@@ -192,7 +192,7 @@ CLIP = np.dtype(
     [("norm", "f8"), *((name, "u4") for name in ("done", "dropped", "clips", "skipped", "drops", "unused"))]
 )
 GROUP = np.dtype([("threshold", "f8"), ("first_sum", "u4"), ("sums", "u4"), ("own_norm", "u4"), ("unused", "u4", 3)])
-CHOSEN = np.dtype([("scale", "f4"), ("lr", "f4")])
+CHOSEN = np.dtype([("scale", "f4"), ("lr", "f4"), ("decoupled", "f4")])
 SEGMENTS = np.array([[3, 5], [100, 300], [500, 1]], np.uint64)
 
 
@@ -221,7 +221,7 @@ def test_updates(order: str) -> None:
 
     # What gradients are multiplied by comes from the device where they are clipped.
     clip, chosen, group, totals = np.zeros((), CLIP), np.zeros(1, CHOSEN), np.zeros(1, GROUP), np.zeros(1)
-    rates = np.array([0.1], np.float32)
+    rates = np.array([[0.1, 0.0]], np.float32)
     limits = struct.pack("d4I", 0.5, 1, 1, 0, 0)
 
     def choose(sums: np.ndarray) -> None:
@@ -246,11 +246,11 @@ def test_updates(order: str) -> None:
     v3, g3, s3 = v2.copy(), g.copy(), s2.copy()
     arguments = [SEGMENTS, np.uint32(3), hyper, v3, g3, s3, nothing, nothing, chosen, clip]
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
-    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, clip], order=order)
+    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing, clip], order=order)
     optim.launch("axpby", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order)
     for a, b in ((v3, v2), (g3, g), (s3, s2)):
         np.testing.assert_array_equal(a, b)
-    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing], order=order)
+    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing, nothing], order=order)
     np.testing.assert_array_equal(v3, np.where(inside, v2 * np.float32(0.5), v2))
 
 
