@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Normalization of layers and weights.
-#include "common.cuh"
+#include "rng.cuh"
 
 // x is a set of lines of `len` elements that are `pre` apart, pre x post of them in a batch element, n elements in all.
 struct Lines {
@@ -17,8 +17,26 @@ static __device__ __forceinline__ float part_of(const Lines &s, const float *v, 
     return m > s.len ? v[at + i * s.pre] : v[i % m];
 }
 
-// y = g (x - mean) / (deviation + tiny) + b. Of each line the mean, 1 / (deviation + tiny) and 1 / deviation are saved. With
+// One line: y = g (x - mean) / (deviation + tiny) + b. The mean, 1 / (deviation + tiny) and 1 / deviation are saved. With
 // eps it is added to the variance instead, and the factor stands in both places.
+static __device__ __forceinline__ void norm_line(const Lines &s, size_t at, float tiny, float eps, const float *x,
+                                                 const float *g, size_t ng, const float *b, size_t nb, float *saved,
+                                                 float *y, float *part) {
+    float total = 0.f, squares = 0.f;
+    for (LANES(i, s.len)) total += x[i * s.pre];
+    float mean = block_sum(total, part) / (float)s.len;
+    for (LANES(i, s.len)) squares += (x[i * s.pre] - mean) * (x[i * s.pre] - mean);
+    float deviation = sqrtf(block_sum(squares, part) / (float)s.len);
+    float factor = eps > 0.f ? 1.f / sqrtf(deviation * deviation + eps) : 1.f / (deviation + tiny);
+    for (LANES(i, s.len))
+        y[i * s.pre] = part_of(s, g, ng, at, i) * ((x[i * s.pre] - mean) * factor) + part_of(s, b, nb, at, i);
+    if (threadIdx.x == 0) {
+        saved[0] = mean;
+        saved[1] = factor;
+        saved[2] = eps > 0.f ? factor : deviation > 0.f ? 1.f / deviation : 0.f;
+    }
+}
+
 extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny, float eps,
                                               const float *__restrict__ xs, size_t stride_x,
                                               const float *__restrict__ gs, size_t ng, size_t stride_g,
@@ -28,37 +46,48 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
     Lines s = {pre, len, n};
     for (ROWS(l, batch * s.count())) {
         size_t e = l / s.count(), at = s.at(l - e * s.count());
-        const float *x = xs + e * stride_x + at, *g = gs + e * stride_g, *b = bs + e * stride_b;
-        float *y = ys + e * n + at, total = 0.f, squares = 0.f;
-        for (LANES(i, len)) total += x[i * pre];
-        float mean = block_sum(total, part) / (float)len;
-        for (LANES(i, len)) squares += (x[i * pre] - mean) * (x[i * pre] - mean);
-        float deviation = sqrtf(block_sum(squares, part) / (float)len), factor = eps > 0.f ? 1.f / sqrtf(deviation * deviation + eps) : 1.f / (deviation + tiny);
-        for (LANES(i, len))
-            y[i * pre] = part_of(s, g, ng, at, i) * ((x[i * pre] - mean) * factor) + part_of(s, b, nb, at, i);
-        if (threadIdx.x == 0) {
-            saved[3 * l] = mean;
-            saved[3 * l + 1] = factor;
-            saved[3 * l + 2] = eps > 0.f ? factor : deviation > 0.f ? 1.f / deviation : 0.f;
-        }
+        norm_line(s, at, tiny, eps, xs + e * stride_x + at, gs + e * stride_g, ng, bs + e * stride_b, nb, saved + 3 * l,
+                  ys + e * n + at, part);
     }
 }
 
-// dz = g dy; dx = factor (dz - mean dz - (x - mean) mean(dz z) / deviation). dx has `elements` batch elements: those of
-// y, or one that is the sum over them.
+// Columns of z = x + mask r are normalized, where a mask value is 1 / keep with probability `keep`, else 0; without items
+// there is no mask. The sums z are kept.
+extern "C" __global__ void residual_layer_norm_forward(
+    size_t batch, size_t n, size_t len, float tiny, float eps, const uint64_t *__restrict__ seeds,
+    const uint32_t *__restrict__ items, float keep, float value, const float *__restrict__ xs, size_t stride_x,
+    const float *__restrict__ rs, size_t stride_r, const float *__restrict__ gs, size_t stride_g,
+    const float *__restrict__ bs, size_t stride_b, float *saved, float *zs, float *ys) {
+    __shared__ float part[32];
+    size_t count = n / len;
+    for (ROWS(l, batch * count)) {
+        size_t e = l / count, at = (l - e * count) * len;
+        const float *x = xs + e * stride_x + at, *r = rs + e * stride_r + at;
+        float *z = zs + e * n + at;
+        for (LANES(i, len)) z[i] = x[i] + r[i] * (items ? draw_bernoulli(seeds, items, e, at + i, keep, value) : 1.f);
+        norm_line(Lines{1, len, n}, at, tiny, eps, z, gs + e * stride_g, len, bs + e * stride_b, len, saved + 3 * l,
+                  ys + e * n + at, part);
+    }
+}
+
+// dz = g dy; dx = factor (dz - mean dz - (x - mean) mean(dz z) / deviation), times the mask that the items say, if there are
+// any. dx has `elements` batch elements: those of y, or one that is the sum over them.
 extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t pre, size_t len,
-                                                 const float *__restrict__ xs, const float *__restrict__ gs, size_t ng,
-                                                 size_t stride_g, const float *__restrict__ saved,
-                                                 const float *__restrict__ dys, size_t elements, float *dxs, int acc) {
+                                                 const float *__restrict__ xs, size_t stride_x,
+                                                 const float *__restrict__ gs, size_t ng, size_t stride_g,
+                                                 const uint64_t *__restrict__ seeds,
+                                                 const uint32_t *__restrict__ items, float keep, float value,
+                                                 const float *__restrict__ saved, const float *__restrict__ dys,
+                                                 size_t elements, float *dxs, int acc) {
     __shared__ float part[32];
     Lines s = {pre, len, n};
     size_t uses = batch / elements;
     for (ROWS(l, elements * s.count())) {
         size_t e = l / s.count(), line = l - e * s.count(), at = s.at(line);
-        const float *x = xs + e * n + at;
         float *dx = dxs + e * n + at;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
-            const float *g = gs + b * stride_g, *dy = dys + b * n + at, *of_line = saved + 3 * (b * s.count() + line);
+            const float *x = xs + b * stride_x + at, *g = gs + b * stride_g, *dy = dys + b * n + at;
+            const float *of_line = saved + 3 * (b * s.count() + line);
             float middle = of_line[0], factor = of_line[1], total = 0.f, along = 0.f;
             for (LANES(i, len)) {
                 float dz = part_of(s, g, ng, at, i) * dy[i * pre];
@@ -69,7 +98,8 @@ extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t 
             float slope = block_sum(along, part) * factor * of_line[2] / (float)len;
             for (LANES(i, len)) {
                 float g_dy = part_of(s, g, ng, at, i) * dy[i * pre];
-                store(dx + i * pre, acc || b > e * uses, factor * (g_dy - mean - slope * (x[i * pre] - middle)));
+                float mask = items ? draw_bernoulli(seeds, items, b, at + i, keep, value) : 1.f;
+                store(dx + i * pre, acc || b > e * uses, mask * (factor * (g_dy - mean - slope * (x[i * pre] - middle))));
             }
         }
     }

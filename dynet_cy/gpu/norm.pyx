@@ -6,7 +6,7 @@ from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.axes cimport Split
-from dynet_cy.ops.norms cimport EPSILON, lines_of
+from dynet_cy.ops.norms cimport DROPPED, EPSILON, columns_of, lines_of
 
 cdef int CU = module_at(b"norm")
 
@@ -35,7 +35,8 @@ cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
         return 0
     if i == 0:
         return launch_rows(gpu, LAYER_BACKWARD_X, own * s.pre * s.post, s.len, batch, n, s.pre, s.len, c.x[0].v,
-                           c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, c.saved, c.dy.v, own, c.dx.v, c.accumulate)
+                           c.x[0].bstride, c.x[1].v, size_of(&c.x[1].dim), c.x[1].bstride, NULL, NULL, <float>1,
+                           <float>1, c.saved, c.dy.v, own, c.dx.v, c.accumulate)
     return launch_rows(gpu, LAYER_BACKWARD_WEIGHTS, own * ((m + 31) // 32), <size_t>THREADS, batch, n, s.pre, s.len, m,
                        c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.saved, c.dy.v, own, c.dx.v, c.accumulate)
 
@@ -44,6 +45,55 @@ cdef GpuOp* op = gpu_op(b"layer_norm", CU)
 op.forward = layer_norm_forward
 op.backward = layer_norm_backward
 op.assigns = True
+
+
+# ---- residual_layer_norm: y = layer_norm(x + mask r) of each column ----------------------
+
+cdef int RESIDUAL_FORWARD = kernel_at(CU, b"residual_layer_norm_forward")
+
+
+cdef inline float* sums_of(const Call* c) noexcept nogil:
+    """Where the sums x + mask r are saved: behind three numbers of each column."""
+    return c.saved + 3 * columns_of(&c.y.dim).post * c.y.dim.bd
+
+
+cdef int residual_layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+    cdef Split s = columns_of(&c.y.dim)
+    cdef float keep = 1 - c.attrs[DROPPED].f
+    if n == 0:
+        return 0
+    return launch_rows(gpu, RESIDUAL_FORWARD, batch * s.post, s.len, batch, n, s.len, 1e-8, c.attrs[EPSILON].f,
+                       <const void*>c.seed, c.items if keep < 1 else NULL, keep,
+                       <float>(1 / keep if keep > 0 else 0), c.x[0].v, c.x[0].bstride, c.x[2].v, c.x[2].bstride,
+                       c.x[1].v, c.x[1].bstride, c.x[3].v, c.x[3].bstride, c.saved, sums_of(c), c.y.v)
+
+
+cdef int residual_layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd, m = size_of(&c.dx.dim), own = c.dx.dim.bd
+    cdef Split s = columns_of(&c.y.dim)
+    cdef float keep = 1 - c.attrs[DROPPED].f
+    if n == 0:
+        return 0
+    if i & 1:
+        return launch_rows(gpu, LAYER_BACKWARD_WEIGHTS, own * ((m + 31) // 32), <size_t>THREADS, batch, n, s.pre, s.len,
+                           m, sums_of(c) if i == 1 else NULL, n, c.saved, c.dy.v, own, c.dx.v, c.accumulate)
+    return launch_rows(gpu, LAYER_BACKWARD_X, own * s.post, s.len, batch, n, s.pre, s.len, sums_of(c), n, c.x[1].v,
+                       s.len, c.x[1].bstride, <const void*>c.seed, c.items if keep < 1 and i == 2 else NULL, keep,
+                       <float>(1 / keep if keep > 0 else 0), c.saved, c.dy.v, own, c.dx.v, c.accumulate)
+
+
+cdef GpuOp* new_residual_layer_norm(bytes name) except NULL:
+    cdef GpuOp* op = gpu_op(name, CU)
+    op.forward = residual_layer_norm_forward
+    op.backward = residual_layer_norm_backward
+    op.assigns = True
+    return op
+
+
+new_residual_layer_norm(b"residual_layer_norm")
+cdef GpuOp* DROPPING = new_residual_layer_norm(b"residual_layer_norm_dropout")
+DROPPING.draws = True
 
 
 # ---- weight_norm: y = g w / |w| -------------------------------------------------------

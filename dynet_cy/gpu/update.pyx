@@ -461,7 +461,7 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
 
 cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* chosen,
                 void* clip) noexcept nogil:
-    """Take a share off of values; where `chosen` is not NULL, that which it names for the group, if `share` is not 0."""
+    """Take a share off of values; where `chosen` is not NULL, the one that it names, if `share` is not 0."""
     cdef unsigned wide = 0, high = 0
     if share != 0 and part.rest.n:
         grid_of(gpu, &part.rest, &wide, &high)

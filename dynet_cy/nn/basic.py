@@ -215,6 +215,31 @@ class LayerNorm(Layer):
         self._checked(x, self.dim)
         return ops.layer_norm(x, self.g, self.b, eps=self.eps)
 
+    def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
+        """The normalized columns of what a layer was called on and what it has found, in one operation.
+
+        Args:
+            x: shape ``{dim}`` or ``{dim,n}``
+            found: of the shape of x
+            dropout: the probability that an element of `found` is set to 0; the others are divided by 1 - dropout
+
+        Returns:
+            Expression of the shape of x.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows, or two shapes
+            ValueError: `dropout` is not between 0 and 1
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> norm = dy.nn.LayerNorm(3, dy.ParameterCollection())
+            >>> norm.after(dy.inputVector([1, 0, 3]), dy.inputVector([0, 2, 0])).npvalue().round(3)
+            array([-1.225,  0.   ,  1.225])
+        """
+        self._checked(x, self.dim)
+        return ops.residual_layer_norm(x, found, self.g, self.b, dropout, self.eps)
+
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.g, weights.take("weight", (self.dim,)))
         weights.put(self.b, weights.take("bias", (self.dim,)))

@@ -88,8 +88,9 @@ class _Block(Layer):
 
     def _after(self, which: int, x: Expression, found: Expression) -> Expression:
         """x and what a sublayer makes of it."""
-        x = x + self.dropout(found)
-        return x if self.norm_first else self.norms[which](x)
+        if self.norm_first:
+            return x + self.dropout(found)
+        return self.norms[which].after(x, found, self.dropout.now)
 
     def _feed_forward(self, x: Expression) -> Expression:
         which = self._sublayers - 1

@@ -31,6 +31,7 @@ NOT_EXPORTABLE: dict[str, str] = {
     "random_gumbel": _RANDOM,
     "vanilla_lstm_gates_noise": _RANDOM,
     "scaled_dot_product_attention_dropout": _RANDOM,
+    "residual_layer_norm_dropout": _RANDOM,
     "lgamma": "has no counterpart in ONNX",
     "inverse": "has no counterpart in ONNX",
     "logdet": "has no counterpart in ONNX but the determinant itself, which soon is no float",

@@ -293,12 +293,24 @@ def poisson_loss(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("layer_norm")
 def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
     """(x - mean) / (deviation + 1e-8) g + b along some axes, or, with eps, (x - mean) / sqrt(variance + eps) g + b."""
-    x, first, count, eps = args[0], w.whole(0), w.whole(1), w.number(2)
+    x, first, count = args[0], w.whole(0), w.whole(1)
     if count == 0:
         g = args[1].dims
         while g and sizes.is_one(g[-1]) and g != x.dims[: len(g)]:
             g = g[:-1]
         count = len(g)
+    return normalized(w, step, x, args[1:], first, count)
+
+
+@converts("residual_layer_norm")
+def residual_layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
+    x, g, r, b = args
+    return normalized(w, step, beside(w, step, "Add", x, r), [g, b], 0, 1)
+
+
+def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, count: int) -> str:
+    """x normalized along `count` axes, times the first of the parts and plus the second."""
+    eps = w.number(2)
     axes = [-d - 1 for d in range(first, first + count)]
     centered = w.add("Sub", x.name, reduce(w, "ReduceMean", x.name, axes, keep=True))
     variance = reduce(w, "ReduceMean", w.add("Mul", centered, centered), axes, keep=True)
@@ -308,7 +320,7 @@ def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
         spread = w.add("Add", w.add("Sqrt", variance), w.constant(1e-8))
     normal = x._replace(name=w.add("Div", centered, spread))
     one = tuple(1 for _ in x.batch)
-    for part, operator in zip(args[1:], ("Mul", "Add")):
+    for part, operator in zip(parts, ("Mul", "Add")):
         if part.dims != x.dims and first:
             part = w.with_axes(part, ((one,) * first + part.dims))
         normal = beside(w, step, operator, normal, part)

@@ -78,7 +78,7 @@ from dynet_cy.ops.losses import (
     poisson_loss,
     squared_distance,
 )
-from dynet_cy.ops.norm import layer_norm, weight_norm
+from dynet_cy.ops.norm import layer_norm, residual_layer_norm, weight_norm
 from dynet_cy.ops.order import argsort, cumprod, sort, topk
 from dynet_cy.ops.pooling import adaptive_avgpooling2d, adaptive_maxpooling2d, avgpooling2d
 from dynet_cy.ops.random import (
@@ -285,6 +285,7 @@ __all__ = [
     "squared_distance",
     # norm
     "layer_norm",
+    "residual_layer_norm",
     "weight_norm",
     # order
     "argsort",

@@ -4,13 +4,14 @@ from libc.math cimport INFINITY, sqrt
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Dim, element, size_of
+from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.graph.structs cimport Extra
-from dynet_cy.kernels.kernels cimport DY_UNARY_shift, K
+from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_BINARY_mul, DY_UNARY_shift, K
 from dynet_cy.ops.axes cimport Split
+from dynet_cy.ops.draws cimport draw_mask
 from dynet_cy.ops.indices cimport axis_in
-from dynet_cy.ops.norms cimport COUNT, EPSILON, FIRST, NONE, covered, is_usual, lines_of, norm_of
+from dynet_cy.ops.norms cimport COUNT, DROPPED, EPSILON, FIRST, NONE, columns_of, covered, is_usual, lines_of, norm_of
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 
@@ -178,7 +179,7 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     if size_of(&c.y.dim) == 0:
         return
     if i and terms_of_part(c, i, &s):
-        part_backward(c, i, &s)
+        part_backward(c, i, &s, c.x[0].v, c.x[0].bstride, i == 1)
         return
     for e in range(c.y.dim.bd):
         for line in range(lines):
@@ -193,18 +194,18 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
                 else:
                     line_backward(s.len, s.pre, x, g.v, g.n, g.step, saved, dy, c.work, dx + at)
             elif s.pre == 1:                    # of the shape of x
-                part_of_line(i, s.len, 1, x, saved, dy, True, 1, dx + at)
+                part_of_line(i == 1, s.len, 1, x, saved, dy, True, 1, dx + at)
             else:
-                part_of_line(i, s.len, s.pre, x, saved, dy, True, s.pre, dx + at)
+                part_of_line(i == 1, s.len, s.pre, x, saved, dy, True, s.pre, dx + at)
             saved += 3
 
 
-cdef inline void part_of_line(uint32_t i, size_t n, size_t stride, const float* x, const float* saved, const float* dy,
-                              bint add, size_t step, float* dx) noexcept nogil:
-    """What n elements of a line give the factors (argument 1) or summands (argument 2) of theirs, `step` apart."""
+cdef inline void part_of_line(bint of_factors, size_t n, size_t stride, const float* x, const float* saved,
+                              const float* dy, bint add, size_t step, float* dx) noexcept nogil:
+    """What n elements of a line give their factors, or their summands, `step` apart."""
     cdef float middle = saved[0], factor = saved[1]
     cdef size_t k
-    if i == 1:
+    if of_factors:
         if add:
             for k in range(n):
                 dx[k * step] += dy[k * stride] * ((x[k * stride] - middle) * factor)
@@ -225,12 +226,19 @@ cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noex
     return 0 if m > s.len else s.len // m * s.pre * s.post
 
 
-cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogil:
-    """The gradient of factors or summands that all lines share."""
+cdef void part_backward(const Call* c, uint32_t i, const Split* s, const float* xs, size_t stride,
+                        bint of_factors) noexcept nogil:
+    """The gradient of factors or summands that all lines share.
+
+    Args:
+        i: number of the argument.
+        xs, stride: what was normalized, and how far its batch elements are apart.
+        of_factors: whether they are factors.
+    """
     cdef size_t line, at, j, m = size_of(&c.dx.dim), lines = s.pre * s.post
     cdef uint32_t e, first, uses = c.y.dim.bd // c.dx.dim.bd
     cdef const float* saved = c.saved
-    cdef float* x
+    cdef const float* x
     cdef float* dy
     cdef float* dx
     cdef int add
@@ -241,13 +249,13 @@ cdef void part_backward(const Call* c, uint32_t i, const Split* s) noexcept nogi
             for line in range(lines):
                 for j in range(s.len // m):
                     at = line_at(s, line) + j * m * s.pre
-                    x = element(&c.x[0], e) + at
+                    x = xs + e * stride + at
                     dy = element(&c.dy, e) + at
                     dx = dy_terms_next(&terms, &add)
                     if s.pre == 1:
-                        part_of_line(i, m, 1, x, saved, dy, add, 1, dx)
+                        part_of_line(of_factors, m, 1, x, saved, dy, add, 1, dx)
                     else:
-                        part_of_line(i, m, s.pre, x, saved, dy, add, 1, dx)
+                        part_of_line(of_factors, m, s.pre, x, saved, dy, add, 1, dx)
                 saved += 3
         end_terms(&terms)
 
@@ -307,11 +315,159 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
             raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]
         extra.attrs[COUNT].u = <uint32_t>len(axes)
+    set_epsilon(&extra, "layer_norm", eps)
+    return apply(LAYER_NORM, (x, g, b), &extra)
+
+
+cdef int set_epsilon(Extra* extra, str op, object eps) except -1:
     if eps is not None:
         extra.attrs[EPSILON].f = eps
         if not 0 < extra.attrs[EPSILON].f < INFINITY:
-            raise ValueError(f"layer_norm: eps must be a number above 0, not {eps!r}")
-    return apply(LAYER_NORM, (x, g, b), &extra)
+            raise ValueError(f"{op}: eps must be a number above 0, not {eps!r}")
+    return 0
+
+
+# ---- residual_layer_norm: y = layer_norm(x + mask r) of each column ----------------------
+# The sums z = x + mask r are saved behind what `norm_line` saves of each column, and behind them there is room for
+# their gradients, which serve x and r.
+
+cdef int residual_layer_norm_dim(const Shapes* s, Dim* y) except -1:
+    cdef const Dim* x = s.x[0]
+    cdef const Dim* g = s.x[1]
+    cdef const Dim* r = s.x[2]
+    cdef const Dim* b = s.x[3]
+    cdef uint32_t k
+    for k in range(x.nd if x.nd > r.nd else r.nd):
+        if axis_of(x, k) != axis_of(r, k):
+            raise DimensionError("r must have the shape of x")
+    if size_of(g) != axis_of(x, 0) or size_of(b) != axis_of(x, 0) or axis_of(g, 0) != axis_of(b, 0) or (
+            axis_of(g, 0) != axis_of(x, 0)):
+        raise DimensionError(f"g and b must be vectors of {axis_of(x, 0)} elements, as many as x has rows")
+    return same_dim(s, y)
+
+
+cdef inline float* sums_of(const Call* c) noexcept nogil:
+    cdef Split s = columns_of(&c.y.dim)
+    return c.saved + 3 * s.post * c.y.dim.bd
+
+
+cdef void residual_layer_norm_forward(const Call* c) noexcept nogil:
+    cdef Split s = columns_of(&c.y.dim)
+    cdef size_t n = size_of(&c.y.dim), line
+    cdef uint32_t e
+    cdef float* saved = c.saved
+    cdef float* z = sums_of(c)
+    cdef float* g
+    cdef float* b
+    if n == 0:
+        return
+    for e in range(c.y.dim.bd):
+        if c.attrs[DROPPED].f > 0:
+            draw_mask(c, e, n, z)
+            K.binary_fwd[<int>DY_BINARY_mul](n, z, 1, element(&c.x[2], e), 1, z)
+            K.add(n, element(&c.x[0], e), z)
+        else:
+            K.binary_fwd[<int>DY_BINARY_add](n, element(&c.x[0], e), 1, element(&c.x[2], e), 1, z)
+        g = element(&c.x[1], e)
+        b = element(&c.x[3], e)
+        for line in range(s.post):
+            norm_line(s.len, 1, z, g, s.len, 1, b, s.len, 1, c.attrs[EPSILON].f, saved,
+                      element(&c.y, e) + line * s.len)
+            saved += 3
+            z += s.len
+
+
+cdef void residual_layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = columns_of(&c.y.dim)
+    cdef size_t n = size_of(&c.y.dim), line, at
+    cdef uint32_t e
+    cdef float* z = sums_of(c)
+    cdef float* dz = z + n * c.y.dim.bd
+    cdef const float* saved = c.saved
+    if n == 0:
+        return
+    if c.first:
+        memset(dz, 0, n * c.y.dim.bd * sizeof(float))
+        for e in range(c.y.dim.bd):
+            for line in range(s.post):
+                at = line * s.len
+                line_backward(s.len, 1, z + e * n + at, element(&c.x[1], e), s.len, 1, saved, element(&c.dy, e) + at,
+                              c.work, dz + e * n + at)
+                saved += 3
+    if i & 1:
+        part_backward(c, i, &s, z, n, i == 1)
+        return
+    for e in range(c.y.dim.bd):
+        if i == 2 and c.attrs[DROPPED].f > 0:
+            draw_mask(c, e, n, c.work)
+            K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, element(&c.x[2], e), 1, dz + e * n, dz + e * n,
+                                               element(&c.dx, e), 1)
+        else:
+            K.add(n, dz + e * n, element(&c.dx, e))
+
+
+cdef size_t residual_layer_norm_saved(const Call* c) noexcept nogil:
+    return (3 * columns_of(&c.y.dim).post + 2 * size_of(&c.y.dim)) * c.y.dim.bd
+
+
+cdef size_t residual_layer_norm_work(const Call* c, int i) noexcept nogil:
+    cdef Split s = columns_of(&c.y.dim)
+    cdef size_t n = 0 if i < 0 else s.len
+    cdef size_t own = 0
+    if i > 0 and i & 1:
+        own = dy_terms_work(s.len, s.post * c.y.dim.bd)
+    elif i == 2 and c.attrs[DROPPED].f > 0:
+        own = size_of(&c.y.dim)
+    return own if own > n else n
+
+
+cdef Op* new_residual_layer_norm(const char* name) except NULL:
+    cdef Op* op = register(name, b"x g r b", residual_layer_norm_dim, residual_layer_norm_forward,
+                           residual_layer_norm_backward)
+    op.rule[1] = SHARE                          # g and b; x and r follow rule 0 and 2
+    op.saved = residual_layer_norm_saved
+    op.work = residual_layer_norm_work
+    return op
+
+
+cdef Op* RESIDUAL = new_residual_layer_norm(b"residual_layer_norm")
+RESIDUAL.columns = True
+cdef Op* RESIDUAL_DROPOUT = new_residual_layer_norm(b"residual_layer_norm_dropout")
+RESIDUAL_DROPOUT.random = True
+RESIDUAL_DROPOUT.ragged = True                  # sentences of different lengths stay in step
+
+
+def residual_layer_norm(x, r, g, b, double dropout=0.0, eps: float | None = None):
+    """What a layer has found, added to what it was called on, and normalized column by column:
+    ``layer_norm(x + dropout(r), g, b)`` in one pass (Vaswani et al., "Attention is all you need", NeurIPS 2017).
+
+    Args:
+        x: what the layer was called on, ``{d}``, ``{d,n}`` or of more axes.
+        r: what it has found, of the shape of x.
+        g: factors, ``{d}``.
+        b: summands, ``{d}``.
+        dropout: the probability that an element of r is set to 0; the others are divided by 1 - dropout (default: 0).
+        eps: added to the variance, as in PyTorch. By default 1e-8 is added to the deviation instead, as in DyNet.
+
+    Returns:
+        Expression of the shape of x.
+
+    Raises:
+        DimensionError: r has another shape than x, or g or b not as many elements as x has rows.
+        ValueError: dropout is not a probability, or eps is not above 0.
+
+    Example:
+        >>> x, r = dy.inputVector([1, 0, 3]), dy.inputVector([0, 2, 0])
+        >>> dy.residual_layer_norm(x, r, dy.ones(3), dy.zeros(3)).npvalue().round(3)
+        array([-1.225,  0.   ,  1.225])
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"residual_layer_norm: dropout must be a probability, not {dropout}")
+    extra.attrs[DROPPED].f = <float>dropout
+    set_epsilon(&extra, "residual_layer_norm", eps)
+    return apply(RESIDUAL_DROPOUT if dropout > 0 else RESIDUAL, (x, g, r, b), &extra)
 
 
 # ---- weight_norm: y = g w / |w| -------------------------------------------------------

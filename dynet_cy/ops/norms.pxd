@@ -3,7 +3,7 @@
 from libc.math cimport sqrt
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Attr, Dim, axis_of
+from dynet_cy.core.tensor cimport Attr, Dim, axis_of, size_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split
 
@@ -28,12 +28,22 @@ cdef inline double norm_of(size_t n, const float* x) noexcept nogil:
 # ---- lines of layer_norm ---------------------------------------------------------
 
 # attrs of layer_norm: the first of the axes and how many they are, 0 for those that g and b have; what is added to the
-# variance, 0 where 1e-8 is added to the deviation instead.
+# variance, 0 where 1e-8 is added to the deviation instead. Those of residual_layer_norm: rate of dropout, -, the same.
 cdef enum:
     FIRST
     COUNT
     EPSILON
+    DROPPED = 0
     NONE = 8                                    # no number of axes
+
+
+cdef inline Split columns_of(const Dim* x) noexcept nogil:
+    """x as lines along its first axis."""
+    cdef Split s
+    s.pre = 1
+    s.len = axis_of(x, 0)
+    s.post = size_of(x) // s.len if s.len else 0
+    return s
 
 
 cdef inline uint32_t covered(const Dim* part, const Dim* x, uint32_t first, uint32_t last) noexcept nogil:

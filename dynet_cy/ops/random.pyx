@@ -8,30 +8,19 @@ a dropout mask is not saved, but drawn again in backward.
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Dim, draw_key, draw_number, element, size_of
+from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
 )
+from dynet_cy.ops.draws cimport draw, draw_mask
 from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.inputs cimport dim_with_batch
 from dynet_cy.ops.registry cimport Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
-
-
-cdef inline void draw(const Call* c, uint32_t b, int which, size_t n, float p0, float p1,
-                      float* out) noexcept nogil:
-    """The first n elements of the draw of batch element b."""
-    K.rng[which](draw_key(c, b), <uint32_t>(c.stream >> 32), draw_number(c, b), 0, n, p0, p1, out)
-
-
-cdef inline void draw_mask(const Call* c, uint32_t b, size_t n, float* out) noexcept nogil:
-    """0 with probability p, else 1 / (1 - p); attribute 0 is p."""
-    cdef float keep = 1 - c.attrs[0].f
-    draw(c, b, <int>DY_RNG_bernoulli, n, keep, 1 / keep if keep > 0 else 0, out)
 
 
 cdef Expression drop(const Op* op, object x, double p, int d):

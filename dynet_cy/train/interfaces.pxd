@@ -30,7 +30,8 @@ cdef class Backend:
     # How many of the updates made so far may have been dropped without anybody knowing yet.
     cdef Py_ssize_t undecided(self, const Update* u) except -1
     # Change the parameters, and set the gradients of those that move to zero.  `rates`: where the update is deferred,
-    # for each group its learning rate and share of decoupled decay for each number of undecided updates that were dropped.
+    # for each group its learning rate and its share of decoupled decay, for each number of undecided updates that were
+    # dropped.
     cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1
     # Whether the update that has just been applied was not dropped after all; handlers of signals do not run.
     cdef bint was_made(self, const Update* u) except -1

@@ -250,7 +250,8 @@ def test_updates(order: str) -> None:
     optim.launch("axpby", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(1), np.float32(1), g, v3, clip], order=order)
     for a, b in ((v3, v2), (g3, g), (s3, s2)):
         np.testing.assert_array_equal(a, b)
-    optim.launch("decay_values", (2, 2), 64, [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing, nothing], order=order)
+    arguments = [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing, nothing]
+    optim.launch("decay_values", (2, 2), 64, arguments, order=order)
     np.testing.assert_array_equal(v3, np.where(inside, v2 * np.float32(0.5), v2))
 
 

@@ -167,7 +167,8 @@ def test_layer_norm(order: str, repeats: int, m: int, block: int) -> None:
     agree(y, z * factors + b)
     dz = dy * factors.astype(np.float64)
     before, dx = numbers(batch, n, seed=4), numbers(batch, n, seed=4)
-    arguments = [size(batch), size(n), *whole, x, g, size(m), size(0), kept, dy, size(batch), dx, np.int32(1)]
+    arguments = [size(batch), size(n), *whole, x, size(n), g, size(m), size(0)]
+    arguments += [*[size(0)] * 2, *[np.float32(1)] * 2, kept, dy, size(batch), dx, np.int32(1)]
     norm.launch("layer_norm_backward_x", 3, block, arguments, order=order)
     slope = dz - dz.mean(1, keepdims=True) - z * (dz * z).mean(1, keepdims=True)
     agree(dx, before + slope / wide.std(1, keepdims=True), 1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases_softmax_random_conv import RANDOM
+from test_residual_layer_norm import run as residuals
 
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_default_device
@@ -62,6 +63,18 @@ def gates(device: int, strategy: int) -> list[np.ndarray]:
 def test_weight_noise_is_that_of_the_cpu(strategy: int, on_device) -> None:
     for found, desired in zip(gates(1, strategy), gates(0, 0)):
         np.testing.assert_allclose(found, desired, rtol=1e-4, atol=1e-5 * np.abs(desired).max())
+
+
+@pytest.mark.parametrize("strategy", [0, 1])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("eps", [None, 0.1])
+def test_residuals_are_dropped_as_on_the_cpu(strategy: int, batch: int, eps: float | None, on_device) -> None:
+    found = []
+    for device in (0, 1):
+        set_default_device(device)
+        found.append(residuals(strategy, True, 0.4, eps, batch))
+    for one, other in zip(*found):
+        np.testing.assert_allclose(other, one, rtol=2e-5, atol=2e-5)
 
 
 def test_everything_dropped(on_device) -> None:

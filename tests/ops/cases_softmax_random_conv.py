@@ -480,6 +480,23 @@ NORM = [
             ]
         )
     ],
+    *[
+        Case(
+            f"residual_layer_norm{'-eps' if eps else ''}-{'x'.join(map(str, x))}",
+            [x, x, x[:1], x[:1]],
+            lambda dy, xs, eps=eps: dy.residual_layer_norm(*xs, eps=eps),
+            lambda xs, eps=eps: with_epsilon(xs[0] + xs[1], *xs[2:], 0, eps or 0),
+            tol=2e-5,
+        )
+        for x, eps in [((5,), None), ((5, 3), None), ((5, 3), 0.5), ((4, 2, 2), 0.5)]
+    ],
+    Case(
+        "residual_layer_norm-dropout",
+        [(5, 3), (5, 3), (5,), (5,)],
+        lambda dy, xs: dy.residual_layer_norm(*xs, dropout=1.0),
+        lambda xs: with_epsilon(xs[0], *xs[2:], 0, 0),
+        tol=2e-5,
+    ),
     Case(
         "weight_norm",
         [(4, 3), (1,)],

@@ -137,6 +137,10 @@ VALUES = {
     ),
     "layer_norm": (lambda: dy.layer_norm(put(SIGNED), *zero_one(put(SIGNED))), centered(S)),
     "layer_norm-eps": (lambda: dy.layer_norm(put(SIGNED), *zero_one(put(SIGNED)), eps=0.1), centered(S, 0.1)),
+    "residual_layer_norm": (
+        lambda: dy.residual_layer_norm(put(SIGNED / 2), put(SIGNED / 2), *zero_one(put(SIGNED))),
+        centered(S),
+    ),
     "weight_norm": (lambda: dy.weight_norm(put(SIGNED), dy.scalarInput(2)), 2 * unit(S)),
     "normalize": (lambda: dy.normalize(put(SIGNED)), unit(S)),
     "clip_norm": (lambda: dy.clip_norm(put(SIGNED), 1), unit(S)),
@@ -204,6 +208,11 @@ GRADIENTS = {
     "std": (SIGNED, lambda x: dy.std_elems(x), centered(S) / N),
     "layer_norm": (SIGNED, lambda x: dy.layer_norm(x, *zero_one(x)), layer_slope(S, P)),
     "layer_norm-eps": (SIGNED, lambda x: dy.layer_norm(x, *zero_one(x), eps=0.1), layer_slope(S, P, 0.1)),
+    "residual_layer_norm": (
+        SIGNED,
+        lambda x: dy.residual_layer_norm(x, dy.zeros(N), *zero_one(x)),
+        layer_slope(S, P),
+    ),
     "group_norm": (SIGNED, lambda x: dy.group_norm(x, 1), layer_slope(S, P, 1e-5)),
     "batch_norm": (SIGNED[:, None], lambda x: batch_normalized(x, 1), layer_slope(S, P, 1e-5)),
     "rms_norm": (SIGNED, lambda x: dy.rms_norm(x), rms_slope(S, P)),
@@ -298,6 +307,7 @@ NONE = {
     *("vanilla_lstm_c", "vanilla_lstm_h", "gru_h", "tree_lstm_c", "tree_lstm_h", "pairwise_rank_loss", "poisson_loss"),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
     "scaled_dot_product_attention_dropout",  # the sums of the one without
+    "residual_layer_norm_dropout",  # likewise
 }
 
 
