@@ -1,6 +1,7 @@
 """Elementwise functions: a row here for each row of unary.def and binary.def.
 
-The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/table.py`) take theirs from these rows.
+The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/cases_unary.py`, `ops/cases_arithmetic.py`) take
+theirs from these rows.
 """
 
 from __future__ import annotations
