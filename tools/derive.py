@@ -5,7 +5,7 @@
 
 From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
 elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list
-of ops in `ops/api.py`, and the lists in docs/.  What is written stays under version control, so that readers, editors and
+of ops in `ops/api.py`, and the lists in docs/.  The output stays under version control, so that readers, editors and
 type checkers need no build.
 
 A file that is written whole says so in its first lines.  Elsewhere what is derived stands between a line with
