@@ -51,6 +51,7 @@ FORMULAS = {
     "leaky_relu": "SEL(x > 0, x, p0 * x)",
     "mish": "x * TANH(SOFTPLUS(x))",
     "hard_tanh": "SEL(x < -1, -1, SEL(x > 1, 1, x))",
+    "hard_swish": "SEL(x < -3, 0, SEL(x > 3, x, x * (x + 3) / 6))",
     "safe_sqrt": "SQRT(x)",
     # end of formulas
 }

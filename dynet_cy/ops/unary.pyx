@@ -42,10 +42,10 @@ cdef Expression apply_unary(int which, object x, float p0, float p1):
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan, DY_UNARY_atanh,
     DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1,
-    DY_UNARY_gelu, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma, DY_UNARY_log,
-    DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify, DY_UNARY_safe_sqrt,
-    DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign, DY_UNARY_sqrt,
-    DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
+    DY_UNARY_gelu, DY_UNARY_hard_swish, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma,
+    DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify,
+    DY_UNARY_safe_sqrt, DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign,
+    DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
 )
 
 
@@ -530,6 +530,19 @@ def hard_tanh(x):
         array([-1. ,  0.5,  1. ])
     """
     return apply1(UNARY[DY_UNARY_hard_tanh], x)
+
+
+def hard_swish(x):
+    """x clip(x + 3, 0, 6) / 6 of each element, which is close to silu (Howard et al. 2019).
+
+    Args:
+        x: an expression of any shape, which the result has too.
+
+    Example:
+        >>> dy.hard_swish(dy.inputVector([-4, 1, 4])).npvalue().round(3)
+        array([0.   , 0.667, 4.   ])
+    """
+    return apply1(UNARY[DY_UNARY_hard_swish], x)
 
 
 def safe_sqrt(x):
