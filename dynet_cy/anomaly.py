@@ -14,7 +14,7 @@ __all__ = ["AnomalyError", "detect_anomaly"]
 
 @contextmanager
 def detect_anomaly() -> Iterator[None]:
-    """Look for values and gradients that are not finite while the block runs, in the graphs of all threads.
+    """Check values and gradients for numbers that are not finite while the block runs, in the graphs of all threads.
 
     Each batch of nodes is looked at when it has run, forward and backward. The first number that is NaN or infinite
     raises `AnomalyError`, which names the operation, the expression, what its arguments hold, the batch element, the

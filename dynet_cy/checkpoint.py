@@ -134,7 +134,7 @@ def save_safetensors(
     trainer: Trainer | None = None,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint: all parameters of a collection, and what training goes on from.
+    """Write a checkpoint: all parameters of a collection, and the state that training resumes from.
 
     Any program that reads safetensors finds the values under the full names of the parameters. The file is replaced
     whole or not at all: an interrupted save leaves the old one.
@@ -449,7 +449,7 @@ def load_safetensors(
 
 
 def read_extra(path: FileName) -> dict[str, Any]:
-    """The `extra` that was saved in a checkpoint, without a model: what is needed to build one, such as its sizes.
+    """The `extra` of a checkpoint, read without a model: for example the sizes that are needed to build one.
 
     Args:
         path: name of the file.

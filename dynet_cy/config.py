@@ -367,7 +367,7 @@ def _from_environment() -> dict[str, Any]:
 
 
 class DynetParams:
-    """Settings that are collected first and put in force by `init`.
+    """Settings that are collected first and then applied by `init`.
 
     What is not set here stays as it is.
 

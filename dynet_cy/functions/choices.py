@@ -13,7 +13,7 @@ __all__ = ["gumbel_softmax", "softmin", "straight_through"]
 
 
 def softmin(x: Expression, d: int = 0) -> Expression:
-    """Softmax of -x along an axis: the least element has the greatest share.
+    """Softmax of -x along an axis: the smallest element gets the greatest weight.
 
     Args:
         x: the expression; the result has its shape.

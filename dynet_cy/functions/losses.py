@@ -188,7 +188,7 @@ def focal_loss(
 def triplet_loss(
     anchor: Expression, positive: Expression, negative: Expression, margin: float = 1.0, p: float = 2
 ) -> Expression:
-    """How much the distance to what is alike exceeds that to what is not, less a margin (Schroff et al. 2015).
+    """Triplet loss: max(d(anchor, positive) - d(anchor, negative) + margin, 0) (Schroff et al. 2015).
 
     Shapes: ``{d}`` each -> ``{1}``; ``{d,n}`` each -> ``{n}``, a loss for each column.
 
@@ -216,7 +216,7 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
 
     Args:
         log_p, log_q: logarithms of probabilities, such as `log_softmax` gives; -inf counts as 0 in p.
-        axis: the axis of the classes, which vanishes; None: all elements are one distribution.
+        axis: the axis of the classes, which is removed; None: all elements are one distribution.
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.

@@ -84,7 +84,7 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
 
 
 def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
-    """x, scaled down to a norm where its own is greater (Pascanu et al. 2013).
+    """x, scaled down to a given norm if its norm is greater (Pascanu et al. 2013).
 
     Args:
         x: any expression.
@@ -112,7 +112,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
 
     Args:
         x, y: expressions of one shape, or of shapes that broadcast.
-        axis: along which the vectors lie, which vanishes; by default columns are compared.
+        axis: the axis of the vectors, which is removed; by default columns are compared.
         eps: the least number to divide each by (default: 1e-8).
 
     Raises:
@@ -129,7 +129,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
 
 
 def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-6) -> Expression:
-    """x divided by the root of the mean of its squares along an axis, times g (Zhang and Sennrich 2019).
+    """x divided by its root mean square along an axis, times g (Zhang and Sennrich 2019).
 
     Args:
         x: any expression.
@@ -162,7 +162,7 @@ def group_norm(
     axis: int = -1,
     eps: float = 1e-5,
 ) -> Expression:
-    """Normalization of groups of channels: each to mean 0 and deviation 1, then times g and plus b (Wu and He 2018).
+    """Groups of channels scaled to mean 0 and deviation 1 each, then times g and plus b (Wu and He 2018).
 
     Args:
         x: channels and any other axes, such as an image ``{height,width,channels}``.

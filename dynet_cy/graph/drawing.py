@@ -37,7 +37,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture of a graph, which notebooks show by themselves.
+    """A picture of a graph, which notebooks display.
 
     Attributes:
         svg: the picture, a document of its own

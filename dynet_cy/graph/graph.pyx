@@ -52,7 +52,7 @@ cdef class Requests:
 
 
 cdef class ComputationGraph:
-    """A graph of its own, beside the implicit one of each thread.
+    """A separate graph, independent of the implicit graph of each thread.
 
     As a context manager it becomes the current graph: ops add their nodes to it.
     It is that of the thread, or, within a task of asyncio or another context that

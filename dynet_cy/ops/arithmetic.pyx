@@ -186,7 +186,7 @@ def colwise_add(x, y):
 
 
 def bmin(x, y: Expression | _Number):
-    """The smaller of two elements; of equal ones y has the gradient.
+    """The smaller of two elements; if they are equal, y gets the gradient.
 
     y may be a number; then x has the gradient where they are equal.
 
@@ -204,7 +204,7 @@ def bmin(x, y: Expression | _Number):
 
 
 def bmax(x, y: Expression | _Number):
-    """The larger of two elements; see `bmin`.
+    """The greater of two elements; see `bmin`.
 
     Args:
         x, y: expressions whose shapes broadcast.
@@ -378,7 +378,7 @@ cdef bint is_zero(object x):
 
 
 def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
-    """x with a number in the place of what the mask covers.
+    """x with a number in place of the masked elements.
 
     Args:
         x: an expression.
@@ -697,8 +697,8 @@ def average(xs: Iterable[Expression]):
 
 
 def emax(xs: Iterable[Expression]):
-    """Greatest of expressions of one shape, element by element; of equal ones
-    the first has the gradient.  See `esum`.
+    """Maximum of expressions of one shape, element by element; if several are
+    equal, the first gets the gradient.  See `esum`.
 
     Args:
         xs: expressions of one shape.

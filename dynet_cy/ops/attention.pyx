@@ -391,8 +391,8 @@ ATTENTION_DROPOUT.random = True
 
 def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = None, bint causal=False, first=0,
                                  dropout=0.0, scale: float | None = None):
-    """For each query a mean of the values, weighted by how well their keys fit, by several heads (Vaswani et al.,
-    "Attention is all you need", NeurIPS 2017).
+    """For each query the mean of the values, weighted by the softmax of its products with the keys, in several heads
+    (Vaswani et al., "Attention is all you need", NeurIPS 2017).
 
     With d rows of q and k and e rows of v, head i has rows ``i d / heads`` to ``(i + 1) d / heads`` of q and k, and
     rows ``i e / heads`` to ``(i + 1) e / heads`` of v and the result: ``V softmax(K' Q scale + bias)``.

@@ -254,7 +254,7 @@ def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float
 
 
 def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
-    """`vanilla_lstm_gates` of an input whose part of the sums, Wx x + b, is known.
+    """`vanilla_lstm_gates` with the input's part of the sums, Wx x + b, already computed.
 
     Such parts need no step before, so those of all steps can be computed at once.
 

@@ -380,7 +380,7 @@ CONV_TRANSPOSE2D.assigns = True
 
 def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
                      groups: _Int = 1):
-    """Transposed convolution: each pixel of x puts the filters, times its value, into the result (Zeiler et al. 2010).
+    """Transposed convolution: each pixel of x adds the filters, times its value, to the result (Zeiler et al. 2010).
 
     It is the gradient of `conv2d` for its image: with the same filters, stride and `is_valid`, `conv2d` of the result
     has the shape of x.
@@ -651,7 +651,7 @@ KMAX.work = kmax_work
 
 
 def kmax_pooling(x, int k, d=1):
-    """The k greatest elements along an axis, in the order of x; of equal ones the first.
+    """The k greatest elements along an axis, in the order of x; of equal elements the first.
 
     Args:
         x: any expression.
@@ -707,7 +707,7 @@ cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forwa
 
 
 def kmh_ngram(x, v: int):
-    """Sums of v neighbouring columns of a matrix.
+    """Sums of v adjacent columns of a matrix.
 
     Shapes: ``x {m,n}`` -> ``{m,n-v+1}``.
 

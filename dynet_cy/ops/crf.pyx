@@ -274,7 +274,7 @@ VITERBI.no_gradient_because = b"the best sequence is the same for all arguments 
 
 
 def crf_log_partition(x, transitions, start, end):
-    """Logarithm of the sum of e to the scores of all sequences of tags (Lafferty et al. 2001).
+    """Logarithm of the sum of e^score over all sequences of tags (Lafferty et al. 2001).
 
     The score of a sequence y is ``start[y_0] + sum x[y_t, t] + sum transitions[y_{t-1}, y_t] + end[y_{n-1}]``.
     Sentences of different lengths run together where they share the transitions.  See `crf_loss`.
@@ -301,7 +301,7 @@ def crf_log_partition(x, transitions, start, end):
 
 
 def crf_marginals(x, transitions, start, end):
-    """The probability of each tag for each word, all other tags being what they may; see `crf_log_partition`.
+    """The marginal probability of each tag for each word; see `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{tags,n}``.  There is no gradient.
 
@@ -321,8 +321,8 @@ def crf_marginals(x, transitions, start, end):
 
 
 def crf_viterbi(x, transitions, start, end):
-    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; of equal ones the
-    first.  See `crf_log_partition`.
+    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; the first if
+    several are equal.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
 

@@ -256,7 +256,7 @@ cdef void* custom_raised() noexcept nogil:
 
 def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any] | None = None,
               shape: Callable[..., Any] | None = None) -> Callable[..., Expression]:
-    """An op of a program's own, made of functions of NumPy arrays.
+    """A new op, made from functions of NumPy arrays.
 
     The nodes of a batch come as one call: **the last axis of every array is the batch**, of length 1 where an argument
     is one for all elements, such as a parameter. The functions see copies, and run with the GIL, on the CPU. They must

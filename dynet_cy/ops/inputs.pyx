@@ -115,7 +115,7 @@ def ones(dim: _Shape, batch_size=1):
 
 
 cdef class InputExpression(Expression):
-    """An input whose value can be set anew; what depends on it is then computed again.
+    """An input whose value can be changed; whatever depends on it is then computed again.
 
     Example:
         >>> x = dy.inputVector([3, 4])
@@ -317,7 +317,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
 
 def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]], values: npt.ArrayLike,
                        shape: _Shape, batched=False, defval: _Number = 0, device="") -> InputExpression:
-    """An input that has one number nearly everywhere, and others in some places.
+    """An input that is constant except for a few elements.
 
     Args:
         idxs: the places: for each axis, the batch included, a list of as many
@@ -423,7 +423,7 @@ def matInput(d1: int, d2: int) -> InputExpression:
 
 
 def one_hot(d: int, idx: int | Sequence[int], device=""):
-    """Vectors with a 1 in one place and 0 in all others.
+    """Vectors with a single 1 and otherwise zeros.
 
     Args:
         d: number of elements.

@@ -273,7 +273,7 @@ LAYER_NORM.work = layer_norm_work
 
 
 def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | None = None):
-    """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
+    """Layer normalization: elements scaled to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
 
     ``layer_norm(x, g, b)`` of a matrix x and vectors g and b with an element for each row

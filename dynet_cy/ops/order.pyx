@@ -152,7 +152,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, bint 
 
 
 def sort(x, d=0, bint descending=False):
-    """The elements in order along an axis; the gradient goes to where each was.
+    """The elements sorted along an axis; gradients go back to the original positions.
 
     Equal elements stay in their order, and NaN comes last.
 
@@ -172,7 +172,7 @@ def sort(x, d=0, bint descending=False):
 
 
 def argsort(x, d=0, bint descending=False):
-    """The places of the elements along an axis, in the order of `sort`: whole numbers, without gradient.
+    """The positions of the elements along an axis, in the order of `sort`: whole numbers, without gradient.
 
     Args:
         x: any expression of fewer than 2^24 elements along the axis.
@@ -266,7 +266,7 @@ CUMPROD.ragged = True
 
 
 def cumprod(x, d=0):
-    """Products of the elements up to and including each, along axis d; the shape stays.
+    """Cumulative products of the elements along axis d; the result has the shape of x.
 
     Raises:
         DimensionError: x has no axis d.

@@ -157,7 +157,7 @@ cdef Expression apply_adaptive(const Op* op, object x, object size, str function
 
 
 def adaptive_avgpooling2d(x, size: Sequence[int]):
-    """Means of windows that cover an image evenly, as many as are asked for, channel by channel.
+    """Means of a given number of windows that cover an image evenly, channel by channel.
 
     Window o of n along an axis of m goes from ``floor(o m / n)`` up to ``ceil((o + 1) m / n)``; with ``[1, 1]`` there
     is one, the whole image. So images of all sizes give results of one.

@@ -563,7 +563,7 @@ def std_elems(x):
 
 
 def std_dim(x, d: Sequence[int], b=False, int n=0):
-    """Standard deviation along some axes, of the elements as a whole population.
+    """Population standard deviation along some axes.
 
     The gradient is 0 where all elements are equal.
 
@@ -772,7 +772,7 @@ MIN_DIM.ragged = True
 
 
 def max_dim(x, d=0):
-    """Greatest element along axis d, which vanishes; of equal ones the first has the gradient.
+    """Greatest element along axis d, which is removed; if several are equal, the first gets the gradient.
 
     A NaN is passed over: where all are NaN, the result is -inf (of `min_dim` inf).
 
@@ -854,7 +854,7 @@ CUMSUM.work = cumsum_work
 
 
 def cumsum(x, d=0):
-    """Sums of the elements up to and including each, along axis d; the shape stays.
+    """Cumulative sums of the elements along axis d; the result has the shape of x.
 
     Raises:
         DimensionError: x has no axis d.
@@ -954,7 +954,7 @@ LOGSUMEXP_DIM.work = logsumexp_dim_work
 
 
 def logsumexp_dim(x, d=0):
-    """Logarithm of the sum of e to the power of the elements along axis d, which vanishes.
+    """Logarithm of the sum of e^x over the elements along axis d, which is removed.
 
     Raises:
         DimensionError: x has no axis d.
@@ -995,7 +995,7 @@ cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", ar
 
 
 def argmax(x, gradient_mode: str):
-    """One-hot vector of the greatest element of a vector, the first of equal ones.
+    """One-hot vector of the greatest element of a vector; the first if several are equal.
 
     Args:
         x: a vector.

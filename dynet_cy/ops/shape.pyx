@@ -544,7 +544,7 @@ cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forwa
 
 
 def fold_rows(x, unsigned int nrows=2):
-    """Sums of each nrows rows that follow each other.
+    """Sums of groups of nrows consecutive rows.
 
     Shapes: ``x {m,n}`` -> ``{m/nrows,n}``.
 
@@ -610,7 +610,7 @@ def nobackprop(x):
 
 
 def flip_gradient(x):
-    """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015).
+    """x, whose gradient is negated in backward (Ganin & Lempitsky 2015).
 
     Example:
         >>> x = dy.inputVector([1, 2])
@@ -626,7 +626,7 @@ operators["copy"] = lambda x: scale_gradient(x)
 
 
 def scale_gradient(x, float lambd=1.0):
-    """x, whose gradient is multiplied by lambd on its way back.
+    """x, whose gradient is multiplied by lambd in backward.
 
     Example:
         >>> x = dy.inputVector([1, 2])

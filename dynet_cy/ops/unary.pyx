@@ -76,7 +76,7 @@ def exp(x):
 
 
 def expm1(x):
-    """e^x - 1 of each element, exact also near 0.
+    """e^x - 1 of each element, accurate near 0 too.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -102,7 +102,7 @@ def log(x):
 
 
 def log1p(x):
-    """log(1 + x) of each element, exact also near 0.
+    """log(1 + x) of each element, accurate near 0 too.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -453,7 +453,7 @@ def silu(x, float beta=1.0):
 
 
 def clip(x, float low, float high):
-    """Each element, or the bound that it lies outside of, where its gradient is 0.
+    """Each element, or the bound that it exceeds; the gradient is 0 there.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -471,7 +471,7 @@ def clip(x, float low, float high):
 
 
 def huber(x, float c=1.345):
-    """Huber's function of each element: x^2 up to c on either side of 0, c (2 abs(x) - c) beyond.
+    """Huber's function of each element: x^2 where abs(x) <= c, c (2 abs(x) - c) elsewhere.
 
     Args:
         x: an expression of any shape, which the result has too.
