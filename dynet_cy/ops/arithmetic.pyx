@@ -188,7 +188,7 @@ def colwise_add(x, y):
 def bmin(x, y: Expression | _Number):
     """The smaller of two elements; if they are equal, y gets the gradient.
 
-    y may be a number; then x has the gradient where they are equal.
+    y may be a number; where they are equal, x then gets the gradient.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -344,7 +344,7 @@ def where(condition: Expression | npt.ArrayLike, x: Expression | _Number | npt.A
           y: Expression | _Number | npt.ArrayLike):
     """x where the condition is not 0, else y; shapes broadcast.
 
-    What is not chosen has no part in the value nor in the gradient, so it may be infinite or no number.
+    Elements that are not chosen affect neither the value nor the gradient, so they may be infinite or NaN.
 
     Args:
         condition: an expression or array of 0 and other numbers, such as ``e > 0``.
@@ -382,7 +382,7 @@ def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
 
     Args:
         x: an expression.
-        mask: an expression or array that is not 0 where the number is to stand; shapes broadcast.
+        mask: an expression or array that is nonzero at the elements to replace; shapes broadcast.
         value: the number; -inf before a softmax.
 
     Example:
@@ -410,7 +410,7 @@ cdef float number(object value, str op, str argument) except? -1:
 
 
 cdef object operand(object value, str op, str argument):
-    """What stands beside an expression: an expression, or a number as a float; an array is an input."""
+    """The other operand of an operator: an expression, or a number as a float; an array becomes an input."""
     if isinstance(value, (Expression, float, int)):
         return value
     if getattr(value, "ndim", 0) and hasattr(value, "__array__"):

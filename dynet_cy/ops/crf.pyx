@@ -38,7 +38,7 @@ cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef inline float lower(size_t n, float* v) noexcept nogil:
-    """Subtract the greatest of n numbers from them, if it is finite; returns what was subtracted."""
+    """Subtract the greatest of n numbers from all of them, if it is finite; returns the number subtracted."""
     cdef float top = v[K.argmax(n, v)]
     if not isfinite(top):
         return 0
@@ -283,7 +283,7 @@ def crf_log_partition(x, transitions, start, end):
 
     Args:
         x: the score of each tag for each word, a column for each word.
-        transitions: the score of a tag (column) behind another one (row); what is impossible has a score such as
+        transitions: the score of a tag (column) after another one (row); give impossible transitions a score such as
             -10000, not -inf.
         start, end: scores of the first and of the last tag.
 

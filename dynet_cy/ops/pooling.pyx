@@ -17,7 +17,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef int image_dim(const Shapes* s, const Pooling* p, Dim* y) except -1:
-    """An image of the channels of x and so many rows and columns."""
+    """The shape of an image with the channels of x and the given rows and columns."""
     same_dim(s, y)
     y.nd = max(s.x[0].nd, <uint32_t>2)
     y.d[0] = p.out[0]

@@ -312,7 +312,7 @@ def pick_range(x, s: int, e: int, d=0):
 
     Args:
         x: the expression.
-        s, e: the range; where they are equal the part has no elements.
+        s, e: the range; if they are equal, the result has no elements.
         d: the axis (default: 0).
 
     Raises:
@@ -334,7 +334,7 @@ def pickrange(x, s: int, e: int):
         s, e: the first row, and the row after the last.
 
     Raises:
-        IndexError: the range does not lie within x.
+        IndexError: the range is not within x.
 
     Example:
         >>> dy.pickrange(dy.inputVector([1, 2, 3, 4]), 1, 3).npvalue()
@@ -861,7 +861,7 @@ cdef Expression placed(Expression x, list arrays, uint32_t axis):
 
 
 def _getitem(Expression e not None, index):
-    """What e[index] stands for: numbers, slices, lists, masks, ``...``, None, and tuples of them."""
+    """The meaning of e[index]: numbers, slices, lists, masks, ``...``, None, and tuples of them."""
     cdef const Dim* d = dim_of(e)
     cdef uint32_t nd = d.nd
     cdef uint32_t i

@@ -48,7 +48,7 @@ cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
 # ---- reshape: y has the elements of x, in their order ---------------------------
 
 cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
-    # The shape asked for stands in the items, for this rule only: item_count is 0.
+    # The requested shape is in the items, for this rule only: item_count is 0.
     cdef const Dim* x = s.x[0]
     cdef uint32_t i
     cdef uint32_t given = s.items[7]
@@ -107,7 +107,7 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
         d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then
             worked out.
         batch_size: the new batch size.  When it is 1 and d has as many elements
-            as one batch element of x, each batch element is reshaped by itself. Default: 1.
+            as one batch element of x, each batch element is reshaped separately. Default: 1.
 
     Raises:
         DimensionError: the new shape has more or fewer elements.
@@ -584,7 +584,7 @@ cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
 NOBACKPROP.batching = FLAT
-NOBACKPROP.no_gradient_because = b"to stop the gradient is what it is for"
+NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
 cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
                                   flip_gradient_backward)
