@@ -51,6 +51,6 @@ def detect_anomaly() -> Iterator[None]:
 
 
 def switch(on: bool) -> None:
-    """Begin with what `detect_anomaly` does, or end it: it goes on until it was ended as often as begun."""
+    """Start or stop the checks of `detect_anomaly`; they stop when they were ended as often as started."""
     _origin.switch(on)
     _anomaly.switch(on)

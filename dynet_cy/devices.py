@@ -23,7 +23,7 @@ CPU = "CPU"
 
 
 class _Backend(Protocol):
-    """What the module dynet_cy.gpu.backend has for this one."""
+    """The functions that the module dynet_cy.gpu.backend provides for this one."""
 
     def device_count(self) -> int:
         """How many GPUs there are; RuntimeError without PyCUDA or driver."""

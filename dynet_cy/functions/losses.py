@@ -24,7 +24,7 @@ __all__ = ["cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "trip
 
 
 def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | None, function: str) -> Expression:
-    """All positions together, or each by itself."""
+    """The losses of all positions, reduced as asked."""
     if reduction == "none":
         return x
     if reduction not in REDUCTIONS:
@@ -242,7 +242,7 @@ def gaussian_nll(
 
     Args:
         mean: the expected values.
-        target: what was observed, of the same shape.
+        target: the observations, of the same shape.
         variance: of each element, or one for all; less than eps counts as eps.
         full: whether the constant 1/2 log(2 pi) of each element counts too (default: False).
         eps: the least variance (default: 1e-6).

@@ -141,7 +141,7 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
         An expression of the shape of x.
 
     Raises:
-        DimensionError: there is no such axis, or g has not its length.
+        DimensionError: there is no such axis, or g does not have its length.
 
     Example:
         >>> dy.rms_norm(dy.inputVector([3, 4, 0, 0])).npvalue().round(3)
@@ -225,7 +225,7 @@ def batch_norm(
         An expression of the shape of x.
 
     Raises:
-        DimensionError: there is no such axis, or the vectors have not its length.
+        DimensionError: there is no such axis, or the vectors do not have its length.
         ValueError: in training, a channel has one element only; momentum or eps is out of its range.
 
     Example:
@@ -248,7 +248,7 @@ def batch_norm(
         raise ValueError("batch_norm: in training a channel of x needs more than one element")
     moments = batch_moments(x, k)
     found_mean, found_var = pick(moments, 0, 1), pick(moments, 1, 1)
-    y = channel_norm(x, found_mean, found_var, g, b, k, eps)  # before the statistics move: it tells what does not fit
+    y = channel_norm(x, found_mean, found_var, g, b, k, eps)  # before the statistics change: it checks the shapes
     for running, found, factor in ((mean, found_mean, 1.0), (var, found_var, count / (count - 1))):
         now = found.npvalue().reshape(shape[k]) * factor
         running.set_value(((1 - momentum) * running.as_array() + momentum * now).astype(np.float32))

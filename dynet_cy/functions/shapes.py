@@ -26,7 +26,7 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
 
     Args:
         xs: a list of expressions; those with batch size 1 serve for every batch element of the others.
-        axis: where the new axis stands; a negative one counts from the end of the result's. Default: 0.
+        axis: the position of the new axis; a negative one counts from the end of the result's axes. Default: 0.
 
     Raises:
         DimensionError: shapes differ, or there is no such place.
@@ -84,7 +84,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
 
     Args:
         x: any expression.
-        widths: how many elements before and behind along each axis: a list of pairs; one pair, or one number,
+        widths: the number of elements before and after along each axis: a list of pairs; one pair, or one number,
             for all axes.
         value: the number (default: 0).
 
@@ -117,7 +117,7 @@ def outer(x: Expression, y: Expression) -> Expression:
     Shapes: ``x {m}``, ``y {n}`` -> ``{m,n}``.
 
     Raises:
-        DimensionError: x or y is no vector.
+        DimensionError: x or y is not a vector.
 
     Example:
         >>> dy.outer(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()

@@ -118,7 +118,7 @@ class Job:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """A process beside this one that ends the workers and their children, should this one be killed."""
+        """A guard process that ends the workers and their children, should this process be killed."""
         start = str(Path(__file__).with_name("guard.py"))
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", start], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
@@ -231,7 +231,7 @@ class Job:
         until = time.monotonic() + GRACE
         while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
             self._pass_on(TICK)
-        # What is still in the pipes; nobody writes any more.
+        # Pass on the rest of the pipes; no process writes any more.
         signals = self.start.signals
         while before := self._pump.open:
             self._pass_on(0.05)

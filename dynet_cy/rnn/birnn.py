@@ -41,7 +41,7 @@ class BiRNNBuilder:
             arguments before it, `model` excepted, are then not looked at
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1, or `hidden_dim` is odd
 
     Example:

@@ -136,7 +136,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -230,7 +230,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
