@@ -1,6 +1,6 @@
 """Dynamic neural networks with automatic batching: a successor of DyNet.
 
-Build expressions for one example, ask for their values or gradients, renew the graph, go on:
+Build expressions for one example, ask for their values or gradients, renew the graph, continue:
 
     import dynet_cy as dy
 

@@ -1,4 +1,4 @@
-"""``python -m dynet_cy``: what this installation is, and what is in files. See docs/command-line.md."""
+"""``python -m dynet_cy``: information about this installation and about files. See docs/command-line.md."""
 
 from dynet_cy.commands import main
 

@@ -28,7 +28,7 @@ def _check(folder: Path) -> None:
 
 
 def _check_gil(flag: int | None) -> None:
-    """Refuse a free-threaded Python that was told to stay so: `flag` is `sys.flags.gil`, None by default."""
+    """Refuse a free-threaded Python with the GIL forced off: `flag` is `sys.flags.gil`, None by default."""
     if flag == 0:
         raise ImportError(
             "dynet_cy needs the GIL, which -X gil=0 or PYTHON_GIL=0 forbids: leave that out, and Python switches the "

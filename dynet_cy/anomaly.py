@@ -14,7 +14,7 @@ __all__ = ["AnomalyError", "detect_anomaly"]
 
 @contextmanager
 def detect_anomaly() -> Iterator[None]:
-    """Look for values and gradients that are not finite while the block runs, in the graphs of all threads.
+    """Check values and gradients for numbers that are not finite while the block runs, in the graphs of all threads.
 
     Each batch of nodes is looked at when it has run, forward and backward. The first number that is NaN or infinite
     raises `AnomalyError`, which names the operation, the expression, what its arguments hold, the batch element, the
@@ -51,6 +51,6 @@ def detect_anomaly() -> Iterator[None]:
 
 
 def switch(on: bool) -> None:
-    """Begin with what `detect_anomaly` does, or end it: it goes on until it was ended as often as begun."""
+    """Start or stop the checks of `detect_anomaly`; they stop when they were ended as often as started."""
     _origin.switch(on)
     _anomaly.switch(on)

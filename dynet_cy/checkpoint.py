@@ -1,11 +1,11 @@
-"""Checkpoints: everything that training goes on from, in one file of the safetensors format.
+"""Checkpoints: everything needed to resume training, in one file of the safetensors format.
 
 The format (https://github.com/huggingface/safetensors) is a JSON header and raw numbers; reading it executes nothing.
 The tensors of a file:
 
 - ``/encoder/W``: the value of a parameter or table, under its full name, in the shape that `as_array` has
 - ``gradient:/W``, and for a table ``rows:/E`` too: gradients that no update has used yet
-- ``trainer:0:/W``, ``trainer:1:/W``...: what a trainer keeps for each number, such as momentum and moments; there are
+- ``trainer:0:/W``, ``trainer:1:/W``...: a trainer's state for each number, such as momentum and moments; there are
   none for a frozen parameter that has never been trained
 
 The metadata has an entry ``dynet_cy``: JSON of the kinds of the parameters, the trainer's settings and counts, the
@@ -134,7 +134,7 @@ def save_safetensors(
     trainer: Trainer | None = None,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Write a checkpoint: all parameters of a collection, and what training goes on from.
+    """Write a checkpoint: all parameters of a collection, and the state that training resumes from.
 
     Any program that reads safetensors finds the values under the full names of the parameters. The file is replaced
     whole or not at all: an interrupted save leaves the old one.
@@ -142,7 +142,7 @@ def save_safetensors(
     Args:
         path: name of the file.
         collection: what to save, with all below it.
-        trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are to be kept too.
+        trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are saved too.
         extra: anything that JSON can hold, such as the number of the epoch and the place in the data.
 
     Raises:
@@ -190,7 +190,7 @@ def save_safetensors(
         json.dumps(state)
     except (TypeError, ValueError) as error:
         raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
-    # Training that goes on here begins without packed weights, as from the file: they change rounding.
+    # Training that continues now drops packed weights, as it would after loading: they change rounding.
     collection.storage.changed()
     _write(path, tensors, state)
 
@@ -369,7 +369,7 @@ class _Checkpoint:
 
 
 def stored_state(path: FileName) -> dict[str, Any]:
-    """What was saved with a checkpoint beside numbers, without reading these; nothing if it is not one of this library.
+    """The metadata of a checkpoint, without reading its numbers; empty if it was not written by this library.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -413,7 +413,7 @@ def load_safetensors(
         path: name of the file.
         collection: what to fill.
         trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included.
-        random: let the random streams (dropout, noise, initial values) go on where they were (default: False).
+        random: whether to restore the random streams (dropout, noise, initial values) as well (default: False).
 
     Returns:
         The `extra` that was saved.
@@ -449,7 +449,7 @@ def load_safetensors(
 
 
 def read_extra(path: FileName) -> dict[str, Any]:
-    """The `extra` that was saved in a checkpoint, without a model: what is needed to build one, such as its sizes.
+    """The `extra` of a checkpoint, read without a model: for example the sizes that are needed to build one.
 
     Args:
         path: name of the file.

@@ -123,7 +123,7 @@ def set(
 
     Raises:
         ValueError: a setting is out of range.
-        RuntimeError: a GPU is asked for that is not there, or shared parameters for a process that the launcher has not
+        RuntimeError: a requested GPU is not there, or shared parameters are set in a process that the launcher has not
             started.
 
     Example:
@@ -170,7 +170,7 @@ def set(
 _checks = False
 
 
-# GPUs that were asked for; the first is the default device.
+# The requested GPUs; the first is the default device.
 _gpus: list[int] = []
 
 
@@ -208,7 +208,7 @@ def get() -> dict[str, Any]:
 
 
 def _one_gpu() -> list[int]:
-    """What is meant by "a GPU": the first one; in a job any."""
+    """The meaning of "a GPU": the first one; in a job, any."""
     return list(range(count_gpus() or 1)) if _parallel.in_a_job() else [0]
 
 
@@ -367,9 +367,9 @@ def _from_environment() -> dict[str, Any]:
 
 
 class DynetParams:
-    """Settings that are collected first and put in force by `init`.
+    """Settings that are collected first and then applied by `init`.
 
-    What is not set here stays as it is.
+    Settings that are not given keep their values.
 
     Example:
         >>> params = dy.DynetParams()

@@ -63,7 +63,7 @@ class Curves:
         """Note numbers of one step.
 
         Args:
-            step: what stands on the axis below: an epoch, an update, words seen
+            step: the position on the x axis: an epoch, an update, words seen
             values: the numbers, by their names; one that is not finite leaves a gap
 
         Example:
@@ -137,7 +137,7 @@ class Curves:
         self._writer.file_writer.add_event(events.Event(graph_def=made.SerializeToString()))
 
     def close(self) -> None:
-        """Draw the picture, and end what is written for TensorBoard.
+        """Draw the picture, and close the file for TensorBoard.
 
         Raises:
             OSError: the picture cannot be written

@@ -40,7 +40,7 @@ Made = TypeVar("Made")
 
 
 class Indexed(Protocol[T_co]):
-    """What has items by their numbers, as the data sets of other libraries."""
+    """Data with items by index, such as the data sets of other libraries."""
 
     def __getitem__(self, number: int, /) -> T_co: ...
 
@@ -56,7 +56,7 @@ _AT_ONCE = 100
 class Batches(Generic[T]):
     """Data in batches; made by `batches`. Each iteration is one epoch, or the rest of one.
 
-    An iteration that was left with ``break`` is gone on with by the next one. There is one at a time.
+    If an iteration is left with ``break``, the next one continues it. There can be only one at a time.
 
     Attributes:
         epoch: number of the epoch that the next iteration begins with, or that is running; from 0 on
@@ -139,7 +139,7 @@ class Batches(Generic[T]):
         return items
 
     def _windows(self, epoch: int) -> Iterator[Iterable[Any]]:
-        """Handles of what is sorted or shuffled together: numbers, or items that come one by one."""
+        """The items to sort or shuffle together: indices, or the items themselves if they come one by one."""
         if self._by_number:
             order = self._order(epoch)
             step = self._window or max(len(order), 1)
@@ -178,14 +178,14 @@ class Batches(Generic[T]):
                 batch, total = [], 0.0
             batch.append(handle)
             total += cost
-            if len(batch) == self._size:  # at once: the next item may be a line that somebody has yet to type
+            if len(batch) == self._size:  # at once: the next item may be a line that has yet to be typed
                 yield batch
                 batch, total = [], 0.0
         if batch:
             yield batch
 
     def _measure(self, name: str, function: Any, handle: Any) -> float:
-        """The cost or length of an item, which is asked for once where items have numbers."""
+        """The cost or length of an item, computed once if items have indices."""
         known = None
         if self._by_number:
             known = self._measures.get(name)
@@ -220,7 +220,7 @@ class Batches(Generic[T]):
     # ---- going through them
 
     def _load(self, turns: Iterator[tuple[int, list[Any] | None, bool]]) -> Iterator[tuple[int, Any, bool, bool]]:
-        """The batches themselves: what is done by a thread where there is one."""
+        """The batches themselves: the part that runs in the thread, if there is one."""
         for place, handles, whole in turns:
             if handles is None:
                 yield place, None, whole, False
@@ -247,7 +247,7 @@ class Batches(Generic[T]):
                 uneven = uneven or not whole
                 if not there:
                     break
-                # Counted before it is used: a state saved while it is in use goes on after it.
+                # Counted before it is used: a state saved while it is in use continues after it.
                 self._position = place
                 yield batch
                 if self._iteration != own:
@@ -263,7 +263,7 @@ class Batches(Generic[T]):
         """How many batches this process has in the whole of this epoch.
 
         Raises:
-            TypeError: the data come one by one; nobody knows how many there are
+            TypeError: the data come one by one, so their number is unknown
         """
         whole, rest, rank = self._shares()
         return whole + {"pad": rest > 0, "drop": False}.get(self._shard or "", rest > rank)
@@ -276,7 +276,7 @@ class Batches(Generic[T]):
         rate count updates, and must agree on all processes.
 
         Raises:
-            TypeError: the data come one by one; nobody knows how many there are
+            TypeError: the data come one by one, so their number is unknown
 
         Example:
             >>> data = dy.data.batches(range(100), 32)
@@ -335,15 +335,15 @@ class Batches(Generic[T]):
         return {**place, "length": self._length(), "shuffle": self._shuffle, "batching": self._batching()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on where `state` was called, with any number of processes.
+        """Let the next iteration continue where `state` was called, with any number of processes.
 
-        Of data that come one by one, those before that place are gone through again.
+        If the data come one by one, those before that position are read again and skipped.
 
         Args:
             state: what `state` has returned, of the same data in the same batches
 
         Raises:
-            ValueError: it is no state, or one of data of another length, seed, setting of shuffle or way of batching
+            ValueError: it is not a state, or one of data with a different length, seed, shuffling or batching
 
         Example:
             >>> data = dy.data.batches([1, 2, 3], 1)
@@ -375,7 +375,7 @@ def _compare(everyone: list[tuple[Any, ...]]) -> None:
 
 
 class _Loader(Iterator[T]):
-    """What an iterator gives, taken from it by a thread, so many items ahead.
+    """The items of an iterator, read ahead by a thread.
 
     The thread is a daemon, so that one that is stuck keeps no process from ending.
     """
@@ -394,7 +394,7 @@ class _Loader(Iterator[T]):
                 if not self._put("item", item, most):
                     return
             self._put("end", None, most)
-        except BaseException as error:  # the caller's, who is told
+        except BaseException as error:  # raised again in the caller
             self._error = error
             self._put("end", None, most)
 
@@ -486,8 +486,9 @@ def batches(
             something to iterate over, such as a generator or an open file; or a function that returns that anew for
             each epoch. What comes one by one is not held in memory.
         size: how many items a batch has at most; the last one may have less
-        cost: what an item costs, such as its number of words; goes with `most`. It is asked for once for each item.
-        most: what the items of a batch cost together at most; one that costs more is a batch of its own
+        cost: a function that returns the cost of an item, such as its number of words; needs `most`. It is called once
+            for each item
+        most: the greatest total cost of a batch; an item that costs more forms a batch alone
         bucket: the length of an item, such as `len`: batches are of items of like length. They are sorted by it, cut
             into batches, and with `shuffle` the batches are shuffled.
         shuffle: another order in each epoch, which depends on `seed` and the number of the epoch alone
@@ -497,12 +498,12 @@ def batches(
         shard: None: every process gets all batches. Otherwise they are dealt over the processes, to rank r of n the
             batches r, r + n, r + 2n..., and iterating is collective. What happens when they do not divide by the
             number of processes: "join", "pad", "drop" or "keep", see `parallel.shard`.
-        collate: makes of a list of items what the program is given in its place
+        collate: a function of the list of items; its result is the batch
         prefetch: how many batches a thread loads ahead: it reads items, and calls `collate`, which must make no
             expressions. Its errors are raised where the batch would have come.
 
     Returns:
-        Batches: what one iterates over, once for each epoch.
+        Batches: an object to iterate over, once for each epoch.
 
     Raises:
         ParallelError: processes have different data or settings; found when an iteration begins
@@ -644,7 +645,7 @@ _BLOCK = 1 << 20
 def lines(path: str | os.PathLike[str], encoding: str = "utf-8") -> Lines:
     """The lines of a text file as data for `batches`: a sequence of text without the ends of the lines.
 
-    The file is read once to find the lines, which are read when they are asked for; so all of them can be shuffled.
+    The file is read once to find the lines, and each line is read when it is needed; so all of them can be shuffled.
     A file whose name ends in ".gz" is unpacked into memory.
 
     Args:
@@ -653,7 +654,7 @@ def lines(path: str | os.PathLike[str], encoding: str = "utf-8") -> Lines:
 
     Raises:
         OSError: the file cannot be read
-        ValueError: when a line is asked for: it is not text in that encoding, or the file has been cut off since
+        ValueError: when a line is read: it is not text in that encoding, or the file has been truncated since
 
     Example:
         >>> from pathlib import Path

@@ -23,7 +23,7 @@ CPU = "CPU"
 
 
 class _Backend(Protocol):
-    """What the module dynet_cy.gpu.backend has for this one."""
+    """The functions that the module dynet_cy.gpu.backend provides for this one."""
 
     def device_count(self) -> int:
         """How many GPUs there are; RuntimeError without PyCUDA or driver."""
@@ -50,7 +50,7 @@ HAVE_CUDA = _have_cuda()
 
 
 class DeviceInfo:
-    """What there is to say about a device.
+    """Information about a device.
 
     Args:
         name: its name
@@ -121,7 +121,7 @@ def check_device(name: str, where: str) -> int:
 
 
 def get_device_info(name: str) -> DeviceInfo:
-    """What there is to say about a device; "" stands for the CPU.
+    """Information about a device; "" stands for the CPU.
 
     Raises:
         TypeError: `name` is not a string

@@ -67,7 +67,7 @@ def _blocks(out: Array) -> Iterator[Array]:
 
 
 class PyInitializer(ABC):
-    """Base class of the initializers. A subclass with a `fill` of its own can be given as `init=` too.
+    """Base class of the initializers. A subclass that defines `fill` can be given as `init=` too.
 
     Example:
         >>> isinstance(dy.ConstInitializer(1), dy.PyInitializer)

@@ -25,9 +25,10 @@ from collections.abc import Sequence
 from dynet_cy import config
 from dynet_cy.parallel import mpirun
 from dynet_cy.parallel.board import cores
+from dynet_cy.parallel.job import Job
 from dynet_cy.parallel.mpijob import MPIJob
 from dynet_cy.parallel.supervise import Ending, Logs, Start, supervise
-from dynet_cy.parallel.workers import Job, environment, hash_seed
+from dynet_cy.parallel.worker import environment, hash_seed
 
 __all__ = ["main"]
 

@@ -440,7 +440,7 @@ class _Loader:
 def load_generator(
     basename: BaseName, params: ParameterCollection, *, classes: Iterable[Any] = (), trusted: bool = False
 ) -> Iterator[Any]:
-    """`load`, but the objects come one after the other.
+    """Like `load`, but yields the objects one by one.
 
     `basename.meta` is read and checked at once, the parameters as the objects are asked for.
 

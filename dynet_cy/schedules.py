@@ -13,7 +13,7 @@ __all__ = ["CosineSchedule", "LinearSchedule", "PlateauSchedule", "Schedule", "S
 
 
 class Schedule:
-    """What the learning rates of a trainer are multiplied by, as a function of the number of updates made.
+    """The factor of a trainer's learning rates, as a function of the number of updates made.
 
     Set it as `Trainer.schedule`; the trainer counts its updates by itself. A schedule of one's own is a class with
     `factor`, and a ``__repr__`` that names its settings, by which checkpoints know it.
@@ -188,7 +188,7 @@ class StepSchedule(Schedule):
 
 
 class PlateauSchedule(Schedule):
-    """Multiplied by `by` each time that so many values in a row, told to `report`, were no better than the best one.
+    """Multiplied by `by` each time `patience` values in a row, passed to `report`, were no better than the best one.
 
     Args:
         patience: how many values in a row that are no better make a step (default: 2)

@@ -52,7 +52,7 @@ class ServerClosed(RuntimeError):
 
 
 class ServerFull(RuntimeError):
-    """As many calls wait as the server lets wait, and this one was not to wait for room.
+    """The queue of the server is full, and the call was made with ``wait=False``.
 
     Example:
         >>> issubclass(dy.ServerFull, Exception)
@@ -61,7 +61,7 @@ class ServerFull(RuntimeError):
 
 
 class ServerStatistics(NamedTuple):
-    """What a server does and has done; see `Server.statistics`.
+    """Counts of a server's calls and passes; see `Server.statistics`.
 
     Example:
         >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -540,7 +540,7 @@ class _Engine:
 
 
 class Server(Generic[R]):
-    """Calls a function for whoever asks, from any thread or task, and computes together what the calls ask for.
+    """Calls a function for requests from any thread or task, and computes the values that these calls need together.
 
     The function is written as for `batched_map`: for one request, in plain Python, asking for values wherever it likes.
     One thread runs all calls on a graph that only goes forward; a new call joins at the next pass over the graph, and

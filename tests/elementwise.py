@@ -1,6 +1,7 @@
 """Elementwise functions: a row here for each row of unary.def and binary.def.
 
-The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/table.py`) take theirs from these rows.
+The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/cases_unary.py`, `ops/cases_arithmetic.py`) take
+theirs from these rows.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ UNARY = [
     Unary("leaky_relu", lambda x, alpha: np.where(x > 0, x, alpha * x), -3, 3, (0.3,)),
     Unary("mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), -9, 9),
     Unary("hard_tanh", lambda x: np.clip(x, -1, 1), -3, 3),
+    Unary("hard_swish", lambda x: x * np.clip(x + 3, 0, 6) / 6, -5, 5),
     Unary("safe_sqrt", np.sqrt, 0.1, 9),
     Unary("less_const", lambda x, c: 1.0 * (x < c), -3, 3, (0.5,)),
     Unary("less_equal_const", lambda x, c: 1.0 * (x <= c), -3, 3, (0.5,)),

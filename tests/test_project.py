@@ -28,6 +28,13 @@ TOP_LEVEL = [
 ]
 
 
+def test_rows_of_ops_stand_where_the_source_does() -> None:
+    """Those of dynet_cy/ops/reduce.pyx in tests/ops/cases_reduce.py, and so on."""
+    for path in sorted((ROOT / "tests").glob("*/cases_*.py")):
+        module = SOURCE / path.parent.name / path.stem.replace("cases_function_", "cases_")[len("cases_") :]
+        assert module.with_suffix(".pyx").exists() or module.with_suffix(".py").exists(), path
+
+
 def module_of(path: Path) -> str:
     return ".".join(["dynet_cy", *path.parts])
 

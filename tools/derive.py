@@ -3,9 +3,10 @@
     python tools/derive.py            # the build does this
     python tools/derive.py --check    # only says what is not in step, as tests/test_derived.py does
 
-From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, and the Python functions of
-elementwise ops.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list of ops in `ops/api.py`, and the
-lists in docs/.  What is written stays under version control, so that readers, editors and type checkers need no build.
+From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
+elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list
+of ops in `ops/api.py`, and the lists in docs/.  The output stays under version control, so that readers, editors and
+type checkers need no build.
 
 A file that is written whole says so in its first lines.  Elsewhere what is derived stands between a line with
 `derived: NAME` and one with `end of NAME`; the rest of the file is left as it is.
@@ -177,6 +178,19 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
             yield f"    return apply_unary({op}, {f.arguments[0]}, {', '.join(numbers)})"
         else:
             yield f"    return apply{len(f.arguments)}({table}[{op}], {', '.join(f.arguments)})"
+
+
+def formulas() -> Iterator[str]:
+    """The formula of each row of unary.def that has a Python function, as Python would write it, for ONNX files."""
+    for row in rows("unary.def"):
+        if row.face:
+            value = " ".join(split(row.rest)[0][1:-1].split())
+            yield f'    "{row.name}": "{re.sub(r"C[(](-?[0-9.e+-]+)f[)]", plain_number, value)}",'
+
+
+def plain_number(match: re.Match[str]) -> str:
+    """A constant of C as Python writes it; the whole number in place of one that ends with a point."""
+    return match[1].rstrip(".")
 
 
 # ---- the table of kernels for Cython ------------------------------------------------------
@@ -569,6 +583,7 @@ def from_rows() -> Iterator[tuple[Path, str]]:
     yield with_regions(ROOT / "dynet_cy" / "kernels" / "kernels.pxd", enumerators=enumerators(), kernels=members())
     yield with_regions(OPS / "unary.pyx", functions=functions("unary.def", "UNARY", "UNARY"))
     yield with_regions(OPS / "arithmetic.pyx", functions=functions("binary.def", "BINARY", "BINARY"))
+    yield with_regions(ROOT / "dynet_cy" / "onnx" / "formulas.py", formulas=formulas())
 
 
 def from_functions() -> Iterator[tuple[Path, str]]:

@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands; each module of this package adds its own arguments."""
     made = argparse.ArgumentParser(
         prog="python -m dynet_cy",
-        description="What this installation is, and what is in files.",
+        description="Information about this installation and about files.",
         epilog="Training with several processes has a command of its own: python -m dynet_cy.launch --help",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -74,7 +74,7 @@ def measurements(seconds: float, threads: int) -> Iterator[Measurement]:
 
     Args:
         seconds: for all
-        threads: what products use beside one thread
+        threads: the number of threads to measure products with, besides one
     """
     counts = [1] if threads == 1 else [1, threads]
     each = seconds / (2 * len(counts) + 5)
@@ -103,7 +103,7 @@ def _best(step: Callable[[], object], seconds: float, prepare: Callable[[], obje
     """The least time of a call, after one to warm up: the others were disturbed.
 
     Args:
-        step: what is measured
+        step: the function to measure
         seconds: for how long
         prepare: what comes before each call, and is not measured
     """

@@ -67,7 +67,7 @@ def _array(entry: Entry) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 
 
 def _lost(source: str, kind: str, found: list[Entry]) -> list[str]:
-    """What the source has and the target has not."""
+    """The contents of the source that the target cannot hold."""
     lost = []
     before = kind_of(source)
     if before == SAFETENSORS:

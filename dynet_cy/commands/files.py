@@ -23,7 +23,7 @@ _KINDS = {"Parameters": PARAMETER, "LookupParameters": LOOKUP}
 
 
 class Object(NamedTuple):
-    """What a .meta file says of one object.
+    """An object as described in a .meta file.
 
     Attributes:
         kind: "Parameters", "LookupParameters", or the name of a class
@@ -37,7 +37,7 @@ class Object(NamedTuple):
 
 
 def kind_of(path: str) -> str:
-    """Which kind of file it is, by what is in it.
+    """The kind of a file, judged by its contents.
 
     Raises:
         ModelFileError: none that is known
@@ -88,7 +88,7 @@ def _tensors(path: str) -> Iterator[Entry]:
 
 
 def state_of(path: str) -> dict[str, Any]:
-    """What a checkpoint of this library says beside numbers; nothing if another program wrote it.
+    """The metadata of a checkpoint of this library; empty if another program wrote the file.
 
     Raises:
         ModelFileError: the file is damaged

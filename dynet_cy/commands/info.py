@@ -1,4 +1,4 @@
-"""Print what a report of a problem needs: versions, CPU, OpenBLAS, threads, memory, GPUs, settings."""
+"""Print the details needed in a bug report: versions, CPU, OpenBLAS, threads, memory, GPUs, settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print what is in a model file: its kind, its parameters with their shapes and ranges, the state of a trainer.
+"""Print the contents of a model file: its kind, its parameters with their shapes and ranges, the state of a trainer.
 
 Nothing in the file is executed, whatever it holds.
 """

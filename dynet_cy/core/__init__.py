@@ -1,1 +1,1 @@
-"""The plain structs that every layer shares."""
+"""Plain structs shared by all layers."""

@@ -1,4 +1,4 @@
-"""Signals that come while the engine computes: their Python handlers run between pieces of work.
+"""Signals that arrive while the engine computes: their Python handlers run between pieces of work.
 
 A pass, or other work that may take long, begins with `begin_interrupts`, and calls `interrupted` after each piece,
 without the GIL.  The clock is read after at most 16 pieces, signals are looked for every 50 ms, and only by the thread
@@ -55,9 +55,9 @@ cdef inline void begin_interrupts(Interrupts* s) noexcept nogil:
 
 
 cdef inline bint interrupted(Interrupts* s, size_t bytes) noexcept nogil:
-    """Whether a handler has raised an exception, which runs handlers now and then.
+    """Run signal handlers from time to time; True if one has raised an exception.
 
-    Called after a piece of work with so many bytes of results, where Python may run: no lock is held.
+    Called after a piece of work with `bytes` of results, at a point where Python may run: no lock is held.
     """
     s.left -= 1
     if s.left and bytes < LARGE:
@@ -65,10 +65,10 @@ cdef inline bint interrupted(Interrupts* s, size_t bytes) noexcept nogil:
     return look_at_clock(s)
 
 
-# Whether the calling thread is the one that handlers run in.
+# Whether the calling thread is the one that runs signal handlers.
 cdef bint runs_handlers() noexcept nogil
 cdef bint look_at_clock(Interrupts* s) noexcept nogil
-# Raise what a handler has raised, if one has.
+# Raise the exception of a handler, if there is one.
 cdef int raise_interrupt(Interrupts* s) except -1
-# How often that was done in this thread.
+# How often this thread has raised one.
 cdef uint64_t raised_here() noexcept nogil

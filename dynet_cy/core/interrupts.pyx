@@ -31,12 +31,12 @@ def _find_main_thread():
 
 
 _find_main_thread()
-# In a child it is the thread that has forked.
+# In a child process it is the thread that forked.
 os.register_at_fork(after_in_child=_find_main_thread)
 
 
 def set_pause(milliseconds):
-    """Set how long it takes from one look for signals to the next; returns what it was. For tests, which are short."""
+    """Set the interval between checks for signals; returns the previous one. For tests, which are short."""
     global pause
     before, pause = pause, milliseconds
     return before
@@ -62,14 +62,14 @@ cdef bint look_at_clock(Interrupts* s) noexcept nogil:
         return False
     if runs_handlers():
         run_handlers(s)
-    # Waiting for the GIL is to cost no more than a few percent.
+    # Waiting for the GIL must not cost more than a few percent.
     s.seen = coarse_ms()
     s.due = s.seen + (LONG_PAUSE if s.seen - at > SLOW else pause)
     return s.raised != NULL
 
 
 cdef void run_handlers(Interrupts* s) noexcept with gil:
-    """Run what is due, with arithmetic as the C language has it: the engine may take denormal numbers for 0."""
+    """Run pending handlers with standard arithmetic: the engine may treat denormal numbers as 0."""
     cdef fenv_t engine
     fegetenv(&engine)
     fesetenv(FE_DFL_ENV)

@@ -13,7 +13,7 @@ __all__ = ["gumbel_softmax", "softmin", "straight_through"]
 
 
 def softmin(x: Expression, d: int = 0) -> Expression:
-    """Softmax of -x along an axis: the least element has the greatest share.
+    """Softmax of -x along an axis: the smallest element gets the greatest weight.
 
     Args:
         x: the expression; the result has its shape.
@@ -33,8 +33,8 @@ def straight_through(hard: Expression, soft: Expression) -> Expression:
     """The value of one expression, with the gradient of another (Bengio et al. 2013).
 
     Args:
-        hard: what the value is, such as a choice that has no gradient.
-        soft: what the gradient goes to, of the same shape.
+        hard: the expression for the value, such as a choice that has no gradient.
+        soft: the expression for the gradient, of the same shape.
 
     Example:
         >>> probabilities = dy.softmax(dy.inputVector([1, 2]))

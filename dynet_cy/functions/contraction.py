@@ -117,7 +117,7 @@ def diagonal(x: Expression, names: str) -> tuple[Expression, str]:
 
 
 def summed(x: Expression, names: str, wanted: set[str]) -> tuple[Expression, str]:
-    """x without the axes that nobody wants, which are summed."""
+    """x summed over the axes that are no longer needed."""
     axes = [i for i, name in enumerate(names) if name not in wanted]
     return (sum_dim(x, axes), "".join(n for n in names if n in wanted)) if axes else (x, names)
 

@@ -24,7 +24,7 @@ def conv1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, gro
         f: filters: a matrix of k columns for each row of the result.
         stride: how many columns of x are from one window to the next.
         dilation: how many columns on the next column of a window is.
-        groups: into how many groups rows are divided, each of which is worked on by itself.
+        groups: the number of groups of rows, each of which is processed separately.
 
     Raises:
         DimensionError: the shapes do not fit, or the rows cannot be divided into so many groups.
@@ -55,7 +55,7 @@ def conv_transpose1d(x: Expression, f: Expression, stride: int = 1, dilation: in
         f: filters: a matrix of k columns for each row of x.
         stride: how many columns of the result are from one column of x to the next.
         dilation: how many columns on the next column of a filter is.
-        groups: into how many groups rows are divided, each of which is worked on by itself.
+        groups: the number of groups of rows, each of which is processed separately.
 
     Raises:
         DimensionError: the shapes do not fit, or the rows cannot be divided into so many groups.

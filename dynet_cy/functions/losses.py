@@ -24,7 +24,7 @@ __all__ = ["cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "trip
 
 
 def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | None, function: str) -> Expression:
-    """All positions together, or each by itself."""
+    """The losses of all positions, reduced as asked."""
     if reduction == "none":
         return x
     if reduction not in REDUCTIONS:
@@ -188,7 +188,7 @@ def focal_loss(
 def triplet_loss(
     anchor: Expression, positive: Expression, negative: Expression, margin: float = 1.0, p: float = 2
 ) -> Expression:
-    """How much the distance to what is alike exceeds that to what is not, less a margin (Schroff et al. 2015).
+    """Triplet loss: max(d(anchor, positive) - d(anchor, negative) + margin, 0) (Schroff et al. 2015).
 
     Shapes: ``{d}`` each -> ``{1}``; ``{d,n}`` each -> ``{n}``, a loss for each column.
 
@@ -216,7 +216,7 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
 
     Args:
         log_p, log_q: logarithms of probabilities, such as `log_softmax` gives; -inf counts as 0 in p.
-        axis: the axis of the classes, which vanishes; None: all elements are one distribution.
+        axis: the axis of the classes, which is removed; None: all elements are one distribution.
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
@@ -242,7 +242,7 @@ def gaussian_nll(
 
     Args:
         mean: the expected values.
-        target: what was observed, of the same shape.
+        target: the observations, of the same shape.
         variance: of each element, or one for all; less than eps counts as eps.
         full: whether the constant 1/2 log(2 pi) of each element counts too (default: False).
         eps: the least variance (default: 1e-6).

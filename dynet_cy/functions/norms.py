@@ -84,7 +84,7 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
 
 
 def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
-    """x, scaled down to a norm where its own is greater (Pascanu et al. 2013).
+    """x, scaled down to a given norm if its norm is greater (Pascanu et al. 2013).
 
     Args:
         x: any expression.
@@ -112,7 +112,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
 
     Args:
         x, y: expressions of one shape, or of shapes that broadcast.
-        axis: along which the vectors lie, which vanishes; by default columns are compared.
+        axis: the axis of the vectors, which is removed; by default columns are compared.
         eps: the least number to divide each by (default: 1e-8).
 
     Raises:
@@ -129,7 +129,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
 
 
 def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-6) -> Expression:
-    """x divided by the root of the mean of its squares along an axis, times g (Zhang and Sennrich 2019).
+    """x divided by its root mean square along an axis, times g (Zhang and Sennrich 2019).
 
     Args:
         x: any expression.
@@ -141,7 +141,7 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
         An expression of the shape of x.
 
     Raises:
-        DimensionError: there is no such axis, or g has not its length.
+        DimensionError: there is no such axis, or g does not have its length.
 
     Example:
         >>> dy.rms_norm(dy.inputVector([3, 4, 0, 0])).npvalue().round(3)
@@ -162,7 +162,7 @@ def group_norm(
     axis: int = -1,
     eps: float = 1e-5,
 ) -> Expression:
-    """Normalization of groups of channels: each to mean 0 and deviation 1, then times g and plus b (Wu and He 2018).
+    """Groups of channels scaled to mean 0 and deviation 1 each, then times g and plus b (Wu and He 2018).
 
     Args:
         x: channels and any other axes, such as an image ``{height,width,channels}``.
@@ -225,7 +225,7 @@ def batch_norm(
         An expression of the shape of x.
 
     Raises:
-        DimensionError: there is no such axis, or the vectors have not its length.
+        DimensionError: there is no such axis, or the vectors do not have its length.
         ValueError: in training, a channel has one element only; momentum or eps is out of its range.
 
     Example:
@@ -248,7 +248,7 @@ def batch_norm(
         raise ValueError("batch_norm: in training a channel of x needs more than one element")
     moments = batch_moments(x, k)
     found_mean, found_var = pick(moments, 0, 1), pick(moments, 1, 1)
-    y = channel_norm(x, found_mean, found_var, g, b, k, eps)  # before the statistics move: it tells what does not fit
+    y = channel_norm(x, found_mean, found_var, g, b, k, eps)  # before the statistics change: it checks the shapes
     for running, found, factor in ((mean, found_mean, 1.0), (var, found_var, count / (count - 1))):
         now = found.npvalue().reshape(shape[k]) * factor
         running.set_value(((1 - momentum) * running.as_array() + momentum * now).astype(np.float32))

@@ -74,7 +74,7 @@ def crf_loss(x: Expression, tags: Tags, transitions: Expression, start: Expressi
     Args:
         x: the score of each tag for each word, ``{tags,n}``, a column for each word.
         tags: the n tags.
-        transitions: ``{tags,tags}``: the score of a tag (column) behind another one (row).
+        transitions: ``{tags,tags}``: the score of a tag (column) after another one (row).
         start, end: ``{tags}``: scores of the first and of the last tag.
 
     Returns:
@@ -109,7 +109,7 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
         An expression of one element.
 
     Raises:
-        DimensionError: log_probs is no matrix.
+        DimensionError: log_probs is not a matrix.
         IndexError: there is no such class.
         ValueError: a label is the blank, or there are too few frames for the labels (equal neighbours need a blank
             between them).

@@ -26,7 +26,7 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
 
     Args:
         xs: a list of expressions; those with batch size 1 serve for every batch element of the others.
-        axis: where the new axis stands; a negative one counts from the end of the result's. Default: 0.
+        axis: the position of the new axis; a negative one counts from the end of the result's axes. Default: 0.
 
     Raises:
         DimensionError: shapes differ, or there is no such place.
@@ -80,11 +80,11 @@ def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expr
 
 
 def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], value: Number = 0) -> Expression:
-    """x with a number around it, as NumPy's `pad`.
+    """x with a border of a constant number, like NumPy's `pad`.
 
     Args:
         x: any expression.
-        widths: how many elements before and behind along each axis: a list of pairs; one pair, or one number,
+        widths: the number of elements before and after along each axis: a list of pairs; one pair, or one number,
             for all axes.
         value: the number (default: 0).
 
@@ -117,7 +117,7 @@ def outer(x: Expression, y: Expression) -> Expression:
     Shapes: ``x {m}``, ``y {n}`` -> ``{m,n}``.
 
     Raises:
-        DimensionError: x or y is no vector.
+        DimensionError: x or y is not a vector.
 
     Example:
         >>> dy.outer(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
@@ -145,7 +145,7 @@ def eye(n: int, m: int | None = None) -> Expression:
 
 
 def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expression:
-    """The numbers from start up to, but without, stop, as a vector; from 0 up to start where stop is not given.
+    """The numbers from start up to, but not including, stop, as a vector; from 0 up to start if stop is not given.
 
     Raises:
         ValueError: step is 0.
@@ -192,7 +192,7 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
 
 
 def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
-    """Elements of x by their places along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
+    """Elements of x by their positions along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
 
     It is NumPy's `take_along_axis`.  The gradient goes to the elements that were taken, added up.
 
@@ -237,7 +237,7 @@ def added_at(x: Expression, indices: Integers, source: Expression, axis: int, fu
 
 
 def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:
-    """x with the elements of another tensor added at their places: ``y[indices[i, j], j] += source[i, j]``.
+    """x with the elements of another tensor added at given positions: ``y[indices[i, j], j] += source[i, j]``.
 
     Args:
         x: any expression.
@@ -259,7 +259,7 @@ def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int 
 
 
 def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:
-    """x with the elements of another tensor in the place of its own: ``y[indices[i, j], j] = source[i, j]``.
+    """x with some elements replaced by those of another tensor: ``y[indices[i, j], j] = source[i, j]``.
 
     Args:
         x: any expression.

@@ -87,7 +87,7 @@ cdef float* gates_same(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    """What the gradient of x or h has from the deviation of the noise."""
+    """The contribution of the noise's deviation to the gradient of x or h."""
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
     cdef float* slopes = c.work + batch
     squares_of_inputs(gpu, c)

@@ -1,8 +1,8 @@
 """Kernels: from the sources in `cuda/` to code for a device, compiled through PyCUDA and kept on disk.
 
-The name of a kept file says what it was made from: a hash of the source, of all headers and of the options; the
-architecture; a hash of what the compiler says of its version. Where there is no compiler, a file that another one made
-from the same sources serves. A file begins with a hash of the rest, so that a damaged one is seen and made anew; files
+The name of a cached file says what it was made from: a hash of the source, of all headers and of the options; the
+architecture; a hash of the compiler's version. If there is no compiler, a file made by another one from the same
+sources is used. A file begins with a hash of the rest, so that damage is detected and the file is made again; files
 are moved into place when they are whole, so that processes may write the same one at the same time.
 
 Environment variables: `DYNET_CY_NVCC` is the compiler (default: `nvcc` in the path, then below `CUDA_ROOT`,
@@ -57,7 +57,7 @@ _source_hashes: dict[str, str] = {}  # by module
 
 
 def _version(compiler: str) -> str:
-    """A hash of what a compiler says of its version."""
+    """A hash of the compiler's version message."""
     if compiler in _versions:
         return _versions[compiler]
     try:
@@ -99,7 +99,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, code: bytes) -> None:
-    """Keep code in a file. A folder that cannot be written is no error: the code is compiled again next time."""
+    """Cache code in a file. If the folder cannot be written, the code is compiled again next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)

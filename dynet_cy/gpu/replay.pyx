@@ -9,14 +9,15 @@ what changes from step to step without being compared is what kernels read on
 the device, inputs and tables, which are sent before, and parameters.
 
 Each graph of the program keeps its own CUDA graphs, those used last, up to a
-number of them and of their nodes.  Where many structures follow each other in
-turn, they would drop each other all the time, and making one costs more than
-it saves once.  So each that is dropped before it has paid doubles how often
-records have to be seen.
+number of them and of their nodes.  If many structures alternate, they would
+evict each other all the time, and capturing one costs more than a single
+replay saves.  So each graph that is evicted before it has saved the cost of its
+capture doubles the number of times that a record must be seen before it is
+captured.
 
-A device where capturing fails does without from then on: `failed_captures` of
-`dynet_cy.gpu.driver.counts` says so.  So does one without memory for the
-workspace of cuBLAS.
+A device on which capturing fails runs without it from then on, and
+`failed_captures` of `dynet_cy.gpu.driver.counts` counts it.  So does one without
+memory for the workspace of cuBLAS.
 
 `DYNET_CY_CUDA_GRAPHS=0` in the environment switches all of it off.
 """

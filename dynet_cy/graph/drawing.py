@@ -20,7 +20,7 @@ __all__ = ["Drawing", "draw"]
 
 Path = Union[str, "os.PathLike[str]"]
 
-_MOST_NODES = 2000  # more, and nobody can read it
+_MOST_NODES = 2000  # larger graphs are unreadable
 _FONT = 12.0  # height of letters, in pixels
 _LETTER = 0.61 * _FONT  # width of one, in the fonts named below
 _LINE = 1.35 * _FONT
@@ -37,7 +37,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture of a graph, which notebooks show by themselves.
+    """A picture of a graph, which notebooks display.
 
     Attributes:
         svg: the picture, a document of its own
@@ -234,7 +234,7 @@ def _scope_names(collapse: bool | Iterable[str]) -> set[str]:
     return set(listed)
 
 
-# ---- what stands in a node ------------------------------------------------------------------------------------------
+# ---- text in nodes --------------------------------------------------------------------------------------------------
 
 
 def _shape(node: GraphNode) -> str:

@@ -547,11 +547,11 @@ cdef class ForwardExpression(Expression):
     """
 
     def set(self, values):
-        """Inputs of such a graph cannot be set anew."""
+        """Inputs of such a graph cannot be changed."""
         raise RuntimeError("set: the graph was renewed with forward_only=True, which drops what that needs")
 
     def set_index(self, index):
-        """Indices of such a graph cannot be set anew."""
+        """Indices of such a graph cannot be changed."""
         raise RuntimeError("set_index: the graph was renewed with forward_only=True, which drops what that needs")
 
     def __dealloc__(self):

@@ -52,7 +52,7 @@ cdef class Requests:
 
 
 cdef class ComputationGraph:
-    """A graph of its own, beside the implicit one of each thread.
+    """A separate graph, independent of the implicit graph of each thread.
 
     As a context manager it becomes the current graph: ops add their nodes to it.
     It is that of the thread, or, within a task of asyncio or another context that
@@ -440,7 +440,7 @@ cdef class ComputationGraph:
             v: a flat list of numbers.
             d: shape of one batch element.
             batch_size: number of batch elements (default: 1).
-            device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+            device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
         Raises:
             ValueError: there are more or fewer numbers than the shape and the batch size need.
@@ -462,7 +462,7 @@ cdef class ComputationGraph:
             dim: shape of one batch element.
             batch_size: number of batch elements (default: 1).
             defval: the number everywhere else (default: 0).
-            device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+            device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
         Raises:
             IndexError: a place lies outside.

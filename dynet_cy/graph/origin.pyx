@@ -207,7 +207,7 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
 
 
 class name_scope(ContextDecorator):
-    """Give the nodes that are made in a block the name of the part of the network that they are.
+    """Label the nodes made in a block with the name of a part of the network.
 
         with dy.name_scope("encoder"):
             states = rnn.transduce(words)

@@ -28,7 +28,7 @@ cdef int take_stream(Graph* g) except -1:
 
 
 def set_seed(seed):
-    """Set the seed of all random streams, and begin the streams anew.
+    """Set the seed of all random streams, and restart them.
 
     Dropout masks, noise and initial values follow from it and from the order in
     which graphs, nodes and parameters are made, not from batching.

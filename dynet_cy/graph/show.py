@@ -77,7 +77,7 @@ def print_graphviz(
     lookup_names: object = None,
     collapse_birnns: bool = False,
 ) -> None:
-    """Print the current graph to the standard output, in the language of Graphviz.
+    """Print the current graph to standard output, in the language of Graphviz.
 
     Nothing is computed for it. The nodes are operations as they run, also those that builders made, so there is nothing
     that `collapse_birnns` could collapse.
@@ -106,7 +106,7 @@ def print_graphviz(
 
 
 def print_text_graphviz() -> None:
-    """Write the current graph to the standard error, in the language of Graphviz.
+    """Write the current graph to standard error, in the language of Graphviz.
 
     Example:
         >>> x = dy.tanh(dy.inputVector([1, 2]))

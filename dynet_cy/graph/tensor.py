@@ -13,7 +13,7 @@ __all__ = ["Tensor"]
 
 
 class Tensor:
-    """A value apart from its graph, which stays valid when the graph is renewed: `Expression.tensor_value` returns it.
+    """A value copied from its graph, which stays valid when the graph is renewed: `Expression.tensor_value` returns it.
 
     The batch, if any, is the last axis. NumPy's functions take a Tensor as they take an array. Axes that the shape does
     not name have one element.

@@ -57,22 +57,22 @@ cdef extern from "dynet_cy/arena.h" nogil:
     void* array_push "dy_array_push"(Array* a, size_t n)
     void array_rewind "dy_array_rewind"(Array* a, size_t top)
 
-# Nothing is allocated until there is need.
+# Nothing is allocated before it is needed.
 cdef void arena_open(Arena* a, bint poison) noexcept nogil
 cdef void array_open(Array* a, bint poison) noexcept nogil
 cdef void arena_close(Arena* a) noexcept nogil
 cdef void array_close(Array* a) noexcept nogil
-# Let an arena without memory be that of the caller, all of which is taken; it does not count against the limit.
+# Let an empty arena use memory of the caller's; all of it counts as in use, and none of it against the limit.
 cdef int arena_lend(Arena* a, void* p, size_t n) except -1
 # Give back the memory above the bump pointer.  Nothing moves.
 cdef void arena_trim(Arena* a) noexcept nogil
 cdef void array_trim(Array* a) noexcept nogil
-# What gives back memory that others do not need, when somebody asks in vain; it takes the GIL.
+# Gives back memory that is not in use when an allocation fails; it takes the GIL.
 ctypedef void (*Reclaim)(const void* asking) noexcept nogil
 cdef void set_reclaim(Reclaim f) noexcept
-# Raise for the allocation of this thread that was refused last.
+# Raise the error of this thread's last refused allocation.
 cdef int out_of_memory(str what) except -1
-# How often that was; who has seen another number gives back what it keeps.
+# How often allocations were refused; a graph that last saw another number gives back the memory it keeps.
 cdef uint64_t shortages() noexcept nogil
-# Raise unless n bytes fit into the limit; so many are written soon, and must fit into the memory of the machine.
+# Raise unless n bytes fit into the limit, and `touched` bytes, which are written soon, into the machine's memory.
 cdef int check_room(str what, size_t n, size_t touched) except -1

@@ -31,7 +31,7 @@ cdef extern from *:
     static _Thread_local dy_refusal dy_refused;
     static inline dy_refusal *dy_last_refusal(void) { return &dy_refused; }
 
-    /* A mapping of another size, perhaps elsewhere; MAP_FAILED when there is none. */
+    /* A mapping of another size, perhaps at another address; MAP_FAILED if there is no memory. */
     static inline void *dy_remap(void *p, size_t had, size_t bytes) {
     #ifdef MREMAP_MAYMOVE
         return mremap(p, had, bytes, MREMAP_MAYMOVE);
@@ -45,12 +45,12 @@ cdef extern from *:
     #endif
     }
 
-    /* Give the memory of whole pages back; the addresses stay. What they hold then is not defined. */
+    /* Give the memory of whole pages back but keep their addresses. Their contents are undefined afterwards. */
     static inline void dy_release(void *p, size_t bytes) {
     #ifdef __linux__
         madvise(p, bytes, MADV_DONTNEED);
     #else
-        /* Elsewhere that is a hint, which leaves pages where they are: new ones take their place. */
+        /* On other systems madvise is only a hint that keeps the pages: map new ones in their place. */
         mmap(p, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_FIXED | MAP_NORESERVE, -1, 0);
     #endif
     }
@@ -82,21 +82,21 @@ cdef enum:
     CHARGE_STEP = 1 << 16           # arenas count against the limit in these steps
     ASK_FROM = 1 << 20              # what the machine has is not asked for less
 
-# Behind each segment a gap, so that what lies at the end of one and at the begin of another never lies side by side.
+# A gap after each segment, so that the end of one and the beginning of another are never adjacent.
 cdef size_t GAP = ALIGN
 
 cdef Memory memory                  # a global of C: all 0
 cdef Reclaim reclaim = NULL
 cdef size_t n_shortages = 0
 cdef size_t page = <size_t>sysconf(_SC_PAGESIZE)
-# An arena that is larger than the machine's memory would never be filled.
+# An arena larger than the machine's memory could never be filled.
 cdef size_t machine = <size_t>sysconf(_SC_PHYS_PAGES) * page
 
 cdef bint poisoning = os.environ.get("DYNET_CY_POISON", "0") not in ("", "0")
 
 
 def set_limit(size_t limit_bytes):
-    """Limit what all arenas together may use.
+    """Limit the memory of all arenas together.
 
     Args:
         limit_bytes: bytes; 0 sets no limit but the machine's memory.
@@ -105,17 +105,17 @@ def set_limit(size_t limit_bytes):
 
 
 def limit():
-    """Limit in bytes that `set_limit` set; 0 when there is none."""
+    """The limit in bytes; 0 if there is none."""
     return atomic_load(&memory.limit, RELAXED)
 
 
 def used_bytes():
-    """Bytes that open arenas and arrays hold: those in use, and what is kept to be used again."""
+    """Bytes held by open arenas and arrays: those in use, and those kept for reuse."""
     return atomic_load(&memory.used, RELAXED)
 
 
 def give_back():
-    """Let all graphs that do not run give back the memory that they keep to use it again."""
+    """Make all graphs that are not running give back the memory that they keep for reuse."""
     if reclaim != NULL:
         reclaim(NULL)
 
@@ -131,14 +131,14 @@ cdef void* refuse(int why, size_t needed, size_t left) noexcept nogil:
 
 
 cdef bint charge(size_t more, size_t needed) noexcept nogil:
-    """Count bytes against the limit; False when they are too many, of the `needed` ones."""
+    """Charge bytes against the limit; False if it would be exceeded, by a request for `needed` bytes."""
     cdef size_t used = atomic_add(&memory.used, more, RELAXED)
     cdef size_t allowed = atomic_load(&memory.limit, RELAXED)
     cdef size_t free_bytes
     if allowed and used > allowed:
         atomic_sub(&memory.used, more, RELAXED)
         free_bytes = allowed - (used - more) if allowed > used - more else 0
-        # What is there already serves too.
+        # Memory that is held already can be used too.
         refuse(LIMIT, needed, free_bytes + needed - more if needed > more else free_bytes)
         return False
     return True
@@ -151,7 +151,7 @@ cdef void discharge(size_t n) noexcept nogil:
 # ---- blocks --------------------------------------------------------------------
 
 cdef void* block_new(size_t n, bint zeroed) noexcept nogil:
-    """A block on a 64-byte boundary; NULL when there is none."""
+    """A block on a 64-byte boundary; NULL if there is no memory."""
     cdef void* p = NULL
     if n >= MAPPED:
         p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0)
@@ -171,7 +171,7 @@ cdef void block_free(void* p, size_t n) noexcept nogil:
 
 
 cdef void* block_resize(void* p, size_t had, size_t n) noexcept nogil:
-    """A block with what p has, which is gone then; NULL, and p stays, when there is none."""
+    """A block with the contents of p, which is freed; NULL, and p stays valid, if there is no memory."""
     cdef void* q
     if p != NULL and had >= MAPPED and n >= MAPPED:
         q = remap(p, had, n)
@@ -198,7 +198,7 @@ cdef void arena_close(Arena* a) noexcept nogil:
 
 
 cdef void drop_segments(Arena* a, uint32_t first) noexcept nogil:
-    """Free a segment and all behind it, in which nothing lies."""
+    """Free a segment and all later ones, which are empty."""
     cdef Segment* s
     while a.n > first:
         a.n -= 1
@@ -226,7 +226,7 @@ cdef int arena_lend(Arena* a, void* p, size_t n) except -1:
 
 
 cdef bint list_segment(Arena* a) noexcept nogil:
-    """Room in the list for one more."""
+    """Make room in the list for one more segment."""
     cdef Segment* segments
     if a.n == a.room:
         segments = <Segment*>realloc(a.segments, (a.room + 4) * sizeof(Segment))
@@ -239,7 +239,7 @@ cdef bint list_segment(Arena* a) noexcept nogil:
 
 
 cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
-    """A segment that has room for n bytes, behind the others."""
+    """Append a segment with room for n bytes."""
     cdef size_t total = 0, want
     cdef uint32_t i
     cdef void* p = NULL
@@ -274,7 +274,7 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
 
 
 cdef bint charge_segment(Segment* s, size_t end, size_t needed) noexcept nogil:
-    """Let a segment be charged up to there; the last `needed` bytes are the reason."""
+    """Charge a segment up to an offset, because of a request for `needed` bytes."""
     cdef size_t want
     if end <= s.charged:
         return True
@@ -324,7 +324,7 @@ cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
 
 
 cdef void* grow(Arena* a, size_t n) noexcept nogil:
-    """What `arena_alloc` does where no more room of the segment is charged."""
+    """Slow path of `arena_alloc`: the charged part of the segment is full."""
     cdef void* p = try_to_grow(a, n)
     if p == NULL and reclaim != NULL and not a.quiet:
         reclaim(a)
@@ -333,7 +333,7 @@ cdef void* grow(Arena* a, size_t n) noexcept nogil:
 
 
 cdef void* extend(Arena* a, void* p, size_t had, size_t more) noexcept nogil:
-    """What `arena_extend` does there."""
+    """Slow path of `arena_extend`, for the same case."""
     cdef Segment* s = &a.segments[a.now]
     cdef void* q
     if more <= s.bytes - (a.top - s.begin) and charge_segment(s, a.top - s.begin + more, more):
@@ -347,7 +347,7 @@ cdef void* extend(Arena* a, void* p, size_t had, size_t more) noexcept nogil:
 
 
 cdef void rewind(Arena* a, size_t top) noexcept nogil:
-    """What `arena_rewind` does where another segment is in use then, or with poison."""
+    """Slow path of `arena_rewind`: back to another segment, or with poison."""
     cdef Segment* s
     cdef size_t at = a.top
     while True:
@@ -402,7 +402,7 @@ cdef void array_close(Array* a) noexcept nogil:
 
 
 cdef bint resize(Array* a, size_t room) noexcept nogil:
-    """Let an array have more room."""
+    """Make room in an array."""
     cdef void* p
     if not charge(room - a.room, room - a.room):
         return False
@@ -417,7 +417,7 @@ cdef bint resize(Array* a, size_t room) noexcept nogil:
 
 
 cdef int widen(Array* a, size_t top) noexcept nogil:
-    """What `array_push` does where there is no more room."""
+    """Slow path of `array_push`: there is no more room."""
     cdef size_t want = max(max(top, a.room + a.room // 2), <size_t>FIRST_ARRAY)
     cdef size_t least = (top + page - 1) & ~(page - 1)
     if top > machine:
@@ -433,7 +433,7 @@ cdef int widen(Array* a, size_t top) noexcept nogil:
 
 
 cdef void array_trim(Array* a) noexcept nogil:
-    # Beyond its end the next piece may stand already: a node, before it is appended.
+    # The next piece may already be written beyond its end: a node, before it is appended.
     cdef size_t kept = max((a.top + 2 * page - 1) & ~(page - 1), <size_t>MAPPED)
     if a.memory != NULL and a.room >= MAPPED and kept < a.room:
         munmap(a.base + kept, a.room - kept)
@@ -476,7 +476,7 @@ cdef str describe(int why, size_t needed, size_t left):
 
 
 def available_bytes():
-    """Memory of the machine that programs can have without swapping; None if the system does not tell."""
+    """Memory available to programs without swapping; None if the system does not say."""
     found = []
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:

@@ -3,7 +3,7 @@
 from dynet_cy.core.tensor cimport Dim
 
 cdef object array_of(const float* v, tuple shape)
-# A DLPack capsule of an array, for `__dlpack__` of what holds it.
+# A DLPack capsule of an array, for the `__dlpack__` method of its owner.
 cdef object capsule_of(object array, str what, object stream, object max_version, object dl_device)
 cdef object floats_in(object values, str op, str argument, int most_axes)
 cdef bint taking_numbers() noexcept

@@ -17,7 +17,7 @@ cdef extern from *:
     """
     int dy_taking_numbers
 
-# Bytes that are copied between two looks for signals.
+# Bytes that are copied between two checks for signals.
 cdef enum:
     AT_ONCE = 1 << 26
 
@@ -50,7 +50,7 @@ _HAS_VERSIONS = tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2
 
 
 cdef object capsule_of(object array, str what, object stream, object max_version, object dl_device):
-    """A DLPack capsule of an array, for `__dlpack__` of what holds it."""
+    """A DLPack capsule of an array, for the `__dlpack__` method of its owner."""
     if stream is not None:
         raise BufferError(f"{what} is given on the CPU, which has no streams, but stream is {stream!r}")
     if dl_device is not None and tuple(dl_device) != (1, 0):
@@ -68,7 +68,7 @@ cdef object unreadable(object values, str op, str argument, object e):
 
 
 cdef object read_tensor(object values, str op, str argument):
-    """A tensor of another library that speaks DLPack only, without a copy where its memory allows."""
+    """A tensor of another library that supports only DLPack, without a copy if its memory allows that."""
     try:
         if int(values.__dlpack_device__()[0]) not in _READABLE:
             raise BufferError("another device")
@@ -107,7 +107,7 @@ cdef object floats_in(object values, str op, str argument, int most_axes):
 
 
 cdef bint taking_numbers() noexcept:
-    """Whether `floats_in` is at work: expressions are no numbers for it, as their gradients would be lost."""
+    """Whether `floats_in` is running: it must not read expressions as numbers, as their gradients would be lost."""
     return dy_taking_numbers > 0
 
 

@@ -1,4 +1,4 @@
-"""Arrays and the memory in which they lie.  Typed memoryviews do the same, but each module that uses them carries a
+"""Arrays and their memory.  Typed memoryviews do the same, but each module that uses them carries a
 megabyte of C for it."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
@@ -9,7 +9,7 @@ cdef extern from "Python.h":
 
 
 cdef inline object array_at(void* at, size_t n, object dtype):
-    """The n numbers that lie there, as an array that does not own them."""
+    """The n numbers at p, as an array that does not own them."""
     from numpy import empty, frombuffer
     kind = empty(0, dtype)
     if n == 0:
@@ -18,7 +18,7 @@ cdef inline object array_at(void* at, size_t n, object dtype):
 
 
 cdef inline void* memory_of(object array, bint writable=False) except? NULL:
-    """Where the numbers of an array lie, for as long as it lives; NULL if it has none.
+    """The address of an array's numbers, valid as long as the array lives; NULL if it has none.
 
     Raises:
         ValueError: they do not lie in the order of C, or may not be written.

@@ -1,7 +1,7 @@
-"""Changes of parameters that take long: whole for everybody who looks, though signals may end them midway.
+"""Long changes of parameters that appear atomic to every reader, even if a signal interrupts them.
 
-A change that a handler of a signal has ended is finished before anybody next reads or changes a parameter, a gradient
-or a state of a trainer: they all call `see_whole` first.
+A change that a signal handler has interrupted is finished before anything reads or changes a parameter, a gradient or
+a state of a trainer: all of these call `see_whole` first.
 """
 
 from dynet_cy.core.interrupts cimport Interrupts
@@ -14,26 +14,26 @@ cdef extern from "<fenv.h>" nogil:
 
 cdef class Change:
     cdef fenv_t arithmetic          # of the thread that has asked for it, which it is made with
-    # Go on where it stopped, until it is finished or `interrupted`; whether it is finished.
+    # Continue where it stopped, until it is finished or `interrupted`; True if it is finished.
     cdef bint go_on(self, Interrupts* s) noexcept nogil
 
-# Whether a change is under way or waits to be finished.
+# Whether a change is in progress or waiting to be finished.
 cdef bint unfinished
 
-# Make a change, or as much of it as there is until a handler raises: then `raise_kept` raises that.  Changes that come
-# before it does wait behind this one.
+# Make a change, up to where a handler raises an exception, which `raise_kept` then raises.  Changes that are asked for
+# before that wait behind this one.
 cdef int make_change(Change change) except -1
-# Raise what a handler has raised in `make_change`.
+# Raise the exception that a handler has raised in `make_change`.
 cdef int raise_kept() except -1
-# Keep what a handler has raised where an update can't stop, for `raise_kept`.
+# Keep the exception of a handler where an update cannot stop, for `raise_kept`.
 cdef int keep_raised(object error) except -1
 cdef int finish_changes() except -1
 
 
 cdef inline int see_whole() except -1:
-    """See that no change is half made, before parameters, gradients or states are read or changed.
+    """Finish interrupted changes, before parameters, gradients or states are read or changed.
 
-    Raises what a handler raises meanwhile; then there is still something to be finished.
+    If a handler raises an exception meanwhile, it is raised, and the change remains unfinished.
     """
     if unfinished:
         finish_changes()

@@ -22,7 +22,7 @@ cdef extern from "<fenv.h>" nogil:
 
 cdef bint unfinished = False
 
-# In their order; those of the thread that handlers run in, the only one that can stop midway.
+# In order; only changes of the thread that runs handlers, the only one that can stop midway.
 cdef list changes = []
 # Held by the thread that makes or finishes changes.
 cdef pthread_mutex_t busy
@@ -33,7 +33,7 @@ begin_interrupts(&kept)
 
 
 def _begin_anew():
-    """In a child that was just forked no other thread goes on with a change."""
+    """In a newly forked child, no other thread continues a change."""
     global runner
     pthread_mutex_init(&busy, NULL)
     runner = 0
@@ -79,7 +79,7 @@ cdef int keep_raised(object error) except -1:
 
 
 def waiting():
-    """How many changes have been stopped and are not finished yet."""
+    """The number of changes that were interrupted and are not finished yet."""
     return len(changes)
 
 
@@ -91,7 +91,7 @@ cdef int finish_changes() except -1:
 
 
 cdef int run(Interrupts* s, bint asked) except -1:
-    """Go on with all changes, until a handler raises.  In a handler that runs between two pieces of one, finish it.
+    """Continue all changes until a handler raises.  In a handler that runs between two pieces of one, finish it.
 
     With `asked`, this thread has just asked for them, and computes as it should.
     """

@@ -7,16 +7,16 @@ so that storage and graphs need no backend.
 
 
 cdef struct Mirrors:
-    # A range of addresses of a device, empty so far; extend() makes room for that many bytes from its base on.
+    # An empty range of addresses of a device; extend() makes room for that many bytes from its base on.
     void* (*open)(int device) except NULL
     int (*extend)(void* arena, size_t n, str what) except -1
     float* (*base)(void* arena) noexcept
     void (*close)(void* arena) noexcept
-    # Copies of n floats, which are done when the function returns; and zeros.
+    # Copies of n floats, complete when the function returns; and zeros.
     int (*fetch)(int device, const float* device_ptr, float* host_ptr, size_t n) except -1
     int (*send)(int device, const float* host_ptr, float* device_ptr, size_t n) except -1
     int (*clear)(int device, float* device_ptr, size_t n) except -1
 
 cdef Mirrors* mirrors() noexcept
-# 0: the CPU; 1 + n: GPU number n.  What new graphs and collections are made on.
+# The device of new graphs and collections.  0: the CPU; 1 + n: GPU number n.
 cdef int default_device() noexcept nogil

@@ -13,12 +13,12 @@ cdef int default_device() noexcept nogil:
 
 
 def get_default_device():
-    """The device of graphs and collections that are made from now on: 0 the CPU, 1 + n GPU number n."""
+    """The device of new graphs and collections: 0 the CPU, 1 + n GPU number n."""
     return the_default
 
 
 def set_default_device(int device):
-    """Set the device of graphs and collections that are made from now on.
+    """Set the device of new graphs and collections.
 
     Raises:
         RuntimeError: it is a GPU, and none has been opened.

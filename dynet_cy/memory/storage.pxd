@@ -65,9 +65,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
 
 cdef class Storage
 
-# Give back the memory of packed parameters, but of those that products of other threads read.
+# Free the packed parameters, except those that products of other threads are reading.
 cdef void give_back_panels() noexcept
-# The error of an update whose gradients are not finite, because of which so many updates were not made.
+# The error for gradients that are not finite, because of which `updates` updates were not made.
 cdef object bad_gradients(double norm, list names, updates)
 
 
@@ -87,14 +87,14 @@ cdef class Plane:
     cdef int shrink(self, size_t floats) except -1
     cdef int move(self, object mapping, Storage storage, bint copy) except -1
     cdef int place_on(self, int device) except -1
-    # Floats from a place on, from the device to here and back; nothing happens on the CPU.
+    # Copy n floats from a position on, from the device to the host and back; nothing happens on the CPU.
     cdef int pull(self, size_t at, size_t n) except -1
     cdef int push(self, size_t at, size_t n) except -1
     cdef int clear(self, size_t at, size_t n) except -1
 
 
 cdef class Lent:
-    """A part of a plane as a buffer that others may read and write; it keeps the memory where it is."""
+    """A part of a plane as a buffer for other libraries; while it exists, the memory does not move."""
     cdef Storage storage
     cdef Plane plane
     cdef float* v

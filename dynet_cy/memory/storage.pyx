@@ -26,7 +26,7 @@ cdef extern from *:
     uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil
     int ACQUIRE "__ATOMIC_ACQUIRE"
 
-# Names of parameters by the id of their entry, for messages.
+# Names of parameters by the ids of their entries, for messages.
 parameter_names = {}
 
 cdef list free_ids = []
@@ -35,7 +35,7 @@ cdef uint32_t n_ids = 0
 # Entries begin on 64-byte boundaries.
 cdef size_t STEP = 16
 
-# The storages that there are, none of them owned; read and changed with the GIL.
+# All storages, as a list of borrowed pointers; read and changed with the GIL held.
 cdef void* first_storage = NULL
 
 
@@ -54,7 +54,7 @@ cdef object bad_gradients(double norm, list names, updates):
 
 @cython.final
 cdef class Plane:
-    """Floats of all entries, each of which is one contiguous range; its own memory, or a mapping of the caller's."""
+    """The floats of all entries, each a contiguous range, in memory of its own or in a mapping of the caller's."""
 
     def __cinit__(self):
         arena_open(&self.arena, False)
@@ -70,7 +70,7 @@ cdef class Plane:
             mirrors().close(self.mirror)
 
     cdef Plane on(self, int device):
-        """The plane for the same thing in the storage of a device."""
+        """The corresponding plane in the storage of a device."""
         return self if device == self.device else self.beside[device]
 
     cdef float* at(self, size_t place) noexcept:
@@ -83,7 +83,7 @@ cdef class Plane:
         return mirrors().base(self.mirror) if self.device else NULL
 
     cdef int extend(self, size_t floats) except -1:
-        """Make room for that many floats in all.  New ones are zero."""
+        """Make room for a total number of floats.  New ones are zero."""
         cdef size_t needed = floats * sizeof(float), had
         if self.mapped:
             if needed > <size_t>self.view.len:
@@ -101,14 +101,14 @@ cdef class Plane:
         return self.clear(had, floats - had)
 
     cdef int shrink(self, size_t floats) except -1:
-        """Give back the room of the last entries, which nobody has written."""
+        """Give back the room of the last entries, which have not been written."""
         if not self.mapped and self.arena.top > floats * sizeof(float):
             arena_rewind(&self.arena, floats * sizeof(float))
             arena_trim(&self.arena)
         return 0
 
     cdef int place_on(self, int device) except -1:
-        """Live on a device from now on, or on the CPU again.  It must be empty."""
+        """Move the plane, which must be empty, to a device or back to the CPU."""
         cdef void* mirror = mirrors().open(device) if device else NULL
         if self.mirror != NULL:
             mirrors().close(self.mirror)
@@ -127,13 +127,13 @@ cdef class Plane:
         return 0
 
     cdef int clear(self, size_t at, size_t n) except -1:
-        """Floats on the device become zero; those here are not touched."""
+        """Set floats on the device to zero; those of the host are not touched."""
         if self.device and n:
             mirrors().clear(self.device, self.device_base() + at, n)
         return 0
 
     cdef int move(self, object mapping, Storage storage, bint copy) except -1:
-        """Live in the caller's writable buffer from now on, with all entries of the storage."""
+        """Move to the caller's writable buffer, with all entries of the storage."""
         cdef size_t floats = storage.top
         cdef Param* p
         cdef uint32_t i
@@ -164,7 +164,7 @@ cdef class Plane:
 @cython.final
 @cython.no_gc_clear
 cdef class Lent:
-    """A part of a plane as a buffer that others may read and write; it keeps the memory where it is."""
+    """A part of a plane as a buffer for other libraries; while it exists, the memory does not move."""
 
     def __dealloc__(self):
         if self.plane is not None:
@@ -189,7 +189,7 @@ cdef class Lent:
 
 
 cdef Lent lend(Storage storage, Plane plane, Param* p, tuple shape, tuple steps):
-    """The values at an entry's place in a plane of the CPU, as a buffer of that shape, steps counted in floats."""
+    """The values of an entry in a plane of the CPU, as a buffer with that shape and with strides in floats."""
     cdef Lent x = Lent.__new__(Lent)
     cdef int i
     x.storage = storage
@@ -303,7 +303,7 @@ cdef class Storage:
         return p
 
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL:
-        """An empty entry behind the others, with an id; it is not counted yet."""
+        """An empty entry after the others, with an id; it is not counted yet."""
         global n_ids
         cdef Param* p
         cdef Param** entries
@@ -339,20 +339,20 @@ cdef class Storage:
         return p
 
     cdef void place(self, Param* p) noexcept:
-        """Let an entry know where its numbers are."""
+        """Set the pointers of an entry to its numbers."""
         p.value = self.values.at(p.offset)
         p.grad = self.grads.at(p.offset)
         p.device_value = self.values.device_base() + p.offset if self.device else NULL
         p.device_grad = self.grads.device_base() + p.offset if self.device else NULL
 
     def check_room(self, str what, size_t size, bint drawn=True):
-        """Raise MemoryError if new entries of so many numbers do not fit: into the limit, or, with the array in which
-        their values are to be `drawn`, into the memory of the machine."""
+        """Raise MemoryError if new entries of `size` numbers do not fit into the limit, or, together with the array in
+        which their values are `drawn`, into the machine's memory."""
         cdef size_t n = size * sizeof(float)
         check_room(what, n * len(self.planes), 2 * n if drawn else n)
 
     def place_on(self, int device):
-        """Let all planes live on a device from now on.
+        """Move all planes, which must be empty, to a device.
 
         Args:
             device: 1 + n for GPU number n, which is open; 0 for the CPU.
@@ -371,9 +371,9 @@ cdef class Storage:
         self.device = device
 
     def on(self, int device):
-        """The storage of the same collection for a device; it is made if it is not there.
+        """The storage of the same collection for a device; it is created if there is none.
 
-        What is empty so far moves to the device instead.
+        An empty storage moves to the device instead.
         """
         cdef Storage other
         cdef Plane plane
@@ -395,11 +395,11 @@ cdef class Storage:
         return self.beside[device]
 
     def everywhere(self):
-        """This storage and those beside it, as a list."""
+        """This storage and those of the same collection on other devices, as a list."""
         return [self, *self.beside.values()]
 
     def new_plane(self):
-        """A further plane of zeros, for the state of a trainer; the storages beside this one get theirs."""
+        """A new plane of zeros, for the state of a trainer; the collection's other storages get one too."""
         cdef Plane plane = Plane()
         if self.device:
             plane.place_on(self.device)
@@ -414,13 +414,13 @@ cdef class Storage:
         return plane
 
     def drop_plane(self, Plane plane not None):
-        """Give back a plane made by `new_plane`."""
+        """Free a plane made by `new_plane`."""
         for device, other in plane.beside.items():
             (<Storage>self.beside[device]).drop_plane(other)
         self.planes = [p for p in self.planes if p is not plane]
 
     cdef int zero(self, Plane plane) except -1:
-        """Set all numbers of a plane to zero, those of the planes beside it too."""
+        """Set all numbers of a plane to zero, and those of the corresponding planes on other devices."""
         cdef uint32_t i
         see_whole()
         for i in range(self.n_entries):
@@ -436,7 +436,7 @@ cdef class Storage:
         return self.top * sizeof(float)
 
     def move(self, Plane plane not None, mapping, copy=True):
-        """Let a plane live in memory of the caller's, such as a shared mapping.
+        """Move a plane to memory provided by the caller, such as a shared mapping.
 
         What the plane holds is copied there.  No graph may be running.
 
@@ -466,6 +466,6 @@ cdef class Storage:
             self.place(self.entries[i])
 
     def changed(self):
-        """Note that somebody has written values from outside, into the mapping they live in."""
+        """Note that values have been written from outside, into the mapping that holds them."""
         for storage in self.everywhere():
             (<Storage>storage).changes += 1

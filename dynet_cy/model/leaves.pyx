@@ -86,7 +86,7 @@ cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_bac
 
 
 cdef class LookupExpression(Expression):
-    """What `lookup` and `lookup_batch` make: their indices can be set anew.
+    """The result of `lookup` and `lookup_batch`, whose indices can be changed.
 
     Example:
         >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))

@@ -747,7 +747,7 @@ def lookup_batch(p, indices, update=True):
 
 
 def parameter(*parameters):
-    """The parameters themselves: they are expressions, of whatever graph is current.
+    """The parameters themselves: a parameter is an expression in whichever graph is current.
 
     There is no need to call this; older programs do.
 

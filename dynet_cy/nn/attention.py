@@ -78,7 +78,7 @@ class MultiHeadAttention(Layer):
         max_distance: from where on distances count as the same, for "relative"
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1, heads do not divide dim, there are no such positions, or for "rotary" dim /
             heads is odd
 
@@ -316,7 +316,7 @@ class PointerAttention(Layer):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -392,7 +392,7 @@ class BiaffineAttention(Layer):
         bias: whether there are u, v and b
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:

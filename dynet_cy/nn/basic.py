@@ -34,7 +34,7 @@ class Linear(Layer):
         bias: whether there is b (default: yes)
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -89,7 +89,7 @@ class Embedding(Layer):
             shrink as the table grows.
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1, or `padding` is not one of the table
 
     Example:
@@ -188,7 +188,7 @@ class LayerNorm(Layer):
         eps: added to the variance, as in PyTorch; None, the default, for 1e-8 that is added to the deviation
 
     Raises:
-        TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`
+        TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
         ValueError: `dim` is less than 1, or `eps` is not above 0
     """
 
@@ -257,7 +257,7 @@ class RMSNorm(Layer):
         eps: added to the mean of the squares
 
     Raises:
-        TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`
+        TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
         ValueError: `dim` is less than 1, or `eps` is not above 0
     """
 
@@ -352,7 +352,7 @@ class Highway(Layer):
         gate_bias: what b_t begins with: the less, the more of x is passed through
 
     Raises:
-        TypeError: `dim` is not an integer, or `model` is no `ParameterCollection`
+        TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
         ValueError: `dim` is less than 1, or there is no such activation
     """
 

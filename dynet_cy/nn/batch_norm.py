@@ -39,7 +39,7 @@ class BatchNorm(Layer):
         eps: added to the variance
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is out of its range
 
     Example:

@@ -23,7 +23,7 @@ class LayerList(Layer):
         model: where the parameters go
 
     Raises:
-        TypeError: a description of something else, or `model` is no `ParameterCollection`
+        TypeError: a description of something else, or `model` is not a `ParameterCollection`
 
     Example:
         >>> import dynet_cy as dy
@@ -71,7 +71,7 @@ class Sequential(LayerList):
         model: where the parameters go
 
     Raises:
-        TypeError: a description of something else, or `model` is no `ParameterCollection`
+        TypeError: a description of something else, or `model` is not a `ParameterCollection`
 
     Example:
         >>> import dynet_cy as dy

@@ -39,7 +39,7 @@ class Conv1d(Layer):
             those of the same group of x only
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1, there is no such padding, it is "same" with another stride than 1, or the
             rows cannot be divided into so many groups
 
@@ -140,7 +140,7 @@ class Conv2d(Layer):
         groups: into how many groups channels are divided, each of which is filtered by itself
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1, there is no such padding, or the channels cannot be divided into so many
             groups
 
@@ -230,7 +230,7 @@ class ConvTranspose2d(Layer):
         groups: into how many groups channels are divided, each of which is worked on by itself
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is too small, or the channels cannot be divided into so many groups
 
     Example:
@@ -312,7 +312,7 @@ class ConvTranspose1d(Layer):
         groups: into how many groups the rows of x and of the result are divided
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is too small, or the rows cannot be divided into so many groups
 
     Example:

@@ -24,7 +24,7 @@ class CRF(Layer):
         model: where the parameters go
 
     Raises:
-        TypeError: `tags` is not an integer, or `model` is no `ParameterCollection`
+        TypeError: `tags` is not an integer, or `model` is not a `ParameterCollection`
         ValueError: `tags` is less than 1
 
     Example:

@@ -53,7 +53,7 @@ class SinusoidalPositions(Layer):
 
         Args:
             x: shape ``{dim}`` or ``{dim,n}``
-            first: the position of the first column: how many words came before, where a decoder goes on
+            first: the position of the first column: the number of previous words, when a decoder continues
 
         Returns:
             Expression of the shape of x.

@@ -31,7 +31,7 @@ class DecoderState(NamedTuple):
 
     Attributes:
         past: keys and values of the columns before, for each layer; None at the beginning
-        memory: those of what the decoder looks at, for each layer
+        memory: those of the memory that the decoder attends to, for each layer
     """
 
     past: tuple[Past, ...]
@@ -80,14 +80,14 @@ class _Block(Layer):
     _sublayers = 2
 
     def _add_attention(self, rate: float) -> None:
-        """Add what a derived class has between attention and the linear layers."""
+        """Add the sublayers of a derived class between attention and the linear layers."""
 
     def _before(self, which: int, x: Expression) -> Expression:
-        """What a sublayer is called on."""
+        """The input of a sublayer."""
         return self.norms[which](x) if self.norm_first else x
 
     def _after(self, which: int, x: Expression, found: Expression) -> Expression:
-        """x and what a sublayer makes of it."""
+        """x plus the output of a sublayer."""
         if self.norm_first:
             return x + self.dropout(found)
         return self.norms[which].after(x, found, self.dropout.now)
@@ -129,7 +129,7 @@ class TransformerEncoderLayer(_Block):
         max_distance: see `MultiHeadAttention`
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is out of its range, or there is no such activation
 
     Example:
@@ -140,7 +140,7 @@ class TransformerEncoderLayer(_Block):
     """
 
     def __call__(self, x: Expression, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
-        """The columns, each with what it has seen of the others.
+        """The columns, each with information from the others.
 
         Args:
             x: shape ``{dim,n}``
@@ -157,7 +157,7 @@ class TransformerEncoderLayer(_Block):
         return self._feed_forward(self._after(0, x, found))
 
     def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
-        """What a call with `causal=True` gives for the next columns; see `MultiHeadAttention.step`.
+        """The result of a call with `causal=True` for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
@@ -178,7 +178,7 @@ class TransformerDecoderLayer(_Block):
         positions: those of the attention to itself; that to the memory has none
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is out of its range, or there is no such activation
 
     Example:
@@ -194,7 +194,7 @@ class TransformerDecoderLayer(_Block):
         self.cross = MultiHeadAttention(self.dim, self.heads, self.collection, rate)
 
     def __call__(self, x: Expression, memory: Memory, *, mask: npt.ArrayLike | None = None) -> Expression:
-        """The columns, each with what it has seen of those before and of the memory.
+        """The columns, each with information from the previous ones and from the memory.
 
         Args:
             x: shape ``{dim,m}``
@@ -211,7 +211,7 @@ class TransformerDecoderLayer(_Block):
         return self._rest(self._after(0, x, self.attention(self._before(0, x), causal=True)), memory, mask)
 
     def step(self, x: Expression, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
-        """What a call gives for the next columns; see `MultiHeadAttention.step`.
+        """The result of a call for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
@@ -231,7 +231,7 @@ class TransformerDecoderLayer(_Block):
 
 
 class _Stack(Layer):
-    """Blocks, of which each is called on what the one before gives, and a norm behind them."""
+    """A stack of blocks, followed by a norm."""
 
     _block: type[Any]
 
@@ -277,7 +277,7 @@ class TransformerEncoder(_Stack):
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is out of its range, or there is no such activation
 
     Example:
@@ -292,7 +292,7 @@ class TransformerEncoder(_Stack):
     _block = TransformerEncoderLayer
 
     def __call__(self, x: Expression, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
-        """The columns, each with what it has seen of the others.
+        """The columns, each with information from the others.
 
         Args:
             x: shape ``{dim,n}``
@@ -310,7 +310,7 @@ class TransformerEncoder(_Stack):
         return self._finish(x)
 
     def step(self, x: Expression, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
-        """What a call with `causal=True` gives for the next columns, from keys and values of those before.
+        """The result of a call with `causal=True` for the next columns, from keys and values of the previous ones.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``
@@ -341,7 +341,7 @@ class TransformerDecoder(_Stack):
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is out of its range, or there is no such activation
 
     Example:
@@ -358,7 +358,7 @@ class TransformerDecoder(_Stack):
     _block = TransformerDecoderLayer
 
     def __call__(self, x: Expression, memory: Expression, *, mask: npt.ArrayLike | None = None) -> Expression:
-        """The columns, each with what it has seen of those before and of the memory.
+        """The columns, each with information from the previous ones and from the memory.
 
         Args:
             x: shape ``{dim,m}``
@@ -389,7 +389,7 @@ class TransformerDecoder(_Stack):
         return DecoderState((None,) * len(self.layers), tuple(layer.cross.keys_values(memory) for layer in self.layers))
 
     def step(self, x: Expression, state: DecoderState) -> tuple[Expression, DecoderState]:
-        """What a call gives for the next columns.
+        """The result of a call for the next columns.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``

@@ -6,7 +6,7 @@
 - `.npz`: arrays `words` (strings) and `vectors` (a row for each)
 - `.safetensors`: one matrix, a row for each word, and in the metadata `words`, a list in JSON
 
-What a file says of its size is compared with what it has before memory is taken.
+The size stated in a file is compared with its contents before memory is allocated.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def read_vectors(
     Args:
         path: name of the file; text and binary ones may be gzipped (`.gz`)
         format: "text" (word2vec, fastText, GloVe), "binary" (word2vec), "npz" or "safetensors"; None, the default, for
-            what the name ends in: `.bin`, `.npz`, `.safetensors`, and text for all others
+            the ending of the name: `.bin`, `.npz`, `.safetensors`, and text for all others
         words: which words to keep, for files of more than one needs; None for all
         errors: what to do with words that are not UTF-8, as in `bytes.decode`: "strict" for an error, "replace",
             "ignore"

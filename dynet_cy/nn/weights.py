@@ -58,7 +58,7 @@ class Weights:
     Args:
         arrays: by their full names
         source: what messages call them
-        prefix: what the names begin with, such as `encoder.`
+        prefix: the beginning of the names, such as `encoder.`
     """
 
     def __init__(self, arrays: Mapping[str, Array], source: str, prefix: str = "") -> None:
@@ -69,7 +69,7 @@ class Weights:
         self.values: list[tuple[Parameters | LookupParameters, Array]] = []
 
     def below(self, name: str) -> Weights:
-        """The arrays whose names go on with `name.`."""
+        """The arrays whose names continue with `name.`."""
         part = Weights(self.arrays, self.source, f"{self.prefix}{name}.")
         part.taken, part.values = self.taken, self.values
         return part

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import numpy as np
-
-from dynet_cy.onnx.converters import converts
+from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE, Converter, converts
+from dynet_cy.onnx.formulas import FORMULAS, can_write, write
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
@@ -66,44 +65,6 @@ def formula(*names: str) -> Callable[[F], F]:
     return put
 
 
-@formula("expm1")
-def expm1(w: Writer, x: str) -> str:
-    # e^x - 1 = tanh(x/2) (e^x + 1), which is exact near 0 too
-    half = w.add("Tanh", w.add("Mul", x, w.constant(0.5)))
-    return w.add("Mul", half, w.add("Add", w.add("Exp", x), w.constant(1)))
-
-
-@formula("log1p")
-def log1p(w: Writer, x: str) -> str:
-    return w.add("Log", w.add("Add", x, w.constant(1)))
-
-
-@formula("log_sigmoid")
-def log_sigmoid(w: Writer, x: str) -> str:
-    return w.add("Neg", w.add("Softplus", w.add("Neg", x)))
-
-
-@formula("square")
-def square(w: Writer, x: str) -> str:
-    return w.add("Mul", x, x)
-
-
-@formula("cube")
-def cube(w: Writer, x: str) -> str:
-    return w.add("Mul", x, w.add("Mul", x, x))
-
-
-@formula("gelu")
-def gelu(w: Writer, x: str) -> str:
-    normal = w.add("Erf", w.add("Mul", x, w.constant(np.sqrt(0.5))))
-    return w.add("Mul", w.add("Mul", x, w.constant(0.5)), w.add("Add", normal, w.constant(1)))
-
-
-@formula("mish")
-def mish(w: Writer, x: str) -> str:
-    return w.add("Mul", x, w.add("Tanh", w.add("Softplus", x)))
-
-
 @formula("hard_tanh")
 def hard_tanh(w: Writer, x: str) -> str:
     return w.add("Clip", x, w.constant(-1), w.constant(1))
@@ -129,10 +90,14 @@ def selu(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("Selu", args[0].name, alpha=1.6732632423543772, gamma=1.0507009873554805)
 
 
-@converts("silu")
-def silu(w: Writer, step: Step, args: list[Value]) -> str:
-    x = args[0].name
-    return w.add("Mul", x, w.add("Sigmoid", w.add("Mul", x, w.constant(w.number(0)))))
+def from_formula(text: str) -> Converter:
+    """The converter of a function that is written as its kernel computes it."""
+
+    def converter(w: Writer, step: Step, args: list[Value]) -> str:
+        numbers = {name: w.constant(w.number(k)) for k, name in enumerate(("p0", "p1")) if name in text}
+        return write(w, text, {"x": args[0].name, **numbers})
+
+    return converter
 
 
 # Operators with the constant of the node as their second argument; the first one where it says so.
@@ -191,6 +156,11 @@ def compared(w: Writer, name: str, a: str, b: str) -> str:
 def compared_const(w: Writer, step: Step, args: list[Value]) -> str:
     return compared(w, step.op[: -len("_const")], args[0].name, w.constant(w.number(0)))
 
+
+# All other functions of one argument.
+for _name, _formula in FORMULAS.items():
+    if _name not in CONVERTERS and _name not in NOT_EXPORTABLE and can_write(_formula):
+        converts(_name)(from_formula(_formula))
 
 _BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "min": "Min", "max": "Max", "pow": "Pow"}
 

@@ -7,5 +7,5 @@ cdef Op* BINARY[DY_BINARY_COUNT]
 
 cdef float number(object value, str op, str argument) except? -1
 
-# What stands beside an expression: an expression, or a number as a float; an array is an input.
+# The other operand of an expression's operator: an expression, or a number as a float; an array becomes an input.
 cdef object operand(object value, str op, str argument)

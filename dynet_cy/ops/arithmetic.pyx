@@ -186,9 +186,9 @@ def colwise_add(x, y):
 
 
 def bmin(x, y: Expression | _Number):
-    """The smaller of two elements; of equal ones y has the gradient.
+    """The smaller of two elements; if they are equal, y gets the gradient.
 
-    y may be a number; then x has the gradient where they are equal.
+    y may be a number; where they are equal, x then gets the gradient.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -204,7 +204,7 @@ def bmin(x, y: Expression | _Number):
 
 
 def bmax(x, y: Expression | _Number):
-    """The larger of two elements; see `bmin`.
+    """The greater of two elements; see `bmin`.
 
     Args:
         x, y: expressions whose shapes broadcast.
@@ -344,7 +344,7 @@ def where(condition: Expression | npt.ArrayLike, x: Expression | _Number | npt.A
           y: Expression | _Number | npt.ArrayLike):
     """x where the condition is not 0, else y; shapes broadcast.
 
-    What is not chosen has no part in the value nor in the gradient, so it may be infinite or no number.
+    Elements that are not chosen affect neither the value nor the gradient, so they may be infinite or NaN.
 
     Args:
         condition: an expression or array of 0 and other numbers, such as ``e > 0``.
@@ -378,11 +378,11 @@ cdef bint is_zero(object x):
 
 
 def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
-    """x with a number in the place of what the mask covers.
+    """x with a number in place of the masked elements.
 
     Args:
         x: an expression.
-        mask: an expression or array that is not 0 where the number is to stand; shapes broadcast.
+        mask: an expression or array that is nonzero at the elements to replace; shapes broadcast.
         value: the number; -inf before a softmax.
 
     Example:
@@ -410,7 +410,7 @@ cdef float number(object value, str op, str argument) except? -1:
 
 
 cdef object operand(object value, str op, str argument):
-    """What stands beside an expression: an expression, or a number as a float; an array is an input."""
+    """The other operand of an operator: an expression, or a number as a float; an array becomes an input."""
     if isinstance(value, (Expression, float, int)):
         return value
     if getattr(value, "ndim", 0) and hasattr(value, "__array__"):
@@ -697,8 +697,8 @@ def average(xs: Iterable[Expression]):
 
 
 def emax(xs: Iterable[Expression]):
-    """Greatest of expressions of one shape, element by element; of equal ones
-    the first has the gradient.  See `esum`.
+    """Maximum of expressions of one shape, element by element; if several are
+    equal, the first gets the gradient.  See `esum`.
 
     Args:
         xs: expressions of one shape.

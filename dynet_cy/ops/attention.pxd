@@ -1,4 +1,4 @@
-"""How attention is told in the attributes of its nodes, for the GPU's half."""
+"""How the attributes of its nodes encode attention, shared with the GPU's code."""
 
 # Attributes.
 cdef enum:
@@ -7,9 +7,9 @@ cdef enum:
     ATTENTION_RATE                              # of dropout of the weights
     ATTENTION_SCALE
 
-# Values of ATTENTION_CAUSAL; what is more is ATTENTION_FROM + the number of keys before the first query.
+# Values of ATTENTION_CAUSAL; greater ones are ATTENTION_FROM + the number of keys before the first query.
 cdef enum:
     ATTENTION_NOT_CAUSAL
-    ATTENTION_FROM_FIRST                        # the first query stands at the first key
+    ATTENTION_FROM_FIRST                        # the first query is at the position of the first key
     ATTENTION_TO_LAST                           # the last one at the last key
     ATTENTION_FROM

@@ -111,7 +111,7 @@ cdef size_t divide_work(const Call* c, bint backward, float* at, Work* w) noexce
 
 
 cdef void head_of(const Call* c, uint32_t b, size_t number, const Work* w, Head* h) noexcept nogil:
-    """One head of a batch element, its keys, and in backward its values, packed where that pays."""
+    """One head of a batch element; its keys, and in backward its values, are packed if that is faster."""
     cdef size_t heads = c.attrs[ATTENTION_HEADS].u
     h.m = cols_of(&c.x[0].dim)
     h.n = cols_of(&c.x[1].dim)
@@ -264,7 +264,7 @@ cdef size_t saved_sums(const Call* c) noexcept nogil:
 
 
 cdef inline size_t batch_of(const Tensor* x, uint32_t all) noexcept nogil:
-    """Batch elements of an argument that have gradients of their own."""
+    """The number of batch elements of an argument that have separate gradients."""
     return all if x.list != NULL else x.dim.bd
 
 
@@ -391,8 +391,8 @@ ATTENTION_DROPOUT.random = True
 
 def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = None, bint causal=False, first=0,
                                  dropout=0.0, scale: float | None = None):
-    """For each query a mean of the values, weighted by how well their keys fit, by several heads (Vaswani et al.,
-    "Attention is all you need", NeurIPS 2017).
+    """For each query the mean of the values, weighted by the softmax of its products with the keys, in several heads
+    (Vaswani et al., "Attention is all you need", NeurIPS 2017).
 
     With d rows of q and k and e rows of v, head i has rows ``i d / heads`` to ``(i + 1) d / heads`` of q and k, and
     rows ``i e / heads`` to ``(i + 1) e / heads`` of v and the result: ``V softmax(K' Q scale + bias)``.
@@ -409,7 +409,7 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
         k: keys.
         v: values.
         heads: number of heads, which divides d and e (default: 1).
-        bias: what is added to the scores, ``{n,m}`` or one column for all queries, ``{n}``, and of as many matrices as
+        bias: added to the scores, ``{n,m}`` or one column for all queries, ``{n}``, and of as many matrices as
             there are heads, ``{n,m,heads}``, where they differ; -inf where a query must not look.  The result of a
             query that may look at nothing is 0.  None, the default: nothing.
         causal: whether query j may look at keys 0 to ``first`` + j only (default: no).

@@ -13,7 +13,7 @@ from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
-# Attributes: the axis of the channels; what is added to variances.
+# Attributes: the axis of the channels; the number that is added to variances.
 cdef enum:
     AXIS
     EPS
@@ -26,7 +26,7 @@ cdef int check_axis(const Shapes* s) except -1:
 
 
 # ---- batch_moments: mean and variance of each channel, over all batch elements of a node -----------
-# Nodes without batch stand side by side: each batch element is a minibatch of its own then.
+# Nodes without a batch are put side by side: each batch element is then a separate minibatch.
 
 cdef int batch_moments_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t channels
@@ -42,7 +42,7 @@ cdef int batch_moments_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void add_channels(const Split* s, const float* x, const float* middle, double* total) noexcept nogil:
-    """Add up the elements of each channel or, with what is in the middle, their squared distances from it."""
+    """Add up the elements of each channel, or, given their means, the squared distances from these."""
     cdef size_t k, p
     cdef double sum, t
     for _ in range(s.post):
@@ -245,7 +245,7 @@ cdef void add_slopes(const Call* c, uint32_t b, uint32_t i, const Split* s, doub
 
 cdef void scale_slopes(const Call* c, uint32_t b, uint32_t i, size_t channels, const double* sum,
                        double* total) noexcept nogil:
-    """Add to the gradient of argument i what the sums of a batch element give it."""
+    """Add the contribution of a batch element's sums to the gradient of argument i."""
     cdef const float* variance = element(&c.x[VARIANCE], b)
     cdef const float* g = element(&c.x[FACTOR], b)
     cdef size_t k

@@ -16,7 +16,7 @@ cdef struct Products:
     size_t k
     uint32_t axes               # beyond those of the matrices
     size_t[5] size
-    size_t[5] a                 # how many matrices of a lie between neighbours along an axis; 0: one serves for all
+    size_t[5] a                 # matrices of a from one position along an axis to the next; 0: one for all positions
     size_t[5] b
     size_t count
     bint[2] spread              # whether an argument has fewer matrices than y

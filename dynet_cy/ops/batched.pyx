@@ -20,7 +20,7 @@ from dynet_cy.ops.shape import reshape, transpose
 
 
 # ---- batched_matmul: y[:, :, i, ...] = a[:, :, i, ...] b[:, :, i, ...] -------------
-# The matrices lie along the first two axes; the others broadcast.  Attributes: bit 0 says that a is stored as its
+# The matrices are along the first two axes; the others broadcast.  Attributes: bit 0 says that a is stored as its
 # transpose, bit 1 that b is.
 
 cdef int batched_matmul_dim(const Shapes* s, Dim* y) except -1:

@@ -100,7 +100,7 @@ cdef void add_weight_noise(const Call* c) noexcept nogil:
 
 
 cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) noexcept nogil:
-    """What the gradient of x or h has from the deviation of the noise."""
+    """The contribution of the noise's deviation to the gradient of x or h."""
     cdef uint32_t b
     cdef double scale
     for b in range(c.y.dim.bd):
@@ -158,7 +158,7 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
-    """Inputs lie side by side, and so do their weights."""
+    """Inputs are adjacent, and so are their weights."""
     return rows_of(&c.x[i].dim) if i >= 4 and i % 2 == 0 else 0
 
 
@@ -220,7 +220,7 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
         x_t: input.
         h_tm1: output of the step before.
         Wx, Wh, b: weights.
-        weightnoise_std: deviation of Gaussian noise on all weights, drawn anew for
+        weightnoise_std: deviation of Gaussian noise on all weights, drawn again for
             each batch element of each node. Default: 0.
 
     Raises:
@@ -254,7 +254,7 @@ def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float
 
 
 def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
-    """`vanilla_lstm_gates` of an input whose part of the sums, Wx x + b, is known.
+    """`vanilla_lstm_gates` with the input's part of the sums, Wx x + b, already computed.
 
     Such parts need no step before, so those of all steps can be computed at once.
 
@@ -373,12 +373,12 @@ cdef int cell_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef inline bint follows(const Tensor* x, uint32_t b) noexcept nogil:
-    """Whether batch element b lies right behind the one before it."""
+    """Whether batch element b directly follows the previous one in memory."""
     return element(x, b) == element(x, b - 1) + size_of(&x.dim)
 
 
 cdef inline uint32_t together(const Call* c, uint32_t b) noexcept nogil:
-    """How many batch elements, from b on, lie side by side in both arguments: one call of a kernel serves them."""
+    """The number of batch elements from b on that are adjacent in both arguments: one kernel call computes them."""
     cdef uint32_t end = b + 1
     cdef uint32_t all_of_y = c.y.dim.bd
     if c.x[0].list == NULL and c.x[1].list == NULL and c.x[0].dim.bd == all_of_y == c.x[1].dim.bd:
@@ -414,7 +414,7 @@ cdef void cell_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* new_cell_op(const char* name, const char* args, Forward forward, Backward backward) except NULL:
     cdef Op* op = register(name, args, cell_dim, forward, backward)
-    # The nodes of several cells run as one call; what each computed lies side by side, but not those of all cells.
+    # The nodes of several cells run as one call; the results of each cell are adjacent, but not those of all cells.
     op.rule[0] = op.rule[1] = LIST
     op.assigns = True
     return op

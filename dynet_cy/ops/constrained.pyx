@@ -11,7 +11,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- constrained_softmax: p_i = min(u_i, s q_i) ------------------------------------
-# q is the softmax over the elements below their bounds, s what the others leave of 1.
+# q is the softmax over the elements below their bounds, and s is 1 minus the sum of the others.
 # q is saved, with -1 for elements at their bounds.
 
 cdef float AT_BOUND = -1

@@ -62,7 +62,7 @@ cdef struct Filters:
 
 
 cdef Filters filters_of(const Call* c, const Dim* image) noexcept nogil:
-    """What a call, whose argument 1 are the filters, does with an image."""
+    """The geometry of a call, whose argument 1 holds the filters, for one image."""
     cdef const Dim* f = &c.x[1].dim
     cdef Filters v
     v.w = conv_window(image, f, c.attrs)
@@ -101,7 +101,7 @@ cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* 
                            work, element(dx, b) + g * v.image, adds(accumulate, dx, b))
 
 
-# Gradients of filters are sums over all images: longer ones are made in blocks of so many, which are added up in double
+# Gradients of filters are sums over all images: long sums are split into blocks of this many, added up in double
 # precision.
 cdef enum:
     MOST_IMAGES = 256
@@ -262,7 +262,7 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[i
             padded with zeros such that the result has the size of x divided by
             the stride. Default: True.
         dilation: how many rows and columns on the next row and column of a filter is (Yu and Koltun 2016).
-        groups: into how many groups channels are divided, each of which is filtered by itself; as many as there are
+        groups: the number of groups of channels, each of which is filtered separately; as many as there are
             channels for filters of single channels (Chollet 2017).
 
     Raises:
@@ -380,7 +380,7 @@ CONV_TRANSPOSE2D.assigns = True
 
 def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
                      groups: _Int = 1):
-    """Transposed convolution: each pixel of x puts the filters, times its value, into the result (Zeiler et al. 2010).
+    """Transposed convolution: each pixel of x adds the filters, times its value, to the result (Zeiler et al. 2010).
 
     It is the gradient of `conv2d` for its image: with the same filters, stride and `is_valid`, `conv2d` of the result
     has the shape of x.
@@ -395,7 +395,7 @@ def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: 
         is_valid: whether the result is as large as the filters reach; else it has the size of x times the stride.
             Default: True.
         dilation: how many rows and columns on the next row and column of a filter is.
-        groups: into how many groups channels are divided, each of which is worked on by itself.
+        groups: the number of groups of channels, each of which is processed separately.
 
     Raises:
         DimensionError: the shapes do not fit, or the channels cannot be divided into so many groups.
@@ -555,7 +555,7 @@ def filter1d_narrow(x, y):
 
 
 # ---- kmax_pooling: the k greatest along axis d, in their order ------------------------------
-# Attributes: k, d.  Where they come from is saved.
+# Attributes: k, d.  The positions of the elements are saved.
 
 cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
     cdef int32_t k = s.attrs[0].i, d = s.attrs[1].i
@@ -651,7 +651,7 @@ KMAX.work = kmax_work
 
 
 def kmax_pooling(x, int k, d=1):
-    """The k greatest elements along an axis, in the order of x; of equal ones the first.
+    """The k greatest elements along an axis, in the order of x; of equal elements the first.
 
     Args:
         x: any expression.
@@ -707,7 +707,7 @@ cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forwa
 
 
 def kmh_ngram(x, v: int):
-    """Sums of v neighbouring columns of a matrix.
+    """Sums of v adjacent columns of a matrix.
 
     Shapes: ``x {m,n}`` -> ``{m,n-v+1}``.
 

@@ -38,7 +38,7 @@ cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef inline float lower(size_t n, float* v) noexcept nogil:
-    """Subtract the greatest of n numbers from them, if it is finite; returns what was subtracted."""
+    """Subtract the greatest of n numbers from all of them, if it is finite; returns the number subtracted."""
     cdef float top = v[K.argmax(n, v)]
     if not isfinite(top):
         return 0
@@ -274,7 +274,7 @@ VITERBI.no_gradient_because = b"the best sequence is the same for all arguments 
 
 
 def crf_log_partition(x, transitions, start, end):
-    """Logarithm of the sum of e to the scores of all sequences of tags (Lafferty et al. 2001).
+    """Logarithm of the sum of e^score over all sequences of tags (Lafferty et al. 2001).
 
     The score of a sequence y is ``start[y_0] + sum x[y_t, t] + sum transitions[y_{t-1}, y_t] + end[y_{n-1}]``.
     Sentences of different lengths run together where they share the transitions.  See `crf_loss`.
@@ -283,7 +283,7 @@ def crf_log_partition(x, transitions, start, end):
 
     Args:
         x: the score of each tag for each word, a column for each word.
-        transitions: the score of a tag (column) behind another one (row); what is impossible has a score such as
+        transitions: the score of a tag (column) after another one (row); give impossible transitions a score such as
             -10000, not -inf.
         start, end: scores of the first and of the last tag.
 
@@ -301,7 +301,7 @@ def crf_log_partition(x, transitions, start, end):
 
 
 def crf_marginals(x, transitions, start, end):
-    """The probability of each tag for each word, all other tags being what they may; see `crf_log_partition`.
+    """The marginal probability of each tag for each word; see `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{tags,n}``.  There is no gradient.
 
@@ -321,8 +321,8 @@ def crf_marginals(x, transitions, start, end):
 
 
 def crf_viterbi(x, transitions, start, end):
-    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; of equal ones the
-    first.  See `crf_log_partition`.
+    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; the first if
+    several are equal.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
 

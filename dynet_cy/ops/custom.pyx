@@ -55,7 +55,7 @@ cdef class _Definition:
     cdef object forward, backward, shape
     cdef int n_arguments            # -1: any number
     cdef list parameters            # dictionaries of keyword arguments
-    cdef dict numbers               # where they stand in it
+    cdef dict numbers               # their indices in it
     cdef uint32_t number
     cdef Op* op
 
@@ -107,7 +107,7 @@ cdef inline _Definition definition_of(uint32_t number):
 
 
 def _positional(function, str name, str what):
-    """Names of the positional arguments of a function that have no default; "xs..." where it takes any number."""
+    """Names of the positional arguments of a function that have no default; "xs..." if it takes any number."""
     if isinstance(function, np.ufunc):
         return [f"x{i}" for i in range(function.nin)]
     try:
@@ -120,7 +120,7 @@ def _positional(function, str name, str what):
 
 
 cdef object keywords_of(function):
-    """Names of what a function takes by keyword; None for any."""
+    """Names of a function's keyword arguments; None if it accepts any."""
     if isinstance(function, np.ufunc):
         return set()
     given = inspect.signature(function).parameters.values()
@@ -158,7 +158,7 @@ cdef object array_at(const Tensor* x):
 
 
 cdef int write(result, _Definition d, str what, const Dim* dim, uint32_t bd, float* out) except -1:
-    """Copy what a function has returned, of that shape and batch size, to `out`."""
+    """Copy the result of a function, which must have that shape and batch size, to `out`."""
     cdef tuple expected = (*shape_of(dim), bd)
     array = floats_in(result, d.name, what, 8)
     if array.shape != expected:
@@ -197,7 +197,7 @@ cdef int run_backward(const Call* c) except -1:
         if gradient is None:
             memset(out, 0, total_of(&x.dim) * sizeof(float))
         else:
-            # An argument without batch has the sum of what the batch elements give.
+            # The gradient of an argument without a batch is the sum over the batch elements.
             if x.dim.bd == 1 < c.y.dim.bd and np.shape(gradient) == (*shape_of(&x.dim), c.y.dim.bd):
                 gradient = np.sum(gradient, axis=-1, keepdims=True, dtype=np.float64)
             write(gradient, d, what, &x.dim, x.dim.bd, out)
@@ -206,7 +206,7 @@ cdef int run_backward(const Call* c) except -1:
 
 
 cdef void guarded(const Call* c, bint back) noexcept with gil:
-    """Run a function with arithmetic as the C language has it, and keep what it raises."""
+    """Run a function with standard arithmetic, and keep the exception that it raises."""
     global raised_here
     cdef fenv_t engine
     raised_here = NULL
@@ -256,11 +256,11 @@ cdef void* custom_raised() noexcept nogil:
 
 def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any] | None = None,
               shape: Callable[..., Any] | None = None) -> Callable[..., Expression]:
-    """An op of a program's own, made of functions of NumPy arrays.
+    """A new op, made from functions of NumPy arrays.
 
     The nodes of a batch come as one call: **the last axis of every array is the batch**, of length 1 where an argument
     is one for all elements, such as a parameter. The functions see copies, and run with the GIL, on the CPU. They must
-    depend on nothing but their arguments. What they raise reaches the program, and no gradient is changed then.
+    depend only on their arguments. Their exceptions reach the program, and no gradient is changed then.
 
     Define an op once, not at each call: definitions are kept for as long as the process lives, and so is each set of
     values that are given by keyword. What differs from call to call is an argument.

@@ -40,7 +40,7 @@ cdef struct Runs:
 
 
 cdef Runs runs_of(const Call* c) noexcept nogil:
-    """Lengths of what is logistic, tanh and logistic again; all columns are one where f is the same everywhere."""
+    """Lengths of the parts with logistic, tanh and logistic; with the same f everywhere, all columns are one part."""
     cdef Runs r
     cdef size_t h = rows_of(&c.y.dim) // c.attrs[BLOCKS].u
     r.first = h * c.attrs[LOGISTIC].u

@@ -115,7 +115,7 @@ def ones(dim: _Shape, batch_size=1):
 
 
 cdef class InputExpression(Expression):
-    """An input whose value can be set anew; what depends on it is then computed again.
+    """An input whose value can be changed; whatever depends on it is then computed again.
 
     Example:
         >>> x = dy.inputVector([3, 4])
@@ -206,7 +206,7 @@ def inputVector(v: npt.ArrayLike, device="") -> InputExpression:
 
     Args:
         v: the numbers.
-        device: "CPU" or "GPU:0" and so on; "", the default, for where it is used first.
+        device: "CPU" or "GPU:0" and so on; "", the default: the device where it is first used.
 
     Raises:
         TypeError: v holds something else than numbers.
@@ -259,7 +259,7 @@ def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=Fals
     Args:
         arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
         batched: whether the last axis is the batch (default: False).
-        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+        device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
         reusable_expr: accepted for DyNet's sake: `set` is always there.
 
     Returns:
@@ -292,7 +292,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
         arr: the numbers, an array or a list of one axis.
         dim: shape of one batch element; ``{n}`` for n numbers when omitted.
         batch_size: number of batch elements (default: 1).
-        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+        device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
     Raises:
         ValueError: arr has more or fewer numbers than shape and batch size need, or
@@ -317,7 +317,7 @@ def inputTensorTranspose(arr: npt.ArrayLike, dim: _Shape | None = None, batch_si
 
 def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]], values: npt.ArrayLike,
                        shape: _Shape, batched=False, defval: _Number = 0, device="") -> InputExpression:
-    """An input that has one number nearly everywhere, and others in some places.
+    """An input that is constant except for a few elements.
 
     Args:
         idxs: the places: for each axis, the batch included, a list of as many
@@ -326,13 +326,13 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
         shape: the shape; its last axis is the batch where `batched`.
         batched: whether the last axis is the batch (default: False).
         defval: the number everywhere else (default: 0).
-        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+        device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
     Returns:
         Expression whose method `set` sets all of its elements.
 
     Raises:
-        IndexError: an index lies outside its axis.
+        IndexError: an index is out of range.
         TypeError: indices or values are not lists of numbers.
         ValueError: there are more or fewer lists than axes, or indices than values.
 
@@ -423,12 +423,12 @@ def matInput(d1: int, d2: int) -> InputExpression:
 
 
 def one_hot(d: int, idx: int | Sequence[int], device=""):
-    """Vectors with a 1 in one place and 0 in all others.
+    """Vectors with a single 1 and otherwise zeros.
 
     Args:
         d: number of elements.
         idx: the place of the 1, or a list of places, one for each batch element.
-        device: "CPU" or "GPU:0" and so on; "" for where it is used first.
+        device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
     Returns:
         Expression of shape ``{d}``.

@@ -42,7 +42,7 @@ cdef bint factors(int n, float* a, int* pivots) noexcept nogil:
 
 
 cdef void invert(int n, float* a, int* pivots, float* work) noexcept nogil:
-    """LU factors become the inverse of what they are factors of."""
+    """Replace LU factors by the inverse of their product."""
     cdef int info = 0, size = n * BLOCK
     if n:
         scipy_sgetri_(&n, a, &n, pivots, work, &size, &info)

@@ -60,7 +60,7 @@ cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* d
 
 
 cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
-    """da = dy b', where one a serves all batch elements."""
+    """da = dy b', if all batch elements share one a."""
     if a.dim.bd == 1 and b.dim.bd == dy.dim.bd:
         f.left = dy.v
         f.right = b.v
@@ -117,7 +117,7 @@ MATMUL.factors = matmul_factors
 # ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
 
 cdef void matrix_of(const Dim* x, Dim* y) noexcept:
-    """The shape of x without axes of one element behind the first two."""
+    """The shape of x without the axes of one element after the first two."""
     y.nd = x.nd
     while y.nd > 2 and x.d[y.nd - 1] == 1:
         y.nd -= 1
@@ -213,7 +213,7 @@ def affine_transform(exprs: Iterable[Expression]):
     Args:
         exprs: the list ``[b, W1, x1, W2, x2, ...]`` with ``b {m}`` or ``{m,n}``,
             ``W {m,k}`` and ``x {k}`` or ``{k,n}``; a vector b is added to every column.
-            Axes of one element behind the first two of b and x do not count.
+            Axes of one element after the first two axes of b and x are ignored.
 
     Returns:
         ``{m,n}``, or ``{m}`` if n is 1.

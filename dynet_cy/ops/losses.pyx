@@ -179,7 +179,7 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
 
 
 # ---- huber_distance: y = sum_j h(x_j - y_j) --------------------------------------
-# h(d) = d^2 / 2 up to |d| = c, and goes on straight beyond.  Attributes: c.
+# h(d) = d^2 / 2 up to |d| = c, and is linear beyond.  Attributes: c.
 
 cdef void huber_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim)

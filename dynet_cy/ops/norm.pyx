@@ -19,7 +19,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
-# x is a set of lines, each of which is normalized by itself: the elements along some
+# x is a set of lines, each of which is normalized separately: the elements along some
 # neighbouring axes.  g and b have one element for each of a line, or repeat along it,
 # or have the shape of x.  The mean and the factor of every line are saved.
 
@@ -33,7 +33,7 @@ cdef inline size_t line_at(const Split* s, size_t line) noexcept nogil:
 cdef bint fits(const Dim* part, const Dim* x, uint32_t first, uint32_t last) noexcept nogil:
     """Whether part has an element for each of a line, or repeats along it, or has the shape of x."""
     cdef uint32_t k = covered(part, x, first, last)
-    # Lines whose elements lie apart are not cut.
+    # Lines whose elements are not contiguous are not split.
     return k == last - first or (k != NONE and (first == 0 or k == 0)) or covered(part, x, 0, x.nd) == x.nd
 
 
@@ -103,7 +103,7 @@ cdef inline void norm_line(size_t n, size_t stride, const float* x, const float*
             y[(j * nb + k) * stride] += b[k * step_b]
 
 
-# Where the factors or summands of a line are: as many as it has elements, or fewer, `step` apart.
+# The positions of the factors or summands of a line: one for each of its elements, or fewer, `step` apart.
 cdef struct Part:
     const float* v
     size_t n
@@ -281,7 +281,7 @@ LAYER_NORM.work = layer_norm_work
 
 
 def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | None = None):
-    """Layer normalization: elements to mean 0 and deviation 1, then times g and plus b
+    """Layer normalization: elements scaled to mean 0 and deviation 1, then times g and plus b
     (Ba et al. 2016).
 
     ``layer_norm(x, g, b)`` of a matrix x and vectors g and b with an element for each row
@@ -289,7 +289,7 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
     normalizes all elements together.
 
     Args:
-        x: any expression; each batch element is normalized by itself.
+        x: any expression; each batch element is normalized separately.
         g: factors, of the shape of x or of its first axes; with `axis`, of the shape of those axes or of x.
             Where they begin with the first one, it may also be that of fewer of them, along the others of which it
             repeats.

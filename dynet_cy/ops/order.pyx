@@ -14,7 +14,7 @@ from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 from dynet_cy.ops.registry import DimensionError
 
 
-# ---- sort: y = the first elements of x in order along an axis; argsort: where they are -------------
+# ---- sort: y = the first elements of x in order along an axis; argsort: their positions ------------
 # Attributes: the axis, how many, whether the greatest comes first.  Equal elements stay in their order, and NaN comes
 # last, as in NumPy.
 
@@ -30,7 +30,7 @@ cdef int sort_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef inline bint goes_first(float a, float b, bint descending) noexcept nogil:
-    """Whether a comes before b, and not just beside it."""
+    """Whether a comes strictly before b."""
     if b != b:
         return a == a
     return a > b if descending else a < b
@@ -152,7 +152,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, bint 
 
 
 def sort(x, d=0, bint descending=False):
-    """The elements in order along an axis; the gradient goes to where each was.
+    """The elements sorted along an axis; gradients go back to the original positions.
 
     Equal elements stay in their order, and NaN comes last.
 
@@ -172,7 +172,7 @@ def sort(x, d=0, bint descending=False):
 
 
 def argsort(x, d=0, bint descending=False):
-    """The places of the elements along an axis, in the order of `sort`: whole numbers, without gradient.
+    """The positions of the elements along an axis, in the order of `sort`: whole numbers, without gradient.
 
     Args:
         x: any expression of fewer than 2^24 elements along the axis.
@@ -190,7 +190,7 @@ def argsort(x, d=0, bint descending=False):
 
 
 def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
-    """The k greatest elements along an axis, the greatest first, and where they are.
+    """The k greatest elements along an axis, the greatest first, and their positions.
 
     Args:
         x: any expression.
@@ -266,7 +266,7 @@ CUMPROD.ragged = True
 
 
 def cumprod(x, d=0):
-    """Products of the elements up to and including each, along axis d; the shape stays.
+    """Cumulative products of the elements along axis d; the result has the shape of x.
 
     Raises:
         DimensionError: x has no axis d.

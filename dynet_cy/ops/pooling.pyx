@@ -17,7 +17,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef int image_dim(const Shapes* s, const Pooling* p, Dim* y) except -1:
-    """An image of the channels of x and so many rows and columns."""
+    """The shape of an image with the channels of x and the given rows and columns."""
     same_dim(s, y)
     y.nd = max(s.x[0].nd, <uint32_t>2)
     y.d[0] = p.out[0]
@@ -157,7 +157,7 @@ cdef Expression apply_adaptive(const Op* op, object x, object size, str function
 
 
 def adaptive_avgpooling2d(x, size: Sequence[int]):
-    """Means of windows that cover an image evenly, as many as are asked for, channel by channel.
+    """Means of a given number of windows that cover an image evenly, channel by channel.
 
     Window o of n along an axis of m goes from ``floor(o m / n)`` up to ``ceil((o + 1) m / n)``; with ``[1, 1]`` there
     is one, the whole image. So images of all sizes give results of one.

@@ -144,7 +144,7 @@ DROPOUT_DIM.work = dropout_dim_work
 
 
 def dropout_dim(x, d: int, double p):
-    """Dropout with the same mask all along an axis.
+    """Dropout with the same mask for all positions along an axis.
 
     Args:
         x: any expression.
@@ -204,7 +204,7 @@ def dropout_batch(x, double p):
 
 
 def block_dropout(x, double p):
-    """Dropout of all of an expression or nothing; batch elements are decided each.
+    """Dropout of a whole expression or nothing, decided for each batch element.
 
     Args:
         x: any expression.

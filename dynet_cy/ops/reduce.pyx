@@ -32,7 +32,7 @@ cdef struct Walk:
     size_t[9] size
     size_t[9] stride                # in y; 0: reduced
 
-# What a run works on.
+# The data of a run.
 cdef struct Sweep:
     const float* x
     float* y
@@ -76,7 +76,7 @@ cdef void walk_of(const Tensor* x, const Tensor* y, uint32_t mask, Walk* w) noex
             add_axis(w, x.dim.d[i], stride)
             stride *= x.dim.d[i]
     # Nodes that run together have the batch size of their arguments, so a y of
-    # one element is what the batch of x is reduced to.
+    # the batch of x is reduced to one element.
     add_axis(w, x.dim.bd, 0 if y.dim.bd == 1 else stride)
     if w.n == 0:
         w.n = 1
@@ -116,7 +116,7 @@ cdef size_t sweep_work(const Call* c, int i) noexcept nogil:
 
 
 cdef void sweep_forward(const Call* c, Run run, float scale, int r, float* y, double* sums) noexcept nogil:
-    """Zero y and run over x, once for each element of y where they share x; summed in `sums` if not NULL."""
+    """Zero y and run over x, once for each element of y that shares x; sum in `sums` if that is not NULL."""
     cdef Walk w
     cdef Sweep s
     cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim), j
@@ -146,7 +146,7 @@ cdef void sweep_forward(const Call* c, Run run, float scale, int r, float* y, do
 
 
 cdef inline double* sums_of(const Call* c) noexcept nogil:
-    """Where y is to be summed: NULL where it is short sums."""
+    """The memory for the sums of y: NULL if the sums are short."""
     return <double*>c.work if count_of(c) > MOST_TERMS else NULL
 
 
@@ -563,7 +563,7 @@ def std_elems(x):
 
 
 def std_dim(x, d: Sequence[int], b=False, int n=0):
-    """Standard deviation along some axes, of the elements as a whole population.
+    """Population standard deviation along some axes.
 
     The gradient is 0 where all elements are equal.
 
@@ -702,7 +702,7 @@ cdef size_t extreme_saved(const Call* c) noexcept nogil:
 
 
 cdef void extreme(const Call* c, float sign) noexcept nogil:
-    """The greatest of sign x, and in c.saved where it is."""
+    """The maximum of sign x, and its position in c.saved."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t b, k, p, best
     cdef float top
@@ -772,7 +772,7 @@ MIN_DIM.ragged = True
 
 
 def max_dim(x, d=0):
-    """Greatest element along axis d, which vanishes; of equal ones the first has the gradient.
+    """Greatest element along axis d, which is removed; if several are equal, the first gets the gradient.
 
     A NaN is passed over: where all are NaN, the result is -inf (of `min_dim` inf).
 
@@ -854,7 +854,7 @@ CUMSUM.work = cumsum_work
 
 
 def cumsum(x, d=0):
-    """Sums of the elements up to and including each, along axis d; the shape stays.
+    """Cumulative sums of the elements along axis d; the result has the shape of x.
 
     Raises:
         DimensionError: x has no axis d.
@@ -954,7 +954,7 @@ LOGSUMEXP_DIM.work = logsumexp_dim_work
 
 
 def logsumexp_dim(x, d=0):
-    """Logarithm of the sum of e to the power of the elements along axis d, which vanishes.
+    """Logarithm of the sum of e^x over the elements along axis d, which is removed.
 
     Raises:
         DimensionError: x has no axis d.
@@ -995,7 +995,7 @@ cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", ar
 
 
 def argmax(x, gradient_mode: str):
-    """One-hot vector of the greatest element of a vector, the first of equal ones.
+    """One-hot vector of the greatest element of a vector; the first if several are equal.
 
     Args:
         x: a vector.
@@ -1048,7 +1048,7 @@ cdef Expression summed(Expression x, const Op* op, object axis, object keepdims,
 cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepdims, str name):
     cdef Expression y = x
     axes = axes_of(x, axis, name)
-    for i in reversed(axes):                        # what is left keeps its number
+    for i in reversed(axes):                        # so that the remaining axes keep their numbers
         y = along(op, y, i)
     return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, 0, 1), axes, keepdims)
 

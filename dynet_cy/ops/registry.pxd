@@ -93,13 +93,13 @@ cdef extern from "dynet_cy/op.h" nogil:
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
 
-# Tables by number of the op have so many places.
+# The size of tables that are indexed by the number of an op.
 cdef enum:
     MAX_OPS = 1024
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                   Backward backward) except NULL
-# The same without a name of its own: other ops may have it too.
+# The same without a unique name: other ops may have it too.
 cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forward forward,
                            Backward backward) except NULL
 # Whether there are ops whose calls may raise an exception.

@@ -109,7 +109,7 @@ PICK.rule[0] = LIST
 
 
 cdef class PickedExpression(Expression):
-    """What `pick` and `pick_batch` make: their indices can be set anew.
+    """The result of `pick` and `pick_batch`, whose indices can be changed.
 
     Example:
         >>> x = dy.pick(dy.inputVector([5, 7]), 0)
@@ -190,7 +190,7 @@ cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
 
 
 def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
-    """The part of e with one index along an axis, which vanishes.
+    """The part of e at one index along an axis, which is removed.
 
     Args:
         e: the expression.
@@ -214,7 +214,7 @@ def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
 
 
 def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
-    """`pick` with an index of its own for each batch element.
+    """`pick` with a separate index for each batch element.
 
     Args:
         e: the expression; if it has one batch element, that serves for all indices.
@@ -308,11 +308,11 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
 
 
 def pick_range(x, s: int, e: int, d=0):
-    """The part of x from index s up to, but without, e along an axis.
+    """The part of x from index s up to, but not including, e along an axis.
 
     Args:
         x: the expression.
-        s, e: the range; where they are equal the part has no elements.
+        s, e: the range; if they are equal, the result has no elements.
         d: the axis (default: 0).
 
     Raises:
@@ -334,7 +334,7 @@ def pickrange(x, s: int, e: int):
         s, e: the first row, and the row after the last.
 
     Raises:
-        IndexError: the range does not lie within x.
+        IndexError: the range is not within x.
 
     Example:
         >>> dy.pickrange(dy.inputVector([1, 2, 3, 4]), 1, 3).npvalue()
@@ -396,7 +396,7 @@ def pick_batch_elem(x, v: int):
 
 
 def pick_batch_elems(x, vs: _Ints):
-    """Some batch elements of x, in the order given; each may come several times.
+    """Some batch elements of x, in the given order; each may occur several times.
 
     Args:
         x: the expression.
@@ -503,7 +503,7 @@ cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, 
 
 
 def select_rows(x, rs: _Ints):
-    """Some rows of x, in the order given; each may come several times.
+    """Some rows of x, in the given order; each may occur several times.
 
     Args:
         x: a vector, a matrix, or more: rows are along axis 0.
@@ -520,7 +520,7 @@ def select_rows(x, rs: _Ints):
 
 
 def select_cols(x, cs: _Ints):
-    """Some columns of x, in the order given; each may come several times.
+    """Some columns of x, in the given order; each may occur several times.
 
     Args:
         x: a matrix, or more: columns are along axis 1.
@@ -578,7 +578,7 @@ cdef Op* SCATTER_ROWS = register(b"scatter_rows", b"x", scatter_rows_dim, scatte
 
 
 def scatter_rows(x, rs: _Ints, n: int):
-    """A vector of n elements with those of x added at their places, the other way round of `select_rows`.
+    """A vector of n elements with those of x added at given positions: the reverse of `select_rows`.
 
     Args:
         x: a vector.
@@ -711,7 +711,7 @@ cdef Expression strided(Expression x, list ranges):
 
 
 def strided_select(x, strides: Sequence[int], range_from: Sequence[int], range_to: Sequence[int]):
-    """Every so many elements of a range along each axis: numpy's ``x[from:to:stride, ...]``.
+    """A range of elements with a step along each axis: NumPy's ``x[from:to:stride, ...]``.
 
     Args:
         x: the expression.
@@ -861,7 +861,7 @@ cdef Expression placed(Expression x, list arrays, uint32_t axis):
 
 
 def _getitem(Expression e not None, index):
-    """What e[index] stands for: numbers, slices, lists, masks, ``...``, None, and tuples of them."""
+    """The meaning of e[index]: numbers, slices, lists, masks, ``...``, None, and tuples of them."""
     cdef const Dim* d = dim_of(e)
     cdef uint32_t nd = d.nd
     cdef uint32_t i

@@ -48,7 +48,7 @@ cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
 # ---- reshape: y has the elements of x, in their order ---------------------------
 
 cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
-    # The shape asked for stands in the items, for this rule only: item_count is 0.
+    # The requested shape is in the items, for this rule only: item_count is 0.
     cdef const Dim* x = s.x[0]
     cdef uint32_t i
     cdef uint32_t given = s.items[7]
@@ -107,7 +107,7 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
         d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then
             worked out.
         batch_size: the new batch size.  When it is 1 and d has as many elements
-            as one batch element of x, each batch element is reshaped by itself. Default: 1.
+            as one batch element of x, each batch element is reshaped separately. Default: 1.
 
     Raises:
         DimensionError: the new shape has more or fewer elements.
@@ -544,7 +544,7 @@ cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forwa
 
 
 def fold_rows(x, unsigned int nrows=2):
-    """Sums of each nrows rows that follow each other.
+    """Sums of groups of nrows consecutive rows.
 
     Shapes: ``x {m,n}`` -> ``{m/nrows,n}``.
 
@@ -584,7 +584,7 @@ cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
 NOBACKPROP.batching = FLAT
-NOBACKPROP.no_gradient_because = b"to stop the gradient is what it is for"
+NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
 cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
                                   flip_gradient_backward)
@@ -610,7 +610,7 @@ def nobackprop(x):
 
 
 def flip_gradient(x):
-    """x, whose gradient is negated on its way back (Ganin & Lempitsky 2015).
+    """x, whose gradient is negated in backward (Ganin & Lempitsky 2015).
 
     Example:
         >>> x = dy.inputVector([1, 2])
@@ -626,7 +626,7 @@ operators["copy"] = lambda x: scale_gradient(x)
 
 
 def scale_gradient(x, float lambd=1.0):
-    """x, whose gradient is multiplied by lambd on its way back.
+    """x, whose gradient is multiplied by lambd in backward.
 
     Example:
         >>> x = dy.inputVector([1, 2])

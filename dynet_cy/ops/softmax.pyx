@@ -24,7 +24,7 @@ from dynet_cy.ops.shape import reshape
 
 
 cdef inline uint32_t calls_for(const Call* c, size_t* n) noexcept nogil:
-    """How many calls of a kernel serve the batch: one where x and y lie alike."""
+    """The number of kernel calls for the batch: one if x and y have the same layout."""
     if c.x[0].dim.bd == c.y.dim.bd:
         n[0] *= c.y.dim.bd
         return 1
@@ -158,7 +158,7 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
         x: scores, of any shape.
         d: the axis; 0 normalizes each column. Default: 0.
         mask: an expression or array that is 0 where the result is to be 0 and does not count for the sum;
-            shapes broadcast.  Where it leaves nothing, the result is no number.
+            shapes broadcast.  Where all elements are masked, the result is NaN.
 
     Raises:
         DimensionError: x has no axis d.
@@ -275,8 +275,8 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
 
     Raises:
         DimensionError: x has no axis d.
-        IndexError: an index lies outside x.
-        ValueError: `restrict` is empty, or given beside a mask or another axis.
+        IndexError: an index is out of range.
+        ValueError: `restrict` is empty, or combined with a mask or another axis.
 
     Example:
         >>> dy.log_softmax(dy.inputVector([1, 1])).npvalue().round(3)
@@ -379,7 +379,7 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
         vs: list of as many indices as there are batch elements.
 
     Raises:
-        IndexError: an index lies outside x, or there are more or fewer of them.
+        IndexError: an index is out of range, or there are more or fewer of them than needed.
 
     Example:
         >>> dy.pickneglogsoftmax_batch(dy.inputTensor([[1, 0], [1, 0]], batched=True), [0, 1]).npvalue().round(3)
@@ -409,7 +409,7 @@ cdef void logsumexp_forward(const Call* c) noexcept nogil:
     cdef size_t j, n = size_of(&c.y.dim)
     cdef uint32_t i, b
     cdef double* sums = <double*>c.work
-    cdef float* top = c.work + 2 * n            # greatest of each element, where it is finite
+    cdef float* top = c.work + 2 * n            # the greatest of each element, if it is finite
     cdef float* e = top + n
     cdef float* y
     for b in range(c.y.dim.bd):
@@ -690,11 +690,11 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
         x: scores.
         v: list of the true index in each line; the same list for every batch
             element, or the lists of all batch elements, in a list or one after the other.
-        d: the axis that the classes lie along (default: 0).
+        d: the axis of the classes (default: 0).
         m: the margin (default: 1).
 
     Raises:
-        IndexError: an index lies outside x, or there are more or fewer of them.
+        IndexError: an index is out of range, or there are more or fewer of them than needed.
 
     Example:
         >>> dy.hinge_dim(dy.inputTensor([[3, 1], [2, 4]]), [0, 0]).npvalue()

@@ -25,7 +25,7 @@ cdef inline void begin_terms(Terms* t, const Call* c, float* work) noexcept nogi
 
 
 cdef inline float* next_term(Terms* t, const Call* c, uint32_t b, int* add) noexcept nogil:
-    """Where batch element b writes its gradient, and whether it adds to what is there."""
+    """The address of the gradient of batch element b, and whether to add to its contents."""
     if t.dx != NULL:
         return dy_terms_next(t, add)
     add[0] = c.accumulate

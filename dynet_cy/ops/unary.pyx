@@ -42,10 +42,10 @@ cdef Expression apply_unary(int which, object x, float p0, float p1):
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan, DY_UNARY_atanh,
     DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1,
-    DY_UNARY_gelu, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma, DY_UNARY_log,
-    DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify, DY_UNARY_safe_sqrt,
-    DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign, DY_UNARY_sqrt,
-    DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
+    DY_UNARY_gelu, DY_UNARY_hard_swish, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma,
+    DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify,
+    DY_UNARY_safe_sqrt, DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign,
+    DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
 )
 
 
@@ -76,7 +76,7 @@ def exp(x):
 
 
 def expm1(x):
-    """e^x - 1 of each element, exact also near 0.
+    """e^x - 1 of each element, accurate near 0 too.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -102,7 +102,7 @@ def log(x):
 
 
 def log1p(x):
-    """log(1 + x) of each element, exact also near 0.
+    """log(1 + x) of each element, accurate near 0 too.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -453,7 +453,7 @@ def silu(x, float beta=1.0):
 
 
 def clip(x, float low, float high):
-    """Each element, or the bound that it lies outside of, where its gradient is 0.
+    """Each element, or the bound that it exceeds; the gradient is 0 there.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -471,7 +471,7 @@ def clip(x, float low, float high):
 
 
 def huber(x, float c=1.345):
-    """Huber's function of each element: x^2 up to c on either side of 0, c (2 abs(x) - c) beyond.
+    """Huber's function of each element: x^2 where abs(x) <= c, c (2 abs(x) - c) elsewhere.
 
     Args:
         x: an expression of any shape, which the result has too.
@@ -530,6 +530,19 @@ def hard_tanh(x):
         array([-1. ,  0.5,  1. ])
     """
     return apply1(UNARY[DY_UNARY_hard_tanh], x)
+
+
+def hard_swish(x):
+    """x clip(x + 3, 0, 6) / 6 of each element, which is close to silu (Howard et al. 2019).
+
+    Args:
+        x: an expression of any shape, which the result has too.
+
+    Example:
+        >>> dy.hard_swish(dy.inputVector([-4, 1, 4])).npvalue().round(3)
+        array([0.   , 0.667, 4.   ])
+    """
+    return apply1(UNARY[DY_UNARY_hard_swish], x)
 
 
 def safe_sqrt(x):

@@ -50,8 +50,8 @@ _own = weakref.WeakKeyDictionary()
 
 
 def _copy_in_child():
-    """Let this process, which has just been forked, change a copy: what it does with gradients is no business of the
-    ranks, which may be in the middle of an update."""
+    """Give this newly forked process its own copy: its changes of gradients must not reach the ranks, which may be in
+    the middle of an update."""
     cdef Py_buffer view
     cdef int failed
     for region, (fd, start) in list(_own.items()):
@@ -73,8 +73,8 @@ cdef class Board:
         fd: descriptor of the memory.
         size: number of processes.
         rank: which of them this is; -1 for the launcher, which only looks on.
-        parent: process number of the launcher; a waiter ends when it is gone.  0: do not look.
-        create: whether to begin the memory anew.
+        parent: process id of the launcher; a waiting process ends if it is gone.  0: do not check.
+        create: whether to initialize the memory.
     """
 
     def __cinit__(self, int fd, int size, int rank=-1, parent=0, bint create=False):
@@ -110,7 +110,7 @@ cdef class Board:
     cdef int wait(self, const char* what, bint holds=False) except -1:
         """Wait for all processes.  What each of them wrote before, all can read after.
 
-        If it `holds`, what a handler of a signal raises is kept for `raise_kept`, and the wait goes on.
+        If it `holds`, the exception of a signal handler is kept for `raise_kept`, and the wait continues.
         """
         cdef uint32_t k
         cdef dy_seat* seat = &self.seats[self.rank]
@@ -152,7 +152,7 @@ cdef class Board:
         return 0
 
     def leave(self):
-        """Note that an exception has taken this process out of what all do together, which is an error from now on."""
+        """Note that an exception has ended a collective call of this process: all later ones are errors."""
         if self.pid == os.getpid():
             self.seats[self.rank].left = 1
 
@@ -186,13 +186,13 @@ cdef class Board:
     def region(self, size_t size, bint with_children=False):
         """A part of the memory, of zeros, that all processes have mapped; collective.
 
-        It is given back some time after the last use of what is returned.  Pages come into being when they are
-        touched, so room for more costs nothing.
+        It is freed some time after the last use of the result.  Pages are allocated when they are touched, so room for
+        more costs nothing.
 
         Args:
-            size: bytes, at least.
-            with_children: whether a process that this one forks sees what happens in it, and can change it.  Else it
-                has a copy of its own, as of all other memory.
+            size: the least number of bytes.
+            with_children: whether a process forked from this one shares it.  Otherwise the child has a copy of its own,
+                as of all other memory.
         """
         cdef size_t step = max(mmap.ALLOCATIONGRANULARITY, mmap.PAGESIZE)
         cdef size_t at = self.b.top, rounded = (size + step - 1) // step * step
@@ -237,7 +237,7 @@ cdef class Board:
         """Tell the launcher which temporary file is being written, to be removed should this process die.
 
         Args:
-            name: its name; "" when it is gone.
+            name: its name; "" once it has been removed.
         """
         cdef bytes encoded = os.fsencode(name)
         cdef char* file = self.seats[self.rank].file
@@ -269,7 +269,7 @@ cdef class Board:
         """Note that a process has ended.
 
         Returns:
-            What it was waiting in for others, or None.
+            The collective call in which it was waiting for others, or None.
         """
         cdef dy_seat* seat = &self.seats[rank]
         seat.state = DY_ENDED
@@ -278,10 +278,10 @@ cdef class Board:
         return seat.what[seat.arrivals & 1].decode(errors="replace")
 
     def waiting(self):
-        """Who waits for whom.
+        """Which processes are being waited for.
 
         Returns:
-            None if nobody waits, else (seconds of the longest wait, what for, ranks that have not come).
+            None if no process waits, else (seconds of the longest wait, what for, ranks that have not arrived).
         """
         cdef uint32_t k = self.b.generation + 1
         cdef int r, first = -1

@@ -1,4 +1,4 @@
-"""What all synchronous ways of training in several processes share."""
+"""The base of all synchronous ways of training in several processes."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -7,7 +7,7 @@ from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.structs cimport TrainerSettings, Update
 
 
-# What a rank sends of one parameter or table before an update.
+# The message of a rank about one parameter or table before an update.
 cdef struct Entry:
     double factor               # of a table that decays
     double squares              # of the part of its gradient that this rank has added up
@@ -17,7 +17,7 @@ cdef struct Entry:
     uint8_t in_place
 
 
-# What a rank sends before an update; its entries follow it.
+# The message of a rank before an update; its entries follow it.
 cdef struct StepHeader:
     TrainerSettings settings
     uint32_t n

@@ -1,4 +1,4 @@
-"""What all synchronous ways of training in several processes share: the ranks agree on each update before they make it.
+"""The base of all synchronous training in several processes: the ranks agree on each update before they make it.
 
 Each rank sends a header: the settings of its trainer, and for each parameter whether it has a gradient.  A rank that
 has reached the end of a `join` takes the settings of the others and has no weight in the mean.  Then gradients are
@@ -24,7 +24,7 @@ from dynet_cy.parallel.communicator import ParallelError
 cdef list broken_off = []
 
 
-# Why a reducer that was chosen for parameters of the host can't go on.
+# Why a reducer that was chosen for parameters on the host cannot be used any more.
 ADDED_ON_DEVICE = (
     "parameters were added on a device since the trainer was wrapped; call dy.parallel.wrap(trainer) again"
 )
@@ -169,7 +169,7 @@ cdef class CollectiveReducer(Reducer):
                 self.any[i] |= b.has and a.role != FROZEN
                 folds |= b.factor != a.factor
                 in_place |= b.in_place
-            # Where some rank has read a table where it lies, its factor has been multiplied in there.
+            # If some rank has read a table in place, its factor has been multiplied into the values.
             if folds or (in_place and not u.entries[i].in_place):
                 fold_scale(u.entries[i])
             if in_place:

@@ -33,7 +33,7 @@ LEFT = (
 
 
 class ParallelError(RuntimeError):
-    """Processes that train together cannot go on: their models differ, or one of them has failed."""
+    """Processes that train together cannot continue: their models differ, or one of them has failed."""
 
 
 class Communicator(abc.ABC):
@@ -103,7 +103,7 @@ class Communicator(abc.ABC):
         """
 
     def break_off(self) -> None:
-        """This rank has not done its part of what all do together: let everything that needs all ranks be an error."""
+        """Note that this rank has failed in a collective call: from now on all collective calls are errors."""
         self.broken_off = True
 
     @abc.abstractmethod
@@ -117,7 +117,7 @@ class Communicator(abc.ABC):
         return [pickle.loads(data) for data in self.gather_bytes(pickle.dumps(value), what)]
 
     def broadcast(self, value: Any, root: int = 0) -> Any:
-        """The Python object of rank `root`; what the others pass is not looked at."""
+        """The Python object of rank `root`; the arguments of the others are ignored."""
         return self.gather(value if self.rank == root else None, "broadcast")[root]
 
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
@@ -130,7 +130,7 @@ class Communicator(abc.ABC):
         return allreduce(self, trainer, reduction)
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to give back
-        """Give back what the communicator holds; it is not used afterwards."""
+        """Free the resources of the communicator; it is not used afterwards."""
 
 
 def on_devices(trainer: Trainer) -> bool:

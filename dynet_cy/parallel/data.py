@@ -28,7 +28,7 @@ Cost = Optional[Callable[[T], float]]
 
 
 def check_same(function: str, names: Sequence[str], everyone: list[tuple[Any, ...]], advice: str = "") -> None:
-    """Compare what all ranks say of their data, which has these names.
+    """Compare the properties of the data, which have these names, on all ranks.
 
     Raises:
         ParallelError: a rank says something else than rank 0
@@ -193,7 +193,7 @@ class Shard(Generic[T]):
         return {**place, "seed": self._seed, "length": n, "shuffle": self._shuffle}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on where `state` was called, with any number of processes.
+        """Let the next iteration continue where `state` was called, with any number of processes.
 
         Raises:
             ValueError: it is the state of data of another length, another seed, or another setting of shuffle.

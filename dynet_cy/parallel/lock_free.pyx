@@ -47,7 +47,7 @@ def lock_free(communicator, trainer):
 
     Args:
         communicator: a SharedCommunicator.
-        trainer: what is updated.  All its parameters and its state become those of rank 0.
+        trainer: the trainer.  All its parameters and its state become those of rank 0.
 
     Raises:
         RuntimeError: parameters live on devices.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["MPICommunicator", "connect"]
 
 HOST = "DYNET_CY_HOST"
-"""Variable with a name for this host: processes with the same name share memory. By default MPI tells."""
+"""Variable with a name for this host: processes with the same name share memory. By default MPI decides."""
 
 TIMEOUT = "DYNET_CY_TIMEOUT"
 """Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 60 by
@@ -127,7 +127,7 @@ class MPICommunicator(Communicator):
         world: an MPI communicator of all ranks, which nothing else uses.
         inside: the communicator of the processes of this host, in the order of their ranks.
         local_rank: number of this process among them.
-        watch: sees to it that nobody waits for a process that has ended.
+        watch: makes sure that no process waits for one that has ended.
     """
 
     backend = "mpi"
@@ -164,7 +164,7 @@ class MPICommunicator(Communicator):
         self.world = self.leaders = self.flow = _Closed(why)
 
     def start(self, call: Any, *buffers: Any, beside: bool = False) -> Any:
-        """Begin something that MPI does by itself; `wait` for what is returned."""
+        """Begin a nonblocking operation; `wait` for the result."""
         request = call(*buffers)
         self.under_way.append((request, buffers, beside))
         return request
@@ -179,7 +179,7 @@ class MPICommunicator(Communicator):
             raise
 
     def break_off(self) -> None:
-        """See `Communicator`; the other ranks of this host are told."""
+        """See `Communicator`; the other ranks of this host are notified."""
         super().break_off()
         self.close_communicators(LEFT % "this rank")
         self.inside.break_off()
@@ -255,7 +255,7 @@ class MPICommunicator(Communicator):
         counts = np.empty(comm.size, np.int64)
         self.wait([self.start(comm.Iallgather, np.array([len(rows)], np.int64), counts)], what)
         total = int(counts.sum())
-        # What a host receives: all rows of the others, or twice the table in a sum.
+        # The amount that a host receives: all rows of the others, or twice the table in a sum.
         if total * (4 + 4 * width) >= 2 * n_rows * 4 * width:
             table = np.zeros((n_rows, width), np.float32)
             used = np.zeros(n_rows, np.float32)
@@ -296,7 +296,7 @@ class MPICommunicator(Communicator):
     # ---- for overlap -------------------------------------------------------------
 
     def start_sum(self, send: Floats, receive: Floats) -> Any:
-        """Begin to sum over all ranks; `wait` for what is returned."""
+        """Begin to sum over all ranks; `wait` for the result."""
         return self.start(self.flow.Iallreduce, send, receive, beside=True)
 
     def start_any(self, flag: Floats) -> Any:

@@ -21,8 +21,8 @@ __all__ = ["Watch", "forget_names"]
 
 LONGEST_SLEEP = 1e-3
 FORWARDING = 0.3  # seconds that MPI's launcher has to forward output before all ranks are ended
-LOOKING = 0.25  # seconds between two checks of who waits
-GRACE = 2.0  # seconds after which rank 0 is told what a rank waits for
+LOOKING = 0.25  # seconds between two checks of which ranks wait
+GRACE = 2.0  # seconds after which a waiting rank reports to rank 0
 BEAT = 5.0  # most seconds between two checks whether a rank is computing:
 WORKING = 0.05  # it is if it uses more than this share of a core, and then others wait longer for it:
 PATIENCE = 10  # so many times
@@ -191,7 +191,7 @@ class Watch:
         self.over.set()
 
     def raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """What Python calls for an exception that nobody has caught."""
+        """The hook that Python calls for an uncaught exception."""
         text = "".join(traceback.format_exception(kind, error, trace))
         if self.is_child:
             # In one piece: MPI mixes what its ranks write, also in the middle of a line.

@@ -13,7 +13,7 @@ from pathlib import Path
 from dynet_cy.parallel import mpirun
 from dynet_cy.parallel.output import Output, Pump, Stream
 from dynet_cy.parallel.supervise import Ending, Start
-from dynet_cy.parallel.workers import GRACE, GRACE_AFTER_INTERRUPT, TICK, Worker, hash_seed
+from dynet_cy.parallel.worker import GRACE, GRACE_AFTER_INTERRUPT, TICK, Worker, hash_seed
 
 __all__ = ["MPIJob"]
 

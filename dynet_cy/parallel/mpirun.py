@@ -102,7 +102,7 @@ def command(
         hash_seed: what `PYTHONHASHSEED` is, where it is not set. Sets of strings have the same order in all processes
             if it is a number, so that vocabularies are equal.
         restarts: how often the job has been started again.
-        words: what else processes are told.
+        words: further settings for the processes.
 
     Raises:
         FileNotFoundError: there is no such launcher.

@@ -390,7 +390,7 @@ def shared(communicator, trainer, reduction):
 
     Args:
         communicator: a SharedCommunicator.
-        trainer: what is updated.  All its parameters and its state become those of rank 0.
+        trainer: the trainer.  All its parameters and its state become those of rank 0.
         reduction: "mean" or "sum".
     """
     cdef list stored = trainer.collection._below()

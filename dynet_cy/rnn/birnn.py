@@ -19,7 +19,7 @@ Pairs = Sequence[tuple[_RNNBuilder, _RNNBuilder]]
 
 
 class BiRNNBuilder:
-    """Layers of pairs of networks, one of which reads forwards and one backwards (Schuster and Paliwal, 1997).
+    """Bidirectional network: in each layer, one network reads forwards and one backwards (Schuster and Paliwal, 1997).
 
     The output of a layer at a position, and the input of the next layer there, is the output of its forward network
     concatenated with that of its backward network.
@@ -41,7 +41,7 @@ class BiRNNBuilder:
             arguments before it, `model` excepted, are then not looked at
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1, or `hidden_dim` is odd
 
     Example:

@@ -28,7 +28,7 @@ class _RNNBuilder:
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
     """
 

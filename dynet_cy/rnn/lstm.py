@@ -334,7 +334,7 @@ class VanillaLSTMBuilder(_StackedGates):
         forget_bias: what is added in the forget gate (default: 1.0); it is no parameter, and not part of b
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -383,7 +383,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         forget_bias: what is added in the forget gate (default: 1.0)
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -471,7 +471,7 @@ class CompactVanillaLSTMBuilder(_StackedGates):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -537,7 +537,7 @@ class CoupledLSTMBuilder(_RNNBuilder):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -609,7 +609,7 @@ class FastLSTMBuilder(CoupledLSTMBuilder):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:

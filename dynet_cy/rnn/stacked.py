@@ -11,7 +11,7 @@ __all__ = ["StackedRNNState"]
 
 
 class StackedRNNState:
-    """States of several networks, each fed with the output of the one before.
+    """States of several networks, each of which reads the output of the previous one.
 
     Args:
         states: one state a network, bottom first

@@ -25,7 +25,7 @@ __all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
 
 
 class TreeState(NamedTuple):
-    """What a Tree-LSTM knows of a subtree: its output h and its cell c, each of shape (hidden_dim,).
+    """The state of a Tree-LSTM for a subtree: its output h and its cell c, each of shape (hidden_dim,).
 
     Example:
         >>> leaf = dy.ChildSumTreeLSTMBuilder(3, 4, model).add_input(dy.inputVector([1, 2, 3]))
@@ -136,7 +136,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:
@@ -230,7 +230,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
         model: where the parameters go
 
     Raises:
-        TypeError: a number is not an integer, or `model` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:

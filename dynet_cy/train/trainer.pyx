@@ -33,7 +33,7 @@ UPDATE_EPOCH = (
 
 
 class Trainer(MovingAverages, Restorable):
-    """What all trainers share.  Use one of the classes that are derived from it.
+    """Base class of all trainers.  Use one of the derived classes.
 
     Gradients are clipped by default: when their global L2 norm exceeds 5, they
     are scaled to have that norm (Pascanu, Mikolov and Bengio 2013).  Of lookup

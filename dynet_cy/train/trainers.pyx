@@ -34,7 +34,7 @@ class SimpleSGDTrainer(Trainer):
 
 
 class CyclicalSGDTrainer(Trainer):
-    """Stochastic gradient descent with a learning rate that goes up and down
+    """Stochastic gradient descent with a cyclical learning rate
     (Smith 2017, Cyclical learning rates for training neural networks).
 
     Args:
@@ -138,7 +138,7 @@ class AdagradTrainer(Trainer):
 
 
 class AdadeltaTrainer(Trainer):
-    """Adadelta (Zeiler 2012).  It has no use for a learning rate.
+    """Adadelta (Zeiler 2012).  It does not use a learning rate.
 
     Args:
         m: the ParameterCollection to train.
@@ -283,7 +283,7 @@ class AdamWTrainer(AdamTrainer):
 
 
 class AmsgradTrainer(AdamTrainer):
-    """Adam with the greatest mean of g² so far in place of the current one
+    """Adam with the maximum of all means of g² so far instead of the current one
     (Reddi, Kale and Kumar 2018).
 
     Args:

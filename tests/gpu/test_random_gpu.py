@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases_softmax_random_conv import RANDOM
+from cases_random import RANDOM
 from test_residual_layer_norm import run as residuals
 
 import dynet_cy as dy

@@ -75,3 +75,32 @@ class Case:
 
 def logistic(x):
     return 1 / (1 + np.exp(-x))
+
+
+def one(case: str, shape, build: Callable, f: Callable, **more) -> Case:
+    """A case of one argument."""
+    return Case(case, [shape], lambda dy, xs: build(dy, xs[0]), lambda xs: f(xs[0]), **more)
+
+
+def many(case: str, shapes, build: Callable, f: Callable, **more) -> Case:
+    """A case of several arguments."""
+    return Case(case, shapes, lambda dy, xs: build(dy, *xs), lambda xs: f(*xs), **more)
+
+
+def whole(case: str, shape, build: Callable, f: Callable, batches=((1,), (3,)), **more) -> Case:
+    """A case of one argument whose batch elements depend on each other."""
+    return one(case, shape, build, f, batches=list(batches), whole_batch=True, **more)
+
+
+def one_batch(f: Callable) -> Callable:
+    """A reduction over the last axis, which stays as a batch of one."""
+    return lambda x: f(x)[..., None]
+
+
+def name_of(*parts) -> str:
+    """An id of names, shapes and numbers."""
+    return "-".join(str(p).replace(" ", "").strip("()[]").replace(",", "x") for p in parts)
+
+
+def shapes_id(shapes) -> str:
+    return "-".join(["x".join(map(str, s)) or "scalar" for s in shapes])

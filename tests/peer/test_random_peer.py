@@ -10,7 +10,7 @@ import pytest
 from extra_cases import OPS  # noqa: F401 - makes tests/ops importable
 from libraries import Library, both
 
-from cases_softmax_random_conv import RANDOM  # isort: skip
+from cases_random import RANDOM  # isort: skip
 
 pytestmark = pytest.mark.peer
 

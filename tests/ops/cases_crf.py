@@ -1,4 +1,4 @@
-"""Conditional random fields and CTC, against the sum over all sequences."""
+"""Conditional random fields, against the sum over all sequences of tags."""
 
 from __future__ import annotations
 
@@ -35,26 +35,6 @@ def best(x, transitions, start, end):
     return ys[scores.argmax()]
 
 
-def loss(tags):
-    def f(x, transitions, start, end):
-        ys, scores = scored(x, transitions, start, end)
-        return log_sum(scores) - scores[(ys == tags).all(1)]
-
-    return f
-
-
-def ctc(labels, blank=0):
-    def f(x):
-        logs = x - np.log(np.exp(x).sum(0))
-        paths = []
-        for path in itertools.product(range(len(x)), repeat=x.shape[1]):
-            if [k for k, _ in itertools.groupby(path) if k != blank] == list(labels):
-                paths.append(logs[path, np.arange(x.shape[1])].sum())
-        return -log_sum(np.array(paths))
-
-    return f
-
-
 def crf(case: str, tags: int, n: int, build, f, **more) -> Case:
     shapes = [(tags, n), (tags, tags), (tags,), (tags,)]
     return Case(case, shapes, lambda dy, xs: build(dy, *xs), lambda xs: f(*xs), **more)
@@ -87,27 +67,4 @@ CASES = [
         crf(f"crf_viterbi-{tags}x{n}", tags, n, lambda dy, *xs: dy.crf_viterbi(*xs), best, grad=False)
         for tags, n in SIZES
     ],
-    crf(
-        "crf_loss",
-        3,
-        4,
-        lambda dy, x, *rest: dy.crf_loss(x, [2, 0, 0, 1], *rest),
-        loss([2, 0, 0, 1]),
-    ),
-    crf("crf_score", 2, 1, lambda dy, x, *rest: dy.crf_score(x, [1], *rest), lambda x, a, s, e: x[1] + s[1] + e[1]),
-    *[
-        Case(
-            f"ctc_loss-{''.join(map(str, labels))}",
-            [(3, 4)],
-            lambda dy, xs, y=labels: dy.ctc_loss(dy.log_softmax(xs[0]), y),
-            lambda xs, y=labels: ctc(y)(xs[0]),
-        )
-        for labels in ([1, 2], [1, 1], [], [2])
-    ],
-    Case(
-        "ctc_loss-blank",
-        [(3, 4)],
-        lambda dy, xs: dy.ctc_loss(dy.log_softmax(xs[0]), [0, 1, 0], 2),
-        lambda xs: ctc([0, 1, 0], 2)(xs[0]),
-    ),
 ]

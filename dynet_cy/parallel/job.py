@@ -1,4 +1,4 @@
-"""Workers of a launcher on one machine: starting them, watching them, and ending all when one fails."""
+"""A job on one machine: its workers are started, watched, and all ended when one fails."""
 
 from __future__ import annotations
 
@@ -10,131 +10,21 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from dynet_cy.parallel.board import Board, anonymous_memory, cores
+from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.output import Output, Pump, Stream
 from dynet_cy.parallel.runtime import RESTARTS
+from dynet_cy.parallel.stalls import Stalls
 from dynet_cy.parallel.supervise import Ending, Start
+from dynet_cy.parallel.worker import GRACE, GRACE_AFTER_INTERRUPT, TICK, Worker
 
-__all__ = ["Job", "Worker", "environment", "hash_seed"]
-
-# Seconds between looks at the workers; ends of workers and signals are noticed at once.
-TICK = 0.2
-
-# Seconds after which the launcher cannot say what workers have done meanwhile.
-BLIND = 2.0
-
-# Seconds that workers have to end after they were asked to, before they are killed.
-GRACE = 2.0
-GRACE_AFTER_INTERRUPT = 5.0
+__all__ = ["Job"]
 
 # Seconds that a worker has to end after its program has raised.
 GRACE_AFTER_RAISING = 5.0
 
 # Seconds for a worker that hangs to write where it is.
 GRACE_FOR_TRACEBACK = 1.0
-
-# A worker that others wait for is at work, not hanging, if it uses more than this share of a core; then it has so many
-# times longer.
-WORKING = 0.05
-PATIENCE = 10
-
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
-
-
-def hash_seed() -> str:
-    """What `PYTHONHASHSEED` is in all workers of a job, and in all its starts: what is set, or a new one."""
-    return os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
-
-
-def environment(processes: int) -> dict[str, str]:
-    """The environment of workers, `processes` of them on this machine; what is set already stays.
-
-    Threads are shared among the processes. Sets and dictionaries of strings have the same order in all of them, so
-    that vocabularies are equal. Lines are written when they end, and crashes show where.
-    """
-    made = dict(os.environ)
-    threads = str(max(1, cores() // processes))
-    for name in THREADS:
-        made.setdefault(name, threads)
-    made["PYTHONHASHSEED"] = hash_seed()
-    made.setdefault("PYTHONUNBUFFERED", "1")
-    made["PYTHONFAULTHANDLER"] = "1"
-    return made
-
-
-class Worker:
-    """One process of a job."""
-
-    def __init__(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        self.rank = rank
-        self.process = process
-        self.code: int | None = None  # as Popen has it: negative for a signal
-        self.noticed = False  # whether the job has looked at how it ended
-        self.raised: float | None = None  # when it was seen that its program had
-        self.error: Stream | None = None
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process and its children."""
-        if self.code is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, number)
-
-    def ended(self) -> bool:
-        """Whether it has ended. What it leaves running is ended too."""
-        if self.code is None:
-            # While it is not waited for, no other group can have its number.
-            if hasattr(os, "waitid"):
-                if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                    return False
-                self.signal(signal.SIGKILL)
-                self.code = self.process.wait()
-            else:
-                code = self.process.poll()
-                if code is None:
-                    return False
-                self.signal(signal.SIGKILL)
-                self.code = code
-        return True
-
-    def processor_seconds(self) -> float | None:
-        """Seconds that it and its children have used of all cores; None where that is not to be found out."""
-        total = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it has just ended
-                # state, parent, group, session, ...; from the 12th on times, those of ended children too
-                fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[3]) == self.process.pid:
-                    total += sum(map(int, fields[11:15]))
-        return total / os.sysconf("SC_CLK_TCK") if total else None
-
-    def show_where(self) -> None:
-        """Let it write the tracebacks of its threads and end."""
-        with contextlib.suppress(Exception):  # not everywhere
-            import resource
-
-            resource.prlimit(self.process.pid, resource.RLIMIT_CORE, (0, 0))
-        # Its children have nothing to show.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGABRT)
-            os.kill(self.process.pid, signal.SIGCONT)
-
-    def last_words(self) -> str:
-        """The last line that it has written to its stderr, after a colon: that of a traceback says what was raised."""
-        last = self.error.last.decode(errors="replace").strip() if self.error else ""
-        return f": {last}" if last else ""
-
-    def outcome(self) -> str:
-        """How it ended, in words."""
-        assert self.code is not None
-        if self.code >= 0:
-            return f"ended with exit code {self.code}{self.last_words()}"
-        try:
-            name = signal.Signals(-self.code).name
-        except ValueError:
-            name = "no name"
-        return f"was killed by signal {-self.code} ({name})"
 
 
 class Job:
@@ -164,15 +54,12 @@ class Job:
         self.start = start
         self.size = processes
         self.mode = mode
-        self.timeout = timeout
         self.workers: list[Worker] = []
         self._pump = Pump(start.signals.wake)
         self._failure = ""
         self._code = 0
         self._kill_at: float | None = None
-        # Of the wait that is being watched: what for, when it was last looked at, processor seconds of the late.
-        self._watched: tuple[Any, float, dict[int, float | None]] | None = None
-        self._looked = time.monotonic()  # when workers were last looked at
+        self._stalls = Stalls(self.workers, timeout)
 
     def run(self) -> Ending:
         """Start the processes, and wait for their end.
@@ -231,7 +118,7 @@ class Job:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """A process beside this one that ends the workers and their children, should this one be killed."""
+        """A guard process that ends the workers and their children, should this process be killed."""
         start = str(Path(__file__).with_name("guard.py"))
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", start], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
@@ -317,48 +204,23 @@ class Job:
         """Fail if workers wait for one that does not come."""
         waiting = self.board.waiting()
         if waiting is None:
-            self._watched = None
-            self._looked = time.monotonic()
+            self._stalls.nobody_waits()
             return
         seconds, what, late = waiting
         gone = [rank for rank in late if self.workers[rank].code is not None]
         if gone:
             self._fail(f"rank {gone[0]} has ended, and others wait for it in {what}", 1)
             return
-        if not self.timeout:
-            return
-        now = time.monotonic()
-        blind, self._looked = now - self._looked > BLIND, now
-        if blind:
-            # This process was stopped, or nobody read what it wrote; so workers could not write either.
-            self._watched = (what, late), now, self._used(late)
-            return
-        if self._watched is None or self._watched[0] != (what, late) or now - self._watched[1] > seconds + TICK:
-            if seconds > self.timeout / 20:  # shorter waits are not worth a look at all processes
-                self._watched = (what, late), now - seconds, self._used(late)
-            return
-        if now - self._watched[1] < self.timeout:
-            return
-        hanging = []
-        used = self._used(late)
-        for rank in late:
-            before, after = self._watched[2].get(rank), used[rank]
-            works = before is None or after is None or after - before > WORKING * (now - self._watched[1])
-            if not works or seconds > PATIENCE * self.timeout:
-                hanging.append(rank)
+        hanging = self._stalls.hanging(seconds, what, late)
         if not hanging:
-            self._watched = (what, late), now, used
             return
-        names = ", ".join(map(str, hanging))
         for rank in hanging:
             self.workers[rank].show_where()
         until = time.monotonic() + GRACE_FOR_TRACEBACK
         while time.monotonic() < until and not all(self.workers[rank].ended() for rank in hanging):
             self._pass_on(TICK)
+        names = ", ".join(map(str, hanging))
         self._fail(f"rank {names} hangs: others have waited {seconds:.0f} s for it in {what}", 1)
-
-    def _used(self, ranks: list[int]) -> dict[int, float | None]:
-        return {rank: self.workers[rank].processor_seconds() for rank in ranks}
 
     # ---- ending ----
 
@@ -369,7 +231,7 @@ class Job:
         until = time.monotonic() + GRACE
         while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
             self._pass_on(TICK)
-        # What is still in the pipes; nobody writes any more.
+        # Pass on the rest of the pipes; no process writes any more.
         signals = self.start.signals
         while before := self._pump.open:
             self._pass_on(0.05)

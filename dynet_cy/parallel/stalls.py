@@ -1,0 +1,83 @@
+"""Which workers hang: others wait for them, and they do nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dynet_cy.parallel.worker import TICK, Worker
+
+__all__ = ["Stalls"]
+
+# Seconds after which the launcher cannot say what workers have done meanwhile.
+BLIND = 2.0
+
+# A worker that others wait for is at work, not hanging, if it uses more than this share of a core; then it has so many
+# times longer.
+WORKING = 0.05
+PATIENCE = 10
+
+# Waits of less than this share of the timeout are not worth a look at all processes.
+SHORT = 1 / 20
+
+
+class Stalls:
+    """Watches one wait after the other.
+
+    Args:
+        workers: all of them, by rank.
+        timeout: seconds that others may wait for a worker that does nothing; `PATIENCE` times as long for one that uses
+            the processor. 0: forever.
+    """
+
+    def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
+        self._workers = workers
+        self._timeout = timeout
+        # Of the wait that is being watched: what for and who is late, when it was last looked at, processor seconds of
+        # the late.
+        self._watched: tuple[tuple[str, list[int]], float, dict[int, float | None]] | None = None
+        self._looked = time.monotonic()
+
+    def nobody_waits(self) -> None:
+        """Note that workers do not wait for each other now."""
+        self._watched = None
+        self._looked = time.monotonic()
+
+    def hanging(self, seconds: float, what: str, late: list[int]) -> list[int]:
+        """The ranks that hang.
+
+        Args:
+            seconds: how long others have waited.
+            what: what they wait in.
+            late: the ranks that they wait for.
+        """
+        if not self._timeout:
+            return []
+        now = time.monotonic()
+        blind, self._looked = now - self._looked > BLIND, now
+        wait = what, late
+        if blind:
+            # This process was stopped, or nobody read what it wrote; so workers could not write either.
+            self._watched = wait, now, self._used(late)
+            return []
+        if self._watched is None or self._watched[0] != wait or now - self._watched[1] > seconds + TICK:
+            if seconds > self._timeout * SHORT:
+                self._watched = wait, now - seconds, self._used(late)
+            return []
+        _, since, before = self._watched
+        if now - since < self._timeout:
+            return []
+        used = self._used(late)
+        idle = [rank for rank in late if not self._has_worked(before.get(rank), used[rank], now - since)]
+        hanging = late if seconds > PATIENCE * self._timeout else idle
+        if not hanging:
+            self._watched = wait, now, used
+        return hanging
+
+    def _used(self, ranks: list[int]) -> dict[int, float | None]:
+        return {rank: self._workers[rank].processor_seconds() for rank in ranks}
+
+    @staticmethod
+    def _has_worked(before: float | None, after: float | None, seconds: float) -> bool:
+        """Whether a worker was at work meanwhile, as far as that is known."""
+        return before is None or after is None or after - before > WORKING * seconds
