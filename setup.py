@@ -41,7 +41,8 @@ USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.inverse"}
 # Square roots and rounding become vector instructions only where they need not report errors, in errno or by a trap.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
-# Packages whose modules mostly wait for devices and other processes: -O2 builds them in two thirds of the time of -O3.
+# Packages whose modules mostly wait for devices and other processes: -O2 builds them in two thirds of the time of -O3,
+# and -O0 those with sanitizers.
 GLUE = ("gpu", "parallel")
 
 SANITIZERS = {
@@ -253,7 +254,7 @@ class BuildExt(build_ext):
     @classmethod
     def level(cls, source: str) -> list[str]:
         glue = cls.is_generated(source) and Path(source).parent.name in GLUE
-        usual = "-O1" if cls.sanitizer_flags() else "-O2" if glue else "-O3"
+        usual = ("-O0" if glue else "-O1") if cls.sanitizer_flags() else "-O2" if glue else "-O3"
         return [os.environ.get("DYNET_CY_OPT", usual)]
 
     @classmethod

@@ -424,8 +424,9 @@ class Resumed(Checkpoint):
         dy.parallel.load_checkpoint(self.path, self.pc, self.trainer, self.data)
 
     def state(self) -> Any:
-        words = repr((random.getstate(), np.random.get_state(), self.data.state())).encode()
-        return [*super().state(), np.frombuffer(words, np.uint8)]
+        kind, numbers, *others = np.random.get_state()
+        words = repr((random.getstate(), kind, others, self.data.state())).encode()
+        return [*super().state(), numbers, np.frombuffer(words, np.uint8)]
 
     def check(self, data: bytes) -> None:
         super().check(data)
@@ -436,7 +437,7 @@ FORMATS = [Text, Pair, Data, Checkpoint, Resumed]
 
 
 @pytest.mark.filterwarnings("ignore:.*saved by .* and resumed by")
-@pytest.mark.parametrize("count", [pytest.param(120, id="some"), pytest.param(6000, id="many", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [pytest.param(120, id="some"), pytest.param(3000, id="many", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.__name__)
 def test_damaged_files(tmp_path: Path, kind: Any, count: int) -> None:
     streams = random.getstate(), np.random.get_state(legacy=False)
@@ -463,7 +464,9 @@ def test_damaged_files(tmp_path: Path, kind: Any, count: int) -> None:
                 assert isinstance(error, ModelFileError), (number, error)
                 assert len(str(error)) < 2000, number
                 assert equal(example.state(), before), (number, error)
-            assert peak() < limit, number
+            if number % 50 == 0:  # a peak stays; asking the system takes longer than most files
+                assert peak() < limit, number
+        assert peak() < limit, count
     finally:
         random.setstate(streams[0])
         np.random.set_state(streams[1])

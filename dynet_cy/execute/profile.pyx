@@ -3,6 +3,7 @@
 import sys
 from typing import NamedTuple
 
+cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -102,7 +103,7 @@ cdef class _Requests:
     cdef uint64_t passes, values, nodes, nanoseconds, waited, graphs, renewal
     cdef bint of_map
 
-cdef dict requests = {}             # by the number of the line; read and changed with the GIL
+cdef dict requests = {}             # by the number of the line; changed in critical sections
 
 
 cdef uint64_t now() noexcept nogil:
@@ -195,18 +196,21 @@ cdef Line* line_for(uint64_t key) noexcept nogil:
 cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept:
     cdef uint64_t taken = now() - begun
     cdef uint32_t line = current_line()
-    cdef _Requests x = requests.get(line)
-    if x is None:
-        x = _Requests()
-        requests[line] = x
-    x.passes += 1
-    x.values += targets
-    x.nodes += nodes
-    x.nanoseconds += taken
-    x.waited += targets == 1 and not of_map and was_waiting(g)
-    x.graphs += x.renewal != g.renewal
-    x.renewal = g.renewal
-    x.of_map = x.of_map or of_map
+    cdef bint waited = targets == 1 and not of_map and was_waiting(g)
+    cdef _Requests x
+    with cython.critical_section(requests):
+        x = requests.get(line)
+        if x is None:
+            x = _Requests()
+            requests[line] = x
+        x.passes += 1
+        x.values += targets
+        x.nodes += nodes
+        x.nanoseconds += taken
+        x.waited += waited
+        x.graphs += x.renewal != g.renewal
+        x.renewal = g.renewal
+        x.of_map = x.of_map or of_map
 
 
 cdef PassHooks* hooks = pass_hooks()

@@ -9,6 +9,10 @@ from dynet_cy.graph.structs cimport Graph
 
 
 cdef extern from *:
+    uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
+cdef extern from *:
     """
     /* The value of a context variable with a default of None.  This needs no memory. */
     static PyObject *dy_context_value(PyObject *variable) {
@@ -92,27 +96,24 @@ cdef void look_around(Seen* seen) noexcept:
 
 
 cdef Graph* make_implicit() except NULL:
-    global changes
     cdef Graph* g = NULL
     owner = new_graph(&g)
     _local.implicit = entering(owner, g, None)              # lives as long as the thread
-    changes += 1
+    changed()
     return g
 
 
 cdef int enter_graph(object owner, Graph* g) except -1:
-    global changes
     outer = innermost(context_value(_entered))
     if outer is None and not context_entered():
         _local.entered = entering(owner, g, innermost(_local.entered))
     else:
         _entered.set(entering(owner, g, outer))
-    changes += 1
+    changed()
     return 0
 
 
 cdef int leave_graph(object owner) except -1:
-    global changes
     cdef _Entered inner = innermost(context_value(_entered))
     cdef bint of_context = inner is not None
     if not of_context:
@@ -127,10 +128,14 @@ cdef int leave_graph(object owner) except -1:
             _local.entered = inner.outer
     except MemoryError:
         inner.left = True
-    changes += 1
+    changed()
     return 0
 
 
+cdef void changed() noexcept:
+    """Let all threads look around anew."""
+    atomic_add(&changes, 1, RELAXED)
+
+
 cdef void forget_current() noexcept:
-    global changes
-    changes += 1
+    changed()

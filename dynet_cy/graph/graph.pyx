@@ -36,8 +36,12 @@ from dynet_cy.memory import mirror
 cdef enum:
     MOST_SHOWN = 200                # nodes of a picture that notebooks show without being asked
 
+cdef extern from *:
+    uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
 cdef Table* table = graph_table()
-cdef uint64_t renewals = 0
+cdef uint64_t renewals = 0              # of all graphs, in any thread
 cdef int default_strategy = 1
 
 
@@ -169,7 +173,6 @@ cdef class ComputationGraph:
             ...     len(graph)
             0
         """
-        global renewals
         cdef int i
         cdef Graph* g = &self.g
         if g.version == RUNNING:
@@ -181,8 +184,7 @@ cdef class ComputationGraph:
             g.strategy = checked_strategy(autobatching)
         if g.beside != NULL:
             beside_hooks().cut(g, 0, False)
-        renewals += 1
-        g.renewal = renewals << REVERT_BITS
+        g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
         g.version = g.renewal
         g.n_renewals += 1
         g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals

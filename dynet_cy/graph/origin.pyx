@@ -16,6 +16,8 @@ cimport cython
 from cpython.ref cimport Py_INCREF, PyObject, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
+
 cdef extern from "frames.h":
     ctypedef struct Frame "dy_frame":
         pass
@@ -50,11 +52,16 @@ cdef extern from *:
     size_t slot_of "dy_slot"(const PyObject* code, int at) noexcept
     int line_of "dy_line"(PyObject* code, int at) noexcept
 
+cdef extern from *:
+    int atomic_add "__atomic_add_fetch"(int* p, int n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
 cdef enum:
     KNOWN = 4096
     LINE_BITS = 16                  # of a node's number; the others are its scope's
     MOST_PLACES = 65535
     INSIDE = MOST_PLACES            # of an instruction: it is in this package
+    UNKNOWN = MOST_PLACES + 1       # it is not in the table
 
 # An instruction that has made nodes.  The code object is held, so that no other one gets its address.
 cdef struct Known:
@@ -63,6 +70,7 @@ cdef struct Known:
     uint32_t number
 
 cdef Known[KNOWN] known
+cdef Unlocked known_lock            # its three words belong together
 
 # How many have switched recording of lines on, opened a scope, asked for times.
 cdef int recording = 0, open_scopes = 0, timing = 0
@@ -115,22 +123,26 @@ cdef uint32_t current_line() noexcept:
     cdef Frame* frame = current_frame()
     cdef PyObject* code
     cdef Known* k
+    cdef uint32_t number
     cdef int at
     while frame != NULL:
         code = code_of(frame)
         at = instruction(frame)
         k = &known[slot_of(code, at) % KNOWN]
-        if k.code != code or k.at != at:
-            learn(k, code, at)
-        if k.number != INSIDE:
-            return k.number
+        take(&known_lock)
+        number = k.number if k.code == code and k.at == at else UNKNOWN
+        drop(&known_lock)
+        if number == UNKNOWN:
+            number = learn(k, code, at)
+        if number != INSIDE:
+            return number
         frame = caller_of(frame)
     return 0
 
 
-cdef void learn(Known* k, PyObject* code, int at) noexcept:
-    """Let an instruction be known in the place of what was there."""
-    cdef PyObject* before = k.code
+cdef uint32_t learn(Known* k, PyObject* code, int at) noexcept:
+    """Let an instruction be known in the place of what was there; returns its number."""
+    cdef PyObject* before
     cdef uint32_t number = 0
     try:
         file = (<object>code).co_filename
@@ -143,10 +155,14 @@ cdef void learn(Known* k, PyObject* code, int at) noexcept:
     except Exception:                               # out of memory, say: the line stays unknown
         number = 0
     Py_INCREF(<object>code)
+    take(&known_lock)
+    before = k.code
     k.code = code
     k.at = at
     k.number = number
+    drop(&known_lock)
     Py_XDECREF(before)
+    return number
 
 
 cdef uint32_t number_of(object place) except? 0:
@@ -174,9 +190,11 @@ cdef str place_at(uint32_t number):
     return (f" at {line}" if line else "") + (f" in scope {path}" if path else "")
 
 
-cdef void note_why() noexcept:
-    global noting
-    noting = recording + open_scopes + timing
+cdef void note_why(int* reason, bint on) noexcept:
+    """Count one more reason of a kind, or one less."""
+    cdef int more = 1 if on else -1
+    atomic_add(reason, more, RELAXED)
+    atomic_add(&noting, more, RELAXED)
 
 
 # ---- scopes --------------------------------------------------------------------------------------------------------
@@ -247,16 +265,12 @@ class name_scope(ContextDecorator):
         return name_scope(self.name)                    # a decorated function may call itself, in several threads
 
     def __enter__(self):
-        global open_scopes
         self._before.append(enter_scope(self.name))
-        open_scopes += 1
-        note_why()
+        note_why(&open_scopes, True)
         return self
 
     def __exit__(self, *error):
-        global open_scopes
-        open_scopes -= 1
-        note_why()
+        note_why(&open_scopes, False)
         set_scope(self._before.pop())
 
 
@@ -270,9 +284,7 @@ cdef uint64_t making_since() noexcept:
 
 
 cdef int time_making(bint on) except -1:
-    global timing
-    timing += 1 if on else -1
-    note_why()
+    note_why(&timing, on)
     return 0
 
 
@@ -282,8 +294,10 @@ cdef void release_code() noexcept:
     if recording:
         return
     for i in range(KNOWN):
+        take(&known_lock)
         code = known[i].code
         known[i].code = NULL
+        drop(&known_lock)
         Py_XDECREF(code)
 
 
@@ -304,11 +318,9 @@ def is_recording():
 
 def switch(on):
     """Switch recording on, or off again: it goes on until it has been switched off as often as on."""
-    global recording
     if not on and recording == 0:
         raise RuntimeError("recording of lines was switched off more often than on")
-    recording += 1 if on else -1
-    note_why()
+    note_why(&recording, bool(on))
     release_code()
 
 

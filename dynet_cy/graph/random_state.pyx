@@ -1,5 +1,6 @@
 """Random streams of graphs: one for each graph and renewal, by the number of the graph in the order of making."""
 
+cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.graph.hooks cimport beside_hooks
@@ -18,11 +19,12 @@ cdef list awaited = []
 cdef int take_stream(Graph* g) except -1:
     """Give a new graph its stream.  Random streams count the renewals that the program asks for."""
     global streams
-    if awaited:
-        g.stream_number, g.n_renewals = awaited.pop(0)
-    else:
-        g.stream_number, g.n_renewals = streams, 0
-        streams += 1
+    with cython.critical_section(awaited):
+        if awaited:
+            g.stream_number, g.n_renewals = awaited.pop(0)
+        else:
+            g.stream_number, g.n_renewals = streams, 0
+            streams += 1
     g.stream = <uint64_t>g.stream_number << 32 | g.n_renewals
     return 0
 

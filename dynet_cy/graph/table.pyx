@@ -1,14 +1,40 @@
 """All graphs that are open, by slot, and the memory that they can give back."""
 
-from libc.stdint cimport uint32_t
+import os
+
+from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, GRAPH_ARRAYS, RUNNING, Graph
 from dynet_cy.memory.arena cimport arena_trim, array_close, array_open, array_trim, set_reclaim, shortages
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport give_back_panels
 
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+cdef extern from *:
+    uint64_t atomic_exchange "__atomic_exchange_n"(uint64_t* p, uint64_t n, int order) nogil
+    void atomic_store "__atomic_store_n"(uint64_t* p, uint64_t n, int order) nogil
+    int ACQUIRE "__ATOMIC_ACQUIRE"
+    int RELEASE "__ATOMIC_RELEASE"
+
 cdef Table table
 table.n_slots = 0
+# Held while slots are taken and freed.
+cdef pthread_mutex_t slots_lock
+pthread_mutex_init(&slots_lock, NULL)
+
+
+def _unlock():
+    """In a child that was just forked: a thread that is not there may have had it."""
+    pthread_mutex_init(&slots_lock, NULL)
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 cdef Table* graph_table() noexcept:
@@ -18,22 +44,27 @@ cdef Table* graph_table() noexcept:
 cdef int enter_table(Graph* g, void* owner) except -1:
     """Put a graph into the first free slot."""
     cdef uint32_t slot = 0
+    pthread_mutex_lock(&slots_lock)
     while slot < table.n_slots and table.graphs[slot] != NULL:
         slot += 1
+    if slot < <uint32_t>MAX_GRAPHS:
+        g.slot = slot
+        table.graphs[slot] = g
+        table.owners[slot] = owner
+        table.n_slots = max(table.n_slots, slot + 1)
+    pthread_mutex_unlock(&slots_lock)
     if slot == <uint32_t>MAX_GRAPHS:
         raise RuntimeError(f"more than {MAX_GRAPHS} graphs are open")
-    g.slot = slot
-    table.graphs[slot] = g
-    table.owners[slot] = owner
-    table.n_slots = max(table.n_slots, slot + 1)
     return 0
 
 
 cdef void leave_table(Graph* g) noexcept:
     """Free the slot of a graph, if it has one."""
+    pthread_mutex_lock(&slots_lock)
     if table.graphs[g.slot] == g:
         table.graphs[g.slot] = NULL
         table.owners[g.slot] = NULL
+    pthread_mutex_unlock(&slots_lock)
 
 
 # ---- one thread at a time ------------------------------------------------------
@@ -47,12 +78,13 @@ cdef int lock_graph(Graph* g) except -1:
     if g.version == RUNNING:
         raise_running()
     see_whole()
-    g.version = RUNNING
+    if atomic_exchange(&g.version, RUNNING, ACQUIRE) == RUNNING:    # another thread has been quicker
+        raise_running()
     return 0
 
 
 cdef void unlock_graph(Graph* g) noexcept nogil:
-    g.version = g.renewal
+    atomic_store(&g.version, g.renewal, RELEASE)
 
 
 # ---- memory that others need ---------------------------------------------------

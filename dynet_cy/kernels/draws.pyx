@@ -24,6 +24,10 @@ def random_bits():
     return secrets.randbits(32)
 
 
+cdef extern from *:
+    uint64_t atomic_fetch_add "__atomic_fetch_add"(uint64_t* p, uint64_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
 cdef uint64_t _seed = random_bits()
 cdef uint64_t host_draws = 0
 
@@ -93,14 +97,15 @@ class HostRandom:
 
 
 cdef _fill(size_t n, int kind, float p0, float p1):
-    global host_draws
     out = np.empty(n, np.float32)
     cdef float* to = <float*>memory_of(out, True)
-    if n:
-        K.rng[kind](_seed ^ (item.key if item.inside else 0), HOST_STREAM,
-                    item.draws if item.inside else host_draws, 0, n, p0, p1, to)
+    cdef uint64_t key = 0, draw
     if item.inside:
+        key = item.key
+        draw = item.draws
         item.draws += 1
     else:
-        host_draws += 1
+        draw = atomic_fetch_add(&host_draws, 1, RELAXED)    # no two threads get the same
+    if n:
+        K.rng[kind](_seed ^ key, HOST_STREAM, draw, 0, n, p0, p1, to)
     return out

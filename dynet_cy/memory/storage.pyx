@@ -1,5 +1,7 @@
 """Flat, long-lived storage of parameters."""
 
+import os
+
 cimport cython
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
@@ -29,21 +31,34 @@ cdef extern from *:
 # Names of parameters by the ids of their entries, for messages.
 parameter_names = {}
 
-cdef list free_ids = []
+cdef list free_ids = []              # a critical section of it guards both
 cdef uint32_t n_ids = 0
 
 # Entries begin on 64-byte boundaries.
 cdef size_t STEP = 16
 
-# All storages, as a list of borrowed pointers; read and changed with the GIL held.
+# All storages, as a list of borrowed pointers; read and changed under the lock.
 cdef void* first_storage = NULL
+cdef pthread_mutex_t list_lock
+pthread_mutex_init(&list_lock, NULL)
+
+
+def _unlock():
+    """In a child that was just forked: a thread that is not there may have had it."""
+    pthread_mutex_init(&list_lock, NULL)
+
+
+os.register_at_fork(after_in_child=_unlock)
 
 
 cdef void give_back_panels() noexcept:
-    cdef void* x = first_storage
+    cdef void* x
+    pthread_mutex_lock(&list_lock)
+    x = first_storage
     while x != NULL:
         (<Storage>x).drop_panels()
         x = (<Storage>x).following
+    pthread_mutex_unlock(&list_lock)
 
 
 cdef object bad_gradients(double norm, list names, updates):
@@ -228,8 +243,9 @@ cdef class Storage:
         self.unlist()
         for i in range(self.n_entries):
             try:
-                parameter_names.pop(self.entries[i].id, None)
-                free_ids.append(self.entries[i].id)
+                with cython.critical_section(free_ids):
+                    parameter_names.pop(self.entries[i].id, None)
+                    free_ids.append(self.entries[i].id)
             except MemoryError:
                 pass                            # the number is not used again
             free(self.entries[i].is_touched)
@@ -242,19 +258,23 @@ cdef class Storage:
 
     cdef void enlist(self) noexcept:
         global first_storage
+        pthread_mutex_lock(&list_lock)
         self.following = first_storage
         if first_storage != NULL:
             (<Storage>first_storage).previous = <void*>self
         first_storage = <void*>self
+        pthread_mutex_unlock(&list_lock)
 
     cdef void unlist(self) noexcept:
         global first_storage
+        pthread_mutex_lock(&list_lock)
         if self.previous != NULL:
             (<Storage>self.previous).following = self.following
         elif first_storage == <void*>self:
             first_storage = self.following
         if self.following != NULL:
             (<Storage>self.following).previous = self.previous
+        pthread_mutex_unlock(&list_lock)
 
     cdef void drop_panels(self) noexcept:
         cdef Param* p
@@ -297,7 +317,9 @@ cdef class Storage:
         p.factor = 1
         p.device = self.device
         p.in_place = rows == 0 or self.device > 0
+        pthread_mutex_lock(&self.pack_lock)     # `drop_panels` goes through them
         self.n_entries += 1
+        pthread_mutex_unlock(&self.pack_lock)
         self.top = top
         self.place(p)
         return p
@@ -307,10 +329,13 @@ cdef class Storage:
         global n_ids
         cdef Param* p
         cdef Param** entries
+        pthread_mutex_lock(&self.pack_lock)
         entries = <Param**>realloc(self.entries, (self.n_entries + 1) * sizeof(Param*))
+        if entries != NULL:
+            self.entries = entries
+        pthread_mutex_unlock(&self.pack_lock)
         if entries == NULL:
             raise MemoryError("the list of parameters")
-        self.entries = entries
         p = <Param*>calloc(1, sizeof(Param))
         if p != NULL and rows:
             p.is_touched = <uint8_t*>calloc(rows, 1)
@@ -322,14 +347,15 @@ cdef class Storage:
                 free(p)
             raise MemoryError(f"an entry for parameter {name}")
         try:
-            if free_ids:
-                p.id = free_ids[len(free_ids) - 1]
-                parameter_names[p.id] = name
-                free_ids.pop()
-            else:
-                p.id = n_ids
-                parameter_names[p.id] = name
-                n_ids += 1
+            with cython.critical_section(free_ids):
+                if free_ids:
+                    p.id = free_ids[len(free_ids) - 1]
+                    parameter_names[p.id] = name
+                    free_ids.pop()
+                else:
+                    p.id = n_ids
+                    parameter_names[p.id] = name
+                    n_ids += 1
         except BaseException:
             free(p.is_touched)
             free(p.touched)

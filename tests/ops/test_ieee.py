@@ -6,6 +6,7 @@ nobody would see, fails the tests, as all "Exception ignored" does (conftest.py)
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -38,23 +39,20 @@ def run(case: Case, samples: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndar
     return value, [x.gradient().reshape(s.shape, order="F") for x, s in zip(xs, samples)]
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
 @pytest.mark.parametrize("case", [c for c in CASES if independent(c)], ids=lambda c: c.id)
-def test_other_elements_of_a_batch(case: Case, odd: float, rng) -> None:
+def test_other_elements_of_a_batch(case: Case, rng) -> None:
     samples = case.sample(rng, (3,) * len(case.shapes))
     value, gradients = run(case, samples)
-    for i in range(len(samples)):
-        for whole in (True, False):
-            changed = [x.copy() for x in samples]
-            if whole:
-                changed[i][..., 1] = odd
-            else:
-                changed[i].reshape(-1, 3)[0, 1] = odd
-            got, slopes = run(case, changed)
-            for other in (0, 2):
-                np.testing.assert_array_equal(got[..., other], value[..., other])
-                for a, b in zip(slopes, gradients):
-                    np.testing.assert_array_equal(a[..., other], b[..., other])
+    for (name, odd), i, whole in itertools.product(ODD.items(), range(len(samples)), (True, False)):
+        changed = [x.copy() for x in samples]
+        if whole:
+            changed[i][..., 1] = odd
+        else:
+            changed[i].reshape(-1, 3)[0, 1] = odd
+        got, slopes = run(case, changed)
+        where = f"with {name} in {'all' if whole else 'one number'} of argument {i}"
+        for a, b in zip([got, *slopes], [value, *gradients]):
+            np.testing.assert_array_equal(a[..., ::2], b[..., ::2], where)
 
 
 # They look at some numbers only, or at none: a power of 0; the greatest, where a NaN counts as the least; bounds;

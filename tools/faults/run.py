@@ -429,6 +429,8 @@ def main() -> None:
         for name in PROGRAMS:  # all modules are loaded
             prepare()
             run(PROGRAMS[name], Path(folder))
+        gc.collect()
+        gc.freeze()  # what is there stays: each collection after this looks at what a run has left only
         lib.faults_begin()
         wrong = sum([check(name, options.every, lib, Path(folder)) for name in options.programs or PROGRAMS])
     sys.exit(1 if wrong else 0)
