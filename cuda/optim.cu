@@ -9,7 +9,7 @@ static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return cl
 
 // The gradient becomes zero; the value loses a share before its step and after it. Nothing happens in an update that is
 // left out. `chosen` and `clip` are NULL without clipping.
-#define OPTIM(name, states, rule) \
+#define OPTIM(name, states, rule, kind, idle) \
     static __device__ __forceinline__ float step_##name(float g, float lr, float b1, float b2, float eps, float &s0, \
                                                         float &s1, float &s2) { \
         float d; \

@@ -67,7 +67,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
 cdef extern from *:
     """
     static const char *const dy_rule_names[] = {
-    #define OPTIM(name, states, rule) #name,
+    #define OPTIM(name, ...) #name,
     #include "dynet_cy/optim.def"
     #undef OPTIM
     };

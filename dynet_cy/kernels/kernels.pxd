@@ -38,9 +38,18 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     const char *const dy_optim_names[]
     const char *const dy_rng_names[]
     const int dy_optim_states[]
+    enum:
+        DY_STILL, DY_STEADY, DY_RATED, DY_FADING
 
     ctypedef struct dy_optim:
         float lr, grad_scale, step_scale, b1, b2, eps
+
+    ctypedef struct dy_idle:
+        float b1_power, b2_power, b1, b2, eps, sum
+        uint32_t n
+        const float *weights
+        const float *fades
+        int keeps
 
     ctypedef struct dy_window:
         size_t[2] size, stride, pad, out, dilation
@@ -55,6 +64,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                                    const float *dy, float *dx, int acc) noexcept nogil
     ctypedef void (*dy_optim_step)(size_t n, const dy_optim *h, const float *g, float *p, float *s0, float *s1,
                                    float *s2) noexcept nogil
+    ctypedef void (*dy_optim_idle)(size_t n, const dy_idle *h, const float *p, float *q, float *s0, float *s1,
+                                   float *s2) noexcept nogil
     ctypedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0,
                                  float p1, float *out) noexcept nogil
 
@@ -68,6 +79,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         dy_binary_bwd *binary_bwd_a
         dy_binary_bwd *binary_bwd_b
         dy_optim_step *optim
+        dy_optim_idle *idle
         dy_rng_fill *rng
         # derived: kernels of kernels.def, by tools/derive.py
         void (*fill)(size_t n, float a, float *y) noexcept nogil

@@ -83,6 +83,7 @@ def kernels_at(size_t table):
         names["binary_bwd_b." + dy_binary_names[i].decode()] = address(&t.binary_bwd_b[i])
     for i in range(DY_OPTIM_COUNT):
         names["optim." + dy_optim_names[i].decode()] = address(&t.optim[i])
+        names["idle." + dy_optim_names[i].decode()] = address(&t.idle[i])
     for i in range(DY_RNG_COUNT):
         names["rng." + dy_rng_names[i].decode()] = address(&t.rng[i])
     return names

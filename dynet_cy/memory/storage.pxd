@@ -34,6 +34,22 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Panels of[2]
         uint8_t shared
 
+    const uint32_t MOST_LATE "DY_MOST_LATE"
+
+    ctypedef struct Late "dy_late":
+        uint32_t n
+        uint32_t* had
+        int rule
+        float b1
+        float b2
+        float eps
+        const Arena* states[3]
+        uint8_t each
+        double* weights
+        double (*moments)[4]
+        double* fades
+        double* b1_powers
+
     ctypedef struct Param "dy_param":
         Dim dim
         uint32_t rows
@@ -48,6 +64,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         float* device_grad
         Pack pack
         double factor
+        Late* late
         pthread_mutex_t lock
         uint8_t* is_touched
         uint32_t* touched

@@ -250,6 +250,7 @@ cdef class Storage:
                 pass                            # the number is not used again
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
+            free(self.entries[i].late)
             pthread_mutex_destroy(&self.entries[i].lock)
             free(self.entries[i])
         free(self.entries)

@@ -24,5 +24,5 @@ cdef inline uint32_t row_number(const Param* p, str name, row, str op) except? 0
     return odd_row_number(p, name, row, op)
 
 
-# Multiply the factor of a table, which weight decay has changed, into its numbers.
-cdef void fold_scale(Param* p) noexcept nogil
+# Let the numbers of a table be its values: all rows have had all updates, and the factor of weight decay is 1.
+cdef void settle(Param* p) noexcept nogil

@@ -13,6 +13,7 @@ from dynet_cy.graph.graph cimport ComputationGraph, current
 from dynet_cy.graph.making cimport leaf_index, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, nodes_of
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.late_rows cimport catch_up_all, is_late, read_late
 from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
@@ -40,7 +41,7 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
         extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
         dim = dim_with_rows(&p.dim, p.rows)
         extra.device = 1 + p.device
-        fold_scale(p)
+        settle(p)
         p.in_place = 1
         index = leaf_index(PARAMETER_LEAF, &dim, &extra)
         graph.leaves[key] = index
@@ -54,8 +55,8 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
 # pass that they make anyway.  Of a table they visit a few rows only, so it has a factor instead,
 # which is multiplied into what is read.
 
-cdef void fold_scale(Param* p) noexcept nogil:
-    """Multiply the factor of a table into its numbers."""
+cdef void settle(Param* p) noexcept nogil:
+    catch_up_all(p)
     if p.factor != 1:
         K.scale(p.size, <float>p.factor, p.value, p.value)
         p.factor = 1
@@ -67,7 +68,11 @@ cdef void lookup_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        if p.factor == 1:
+        if is_late(p, c.items[b]):
+            read_late(p, c.items[b], c.y.v + b * n)
+            if p.factor != 1:
+                K.scale(n, <float>p.factor, c.y.v + b * n, c.y.v + b * n)
+        elif p.factor == 1:
             memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
         else:
             K.scale(n, <float>p.factor, p.value + c.items[b] * n, c.y.v + b * n)

@@ -12,12 +12,13 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.late_rows cimport catch_up_all, catch_up_part, read_late
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, lend, pthread_mutex_t, touch, value_changed,
 )
-from dynet_cy.model.leaves cimport fold_scale, lookup_rows, parameter_leaf, row_number
+from dynet_cy.model.leaves cimport lookup_rows, parameter_leaf, row_number, settle
 
 from dynet_cy.devices import device_name
 from dynet_cy.model.matching import ParameterShape
@@ -130,6 +131,7 @@ cdef class _Stored(Expression):
             array([0., 0.])
         """
         self.check_made()
+        catch_up_all(self.p)
         memset(self.p.value, 0, self.p.size * sizeof(float))
         self.storage.values.clear(self.p.offset, self.p.size)
         value_changed(self.p)
@@ -145,6 +147,7 @@ cdef class _Stored(Expression):
             array([1.5, 1.5])
         """
         self.check_made()
+        catch_up_all(self.p)
         self.multiply(self.storage.values, s)
         value_changed(self.p)
 
@@ -260,7 +263,7 @@ cdef class _Stored(Expression):
             raise BufferError(f"{what} is on {device_name(self.p.device)}; only memory of the CPU can be shared. "
                               "as_array() gives a copy")
         see_whole()
-        fold_scale(self.p)
+        settle(self.p)
         self.p.in_place = 1                     # the numbers are what they are, without a factor
         shape = file_dim(self)
         steps = []
@@ -281,14 +284,26 @@ cdef class _Stored(Expression):
 
     cdef object part(self, Plane plane, size_t start, tuple shape):
         """Numbers of a plane, from a place in this parameter on, as a new array."""
-        cdef size_t n = 1
+        cdef size_t n = 1, row = size_of(&self.p.dim), k
+        cdef float* now
         for d in shape:
             n *= <size_t>d
+        if self.p.late != NULL and self.p.late.n and n and plane is self.storage.values:
+            now = <float*>malloc(n * sizeof(float))
+            if now == NULL:
+                raise MemoryError(f"the value of {self.full_name}")
+            try:
+                for k in range(n // row):
+                    read_late(self.p, start // row + k, now + k * row)
+                return array_of(now, shape)
+            finally:
+                free(now)
         plane.pull(self.p.offset + start, n)
         return array_of(plane.at(self.p.offset + start), shape)
 
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
         """The way back: n numbers, column-major."""
+        catch_up_part(self.p, start, n)
         copy_floats(array, plane.at(self.p.offset + start), n)
         return plane.push(self.p.offset + start, n)
 
@@ -640,7 +655,7 @@ cdef class LookupParameters(_Stored):
         array = floats_in(row, what, "the value", 7)
         if array.shape != (n,):
             array = floats_like(array, what, shape_of(&self.p.dim))
-        fold_scale(self.p)
+        settle(self.p)
         self.put(self.storage.values, <size_t>r * n, array, n)
         value_changed(self.p)
 
@@ -803,8 +818,14 @@ def settled_array(_Stored x not None):
     """The value as an array; the factor of a table is multiplied into it first, so that the table and
     its copy go on alike to the last bit."""
     x.check_made()
-    fold_scale(x.p)
+    settle(x.p)
     return x.array(x.storage.values)
+
+
+def late_updates(_Stored x not None):
+    """How many updates rows of a table may be late by: see dynet_cy/kernels/late_rows.pxd."""
+    x.check_made()
+    return 0 if x.p.late == NULL else x.p.late.n
 
 
 def gradient_state(_Stored x not None):

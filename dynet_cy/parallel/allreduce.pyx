@@ -4,7 +4,7 @@ import numpy as np
 
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.storage cimport Param, Plane, Storage
-from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.collective cimport StepHeader
 from dynet_cy.train.interfaces cimport Backend
@@ -52,7 +52,7 @@ def adopt(communicator, trainer):
     cdef Plane plane
     cdef _Stored x
     for x in trainer.collection._below():
-        fold_scale(x.p)
+        settle(x.p)
         for plane in (storage.values, *trainer._states[:trainer._n_states]):
             plane = plane.on(x.p.device)
             plane.pull(x.p.offset, x.p.size)

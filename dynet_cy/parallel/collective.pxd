@@ -12,6 +12,7 @@ cdef struct Entry:
     double factor               # of a table that decays
     double squares              # of the part of its gradient that this rank has added up
     uint32_t n_touched          # rows with a gradient
+    uint32_t late               # updates that some rows have not had yet
     uint8_t has                 # whether there is a gradient
     uint8_t role
     uint8_t in_place

@@ -12,7 +12,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.structs cimport FROZEN, MOVES, TrainerSettings, Update
@@ -96,6 +96,7 @@ cdef class CollectiveReducer(Reducer):
         for i in range(self.n):
             entry = entries_of(self.own) + i
             entry.factor = u.entries[i].factor
+            entry.late = u.entries[i].late.n if u.entries[i].late != NULL else 0
             entry.has = u.entries[i].has_gradient
             entry.n_touched = u.entries[i].n_touched
             entry.role = u.roles[i]
@@ -130,7 +131,7 @@ cdef class CollectiveReducer(Reducer):
         cdef const TrainerSettings* b_settings
         cdef Entry* a
         cdef Entry* b
-        cdef bint folds, in_place
+        cdef bint settles, in_place
         for r in range(self.size):
             one = self.headers[r]
             if not one.active:
@@ -163,15 +164,15 @@ cdef class CollectiveReducer(Reducer):
             a = entries_of(lead) + i
             u.roles[i] = a.role
             self.any[i] = 0
-            folds = in_place = False
+            settles = in_place = False
             for r in range(self.size):
                 b = entries_of(self.headers[r]) + i
                 self.any[i] |= b.has and a.role != FROZEN
-                folds |= b.factor != a.factor
+                settles |= b.factor != a.factor or b.late != a.late
                 in_place |= b.in_place
-            # If some rank has read a table in place, its factor has been multiplied into the values.
-            if folds or (in_place and not u.entries[i].in_place):
-                fold_scale(u.entries[i])
+            # If some rank has read a table in place, or saved it, it has settled it.
+            if settles or (in_place and not u.entries[i].in_place):
+                settle(u.entries[i])
             if in_place:
                 u.entries[i].in_place = 1
         return adopted

@@ -6,7 +6,7 @@ cimport cython
 from libc.stdint cimport uint64_t
 
 from dynet_cy.memory.storage cimport Storage
-from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.board cimport dy_count_up
 from dynet_cy.parallel.shared_model cimport address, model_of, share_states
@@ -58,7 +58,7 @@ def lock_free(communicator, trainer):
     cdef _Stored x
     model = model_of(communicator, storage, 1, with_children=True)
     for x in stored:
-        fold_scale(x.p)
+        settle(x.p)
         x.p.in_place = 1                # a factor would have to change together with all rows
     for turn in (True, False):
         if (communicator.rank == 0) == turn:

@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport memcpy
 
 from dynet_cy.memory.storage cimport Storage
-from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 
 
@@ -62,7 +62,7 @@ cdef object model_of(communicator, Storage storage, parts, with_children=False):
 cdef int send_values(communicator, Storage storage, list stored, float* through) except -1:
     cdef _Stored x
     for x in stored:
-        fold_scale(x.p)
+        settle(x.p)
     if communicator.rank == 0:
         for x in stored:
             memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))

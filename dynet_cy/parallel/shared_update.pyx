@@ -56,6 +56,7 @@ cdef class SharedReducer(CollectiveReducer):
         cdef char* base
         self.board = communicator.board
         self.host_only = ADDED_ON_DEVICE
+        self.late_rows = False          # what the state of a row is must not depend on who has read it
         self.model = model
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))

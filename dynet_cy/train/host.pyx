@@ -13,13 +13,16 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport K, dy_optim
+from dynet_cy.kernels.late_rows cimport (
+    can_be_late, catch_up, catch_up_part, mark_moved, none_late, note_late, open_late,
+)
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.changes cimport Change, make_change
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch
-from dynet_cy.model.leaves cimport fold_scale
+from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.structs cimport FROZEN, MOST_STATES, MOVES, PART
 
@@ -27,6 +30,11 @@ from dynet_cy.train.structs cimport FROZEN, MOST_STATES, MOVES, PART
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
+
+# Rows of smaller tables, and of those of which more rows than one in so many have a gradient, are never late.
+cdef enum:
+    LEAST_LATE = 4096               # numbers
+    LEAST_ROWS_OF_LATE = 4
 
 # The scale of a table is multiplied into its numbers when it is less than this.
 cdef double LEAST_SCALE = 0.25
@@ -53,6 +61,11 @@ cdef double squared_norm(Param* p) noexcept nogil:
     return total
 
 
+cdef bint rows_may_be_late(const Param* p) noexcept nogil:
+    """Whether it pays to update only the rows of a table that have a gradient, and nobody reads the rest in place."""
+    return p.late != NULL and not p.in_place and p.n_touched <= p.rows // LEAST_ROWS_OF_LATE
+
+
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
     return u.roles[i] == MOVES and u.entries[i].in_place and not (u.entries[i].rows and u.sparse)
 
@@ -75,6 +88,7 @@ cdef class HostUpdate(Change):
     cdef int phase
     cdef size_t at                  # the number in it, or for a table the place in the list of its rows
     cdef bint locked                # whether the entry is
+    cdef bint late                  # whether rows of the table without a gradient have the update later
     cdef bint stopped               # whether it was let go since the phase began
     cdef bint counted
 
@@ -139,8 +153,10 @@ cdef class HostUpdate(Change):
         return n * sizeof(float)
 
     cdef void end_phase(self, Param* p) noexcept nogil:
-        if self.phase == STEPS and self.u.roles[self.i] == MOVES and not (self.stopped and p.pass_number):
-            forget_gradient(p)
+        if self.phase == STEPS and self.u.roles[self.i] == MOVES:
+            self.note_step(p)
+            if not (self.stopped and p.pass_number):
+                forget_gradient(p)
         if self.phase == STEPS:
             self.stopped = False
         self.at = 0
@@ -165,20 +181,36 @@ cdef class HostUpdate(Change):
         """Apply the rule to a part of a parameter, or to some rows of a table; to how many numbers, 0 at the end."""
         cdef GroupSettings s = settings[0]
         cdef bint decays = in_one_pass(&self.u, self.i)
-        cdef size_t n, done = 0
+        cdef size_t n, row, done = 0
         s.h.step_scale = <float>(1 / p.factor)
-        if not (p.rows and self.u.sparse):
+        if self.at == 0:
+            self.late = self.u.late and rows_may_be_late(p) and can_be_late(p, self.u.rule, &s.h, self.u.states)
+        if not (p.rows and (self.u.sparse or self.late)):
             n = min(PART, p.size - self.at)
             if n:
+                catch_up_part(p, self.at, n)
                 step_part(p, &s, &self.u, decays, self.at, n)
                 self.at += n
             return n
         n = size_of(&p.dim)
         while self.at < p.n_touched and done < PART:
-            step_part(p, &s, &self.u, decays, p.touched[self.at] * n, n)
+            row = p.touched[self.at]
+            catch_up(p, row, row + 1)
+            step_part(p, &s, &self.u, decays, row * n, n)
+            if self.late:
+                mark_moved(p, <uint32_t>row)
             self.at += 1
             done += n
         return done
+
+    cdef void note_step(self, Param* p) noexcept nogil:
+        """A table has the update now: rows that have not been visited have it later, or there are none."""
+        cdef dy_optim h = self.u.settings[self.u.group[self.i]].h
+        if self.late:
+            h.step_scale = <float>(1 / p.factor)
+            note_late(p, &h)
+        elif not self.u.sparse:
+            none_late(p)
 
     cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
         """Take that share off a part of the value; of how many numbers, 0 at the end."""
@@ -192,8 +224,10 @@ cdef class HostUpdate(Change):
         if p.in_place:
             lower(n, share, p.value + at)
         else:
+            catch_up_part(p, at, n)
             K.scale(n, <float>p.factor, p.value + at, p.value + at)
             if at + n == p.size:
+                none_late(p)
                 p.factor = 1
         self.at += n
         return n if self.at < p.size else 0
@@ -238,7 +272,7 @@ cdef class HostAxpby(Change):
         cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
         cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
         if self.at == 0:
-            fold_scale(p)
+            settle(p)
         if self.a == 0:
             K.scale(n, self.b, of, into)
         else:
@@ -280,7 +314,7 @@ cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
         return
     p.factor *= 1 - share
     if p.factor < LEAST_SCALE:
-        fold_scale(p)
+        settle(p)
 
 
 cdef class HostBackend(Backend):
@@ -324,6 +358,15 @@ cdef class HostBackend(Backend):
         for i in range(u.n if u.measures else 0):
             if u.roles[i] == MOVES:
                 u.squares[i] = squared_norm(u.entries[i])
+        return 0
+
+    cdef int prepare(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        cdef Param* p
+        for i in range(u.n if u.late else 0):
+            p = u.entries[i]
+            if u.roles[i] == MOVES and p.rows and p.size >= LEAST_LATE and not p.in_place:
+                open_late(p)
         return 0
 
     cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:

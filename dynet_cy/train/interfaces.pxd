@@ -50,6 +50,7 @@ cdef class Reducer:
     cdef readonly double least_decay    # less than that is collected before it is taken off
     cdef readonly bint alone            # whether no other process changes the parameters while they are not looked at
     cdef readonly bint collective       # whether ranks agree on each update, and so `agree` is called
+    cdef readonly bint late_rows        # whether rows of tables may have updates later than others
     cdef readonly str host_only         # why parameters can't live on devices; None: they can
 
     # See that all ranks make the same update, or change the settings to theirs.  Returns the groups to be adopted.

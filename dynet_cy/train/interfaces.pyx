@@ -49,6 +49,7 @@ cdef class Reducer:
     def __cinit__(self, *args):
         self.least_decay = LEAST_DECAY
         self.alone = True
+        self.late_rows = True
 
     cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
         return None

@@ -6,17 +6,17 @@ import re
 cdef extern from *:
     """
     static const int dy_states_of_rules[] = {
-    #define OPTIM(name, states, rule) states,
+    #define OPTIM(name, states, ...) states,
     #include "dynet_cy/optim.def"
     #undef OPTIM
     };
     static const char *const dy_names_of_rules[] = {
-    #define OPTIM(name, states, rule) #name,
+    #define OPTIM(name, ...) #name,
     #include "dynet_cy/optim.def"
     #undef OPTIM
     };
     static const char *const dy_texts_of_rules[] = {
-    #define OPTIM(name, states, rule) #rule,
+    #define OPTIM(name, states, rule, ...) #rule,
     #include "dynet_cy/optim.def"
     #undef OPTIM
     };

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dynet_cy.kernels.late_rows cimport catch_up_all
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport Plane
 from dynet_cy.model.parameters cimport _Stored
@@ -33,7 +34,7 @@ class Restorable:
         """Put back what `_settings` and `_state_arrays` have returned."""
         settings = dict(settings)
         pace = settings.pop("_schedule", None)
-        see_whole()
+        catch_up_tables(self._collection)
         n = self._n_planes(settings)
         planes = self.__dict__.get("_states", [])       # they may be memory that is shared with others
         for plane in planes[n:]:
@@ -54,7 +55,7 @@ class Restorable:
     def _state_arrays(self):
         """The state of the rule: for each parameter and table of the collection, as many new arrays
         of its shape as the rule has; None for a frozen one that has never been trained."""
-        see_whole()
+        catch_up_tables(self._collection)
         return [None if not x.is_updated() and all(is_zero(x, plane) for plane in self._states)
                 else [(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
                 for x in self._collection._below()]
@@ -66,6 +67,14 @@ class Restorable:
         self._collection, settings, arrays, *pace = state
         self._pace = pace[0] if pace else None              # nothing in pickles of earlier versions
         self._restore(settings, arrays)
+
+
+cdef int catch_up_tables(collection) except -1:
+    cdef _Stored x
+    see_whole()
+    for x in collection._below():
+        catch_up_all(x.p)
+    return 0
 
 
 cdef bint is_zero(_Stored x, Plane plane) except -1:

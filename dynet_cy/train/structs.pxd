@@ -44,6 +44,7 @@ cdef struct Update:
     int rule
     const Arena* states[MOST_STATES]
     bint sparse                 # whether only rows of tables that have a gradient change
+    bint late                   # whether other rows may have this update later, when they are needed
     bint measures               # whether norms of gradients are asked for
     bint deferred               # whether the device measures and clips by itself, and the host does not wait
     bint skips                  # whether an update of gradients that are not finite is dropped without an error

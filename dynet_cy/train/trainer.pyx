@@ -15,6 +15,7 @@ from dynet_cy.train.groups cimport check_not_scheduled, number, stored_in
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport n_states
+from dynet_cy.train.state cimport catch_up_tables
 from dynet_cy.train.update cimport make_update
 
 from dynet_cy.model.collection import ParameterCollection
@@ -100,7 +101,10 @@ class Trainer(MovingAverages, Restorable):
             except RuntimeError as e:
                 if type(e) is RuntimeError:             # and not that the device has failed
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
-        for plane in getattr(self, "_states", ()):
+        states = getattr(self, "_states", ())
+        if states:
+            catch_up_tables(self._collection)                # rows that are late need the states
+        for plane in states:
             self._collection.storage.drop_plane(plane)
 
     @property
@@ -199,8 +203,14 @@ class Trainer(MovingAverages, Restorable):
     def set_sparse_updates(self, su):
         """Set whether only the used rows of lookup tables are changed (the default).
 
-        With rules that keep moving without gradient (momentum, Adam), all rows
-        are changed at every update when it is off.
+        When it is off, all rows are changed at every update by rules that keep moving without a
+        gradient (momentum, Adam), as PyTorch does by default.  In large tables rows without a gradient have
+        such updates when they are next needed, all at once, so it costs little more than
+        sparse updates; the numbers are the same up to rounding.  docs/memory.md says where whole tables are
+        gone over instead.
+
+        Args:
+            su: True: only rows with a gradient change; False: all rows do.
 
         Example:
             >>> trainer = dy.AdamTrainer(model)
@@ -474,6 +484,7 @@ class Trainer(MovingAverages, Restorable):
             0.01
         """
         cdef Storage storage = self._collection.storage
+        catch_up_tables(self._collection)
         for plane in self._states[:self._n_states]:
             storage.zero(plane)
         if learning_rate is not None:

@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from dynet_cy.kernels.kernels cimport dy_optim
+from dynet_cy.kernels.late_rows cimport moves_all
 from dynet_cy.memory.storage cimport Param, Plane, Storage
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.backends cimport backend_of, take_outcome
@@ -90,6 +91,10 @@ cdef int make_update(trainer, object names, bint skips) except -1:
             take_outcome(trainer, &found)
         if reducer.collective:
             agree(trainer, reducer, stored, &u)
+        u.sparse = u.sparse or not moves_all(u.rule)
+        # An average that takes up all rows after each update would let them have it at once.
+        u.late = not u.sparse and reducer.late_rows and (
+            trainer._average is None or trainer._average["frequency"] > 1)
         u.n_groups = 1 + len(trainer._groups)
         u.settings = <GroupSettings*>calloc(u.n_groups, sizeof(GroupSettings))
         if u.settings == NULL:

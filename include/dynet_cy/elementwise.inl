@@ -77,7 +77,7 @@ static void DY_N(add)(size_t n, const float *x, float *y) { DY_EACH(S(y, L(y) + 
 #undef DY_BINARY_BWD
 #undef DY_ARGUMENT
 
-#define OPTIM(name, states, rule)                                              \
+#define OPTIM(name, states, rule, kind, idle)                                  \
     static void DY_N(optim_##name)(size_t n, const dy_optim *h, const float *grad, float *p, float *p_s0, float *p_s1, \
                                    float *p_s2) {                              \
         vf lr = C(h->lr), b1 = C(h->b1), b2 = C(h->b2), eps = C(h->eps);       \
@@ -93,6 +93,23 @@ static void DY_N(add)(size_t n, const float *x, float *y) { DY_EACH(S(y, L(y) + 
             if (states > 0) S(p_s0, s0);                                       \
             if (states > 1) S(p_s1, s1);                                       \
             if (states > 2) S(p_s2, s2);                                       \
+        );                                                                     \
+    }                                                                          \
+    static void DY_N(idle_##name)(size_t n, const dy_idle *h, const float *p, float *q, float *p_s0, float *p_s1, \
+                                  float *p_s2) {                               \
+        vf b1_power = C(h->b1_power), b2_power = C(h->b2_power), sum = C(h->sum), b1 = C(h->b1), b2 = C(h->b2); \
+        vf eps = C(h->eps);                                                    \
+        (void)b1_power; (void)b2_power; (void)b1; (void)b2; (void)eps; (void)sum; (void)p_s0; (void)p_s1; (void)p_s2; \
+        DY_EACH(                                                               \
+            vf s0 = C(0.f), s1 = s0, s2 = s0, d = s0;                          \
+            if (states > 0) s0 = L(p_s0);                                      \
+            if (states > 1) s1 = L(p_s1);                                      \
+            if (states > 2) s2 = L(p_s2);                                      \
+            idle                                                               \
+            S(q, L(p) + d);                                                    \
+            if (states > 0 && h->keeps) S(p_s0, s0);                           \
+            if (states > 1 && h->keeps) S(p_s1, s1);                           \
+            if (states > 2 && h->keeps) S(p_s2, s2);                           \
         );                                                                     \
     }
 #include "optim.def"

@@ -20,7 +20,7 @@ enum {
     DY_BINARY_COUNT
 };
 #undef BINARY
-#define OPTIM(name, states, rule) DY_OPTIM_##name,
+#define OPTIM(name, ...) DY_OPTIM_##name,
 enum {
 #include "optim.def"
     DY_OPTIM_COUNT
@@ -39,12 +39,24 @@ extern const char *const dy_optim_names[DY_OPTIM_COUNT];
 extern const char *const dy_rng_names[DY_RNG_COUNT];
 /* How many state arrays each optimiser keeps. */
 extern const int dy_optim_states[DY_OPTIM_COUNT];
+/* What each does to a number whose gradient is zero: nothing; it moves by a state that decays (if it moves at all); that
+ * times the learning rate; that over a divisor that decays too. */
+enum { DY_STILL, DY_STEADY, DY_RATED, DY_FADING };
 
 /* Hyperparameters of one update; unused ones are ignored. The gradient is multiplied by grad_scale, the step by
  * step_scale. lr includes bias corrections (Adam: lr sqrt(1 - b2^t) / (1 - b1^t)). */
 typedef struct {
     float lr, grad_scale, step_scale, b1, b2, eps;
 } dy_optim;
+
+/* Some updates in which the gradient is zero, as one step; see optim.def. The weight of an update is its step_scale, for
+ * DY_RATED and DY_FADING times lr. For DY_FADING the updates are n terms: a weight, and what the root of s1 has faded to. */
+typedef struct {
+    float b1_power, b2_power, b1, b2, eps, sum;
+    uint32_t n;
+    const float *weights, *fades;
+    int keeps;                  /* whether the states are written, not only the values */
+} dy_idle;
 
 /* Ways of sgemm: sums of few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS. */
 enum { DY_SGEMM_RANK, DY_SGEMM_TILES, DY_SGEMM_DOTS, DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY };
@@ -65,6 +77,8 @@ typedef void (*dy_binary_fwd)(size_t n, const float *a, int sa, const float *b, 
 typedef void (*dy_binary_bwd)(size_t n, const float *a, int sa, const float *b, int sb, const float *y, const float *dy,
                               float *dx, int acc);
 typedef void (*dy_optim_step)(size_t n, const dy_optim *h, const float *g, float *p, float *s0, float *s1, float *s2);
+/* From the values p to q, which may be p. */
+typedef void (*dy_optim_idle)(size_t n, const dy_idle *h, const float *p, float *q, float *s0, float *s1, float *s2);
 /* Elements offset .. offset + n - 1 of a draw; an element depends on (key, stream, draw) and its index alone. */
 typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0, float p1,
                             float *out);
@@ -79,6 +93,7 @@ typedef struct dy_kernels {
     dy_binary_bwd binary_bwd_a[DY_BINARY_COUNT];
     dy_binary_bwd binary_bwd_b[DY_BINARY_COUNT];
     dy_optim_step optim[DY_OPTIM_COUNT];
+    dy_optim_idle idle[DY_OPTIM_COUNT];
     dy_rng_fill rng[DY_RNG_COUNT];
 #define KERNEL(result, name, arguments) result (*name) arguments;
 #include "kernels.def"

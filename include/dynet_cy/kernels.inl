@@ -27,7 +27,7 @@ const dy_kernels DY_N(table) = {
     .binary_bwd_b[DY_BINARY_##name] = DY_N(binary_bwd_b_##name),
 #include "binary.def"
 #undef BINARY
-#define OPTIM(name, states, rule) .optim[DY_OPTIM_##name] = DY_N(optim_##name),
+#define OPTIM(name, ...) .optim[DY_OPTIM_##name] = DY_N(optim_##name), .idle[DY_OPTIM_##name] = DY_N(idle_##name),
 #include "optim.def"
 #undef OPTIM
 #define RNG(name, value) .rng[DY_RNG_##name] = DY_N(rng_##name),

@@ -23,6 +23,21 @@ struct dy_pack {
     uint8_t shared;             /* others write the values without a word: they are read where they lie, never packed */
 };
 
+/* Updates of a table by which rows without a gradient have not moved yet; see kernels/late_rows. */
+enum { DY_MOST_LATE = 512 };
+typedef struct {
+    uint32_t n;                 /* such updates */
+    uint32_t *had;              /* how many of them each row has had */
+    int rule;                   /* of the trainer, its constants and state */
+    float b1, b2, eps;
+    const dy_arena *states[3];
+    uint8_t each;               /* where updates cannot be taken together */
+    double weights[DY_MOST_LATE];
+    double moments[DY_MOST_LATE + 1][4];    /* of the updates from one on: sums of weight b1^j b2^(j k / 2), j = 1, 2, ... */
+    double fades[DY_MOST_LATE + 1];         /* powers of the root of b2, */
+    double b1_powers[DY_MOST_LATE + 1];     /* and of b1 */
+} dy_late;
+
 /* One parameter, or one lookup table: `rows` rows of shape `dim`. */
 typedef struct {
     dy_dim dim;
@@ -35,6 +50,7 @@ typedef struct {
     float *device_value, *device_grad;  /* on a device: pointers to value and gradient there */
     struct dy_pack pack;
     double factor;              /* of the numbers at `value`: 1 except for tables with weight decay */
+    dy_late *late;              /* of a table whose rows may be late; NULL if none has ever been */
     pthread_mutex_t lock;       /* held while the gradient is read or changed */
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;

@@ -18,6 +18,7 @@ import dynet_cy as dy
 from dynet_cy import profiling
 from dynet_cy.core.interrupts import set_pause
 from dynet_cy.memory import changes
+from dynet_cy.model.parameters import late_updates
 
 SIZE = 256
 LEAST, DOUBLINGS = 1000, 6  # layers
@@ -523,6 +524,50 @@ def test_a_handler_in_an_update_sees_the_whole_of_it():
     quiet.trainer.update()
     assert same(seen[0][1], quiet.state())
     assert same(model.state(), quiet.state())
+
+
+class Late:
+    """A large table whose rows are late when an update of all of them comes."""
+
+    def __init__(self):
+        self.model = dy.ParameterCollection()
+        start = np.resize(np.random.RandomState(4).randn(1000).astype(np.float32), (150_000, 40))
+        self.table = self.model.lookup_parameters_from_numpy(start)
+        self.trainer = dy.AdamTrainer(self.model)
+        self.trainer.set_sparse_updates(False)
+        for rows in (range(0, 150_000, 5), [3], [4, 8]):
+            self.backward(rows)
+            self.trainer.update()
+        assert late_updates(self.table) == 3
+        self.backward(range(0, 150_000, 2))
+
+    def backward(self, rows):
+        dy.renew_cg()
+        dy.sum_batches(dy.squared_norm(dy.lookup_batch(self.table, list(rows)))).backward()
+
+
+def test_rows_that_are_late_when_an_update_is_stopped():
+    before = set_pause(1)
+    stopped = 0
+    try:
+        for seconds in (0.004, 0.008, 0.016, 0.032, 0.064):
+            model = Late()
+            try:
+                alarm(seconds)
+                model.trainer.update()
+                while True:
+                    time.sleep(0.01)
+            except Stop:
+                stopped += changes.waiting() > 0
+            found = model.table.as_array(), model.trainer._state_arrays()[0]
+            assert late_updates(model.table) == changes.waiting() == 0
+            quiet = Late()
+            quiet.trainer.update()
+            assert same(found[:1], [quiet.table.as_array()])
+            assert same(found[1], quiet.trainer._state_arrays()[0])
+    finally:
+        set_pause(before)
+    assert stopped
 
 
 def run_program(text, folder):

@@ -34,6 +34,7 @@ SIGNATURES |= {
     "binary_bwd_a": (N, P, I, P, I, P, P, P, I),
     "binary_bwd_b": (N, P, I, P, I, P, P, P, I),
     "optim": (N, P, P, P, P, P, P),
+    "idle": (N, P, P, P, P, P, P),
     "rng": (c_uint64, c_uint32, c_uint64, N, N, F, F, P),
 }
 
@@ -403,6 +404,37 @@ def test_optimisers(k: Isa, name: str, n: int) -> None:
     close(p.checked(), want, 1e-5)
     for state, expected in zip(states, want_states.values()):
         close(state.checked(), expected, 1e-5)
+
+
+class Idle(ctypes.Structure):
+    _fields_ = [
+        *((n, c_float) for n in ("b1_power", "b2_power", "b1", "b2", "eps", "sum")),
+        ("n", c_uint32), ("weights", c_void_p), ("fades", c_void_p), ("keeps", c_int),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 35])
+def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> None:
+    """Three of them at once."""
+    rule, names = RULES[name]
+    states = [Output(n, value=np.abs(floats(n, seed=2 + j))) for j in range(len(names))]
+    before = [s.checked().copy() for s in states]
+    p, q = floats(n, seed=1), Output(n, value=0)
+    want, want_states = p.astype(np.float64), {s: b.astype(np.float64) for s, b in zip(names, before)}
+    rates, scales = (0.1, 0.3, 0.02), (0.75, 0.5, 2.0)
+    for rate, scale in zip(rates, scales):
+        want = want + scale * rule(want_states, np.zeros(n), 10**9, rate)
+    rated = name in ("adam", "amsgrad")
+    weights = np.array([s * (r if rated else 1) * 0.9**j for j, (r, s) in enumerate(zip(rates, scales), 1)], np.float32)
+    fades = np.sqrt(0.99 ** np.arange(1, 4)).astype(np.float32)
+    h = Idle(0.9**3, 0.99**3, 0.9, 0.99, 1e-3, weights.sum(), 3, weights.ctypes.data, fades.ctypes.data, keeps)
+    pointers = [s.array for s in states] + [None] * (3 - len(states))
+    k["idle." + name](n, ctypes.addressof(h), p, q.array, *pointers)
+    close(q.checked(), want, 1e-5)
+    for state, expected, old in zip(states, want_states.values(), before):
+        close(state.checked(), expected if keeps else old, 1e-5)
 
 
 SIZES = [(1, 1, 1), (7, 1, 5), (1, 6, 9), (8, 2, 3), (33, 3, 17), (64, 4, 16), (40, 5, 1), (100, 6, 20), (50, 7, 33),

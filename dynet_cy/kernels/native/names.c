@@ -22,7 +22,7 @@ const char *const dy_rng_names[DY_RNG_COUNT] = {
 #include "dynet_cy/rng.def"
 };
 #undef OPTIM
-#define OPTIM(name, states, rule) states,
+#define OPTIM(name, states, ...) states,
 const int dy_optim_states[DY_OPTIM_COUNT] = {
 #include "dynet_cy/optim.def"
 };

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.model.parameters import late_updates
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current, use
 from dynet_cy.parallel.shared import SharedCommunicator
@@ -40,12 +41,13 @@ class Training:
     clip = 0.5
     decay = 1e-3
     reduction = "mean"
+    rows = 30  # of the table E
 
     def __init__(self) -> None:
         dy.reset_random_seed(7)
         self.m = dy.ParameterCollection()
         self.m.set_weight_decay(self.decay)
-        self.E = self.m.add_lookup_parameters((30, 5), name="E", **place("E"))
+        self.E = self.m.add_lookup_parameters((self.rows, 5), name="E", **place("E"))
         self.W = self.m.add_parameters((9, 5), name="W", **place("W"))
         self.b = self.m.add_parameters(9, name="b", **place("b"))
         self.unused = self.m.add_parameters((3, 3), name="unused", **place("unused"))
@@ -118,6 +120,28 @@ class AllRows(Training):
 class AllRowsSGD(AllRows):
     trainer = dy.SimpleSGDTrainer
     clip = 0
+
+
+class LateRows(AllRows):
+    """A table of which most rows have no gradient; a rank reads some of them, and all save in between."""
+
+    rows = 1000
+
+    def update(self, number: int) -> None:
+        super().update(number)
+        if number == 1:
+            at_once = type(self.t._reducer).__name__ == "SharedReducer" or ON_GPU
+            assert late_updates(self.E) == (0 if at_once else 2)
+        if number == 2 and dy.parallel.rank() == 0:
+            self.E.as_array()
+            self.E.row_as_array(self.data[0][0])
+        if number == 4:
+            self.t._state_arrays()
+
+
+class LateRowsMomentum(LateRows):
+    trainer = dy.MomentumSGDTrainer
+    decay = 0.2
 
 
 class Frozen(Training):
