@@ -33,7 +33,7 @@ R = TypeVar("R")
 CALLS_OF_A_GRAPH = 1 << 16
 LATENCIES = 4096  # calls that percentiles are of
 # What a call computes first, such as the states of a BiLSTM, batches best with calls that begin with it. So calls begin
-# when they are one to so many under way, or when as many passes have been made since they came as they would have to be.
+# when they are one to so many under way, or have waited for a pass for each so many under way.
 UNDER_WAY_TO_ONE = 4
 UNDER_WAY_TO_A_PASS = 3
 
