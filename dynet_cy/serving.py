@@ -33,9 +33,9 @@ R = TypeVar("R")
 CALLS_OF_A_GRAPH = 1 << 16
 LATENCIES = 4096  # calls that percentiles are of
 # What a call computes first, such as the states of a BiLSTM, batches best with calls that begin with it. So calls begin
-# when they are one to so many under way, or when so many passes have been made since they came.
-UNDER_WAY_TO_ONE = 8
-PASSES_TO_WAIT = 8
+# when they are one to so many under way, or have waited for a pass for each so many under way.
+UNDER_WAY_TO_ONE = 4
+UNDER_WAY_TO_A_PASS = 3
 
 
 class ServerClosed(RuntimeError):
@@ -483,7 +483,7 @@ class _Engine:
         """The calls that begin now; others take their places in the queue."""
         under_way = sum(len(version.calls) for version in self.versions)
         count = min(len(self.queue), self.width - under_way)
-        if 0 < count * UNDER_WAY_TO_ONE < under_way and self.held < PASSES_TO_WAIT:
+        if 0 < count * UNDER_WAY_TO_ONE < under_way and self.held * UNDER_WAY_TO_A_PASS < under_way:
             self.held += 1
             count = 0
         elif count:

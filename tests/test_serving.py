@@ -830,7 +830,7 @@ def test_calls_that_wait_begin_together() -> None:
         for call in calls:
             call.result()
         assert sorted(began) == began
-        assert len(set(began)) <= 1 + (128 - 32) // 4
+        assert len(set(began)) <= 1 + (128 - 32) // 6  # a fourth of those under way, less where they wait too long
 
 
 def test_a_call_does_not_wait_long_for_company(endless: Endless) -> None:

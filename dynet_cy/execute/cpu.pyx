@@ -8,6 +8,7 @@ from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, rai
 from dynet_cy.execute.collect cimport collect, multiply
 from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, take_back
+from dynet_cy.execute.joined cimport run_backward_joined
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, list_batches, note, now, profiling
 from dynet_cy.execute.walk cimport (
     Device, Failure, begin_at, begin_walk, collected_of, multiply_collected, multiply_one, open_backward, raise_failure,
@@ -102,6 +103,7 @@ cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy
     if plan(w.g, targets, n, strategy, &n_batches, &w.failure.interrupts):
         w.failure.needed = w.g.n_nodes * sizeof(uint32_t)
         return -1
+    w.g.n_passes += n_batches != 0
     w.end = pass_end
     ended = run_planned_at_once(w, n_batches)
     if ended:
@@ -183,7 +185,11 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     if gradient_hooks().complete != NULL:
         w.after = after_batch
         w.hooked = &uses
-    failed = run_backward(w, 0, node.batch)
+    # Who watches is told of gradients in the order in which they were announced.
+    if g.n_passes > 1 and g.strategy and w.after == NULL:
+        failed = run_backward_joined(w, node.batch)
+    else:
+        failed = run_backward(w, 0, node.batch)
     arena_rewind(&g.scratch, top)
     return -1 if failed else finish_collected(w)
 

@@ -50,6 +50,7 @@ cdef struct Walk:
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
+    float* dy                       # gradients of the results of a joined batch; NULL: they lie as the results do
     bint whole                      # what handlers of signals raise does not end it
     uint64_t end                    # forward: no further batch from this time on, as `now` has it; 0: all of them
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward; NULL: nothing is
@@ -118,6 +119,10 @@ cdef inline int settle(Walk* w) noexcept nogil:
     return w.device.settle(w) if w.pending else 0
 
 
+# Lay the arguments and items of a call side by side.
+cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
+
+
 # ---- forward
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
@@ -170,6 +175,7 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
 cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
 cdef int begin_at(Walk* w, uint32_t target) noexcept nogil
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil
+cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil
 cdef int multiply_collected(Walk* w) noexcept nogil
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil

@@ -50,6 +50,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.collected = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0
+    w.dy = NULL
     w.whole = w.pending = False
     w.end = 0
     w.after = NULL
@@ -639,26 +640,29 @@ cdef int multiply_collected(Walk* w) noexcept nogil:
 
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     """Gradients of the arguments of batches, the last one first."""
-    cdef Graph* g = w.g
-    cdef Batch* batch
-    cdef size_t top = g.scratch.top
     cdef uint32_t number = last + 1
-    cdef uint64_t begun = 0
-    cdef bint looked_at = w.at_once and (profiling or checking)
     while number > first:
         number -= 1
-        batch = &batches_of(g)[number]
-        w.number = number
-        w.n_live_in_batch = 0
-        if looked_at:
-            begun = now()
-        if batch_backward(w, batch) or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)):
-            arena_rewind(&g.scratch, top)
-            return -1
-        arena_rewind(&g.scratch, top)
-        if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+        if go_back(w, &batches_of(w.g)[number], number):
             return -1
     w.number = NO_BATCH
+    return 0
+
+
+cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
+    """Gradients of the arguments of a batch, and what is to be done after it."""
+    cdef size_t top = w.g.scratch.top
+    cdef uint64_t begun = 0
+    cdef bint looked_at = w.at_once and (profiling or checking)
+    cdef bint failed
+    w.number = number
+    w.n_live_in_batch = 0
+    if looked_at:
+        begun = now()
+    failed = batch_backward(w, batch) or (looked_at and w.n_live_in_batch and look_at(w, batch, begun))
+    arena_rewind(&w.g.scratch, top)
+    if failed or stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+        return -1
     return 0
 
 
@@ -726,7 +730,7 @@ cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     if set_call(w, batch, few, &c):
         return -1
     c.dy = c.y
-    c.dy.v = place_of(w, gradient_at(g, batch.y))
+    c.dy.v = w.dy if w.dy != NULL else place_of(w, gradient_at(g, batch.y))
     c.first = 1
     if not w.at_once and w.device.begin_backward(w, batch, op, &c):
         return -1

@@ -40,6 +40,7 @@ cdef int forget(Graph* g) except -1:
     arena_rewind(&g.tables, 0)
     g.n_batches = 0
     g.n_order = 0
+    g.n_passes = 0
     array_rewind(&g.batches, 0)
     array_rewind(&g.order, 0)
     g.backward_from = -1

@@ -193,6 +193,7 @@ cdef class ComputationGraph:
         g.draw_key = 0
         g.n_forgets = 0
         g.forward_ms = 0
+        g.n_passes = 0
         g.backward_from = -1
         g.device = default_device()
         g.multi_device = False

@@ -96,6 +96,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t compact_at
         int backward_from
         uint32_t forward_ms
+        uint32_t n_passes
         int device
         uint8_t multi_device
         void* device_graphs

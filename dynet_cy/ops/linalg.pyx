@@ -110,6 +110,7 @@ MATMUL.rule[0] = SHARE
 # Others, such as products of a matrix for each sentence, differ in its size.
 MATMUL.columns = True
 MATMUL.ragged = True
+MATMUL.joins = True
 MATMUL.assigns = True
 MATMUL.factors = matmul_factors
 
@@ -203,6 +204,7 @@ AFFINE.rule[0] = LIST               # it is copied anyway
 AFFINE.rule[1] = SHARE
 AFFINE.columns = True
 AFFINE.one_column[0] = True
+AFFINE.joins = True
 AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors
 

@@ -83,6 +83,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t columns
         uint8_t one_column[3]
         uint8_t ragged
+        uint8_t joins
         uint8_t any_batch
         uint8_t random
         uint8_t infinite

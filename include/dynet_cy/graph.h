@@ -114,6 +114,7 @@ typedef struct {
     uint32_t compact_at;        /* their nodes are also dropped when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
     uint32_t forward_ms;        /* milliseconds of forward since the renewal */
+    uint32_t n_passes;          /* passes forward that have computed something since the renewal */
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     void *device_graphs;        /* what the backend of devices keeps for it */

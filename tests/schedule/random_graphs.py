@@ -31,13 +31,18 @@ class Model:
         return found
 
 
-def build(m: Model, structure: int, numbers: int) -> list[Any]:
-    """One scalar for each sentence.  `numbers` chooses words, elements and inputs, `structure` all else."""
-    choose, fill = np.random.default_rng(structure), np.random.default_rng(numbers)
-    return [sentence(m, choose, fill) for _ in range(int(choose.integers(2, 7)))]
+def build(m: Model, structure: int, numbers: int, look: float = 0.0) -> list[Any]:
+    """One scalar for each sentence.  `numbers` chooses words, elements and inputs, `structure` all else.
+
+    At the rate of `look` a value is asked for on the way.
+    """
+    choose, fill, looks = (np.random.default_rng(seed) for seed in (structure, numbers, structure + 1))
+    return [sentence(m, choose, fill, looks, look) for _ in range(int(choose.integers(2, 7)))]
 
 
-def sentence(m: Model, choose: np.random.Generator, fill: np.random.Generator) -> Any:
+def sentence(
+    m: Model, choose: np.random.Generator, fill: np.random.Generator, looks: np.random.Generator, look: float
+) -> Any:
     words = [m.table[int(fill.integers(20))] for _ in range(int(choose.integers(1, 6)))]
     words.append(dy.inputVector(fill.uniform(-1, 1, N)))
     pool, scalars = list(words), []
@@ -75,5 +80,7 @@ def sentence(m: Model, choose: np.random.Generator, fill: np.random.Generator) -
         else:
             memory = dy.concatenate_cols(pool)
             state = memory * dy.log_softmax(dy.transpose(memory) * dy.tanh(state)) * 0.1
+        if looks.random() < look:
+            (pool[-1] if kind < 6 else state).npvalue()
     scalars.append(dy.squared_norm(state))
     return dy.esum(scalars)

@@ -1,0 +1,314 @@
+"""Which batches go backward together, and in which order; see joining.pxd.
+
+By agenda, as `schedule/batched` plans forward, but with batches that have run for nodes, and from the loss on: a batch
+is ready when all that use its values have gone backward.  Batches that cannot be joined go as soon as they are ready;
+of the others, those of one signature go when all of them are ready, or else those that need each other, since waiting
+for all of them would be in vain.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport rows_of, size_of
+from dynet_cy.graph.structs cimport (
+    EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.signature cimport Signatures, signature_of, signatures_open
+
+cdef extern from *:
+    """
+    #define DY_ADD_TO(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
+    """
+    uint64_t add_to "DY_ADD_TO"(uint64_t x, uint64_t n) nogil
+
+# A product with ENOUGH_COLUMNS gains nothing from more; MOST_COLUMNS bound the memory of a call.
+cdef enum:
+    ENOUGH_COLUMNS = 128
+    MOST_COLUMNS = 256
+
+cdef uint32_t NONE = 0xFFFFFFFFu
+
+# A matrix with fewer elements stays in the cache from product to product, so that joining them gains nothing.
+cdef size_t least_size = 1 << 17
+cdef uint64_t n_calls = 0
+cdef uint64_t n_joined = 0
+
+
+# Per batch.
+cdef struct Work:
+    uint32_t* sig                   # its signature; NONE: it goes alone
+    uint32_t* waits                 # uses of its values that have not gone backward
+    uint32_t* depth                 # from the loss
+    uint32_t* next                  # the batch after it in the list of its signature, or of those that go alone
+    uint64_t* behind                # signatures of what has to go before it, as bits, which they share beyond 64
+    uint32_t alone                  # the first that is ready and goes alone
+    uint32_t n_active
+    uint32_t* active                # signatures with batches that are ready
+    Queue* queues
+    Signatures signatures
+
+# Per signature.
+cdef struct Queue:
+    uint32_t head, tail, ready
+    uint32_t left                   # batches that have not gone
+    bint chained                    # some of them need others of them
+    uint64_t depths                 # sum over those that are left
+
+
+cdef inline size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
+    return batch.bytes // (sizeof(float) * rows_of(&nodes_of(g)[order_of(g)[batch.first]].dim))
+
+
+cdef inline bint is_large(const Graph* g, const Node* x) noexcept nogil:
+    """Whether a node multiplies by a large matrix that all share."""
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t i
+    for i in range(x.nargs):
+        if state_of(g)[args[i]] & SHARED and size_of(&nodes_of(g)[args[i]].dim) >= least_size:
+            return True
+    return False
+
+
+cdef inline bint may_join(const Graph* g, const Batch* batch) noexcept nogil:
+    cdef uint32_t id = order_of(g)[batch.first]
+    cdef const Node* x = &nodes_of(g)[id]
+    return (op_at(x.op).joins and batch.form != EACH and state_of(g)[id] & NEEDS_GRAD
+            and columns_of(g, batch) < ENOUGH_COLUMNS and is_large(g, x))
+
+
+cdef bint find_signatures(Graph* g, uint32_t n, Work* w) noexcept nogil:
+    """Signatures of the batches that may be joined; False where no two are equal."""
+    cdef const Batch* batches = batches_of(g)
+    cdef uint32_t b, n_may = 0
+    for b in range(n):
+        n_may += may_join(g, &batches[b])
+    if n_may < 2:
+        return False
+    w.sig = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    if w.sig == NULL or signatures_open(g, &w.signatures, n_may):
+        return False
+    for b in range(n):
+        w.sig[b] = NONE
+        if may_join(g, &batches[b]) and signature_of(g, &w.signatures, order_of(g)[batches[b].first], 0, &w.sig[b]):
+            return False
+    return w.signatures.n < n_may
+
+
+cdef bint open_work(Graph* g, uint32_t n, Work* w, BackwardPlan* plan) noexcept nogil:
+    w.waits = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    w.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    w.next = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    w.behind = <uint64_t*>arena_alloc(&g.scratch, n * sizeof(uint64_t))
+    w.active = <uint32_t*>arena_alloc(&g.scratch, w.signatures.n * sizeof(uint32_t))
+    w.queues = <Queue*>arena_alloc(&g.scratch, w.signatures.n * sizeof(Queue))
+    plan.numbers = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    plan.steps = <Step*>arena_alloc(&g.scratch, n * sizeof(Step))
+    if (w.waits == NULL or w.depth == NULL or w.next == NULL or w.behind == NULL or w.active == NULL
+            or w.queues == NULL or plan.numbers == NULL or plan.steps == NULL):
+        return False
+    memset(w.waits, 0, n * sizeof(uint32_t))
+    memset(w.depth, 0, n * sizeof(uint32_t))
+    memset(w.behind, 0, n * sizeof(uint64_t))
+    memset(w.queues, 0, w.signatures.n * sizeof(Queue))
+    w.alone = NONE
+    w.n_active = 0
+    plan.n_steps = 0
+    return True
+
+
+cdef inline bint passes_back(const Graph* g, uint32_t arg) noexcept nogil:
+    """Whether an argument is a value of a batch that has to wait for its users."""
+    return state_of(g)[arg] & NEEDS_GRAD and nodes_of(g)[arg].batch != NO_BATCH
+
+
+cdef void find_uses(Graph* g, uint32_t n, Work* w) noexcept nogil:
+    """How many uses each batch has, and what has to go before it."""
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* ids
+    cdef const uint32_t* args
+    cdef uint32_t b, a, j, k
+    cdef uint64_t behind
+    cdef Queue* q
+    b = n
+    while b:
+        b -= 1
+        behind = w.behind[b]
+        if w.sig[b] != NONE:
+            q = &w.queues[w.sig[b]]
+            q.left += 1
+            q.depths += w.depth[b]
+            q.chained |= behind >> (w.sig[b] & 63) & 1
+            behind |= <uint64_t>1 << (w.sig[b] & 63)
+        ids = order_of(g) + batches_of(g)[b].first
+        for j in range(batches_of(g)[b].count):
+            args = args_of(g, &nodes[ids[j]])
+            for k in range(nodes[ids[j]].nargs):
+                if passes_back(g, args[k]):
+                    a = nodes[args[k]].batch
+                    w.waits[a] += 1
+                    w.behind[a] |= behind
+                    w.depth[a] = max(w.depth[a], w.depth[b] + 1)
+
+
+cdef inline void make_ready(Work* w, uint32_t b) noexcept nogil:
+    cdef Queue* q
+    if w.sig[b] == NONE:
+        w.next[b] = w.alone
+        w.alone = b
+        return
+    q = &w.queues[w.sig[b]]
+    w.next[b] = NONE
+    if q.ready:
+        w.next[q.tail] = b
+    else:
+        q.head = b
+        w.active[w.n_active] = w.sig[b]
+        w.n_active += 1
+    q.tail = b
+    q.ready += 1
+
+
+cdef void release(Graph* g, Work* w, uint32_t b) noexcept nogil:
+    """A batch has gone: what waited only for it is ready."""
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* ids = order_of(g) + batches_of(g)[b].first
+    cdef const uint32_t* args
+    cdef uint32_t a, j, k
+    for j in range(batches_of(g)[b].count):
+        args = args_of(g, &nodes[ids[j]])
+        for k in range(nodes[ids[j]].nargs):
+            if passes_back(g, args[k]):
+                a = nodes[args[k]].batch
+                w.waits[a] -= 1
+                if w.waits[a] == 0:
+                    make_ready(w, a)
+
+
+cdef inline int rank_of(const Queue* q) noexcept nogil:
+    return 0 if q.ready == q.left else 1 if q.chained else 2
+
+
+cdef inline bint is_before(const Queue* q, const Queue* r) noexcept nogil:
+    cdef int q_rank = rank_of(q), r_rank = rank_of(r)
+    if q_rank != r_rank:
+        return q_rank < r_rank
+    return q.depths * r.left < r.depths * q.left            # the least average, without division
+
+
+cdef uint32_t next_signature(Work* w) noexcept nogil:
+    """Take the signature whose ready batches go next."""
+    cdef uint32_t k, sig, best = 0
+    for k in range(1, w.n_active):
+        if is_before(&w.queues[w.active[k]], &w.queues[w.active[best]]):
+            best = k
+    sig = w.active[best]
+    w.n_active -= 1
+    w.active[best] = w.active[w.n_active]
+    return sig
+
+
+cdef inline Step* begin_step(BackwardPlan* plan, uint32_t first, uint32_t form) noexcept nogil:
+    cdef Step* step = &plan.steps[plan.n_steps]
+    step.first = first
+    step.count = 0
+    step.form = form
+    plan.n_steps += 1
+    return step
+
+
+cdef void write_joined(const Graph* g, const Work* w, uint32_t b, uint32_t form, uint32_t at,
+                       BackwardPlan* plan) noexcept nogil:
+    """Write the batches from b on as steps of as many columns as are of use."""
+    cdef Step* step = NULL
+    cdef size_t n, columns = 0
+    while b != NONE:
+        n = columns_of(g, &batches_of(g)[b])
+        columns += n
+        if step == NULL or columns > MOST_COLUMNS:
+            step = begin_step(plan, at, form)
+            columns = n
+        plan.numbers[at] = b
+        at += 1
+        step.count += 1
+        b = w.next[b]
+
+
+cdef void run_agenda(Graph* g, uint32_t n, Work* w, BackwardPlan* plan) noexcept nogil:
+    cdef uint32_t b, at = 0, gone, sig
+    cdef Queue* q
+    for b in range(n):
+        if w.waits[b] == 0:
+            make_ready(w, b)
+    while True:
+        while w.alone != NONE:
+            b = w.alone
+            w.alone = w.next[b]
+            begin_step(plan, at, 0).count = 1
+            plan.numbers[at] = b
+            at += 1
+            release(g, w, b)
+        if w.n_active == 0:
+            return
+        sig = next_signature(w)
+        q = &w.queues[sig]
+        write_joined(g, w, q.head, w.signatures.keys[sig].form, at, plan)
+        gone = q.ready
+        q.left -= gone
+        q.ready = 0
+        for _ in range(gone):
+            b = plan.numbers[at]
+            q.depths -= w.depth[b]
+            at += 1
+            release(g, w, b)
+
+
+cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef uint32_t n = last + 1
+    cdef Work w
+    if not find_signatures(g, n, &w) or not open_work(g, n, &w, plan):
+        arena_rewind(&g.scratch, top)
+        return False
+    find_uses(g, n, &w)
+    run_agenda(g, n, &w, plan)
+    count_joined(plan)
+    return True
+
+
+cdef void count_joined(const BackwardPlan* plan) noexcept nogil:
+    cdef uint64_t calls = 0, joined = 0
+    cdef uint32_t i
+    for i in range(plan.n_steps):
+        if plan.steps[i].count > 1:
+            calls += 1
+            joined += plan.steps[i].count
+    add_to(n_calls, calls)
+    add_to(n_joined, joined)
+
+
+def counts():
+    """How many calls backward was planned to make for several batches since `reset`, and for how many batches."""
+    return n_calls, n_joined
+
+
+def reset():
+    """Count from zero again."""
+    global n_calls, n_joined
+    n_calls = n_joined = 0
+
+
+def set_least_size(size_t elements):
+    """Join batches only that multiply by a matrix of at least so many elements: for tests.
+
+    Args:
+        elements: 131,072 at first.
+
+    Returns:
+        The number before.
+    """
+    global least_size
+    before = least_size
+    least_size = elements
+    return before

@@ -1,0 +1,287 @@
+"""Batches of several passes that go backward as one call: the same gradients, fewer calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_graphs import Model, build
+
+import dynet_cy as dy
+from dynet_cy import profiling
+from dynet_cy.schedule import joining
+
+DIM = 8
+
+
+@pytest.fixture(autouse=True)
+def small_matrices_too():
+    """Join products with matrices of any size."""
+    before = joining.set_least_size(1)
+    yield
+    joining.set_least_size(before)
+    dy.renew_cg()
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model()
+
+
+class Layers:
+    """Two layers over vectors, the second of which has a bias of its own for each."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(3)
+        pc = self.collection = dy.ParameterCollection()
+        self.w, self.u, self.v = (pc.parameters_from_numpy(rng.uniform(-1, 1, (DIM, DIM))) for _ in range(3))
+        self.b = pc.parameters_from_numpy(rng.uniform(-1, 1, DIM))
+        self.table = pc.lookup_parameters_from_numpy(rng.uniform(-1, 1, (20, DIM)))
+
+    def layer(self, x: dy.Expression) -> dy.Expression:
+        return dy.tanh(dy.affine_transform([self.b, self.w, x]))
+
+    def gradients(self) -> list[np.ndarray]:
+        stored = [self.w, self.u, self.v, self.b, self.table]
+        found = [p.grad_as_array().astype(np.float64) for p in stored]
+        for p in stored:
+            p.scale_gradient(0)
+        return found
+
+
+@pytest.fixture(scope="module")
+def layers() -> Layers:
+    return Layers()
+
+
+def gradients(layers: Layers, program, strategy: int) -> tuple[list[np.ndarray], tuple[int, int]]:
+    """Those of a program that asks for values, and how many calls were made for how many batches."""
+    dy.renew_cg(autobatching=strategy)
+    loss = program()
+    joining.reset()
+    loss.backward()
+    return layers.gradients(), joining.counts()
+
+
+def check(layers: Layers, program) -> tuple[int, int]:
+    """Gradients are those of node by node; return how many calls were made for how many batches."""
+    desired, none = gradients(layers, program, 0)
+    assert none == (0, 0)  # without batching there is none in backward either
+    found, joined = gradients(layers, program, 1)
+    assert any(abs(g).max() > 0 for g in desired)
+    for got, want in zip(found, desired):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    return joined
+
+
+def asked(x: dy.Expression) -> dy.Expression:
+    """The same, computed by now."""
+    x.npvalue()
+    return x
+
+
+# -- what is joined ------------------------------------------------------------------------------
+
+
+def test_layers_of_many_passes_are_one_call_each(layers: Layers) -> None:
+    def program():
+        hidden = [asked(layers.layer(layers.table[k])) for k in range(12)]
+        return dy.esum([dy.squared_norm(asked(layers.u * x)) for x in hidden])
+
+    assert check(layers, program) == (2, 24)
+
+
+def test_steps_that_need_each_other_are_joined_across_sequences(layers: Layers) -> None:
+    """Six sequences of five steps, a value asked for after each step: five calls, of six batches each."""
+
+    def sequence(first: int) -> dy.Expression:
+        state = layers.table[first]
+        for _ in range(5):
+            state = asked(layers.layer(state))
+        return dy.squared_norm(state)
+
+    assert check(layers, lambda: dy.esum([sequence(k) for k in range(6)])) == (5, 30)
+
+
+def test_sequences_of_different_lengths(layers: Layers) -> None:
+    def sequence(length: int) -> dy.Expression:
+        state, losses = layers.table[length], []
+        for k in range(length):
+            state = asked(dy.tanh(dy.affine_transform([layers.b, layers.w, layers.table[k], layers.u, state])))
+            losses.append(dy.pickneglogsoftmax(layers.v * state, k))
+        return dy.esum(losses)
+
+    calls, batches = check(layers, lambda: dy.esum([sequence(n) for n in (1, 6, 3, 2, 6)]))
+    assert calls <= 8
+    assert batches >= 18 - 2  # of the longest two the last step has two, the one before the same
+
+
+def test_many_columns_are_several_calls(layers: Layers) -> None:
+    """As many columns as are of use in a call; a batch that has them already goes alone."""
+
+    def program():
+        xs = [dy.lookup_batch(layers.table, [k % 20] * n) for k, n in enumerate((100, 100, 100, 127, 128, 300))]
+        return dy.sum_batches(dy.esum([dy.sum_batches(dy.squared_norm(asked(layers.layer(x)))) for x in xs]))
+
+    assert check(layers, program) == (2, 4)
+
+
+def test_arguments_that_nodes_share_and_that_they_do_not(layers: Layers) -> None:
+    """Biases of one, of each node and of several columns; vectors that several products have as argument."""
+
+    def program():
+        xs = [asked(dy.tanh(layers.table[k])) for k in range(4)]
+        sums = [asked(dy.affine_transform([xs[k // 2], layers.w, xs[3 - k], layers.u, xs[0]])) for k in range(4)]
+        pairs = [dy.concatenate_cols([sums[k], xs[k]]) for k in range(4)]
+        wide = [asked(dy.affine_transform([layers.b, layers.v, x])) for x in pairs]
+        wider = [asked(dy.affine_transform([x, layers.v, y])) for x, y in zip(wide, pairs)]
+        return dy.esum([dy.sum_elems(dy.square(x)) for x in wider])
+
+    calls, batches = check(layers, program)
+    assert calls == 3
+    assert batches == 12
+
+
+def test_minibatches(layers: Layers) -> None:
+    def program():
+        xs = [dy.lookup_batch(layers.table, [k, 3, 2 * k]) for k in range(5)] + [layers.table[1]]
+        hidden = [asked(layers.layer(x)) for x in xs]
+        both = [asked(dy.affine_transform([hidden[-1], layers.u, x])) for x in hidden[:-1]]
+        return dy.sum_batches(dy.esum([dy.squared_norm(layers.v * x) for x in both]))
+
+    check(layers, program)
+
+
+def test_some_are_not_part_of_the_loss(layers: Layers) -> None:
+    def program():
+        hidden = [asked(layers.layer(layers.table[k])) for k in range(9)]
+        scores = [asked(layers.u * x) for x in hidden]
+        return dy.esum([dy.squared_norm(x) for x in scores[::3]])
+
+    check(layers, program)
+
+
+def test_frozen_parameters(layers: Layers) -> None:
+    layers.w.set_updated(False)
+    try:
+        check(layers, lambda: dy.esum([dy.squared_norm(asked(layers.layer(layers.table[k]))) for k in range(5)]))
+        check(layers, lambda: dy.esum([dy.squared_norm(asked(layers.u * layers.table[k])) for k in range(5)]))
+    finally:
+        layers.w.set_updated(True)
+
+
+@pytest.mark.parametrize("structure", range(40))
+def test_random_programs(model: Model, structure: int) -> None:
+    found = []
+    for strategy in (0, 1, 2):
+        dy.renew_cg(autobatching=strategy)
+        losses = build(model, structure, structure, look=0.5)
+        values = [loss.value() for loss in losses]
+        dy.esum(losses).backward()
+        found.append((values, model.gradients()))
+    for values, grads in found[1:]:
+        np.testing.assert_allclose(values, found[0][0], rtol=1e-4, atol=1e-5)
+        for got, want in zip(grads, found[0][1]):
+            np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-4)
+
+
+def test_batched_map(layers: Layers) -> None:
+    def item(length: int) -> dy.Expression:
+        state, losses = dy.tanh(layers.table[length]), []
+        for _ in range(length):
+            state = layers.layer(state)
+            scores = layers.u * state
+            losses.append(dy.pickneglogsoftmax(scores, int(scores.npvalue().argmax())))
+        return dy.esum(losses)
+
+    calls, batches = check(layers, lambda: dy.esum(dy.batched_map(item, range(1, 9))))
+    assert calls == 1  # the scores of all passes; the layers need each other
+    assert batches == 8
+
+
+# -- what is not -----------------------------------------------------------------------------------
+
+
+def test_one_pass_is_not_planned_anew(layers: Layers) -> None:
+    def program():
+        state, losses = layers.table[0], []
+        for _ in range(5):
+            state = layers.layer(state)
+            losses.append(dy.squared_norm(state))
+        return asked(dy.esum(losses))
+
+    assert check(layers, program) == (0, 0)
+
+
+def test_small_matrices_are_not_joined(layers: Layers) -> None:
+    def program():
+        return dy.esum([dy.squared_norm(asked(layers.layer(layers.table[k]))) for k in range(5)])
+
+    joining.set_least_size(DIM * DIM + 1)
+    assert check(layers, program) == (0, 0)
+    joining.set_least_size(DIM * DIM)
+    assert check(layers, program) == (1, 5)
+
+
+# -- what is around it -----------------------------------------------------------------------------
+
+
+def test_backward_again_and_of_another_loss(layers: Layers) -> None:
+    """A plan is of one backward: another one from the same graph has its own."""
+    dy.renew_cg()
+    hidden = [asked(layers.layer(layers.table[k])) for k in range(6)]
+    first, second = (dy.esum([dy.squared_norm(x) for x in part]) for part in (hidden[:3], hidden[2:]))
+    first.backward()
+    once = layers.gradients()
+    first.backward()
+    for got, want in zip(layers.gradients(), once):
+        np.testing.assert_array_equal(got, want)
+    second.backward()
+    other = layers.gradients()
+    (first + second).backward()
+    for got, a, b in zip(layers.gradients(), once, other):
+        np.testing.assert_allclose(got, a + b, rtol=1e-4, atol=1e-5)
+
+
+def test_values_and_new_nodes_after_backward(layers: Layers) -> None:
+    dy.renew_cg()
+    hidden = [asked(layers.layer(layers.table[k])) for k in range(6)]
+    before = [x.npvalue() for x in hidden]
+    dy.esum([dy.squared_norm(x) for x in hidden]).backward()
+    assert [x.npvalue().tolist() for x in hidden] == [x.tolist() for x in before]
+    np.testing.assert_allclose((layers.u * hidden[0]).npvalue(), layers.u.as_array() @ before[0], rtol=1e-5, atol=1e-6)
+    layers.gradients()
+
+
+def test_gradients_of_expressions(layers: Layers) -> None:
+    """A full backward leaves those of all nodes to be looked at."""
+    found = []
+    for strategy in (0, 1):
+        dy.renew_cg(autobatching=strategy)
+        xs = [layers.table[k] for k in range(4)]
+        hidden = [asked(layers.layer(x)) for x in xs]
+        dy.esum([dy.squared_norm(asked(layers.u * x)) for x in hidden]).backward(full=True)
+        found.append([x.gradient() for x in [*xs, *hidden]])
+        layers.gradients()
+    for got, want in zip(found[1], found[0]):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+def test_the_profile_counts_the_calls(layers: Layers) -> None:
+    dy.renew_cg()
+    loss = dy.esum([dy.squared_norm(asked(layers.u * layers.table[k])) for k in range(7)])
+    loss.value()
+    with profiling.measure() as profile:
+        loss.backward()
+    rows = {(row.op, row.backward): row for row in profile}
+    assert (rows["matmul", True].nodes, rows["matmul", True].calls) == (7, 1)
+    layers.gradients()
+
+
+def test_an_anomaly_names_its_line(layers: Layers) -> None:
+    with dy.detect_anomaly():
+        dy.renew_cg()
+        hidden = [asked(layers.u * layers.table[k]) for k in range(5)]
+        losses = [dy.sum_elems(dy.sqrt(dy.square(x) * float(k != 3))) for k, x in enumerate(hidden)]
+        with pytest.raises(dy.AnomalyError, match="gradient"):
+            dy.esum([asked(x) for x in losses]).backward()
+    layers.gradients()
