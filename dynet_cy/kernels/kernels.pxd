@@ -30,7 +30,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     # end of enumerators
 
     enum:
-        DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY
+        DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS
     size_t DY_COLUMN_STEP
 
     const char *const dy_unary_names[]

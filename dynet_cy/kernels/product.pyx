@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
-    DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_VECTOR, K, dy_panels,
+    DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_panels,
 )
 from dynet_cy.kernels.pool cimport DY_MOST_THREADS, run_pool, take_pool
 from dynet_cy.memory.arena cimport arena_alloc
@@ -45,6 +45,7 @@ cdef enum:
     LEAST_LIBRARY = 1200000
     LEAST_PART = 250000                         # own products come in more parts than threads,
     MOST_PARTS = 8                              # up to so many for each: some may be slower
+    LEAST_ROWS = 192                            # a side that is long enough to be cut
     PACKED = -1                                 # a way beside those of sgemm
 
 
@@ -104,8 +105,8 @@ cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
     """Choose the side that is cut, and where; how many parts there may be."""
     cdef size_t steps, least, work = p.m * p.n * p.k
     cut.whole = p
-    # Each part reads all of the other matrix, so the longer side is cut.
-    cut.by_rows = p.way != DY_SGEMM_LIBRARY and p.m >= p.n
+    # Each part reads all of the other matrix, so the longer side is cut; but in panels it would pack all rows again.
+    cut.by_rows = p.way != DY_SGEMM_LIBRARY and (p.m >= p.n or (p.way == DY_SGEMM_PANELS and p.m >= LEAST_ROWS))
     cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
     steps = steps_of(cut)
     if p.way != DY_SGEMM_LIBRARY:

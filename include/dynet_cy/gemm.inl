@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sgemm: own microkernels for products with few columns, where general libraries lose most, OpenBLAS for the rest.
+ * sgemm: own microkernels for products with few columns, where general libraries lose most, panels (panels.inl) for those
+ * of medium size, OpenBLAS for the rest.
  * docs/kernels.md has the measurements behind the choices. */
 
 #if DY_W >= 8
@@ -216,7 +217,9 @@ static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
     (void)ta, (void)tb, (void)k;
 #endif
     /* A single row or column is several times slower in sgemm than in sgemv. */
-    return m == 1 || n == 1 ? DY_SGEMM_VECTOR : DY_SGEMM_LIBRARY;
+    if (m == 1 || n == 1) return DY_SGEMM_VECTOR;
+    /* OpenBLAS divides large ones among more levels of cache. */
+    return DY_W >= 8 && m * n * k <= 200000000 ? DY_SGEMM_PANELS : DY_SGEMM_LIBRARY;
 }
 #if DY_W >= 8
 #undef DY_MOST_RANK
@@ -256,6 +259,10 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
                            const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
     size_t as = ta ? 1 : lda, bs = tb ? ldb : 1; /* from one term of a sum to the next */
+#if DY_W >= 8
+    float *room = way == DY_SGEMM_PANELS ? dy_room() : NULL;
+    if (way == DY_SGEMM_PANELS && !room) way = DY_SGEMM_LIBRARY;
+#endif
     switch (way) {
 #if DY_W >= 8
     case DY_SGEMM_RANK:
@@ -274,6 +281,11 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
         if (n == 1) DY_N(gemv)(ta, m, k, alpha, a, lda, b, bs, beta, c, 1);
         else DY_N(gemv)(!tb, n, k, alpha, b, ldb, a, as, beta, c, ldc);
         return;
+#if DY_W >= 8
+    case DY_SGEMM_PANELS:
+        DY_N(gemm_panels)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, room);
+        return;
+#endif
     default: {
         size_t most = m * n * k > DY_LIBRARY_SMALL ? k : DY_TERMS;
         for (size_t p = 0; p < k; p += most)
@@ -297,140 +309,3 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
 }
 #undef DY_IN_BLOCKS
 #undef DY_LIBRARY_SMALL
-
-/* ---- Products with A packed ----------------------------------------------------
- *
- * Panels of DY_PANEL vectors of rows stand one behind the other; in a panel the columns of A follow each other, so the
- * innermost loop reads A and nothing else in order. The last panel has only as many vectors as it needs; rows behind
- * the end are zeros. */
-
-#if DY_W == 16 /* also where its code is tested on AVX2 */
-#define DY_PANEL 3
-#define DY_PANEL_COLUMNS 8
-#define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1)
-#else
-#define DY_PANEL 2
-#define DY_PANEL_COLUMNS 6
-#define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
-#endif
-/* Columns of A that one pass takes, so that a panel and its part of B stay in the first-level cache. */
-#define DY_PASS 256
-
-static void DY_N(pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) {
-    for (size_t i = 0; i < m;) {
-        size_t rows = m - i < DY_PANEL * DY_W ? m - i : DY_PANEL * DY_W;
-        size_t width = (rows + DY_W - 1) / DY_W * DY_W;
-        if (!ta)
-            for (size_t p = 0; p < k; p++) {
-                memcpy(panels + p * width, a + i + p * lda, rows * sizeof *a);
-                for (size_t r = rows; r < width; r++) panels[p * width + r] = 0;
-            }
-        else
-            for (size_t p = 0; p < k; p++)
-                for (size_t r = 0; r < width; r++) panels[p * width + r] = r < rows ? a[p + (i + r) * lda] : 0;
-        panels += width * k;
-        i += rows;
-    }
-}
-
-typedef void (*DY_N(panel_fn))(size_t k, const float *a, size_t next, const float *b, size_t ldb, float beta, float *c,
-                               size_t ldc, size_t tail);
-
-/* C = A B + beta C for P panels of R vectors, `next` floats apart, and N columns; the last vector has `tail` rows, 0 for
- * all. */
-DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, const float *a, size_t next, const float *b,
-                           size_t ldb, float beta, float *c, size_t ldc, size_t tail) {
-    vf acc[DY_PANEL_COLUMNS][4][DY_PANEL];
-    DY_UNROLL for (int j = 0; j < N; j++)
-        DY_UNROLL for (int q = 0; q < P; q++)
-            DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] = C(0.f);
-    for (size_t p = 0; p < k; p++, a += R * DY_W) {
-        vf x[4][DY_PANEL];
-        DY_UNROLL for (int q = 0; q < P; q++)
-            DY_UNROLL for (int r = 0; r < R; r++) x[q][r] = ld(a + q * next + r * DY_W);
-        DY_UNROLL for (int j = 0; j < N; j++) {
-            vf y = C(b[p + j * ldb]);
-            DY_UNROLL for (int q = 0; q < P; q++)
-                DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] += x[q][r] * y;
-        }
-    }
-    DY_UNROLL for (int j = 0; j < N; j++, c += ldc)
-        DY_UNROLL for (int q = 0; q < P; q++)
-            DY_UNROLL for (int r = 0; r < R; r++) {
-                float *at = c + (q * R + r) * DY_W;
-                if (q == P - 1 && r == R - 1 && tail)
-                    st_n(at, beta == 0 ? acc[j][q][r] : acc[j][q][r] + C(beta) * ld_n(at, tail), tail);
-                else
-                    st(at, beta == 0 ? acc[j][q][r] : acc[j][q][r] + C(beta) * ld(at));
-            }
-}
-
-#define DY_PANEL_FN(N, P, R)                                                                                           \
-    static void DY_N(panel_##N##_##P##_##R)(size_t k, const float *a, size_t next, const float *b, size_t ldb, float beta, \
-                                            float *c, size_t ldc, size_t tail) {                                       \
-        DY_N(panel)(N, P, R, k, a, next, b, ldb, beta, c, ldc, tail);                                                  \
-    }
-#define DY_PANEL_NAME(N, P, R) [R - 1][N - 1][P - 1] = DY_N(panel_##N##_##P##_##R),
-#define DY_PANEL_1(N, P) DY_PANEL_FN(N, P, 1)
-#define DY_PANEL_2(N, P) DY_PANEL_FN(N, P, 2)
-#define DY_PANEL_3(N, P) DY_PANEL_FN(N, P, 3)
-#define DY_NAME_1(N, P) DY_PANEL_NAME(N, P, 1)
-#define DY_NAME_2(N, P) DY_PANEL_NAME(N, P, 2)
-#define DY_NAME_3(N, P) DY_PANEL_NAME(N, P, 3)
-DY_PANEL_TILES(DY_PANEL_1)
-DY_PANEL_TILES(DY_PANEL_2)
-#if DY_PANEL == 3
-DY_PANEL_TILES(DY_PANEL_3)
-#endif
-static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][4] = {
-    DY_PANEL_TILES(DY_NAME_1) DY_PANEL_TILES(DY_NAME_2)
-#if DY_PANEL == 3
-    DY_PANEL_TILES(DY_NAME_3)
-#endif
-};
-
-/* All columns of one group of panels; they are split evenly among as few tiles as possible. */
-static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, const float *a, size_t next, const float *b,
-                                size_t ldb, float beta, float *c, size_t ldc, size_t tail) {
-    size_t most = count == 4 ? 1 : count == 2 ? 3 : DY_PANEL_COLUMNS, tiles = (n + most - 1) / most;
-    for (size_t u = 0, j = 0; u < tiles; u++) {
-        size_t w = (n - j) / (tiles - u);
-        DY_N(panel_fns)[vectors - 1][w - 1][count - 1](k, a, next, b + j * ldb, ldb, beta, c + j * ldc, ldc, tail);
-        j += w;
-    }
-}
-
-static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
-                               float *c, size_t ldc) {
-    size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
-    /* With few columns several panels at once: enough sums at a time to hide the latency of adding. */
-    size_t most = n == 1 ? 4 : n <= 3 ? 2 : 1;
-    for (size_t t = 0, p = 0; t < passes; t++) {
-        size_t part = (k - p) / (passes - t);
-        float old = t ? 1 : beta;
-        for (size_t i = 0, count; i < whole; i += count) {
-            count = most;
-            while (count > whole - i) count /= 2;
-            DY_N(panel_columns)((int)count, DY_PANEL, n, part, panels + (i * k + p) * height, height * k, b + p, ldb, old,
-                                c + i * height, ldc, 0);
-        }
-        if (rest) {
-            size_t vectors = (rest + DY_W - 1) / DY_W;
-            DY_N(panel_columns)(1, (int)vectors, n, part, panels + whole * height * k + p * vectors * DY_W, 0, b + p, ldb,
-                                old, c + whole * height, ldc, rest % DY_W);
-        }
-        p += part;
-    }
-}
-
-#undef DY_PANEL_COLUMNS
-#undef DY_PANEL_TILES
-#undef DY_PASS
-#undef DY_PANEL_FN
-#undef DY_PANEL_NAME
-#undef DY_PANEL_1
-#undef DY_PANEL_2
-#undef DY_PANEL_3
-#undef DY_NAME_1
-#undef DY_NAME_2
-#undef DY_NAME_3

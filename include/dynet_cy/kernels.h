@@ -58,8 +58,9 @@ typedef struct {
     int keeps;                  /* whether the states are written, not only the values */
 } dy_idle;
 
-/* Ways of sgemm: sums of few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS. */
-enum { DY_SGEMM_RANK, DY_SGEMM_TILES, DY_SGEMM_DOTS, DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY };
+/* Ways of sgemm: sums of few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS, panels of A
+ * that are packed on the way. */
+enum { DY_SGEMM_RANK, DY_SGEMM_TILES, DY_SGEMM_DOTS, DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS };
 /* OpenBLAS sums in another order where columns are left over, of 4, 6, 8, 12 or 24 that it takes at a time. */
 enum { DY_COLUMN_STEP = 24 };
 

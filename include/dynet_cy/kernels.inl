@@ -10,6 +10,7 @@
 #include "reduce.inl"
 #include "lstm.inl"
 #include "rng.inl"
+#include "panels.inl"
 #include "gemm.inl"
 #include "winograd.inl"
 #include "conv.inl"

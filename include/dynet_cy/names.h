@@ -15,9 +15,14 @@
 #if defined(__GNUC__)
 #define DY_INLINE static inline __attribute__((always_inline))
 #define DY_UNROLL _Pragma("GCC unroll 16")
+/* Into the second-level cache; into the first one, to be written. The address may be any. */
+#define DY_PREFETCH(p) __builtin_prefetch((p), 0, 2)
+#define DY_PREFETCH_TO_WRITE(p) __builtin_prefetch((p), 1)
 #else
 #define DY_INLINE static inline
 #define DY_UNROLL
+#define DY_PREFETCH(p) (void)(p)
+#define DY_PREFETCH_TO_WRITE(p) (void)(p)
 #endif
 
 /* Vector type, its integer companions and the operations of simd.h. */

@@ -101,45 +101,6 @@ DY_INLINE float DY_N(winograd_scale)(int point) {
     return scale[point / 6] * scale[point % 6];
 }
 
-#if DY_W >= 8 && defined(DY_X86)
-/* Transposes 8 x 8 numbers. */
-DY_INLINE void DY_N(turn)(__m256 v[8]) {
-    __m256 p[8], q[8];
-    DY_UNROLL for (int i = 0; i < 8; i += 2) {
-        p[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
-        p[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
-    }
-    DY_UNROLL for (int i = 0; i < 8; i += 4)
-        DY_UNROLL for (int j = 0; j < 2; j++) {
-            q[i + 2 * j] = _mm256_shuffle_ps(p[i + j], p[i + 2 + j], 0x44);
-            q[i + 2 * j + 1] = _mm256_shuffle_ps(p[i + j], p[i + 2 + j], 0xEE);
-        }
-    DY_UNROLL for (int i = 0; i < 4; i++) {
-        v[i] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x20);
-        v[i + 4] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x31);
-    }
-}
-#endif
-
-/* y[i * ystep + l] = x[l * xstep + i] for i below n and l below `lanes`; the lanes behind, up to DY_W, are zero. */
-static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, float *y, size_t ystep) {
-    size_t i = 0;
-#if DY_W >= 8 && defined(DY_X86)
-    if (lanes == DY_W && n >= 8)
-        for (; i < n; i += 8) {
-            if (n - i < 8) i = n - 8; /* once more, rather than one by one */
-            DY_UNROLL for (size_t l = 0; l < DY_W; l += 8) {
-                __m256 v[8];
-                DY_UNROLL for (int k = 0; k < 8; k++) v[k] = _mm256_loadu_ps(x + (l + k) * xstep + i);
-                DY_N(turn)(v);
-                DY_UNROLL for (int k = 0; k < 8; k++) _mm256_storeu_ps(y + (i + k) * ystep + l, v[k]);
-            }
-        }
-#endif
-    for (; i < n; i++)
-        for (size_t l = 0; l < DY_W; l++) y[i * ystep + l] = l < lanes ? x[l * xstep + i] : 0;
-}
-
 /* y[l * ystep + i] = x[i * xstep + l] + bias[l] for i below n and l below `lanes`, or adds that. */
 static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, const float *bias, float *y, size_t ystep,
                              int acc) {

@@ -438,7 +438,7 @@ def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> No
 
 
 SIZES = [(1, 1, 1), (7, 1, 5), (1, 6, 9), (8, 2, 3), (33, 3, 17), (64, 4, 16), (40, 5, 1), (100, 6, 20), (50, 7, 33),
-         (24, 8, 64), (17, 9, 8), (13, 20, 4), (65, 33, 8), (30, 40, 50),
+         (24, 8, 64), (17, 9, 8), (13, 20, 4), (65, 33, 8), (30, 40, 50), (130, 203, 300), (49, 150, 1100),
          (3, 1, 2049), (1, 3, 4097), (2, 2, 5000), (70, 3, 2050), (1100, 1, 4100), (1, 1100, 4100)]  # fmt: skip
 
 
@@ -504,7 +504,7 @@ def test_packed_products(k: Isa, m: int, ta: int) -> None:
                 close(c.checked(), want, 1e-5 * math.sqrt(inner))
 
 
-VECTOR, LIBRARY = 3, 4  # ways of sgemm; the others are own kernels
+VECTOR, LIBRARY, PANELS = 3, 4, 5  # ways of sgemm; the others are own kernels
 COLUMN_STEP = 24
 
 
@@ -537,6 +537,14 @@ def test_parts_of_products_have_the_same_bits(k: Isa, size: tuple[int, int, int]
             c = by_rows[i : i + 32]
             k.sgemm_by(way, ta, tb, len(c), n, inner, 1.0, part, len(a), b, len(b), beta, c.ctypes.data, m)
         assert by_rows.tobytes() == whole.tobytes()
+
+
+def test_products_of_medium_size_are_made_in_panels(k: Isa) -> None:
+    """With or without transposes; OpenBLAS makes the largest, and all where vectors are short."""
+    vectors = k.sgemm_way(0, 0, 64, 8, 64) != LIBRARY
+    for ta, tb in ((0, 0), (1, 0), (0, 1), (1, 1)):
+        assert k.sgemm_way(ta, tb, 800, 200, 256) == (PANELS if vectors else LIBRARY)
+        assert k.sgemm_way(ta, tb, 1536, 1536, 1536) == LIBRARY
 
 
 @pytest.mark.parametrize("size", [(130, 75, 7), (333, 21, 300), (261, 131, 333), (97, 1, 600)])

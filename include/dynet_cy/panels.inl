@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products with A in panels: of a matrix that is kept packed, and of one that is packed on the way.
+ *
+ * Panels of DY_PANEL vectors of rows stand one behind the other; in a panel the columns of A follow each other, so the
+ * innermost loop reads A and nothing else in order. The last panel of a packed matrix has only as many vectors as it
+ * needs; rows behind the end are zeros. docs/kernels.md has the measurements. */
+
+#if DY_W >= 8 && defined(DY_X86)
+/* Transposes 8 x 8 numbers. */
+DY_INLINE void DY_N(turn)(__m256 v[8]) {
+    __m256 p[8], q[8];
+    DY_UNROLL for (int i = 0; i < 8; i += 2) {
+        p[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        p[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    }
+    DY_UNROLL for (int i = 0; i < 8; i += 4)
+        DY_UNROLL for (int j = 0; j < 2; j++) {
+            q[i + 2 * j] = _mm256_shuffle_ps(p[i + j], p[i + 2 + j], 0x44);
+            q[i + 2 * j + 1] = _mm256_shuffle_ps(p[i + j], p[i + 2 + j], 0xEE);
+        }
+    DY_UNROLL for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x31);
+    }
+}
+#endif
+
+/* y[i * ystep + l] = x[l * xstep + i] for i below n and l below `lanes`; the lanes behind, up to DY_W, are zero. */
+static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, float *y, size_t ystep) {
+    size_t i = 0;
+#if DY_W >= 8 && defined(DY_X86)
+    if (lanes == DY_W && n >= 8)
+        for (; i < n; i += 8) {
+            if (n - i < 8) i = n - 8; /* once more, rather than one by one */
+            DY_UNROLL for (size_t l = 0; l < DY_W; l += 8) {
+                __m256 v[8];
+                DY_UNROLL for (int k = 0; k < 8; k++) v[k] = _mm256_loadu_ps(x + (l + k) * xstep + i);
+                DY_N(turn)(v);
+                DY_UNROLL for (int k = 0; k < 8; k++) _mm256_storeu_ps(y + (i + k) * ystep + l, v[k]);
+            }
+        }
+#endif
+    for (; i < n; i++)
+        for (size_t l = 0; l < DY_W; l++) y[i * ystep + l] = l < lanes ? x[l * xstep + i] : 0;
+}
+
+#if DY_W == 16 /* also where its code is tested on AVX2 */
+#define DY_PANEL 3
+#define DY_PANEL_COLUMNS 8
+#define DY_PASS 512
+#define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1)
+#else
+#define DY_PANEL 2
+#define DY_PANEL_COLUMNS 6
+#define DY_PASS 256
+#define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
+#endif
+/* DY_PASS: columns of A that one pass takes, so that a panel and its part of B stay in the caches. Each pass adds to C. */
+
+/* The panel of `rows` rows of op(A) and k of its columns. */
+static void DY_N(pack_panel)(int ta, size_t rows, size_t k, const float *a, size_t lda, float *panel) {
+    size_t width = (rows + DY_W - 1) / DY_W * DY_W;
+    if (ta)
+        for (size_t r = 0; r < rows; r += DY_W)
+            DY_N(to_lanes)(k, rows - r < DY_W ? rows - r : DY_W, a + r * lda, lda, panel + r, width);
+    else
+        for (size_t p = 0; p < k; p++, a += lda, panel += width) {
+            size_t r = 0;
+            for (; r + DY_W <= rows; r += DY_W) st(panel + r, ld(a + r));
+            if (r < rows) st(panel + r, ld_n(a + r, rows - r));
+        }
+}
+
+static void DY_N(pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) {
+    for (size_t i = 0; i < m; i += DY_PANEL * DY_W, panels += DY_PANEL * DY_W * k)
+        DY_N(pack_panel)(ta, m - i < DY_PANEL * DY_W ? m - i : DY_PANEL * DY_W, k, a + (ta ? i * lda : i), lda, panels);
+}
+
+/* What is read next from memory, while a panel from the cache is multiplied: the first `lines` of its vectors of each
+ * column, from `at` on. */
+typedef struct {
+    const float *at;
+    size_t lines;
+} DY_N(ahead);
+
+/* Element (p, j) of B stands at b[p * rs + j * cs]. */
+typedef void (*DY_N(panel_fn))(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, float alpha,
+                               float beta, float *c, size_t ldc, size_t tail, DY_N(ahead) ahead);
+
+/* C = alpha A B + beta C for P panels of R vectors, `next` floats apart, and N columns; the last vector has `tail` rows,
+ * 0 for all. */
+DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, const float *a, size_t next, const float *b,
+                           size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
+                           DY_N(ahead) ahead) {
+    vf acc[DY_PANEL_COLUMNS][4][DY_PANEL];
+    DY_UNROLL for (int j = 0; j < N; j++)
+        DY_UNROLL for (int q = 0; q < P; q++)
+            DY_UNROLL for (int r = 0; r < R; r++) {
+                acc[j][q][r] = C(0.f);
+                DY_PREFETCH_TO_WRITE(c + j * ldc + (q * R + r) * DY_W);
+            }
+    for (size_t p = 0; p < k; p++, a += R * DY_W, b += rs, ahead.at += R * DY_W) {
+        vf x[4][DY_PANEL];
+        for (size_t l = 0; l < ahead.lines; l++) DY_PREFETCH(ahead.at + l * DY_W);
+        DY_UNROLL for (int q = 0; q < P; q++)
+            DY_UNROLL for (int r = 0; r < R; r++) x[q][r] = ld(a + q * next + r * DY_W);
+        DY_UNROLL for (int j = 0; j < N; j++) {
+            vf y = C(b[j * cs]);
+            DY_UNROLL for (int q = 0; q < P; q++)
+                DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] += x[q][r] * y;
+        }
+    }
+    DY_UNROLL for (int j = 0; j < N; j++, c += ldc)
+        DY_UNROLL for (int q = 0; q < P; q++)
+            DY_UNROLL for (int r = 0; r < R; r++) {
+                float *at = c + (q * R + r) * DY_W;
+                vf x = C(alpha) * acc[j][q][r];
+                if (q == P - 1 && r == R - 1 && tail)
+                    st_n(at, beta == 0 ? x : x + C(beta) * ld_n(at, tail), tail);
+                else
+                    st(at, beta == 0 ? x : x + C(beta) * ld(at));
+            }
+}
+
+#define DY_PANEL_FN(N, P, R)                                                                                           \
+    static void DY_N(panel_##N##_##P##_##R)(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, \
+                                            float alpha, float beta, float *c, size_t ldc, size_t tail,                \
+                                            DY_N(ahead) ahead) {                                                       \
+        DY_N(panel)(N, P, R, k, a, next, b, rs, cs, alpha, beta, c, ldc, tail, ahead);                                 \
+    }
+#define DY_PANEL_NAME(N, P, R) [R - 1][N - 1][P - 1] = DY_N(panel_##N##_##P##_##R),
+#define DY_PANEL_1(N, P) DY_PANEL_FN(N, P, 1)
+#define DY_PANEL_2(N, P) DY_PANEL_FN(N, P, 2)
+#define DY_PANEL_3(N, P) DY_PANEL_FN(N, P, 3)
+#define DY_NAME_1(N, P) DY_PANEL_NAME(N, P, 1)
+#define DY_NAME_2(N, P) DY_PANEL_NAME(N, P, 2)
+#define DY_NAME_3(N, P) DY_PANEL_NAME(N, P, 3)
+DY_PANEL_TILES(DY_PANEL_1)
+DY_PANEL_TILES(DY_PANEL_2)
+#if DY_PANEL == 3
+DY_PANEL_TILES(DY_PANEL_3)
+#endif
+static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][4] = {
+    DY_PANEL_TILES(DY_NAME_1) DY_PANEL_TILES(DY_NAME_2)
+#if DY_PANEL == 3
+    DY_PANEL_TILES(DY_NAME_3)
+#endif
+};
+
+/* All columns of one group of panels, which are split evenly among as few tiles as possible; B is packed where `rs` is 0,
+ * tile by tile. The panels at `ahead` are multiplied after it, NULL: none are, or they are in the cache. */
+static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, const float *a, size_t next, const float *b,
+                                size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
+                                const float *ahead) {
+    size_t most = count == 4 ? 1 : count == 2 ? 3 : DY_PANEL_COLUMNS, tiles = (n + most - 1) / most, v = vectors;
+    size_t lines = tiles < v ? (v + tiles - 1) / tiles : 1; /* each tile fetches some, so that no one waits for them */
+    for (size_t u = 0, j = 0; u < tiles; u++) {
+        size_t w = (n - j) / (tiles - u), from = u * lines;
+        DY_N(ahead) soon = {a, 0};
+        if (ahead && from < v) soon = (DY_N(ahead)){ahead + from * DY_W, v - from < lines ? v - from : lines};
+        DY_N(panel_fns)[vectors - 1][w - 1][count - 1](k, a, next, b + j * (rs ? cs : k), rs ? rs : w, cs, alpha, beta,
+                                                       c + j * ldc, ldc, tail, soon);
+        j += w;
+    }
+}
+
+static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
+                               float *c, size_t ldc) {
+    size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
+    /* With few columns several panels at once: enough sums at a time to hide the latency of adding. They are read as fast
+     * as memory can already. */
+    size_t most = n == 1 ? 4 : n <= 3 ? 2 : 1;
+    for (size_t t = 0, p = 0; t < passes; t++) {
+        size_t part = (k - p) / (passes - t);
+        float old = t ? 1 : beta;
+        for (size_t i = 0, count; i < whole; i += count) {
+            count = most;
+            while (count > whole - i) count /= 2;
+            const float *a = panels + (i * k + p) * height;
+            DY_N(panel_columns)((int)count, DY_PANEL, n, part, a, height * k, b + p, 1, ldb, 1, old, c + i * height, ldc, 0,
+                                most == 1 && i + 1 < whole ? a + height * k : NULL);
+        }
+        if (rest) {
+            size_t vectors = (rest + DY_W - 1) / DY_W;
+            DY_N(panel_columns)(1, (int)vectors, n, part, panels + whole * height * k + p * vectors * DY_W, 0, b + p, 1, ldb,
+                                1, old, c + whole * height, ldc, rest % DY_W, NULL);
+        }
+        p += part;
+    }
+}
+
+#if DY_W >= 8
+/* C = alpha op(A) op(B) + beta C with each panel of A packed when it is multiplied, and B where its columns are not
+ * contiguous, in `room`. The order of the sums depends on k only. */
+static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+                              const float *b, size_t ldb, float beta, float *c, size_t ldc, float *room) {
+    _Static_assert(DY_PANEL * DY_W * DY_PASS <= DY_ROOM_PANEL && DY_PANEL_COLUMNS * DY_PASS <= DY_ROOM_COLUMNS, "room.h");
+    size_t passes = (k + DY_PASS - 1) / DY_PASS, most = DY_ROOM_COLUMNS / ((k + passes - 1) / passes);
+    size_t at = DY_PANEL_COLUMNS; /* most columns of a tile */
+    size_t vectors = (m + DY_W - 1) / DY_W, groups = (vectors + DY_PANEL - 1) / DY_PANEL;
+    size_t blocks = (n + most - 1) / most;
+    float *packed = room + DY_ROOM_PANEL;
+    for (size_t u = 0, j = 0, w; u < blocks; u++, j += w) {
+        w = (n - j) / (blocks - u);
+        for (size_t t = 0, p = 0, part; t < passes; t++, p += part) {
+            part = (k - p) / (passes - t);
+            if (tb)
+                for (size_t l = 0, v = 0, tiles = (w + at - 1) / at, x; v < tiles; v++, l += x) {
+                    float *to = packed + l * part;
+                    x = (w - l) / (tiles - v);
+                    for (size_t q = 0; q < part; q++, to += x) {
+                        const float *from = b + j + l + (p + q) * ldb;
+                        if (x == DY_PANEL_COLUMNS) memcpy(to, from, DY_PANEL_COLUMNS * sizeof *to); /* without a call */
+                        else memcpy(to, from, x * sizeof *to);
+                    }
+                }
+            for (size_t g = 0, i = 0, count; g < groups; g++, i += count) {
+                count = (vectors - i) / (groups - g);
+                size_t row = i * DY_W, rows = m - row < count * DY_W ? m - row : count * DY_W;
+                DY_N(pack_panel)(ta, rows, part, a + (ta ? row * lda + p : row + p * lda), lda, room);
+                DY_N(panel_columns)(1, (int)count, w, part, room, 0, tb ? packed : b + p + j * ldb, tb ? 0 : 1, tb ? 1 : ldb,
+                                    alpha, t ? 1 : beta, c + row + j * ldc, ldc, rows % DY_W, NULL);
+            }
+        }
+    }
+}
+#endif
+
+#undef DY_PANEL_COLUMNS
+#undef DY_PANEL_TILES
+#undef DY_PASS
+#undef DY_PANEL_FN
+#undef DY_PANEL_NAME
+#undef DY_PANEL_1
+#undef DY_PANEL_2
+#undef DY_PANEL_3
+#undef DY_NAME_1
+#undef DY_NAME_2
+#undef DY_NAME_3
