@@ -174,6 +174,7 @@ cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
     cdef uint32_t form = w.signatures.keys[w.sig[i]].form
     cdef bint adds_up = form == FLATTENED or form == COLUMNS
     cdef size_t n, floats = 0
+    cdef const Node* x
     cdef Batch* batch = start(g, at[0], form)
     if batch == NULL:
         return -1
@@ -190,7 +191,9 @@ cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
         at[0] += 1
         batch.count += 1
         i = w.next[i]
-    if form == FLATTENED and total_of(&nodes_of(g)[order[batch.first]].dim) >= LONG:
+    # With one argument they are in the order of these, which lie side by side so.
+    x = &nodes_of(g)[order[batch.first]]
+    if form == FLATTENED and x.nargs > 1 and total_of(&x.dim) >= LONG:
         put_in_order(order + batch.first, batch.count)
     return 0
 
