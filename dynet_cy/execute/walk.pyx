@@ -15,7 +15,11 @@ from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted,
 from dynet_cy.core.tensor cimport Dim, Packed, Tensor, cols_of, rows_of, size_of, total_of
 from dynet_cy.execute.anomaly cimport NOTHING, bad_gradients, bad_values, checking, raise_anomaly
 from dynet_cy.execute.journal cimport note_before
+from dynet_cy.execute.pieces cimport (
+    backward_in_pieces, forward_in_pieces, may_run_in_pieces, ran_in_pieces, together_before, together_with,
+)
 from dynet_cy.execute.profile cimport note_call, now, profiling
+from dynet_cy.execute.views cimport lie_apart, part_views, place_views, views_backward
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, STACKED, TRAINABLE, Laid, args_of, gradient_at,
     items_of, open_gradients, release_arguments, untake_values, value_of,
@@ -25,6 +29,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport note_gradient, pthread_mutex_t
 from dynet_cy.ops.registry cimport LIST, SHARE, Needs, op_at, rule_of
+from dynet_cy.schedule.views cimport VIEWS
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -362,6 +367,46 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
 
 # ---- forward ---------------------------------------------------------------------
 
+cdef inline bint runs_in_pieces(const Walk* w, const Batch* batch) noexcept nogil:
+    """Whether some argument of an elementwise batch would have to be copied, and it had better run in pieces."""
+    cdef const Node* node = &nodes_of(w.g)[order_of(w.g)[batch.first]]
+    cdef uint32_t i
+    if not w.at_once or not may_run_in_pieces(w.g, batch):
+        return False
+    for i in range(node.nargs):
+        if not side_by_side(w.g, batch, i, False):
+            return True
+    return False
+
+
+cdef inline bint views_stand(const Walk* w, const Batch* batch) noexcept nogil:
+    """Whether planned views can be such.
+
+    A view lives no longer than its argument, and checks look at values that are side by side.
+    """
+    return w.at_once and not w.g.forward_only and not (checking or w.g.check_validity) and lie_apart(w.g, batch)
+
+
+cdef int in_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Compute n batches, whose results have their place, in pieces."""
+    cdef Graph* g = w.g
+    cdef uint32_t j, k
+    for k in range(n):
+        batch[k].x = NULL
+        batch[k].items = NULL
+        batch[k].saved = NULL
+        batch[k].saved_of = NULL
+        hand_out_values(g, &batch[k], g.n_batches + k)
+    w.failure.needed = forward_in_pieces(g, batch, n)
+    if w.failure.needed == 0:
+        return 0
+    for k in range(n):
+        for j in range(batch[k].count):
+            nodes_of(g)[order_of(g)[batch[k].first + j]].val = NULL
+            nodes_of(g)[order_of(g)[batch[k].first + j]].batch = NO_BATCH
+    return -1
+
+
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
     """Find room for the values of a planned batch, and compute them."""
     cdef Graph* g = w.g
@@ -370,6 +415,14 @@ cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
     if not make_room(g, batch):
         w.failure.needed = batch.bytes
         return -1
+    if batch.form == VIEWS:
+        if views_stand(w, batch):
+            batch.x = NULL
+            batch.saved_of = NULL
+            return 0
+        batch.form = STACKED
+    if runs_in_pieces(w, batch):
+        return in_pieces(w, batch, 1)
     if (call_each(w, batch, op) if batch.form == EACH else call(w, batch, op)):
         return -1
     if g.forward_only:                          # no backward: nothing is saved
@@ -447,6 +500,8 @@ cdef int run_at_once(Walk* w, Batch* batch) noexcept nogil:
         arena_rewind(&g.scratch, scratch_top)
         return -1
     hand_out_values(g, batch, g.n_batches)
+    if batch.form == VIEWS:
+        place_views(g, batch)
     count_as_run(g)
     if g.forward_only:
         release_arguments(g, batch)
@@ -455,14 +510,42 @@ cdef int run_at_once(Walk* w, Batch* batch) noexcept nogil:
     return 0
 
 
+cdef int run_together(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Run the next n planned batches together in pieces, or as many of them as there is room for."""
+    cdef Graph* g = w.g
+    cdef size_t top = g.values.top
+    cdef uint32_t k, made = 0
+    while made < n and make_room(g, &batch[made]):
+        made += 1
+    if made == 0:
+        w.failure.needed = batch.bytes
+        return -1
+    if in_pieces(w, batch, made):
+        for k in range(made):
+            untake_values(g, batch[k].y, batch[k].bytes, top)
+        return -1
+    for _ in range(made):
+        count_as_run(g)
+    if g.forward_only:
+        for k in range(made):
+            release_arguments(g, &batch[k])
+    return 0
+
+
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
     cdef Batch* batch
-    cdef uint32_t i
-    for i in range(n):
-        batch = &batches_of(w.g)[w.g.n_batches]
-        if run_at_once(w, batch) or interrupted(&w.failure.interrupts, batch.bytes):
+    cdef uint32_t together, end = g.n_batches + n
+    # What looks at batches sees them one by one.
+    cdef bint one_by_one = profiling or checking or g.check_validity
+    while g.n_batches < end:
+        batch = &batches_of(g)[g.n_batches]
+        together = 1 if one_by_one else together_with(g, batch, end - g.n_batches)
+        if run_together(w, batch, together) if together > 1 else run_at_once(w, batch):
             return -1
-        if w.end and i + 1 < n and now() >= w.end:
+        if interrupted(&w.failure.interrupts, batch.bytes * max(together, <uint32_t>1)):
+            return -1
+        if w.end and g.n_batches < end and now() >= w.end:
             return 1
     return 0
 
@@ -477,6 +560,9 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef uint8_t needs
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
+    w.failure.needed = part_views(g, target)
+    if w.failure.needed:
+        return -1
     for i in range(target + 1):
         # A parameter may be frozen or set free again by now; a pass aside has marked those that it is for.
         if node.nargs == 0 and node.object != NULL and not g.aside:
@@ -640,17 +726,28 @@ cdef int multiply_collected(Walk* w) noexcept nogil:
 
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     """Gradients of the arguments of batches, the last one first."""
-    cdef uint32_t number = last + 1
+    cdef const Graph* g = w.g
+    cdef Batch* batch
+    cdef uint32_t number = last + 1, together
+    cdef bint alone = not w.at_once or profiling or checking
     while number > first:
         number -= 1
-        if go_back(w, &batches_of(w.g)[number], number):
+        batch = &batches_of(g)[number]
+        together = 0 if alone else together_before(g, batch, &batches_of(g)[first])
+        if go_back(w, batch, number, together):
             return -1
+        if together > 1:
+            number -= together - 1
     w.number = NO_BATCH
     return 0
 
 
-cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
-    """Gradients of the arguments of a batch, and what is to be done after it."""
+cdef int go_back(Walk* w, Batch* batch, uint32_t number, uint32_t together) noexcept nogil:
+    """Gradients of the arguments of a batch, and what is to be done after it.
+
+    Args:
+        together: how many batches, of which this is the last, ran in pieces and go back as one; 0 or 1: this alone.
+    """
     cdef size_t top = w.g.scratch.top
     cdef uint64_t begun = 0
     cdef bint looked_at = w.at_once and (profiling or checking)
@@ -659,11 +756,19 @@ cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
     w.n_live_in_batch = 0
     if looked_at:
         begun = now()
-    failed = batch_backward(w, batch) or (looked_at and w.n_live_in_batch and look_at(w, batch, begun))
+    failed = ((pieces_backward(w, batch, together) if together > 1 else batch_backward(w, batch))
+              or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)))
     arena_rewind(&w.g.scratch, top)
-    if failed or stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+    if failed:
         return -1
-    return 0
+    while True:
+        if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+            return -1
+        if together <= 1:
+            return 0
+        together -= 1
+        batch -= 1
+        w.number -= 1
 
 
 cdef int look_at(Walk* w, const Batch* batch, uint64_t begun) noexcept nogil:
@@ -673,11 +778,22 @@ cdef int look_at(Walk* w, const Batch* batch, uint64_t begun) noexcept nogil:
     return -1 if checking and bad_gradients(w.g, batch, &w.failure.finding) else 0
 
 
+cdef int pieces_backward(Walk* w, const Batch* last, uint32_t n) noexcept nogil:
+    """Gradients of the arguments of n batches that ran in pieces."""
+    w.failure.needed = backward_in_pieces(w.g, last - (n - 1), n, &w.n_live_in_batch)
+    return -1 if w.failure.needed else 0
+
+
 cdef inline int batch_backward(Walk* w, Batch* batch) noexcept nogil:
     """Gradients of the arguments of a batch."""
     cdef const Op* op = op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op)
     if op.backward == NULL:
         return 0
+    if batch.form == VIEWS:
+        w.n_live_in_batch = views_backward(w.g, batch)
+        return 0
+    if w.at_once and ran_in_pieces(batch):
+        return pieces_backward(w, batch, 1)
     return call_backward(w, batch, op) if batch.form != EACH else each_backward(w, batch, op)
 
 

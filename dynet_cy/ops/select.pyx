@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, element, size_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, element, size_of
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.forgetting cimport forget
@@ -17,6 +18,7 @@ from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport axis_in, check_count, set_indices, whole
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
+from dynet_cy.schedule.views cimport set_view
 
 from dynet_cy.graph.hooks import operators
 from dynet_cy.ops.arithmetic import esum
@@ -291,6 +293,15 @@ cdef void pick_range_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* PICK_RANGE = register(b"pick_range", b"x", pick_range_dim, pick_range_forward,
                                pick_range_backward)
 PICK_RANGE.rule[0] = LIST
+
+
+cdef ptrdiff_t range_view(const Dim* x, const Dim* y, const Attr* attrs, const uint32_t* items) noexcept nogil:
+    """A range along the last axis lies in one piece."""
+    cdef Split s = split_at(x, attrs[0].u)
+    return <ptrdiff_t>(items[0] * s.pre) if s.post == 1 and x.bd == 1 and y.bd == 1 else -1
+
+
+set_view(PICK_RANGE.id, range_view)
 
 
 cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):

@@ -8,6 +8,7 @@ equal depth and signature run together.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport qsort
 from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, interrupted
@@ -23,6 +24,7 @@ from dynet_cy.schedule.plan_cache cimport (
 from dynet_cy.schedule.signature cimport (
     Signatures, queue_of, signature_of, signatures_open,
 )
+from dynet_cy.schedule.views cimport mark_views
 
 
 # All per wanted node, by its number less `lowest`.
@@ -57,6 +59,10 @@ cdef size_t MOST_FLAT = 0xFFFFFFFFu
 cdef enum:
     MANY_APART = 8
     SMALL_APART = 64
+
+# Results of so many floats may be computed in pieces, wherever their arguments are.
+cdef enum:
+    LONG = 32
 
 
 cdef void* take(Graph* g, size_t bytes) noexcept nogil:
@@ -168,6 +174,7 @@ cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
     cdef uint32_t form = w.signatures.keys[w.sig[i]].form
     cdef bint adds_up = form == FLATTENED or form == COLUMNS
     cdef size_t n, floats = 0
+    cdef const Node* x
     cdef Batch* batch = start(g, at[0], form)
     if batch == NULL:
         return -1
@@ -184,7 +191,25 @@ cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
         at[0] += 1
         batch.count += 1
         i = w.next[i]
+    # With one argument they are in the order of these, which lie side by side so.
+    x = &nodes_of(g)[order[batch.first]]
+    if form == FLATTENED and x.nargs > 1 and total_of(&x.dim) >= LONG:
+        put_in_order(order + batch.first, batch.count)
     return 0
+
+
+cdef inline void put_in_order(uint32_t* ids, uint32_t n) noexcept nogil:
+    """Sort node numbers, most of which are in order already: elementwise batches run together in tiles of numbers."""
+    cdef uint32_t j
+    for j in range(1, n):
+        if ids[j] < ids[j - 1]:
+            qsort(ids, n, sizeof(uint32_t), compare_numbers)
+            return
+
+
+cdef int compare_numbers(const void* a, const void* b) noexcept nogil:
+    cdef uint32_t x = (<const uint32_t*>a)[0], y = (<const uint32_t*>b)[0]
+    return (x > y) - (x < y)
 
 
 cdef inline bint is_apart(const Work* w, const Queue* own, uint32_t i, const Node* x) noexcept nogil:
@@ -265,6 +290,7 @@ cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count
                 failed = (find_signatures(g, lowest, count, &w, s)
                           or (run_agenda(g, &w, lowest, count, s) if strategy == 1
                               else run_depths(g, &w, lowest, s)))
+                failed = failed or mark_views(g, lowest, target)
                 if not failed:
                     cache_plan(g, &structure)
     arena_rewind(&g.scratch, top)

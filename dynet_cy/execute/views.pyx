@@ -1,0 +1,172 @@
+"""Batches of views (schedule/views): where their values are, and what backward does about their gradients.
+
+The nodes of such a batch that have one argument stand behind one another, and the plan had no other users of it.
+Other nodes may come to use it later.  Then contributions of theirs would mix with gradients of views, so before
+backward these views are copied to the memory that was kept for them, and have gradients of their own from then on.
+"""
+
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport (
+    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of,
+    order_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.schedule.views cimport VIEWS, view_at
+
+
+cdef extern from *:
+    """
+    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
+    """
+    uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
+
+cdef uint64_t n_views = 0           # since `reset`
+cdef uint64_t n_copied = 0
+
+
+cdef inline uint32_t argument_of(const Graph* g, uint32_t node) noexcept nogil:
+    return args_of(g, &nodes_of(g)[node])[0]
+
+
+cdef inline uint32_t end_of_run(const Graph* g, const Batch* batch, uint32_t first) noexcept nogil:
+    """The nodes from the first one on that have the same argument end before this one."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t j = first + 1
+    while j < batch.count and argument_of(g, ids[j]) == argument_of(g, ids[first]):
+        j += 1
+    return j
+
+
+cdef bint lie_apart(const Graph* g, const Batch* batch) noexcept nogil:
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* x
+    cdef uint32_t j, k, end, first = 0
+    cdef ptrdiff_t at, other
+    while first < batch.count:
+        end = end_of_run(g, batch, first)
+        for j in range(first, end):
+            x = &nodes[ids[j]]
+            at = view_at(g, x)
+            for k in range(first, j):
+                other = view_at(g, &nodes[ids[k]])
+                if (at < other + <ptrdiff_t>total_of(&nodes[ids[k]].dim)
+                        and other < at + <ptrdiff_t>total_of(&x.dim)):
+                    return False
+        first = end
+    return True
+
+
+cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef Node* x
+    cdef uint32_t j
+    for j in range(batch.count):
+        x = &nodes[ids[j]]
+        x.val = nodes[argument_of(g, ids[j])].val + view_at(g, x)
+    count(n_views, batch.count)
+
+
+cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil:
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, end, n, arg, first = 0, n_live = 0
+    while first < batch.count:
+        end = end_of_run(g, batch, first)
+        arg = argument_of(g, ids[first])
+        n = 0
+        for j in range(first, end):
+            n += (state[ids[j]] & LIVE) != 0
+        if n and state[arg] & NEEDS_GRAD:
+            clear_others(g, ids + first, end - first, &nodes_of(g)[arg])
+            state[arg] |= LIVE
+            n_live += n
+        first = end
+    return n_live
+
+
+cdef void clear_others(Graph* g, const uint32_t* ids, uint32_t n, const Node* arg) noexcept nogil:
+    """Set to 0 what is no gradient of a live view."""
+    cdef const Node* nodes = nodes_of(g)
+    cdef float* at = gradient_at(g, arg.val)
+    cdef size_t size = total_of(&arg.dim), done = 0, begin, end, start
+    cdef uint32_t j
+    while done < size:
+        begin = end = size                      # of the next live view
+        for j in range(n):
+            start = nodes[ids[j]].val - arg.val
+            if state_of(g)[ids[j]] & LIVE and done <= start < begin:
+                begin = start
+                end = start + total_of(&nodes[ids[j]].dim)
+        memset(at + done, 0, (begin - done) * sizeof(float))
+        done = end
+
+
+cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil:
+    cdef uint32_t b
+    for b in range(g.n_batches):
+        if batches_of(g)[b].form == VIEWS:
+            return part_shared(g, target)
+    return 0
+
+
+cdef size_t part_shared(Graph* g, uint32_t target) noexcept nogil:
+    """Copy views of arguments that a node uses which is no view."""
+    cdef size_t top = g.scratch.top, bytes = target + <size_t>1
+    cdef uint8_t* used = <uint8_t*>arena_alloc(&g.scratch, bytes)
+    cdef const Node* x
+    cdef const uint32_t* args
+    cdef Batch* batch
+    cdef uint32_t b, i, j, k
+    if used == NULL:
+        return bytes
+    memset(used, 0, bytes)
+    for i in range(target + 1):
+        x = &nodes_of(g)[i]
+        if not state_of(g)[i] & COMPUTED or (x.batch != NO_BATCH and batches_of(g)[x.batch].form == VIEWS):
+            continue
+        args = args_of(g, x)
+        for k in range(x.nargs):
+            used[args[k]] = True
+    for b in range(g.n_batches):
+        batch = &batches_of(g)[b]
+        if batch.form != VIEWS:
+            continue
+        for j in range(batch.count):
+            i = order_of(g)[batch.first + j]
+            if argument_of(g, i) <= target and used[argument_of(g, i)]:
+                copy_views(g, batch)
+                break
+    arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef void copy_views(Graph* g, Batch* batch) noexcept nogil:
+    cdef Node* x
+    cdef float* y = batch.y
+    cdef size_t n
+    cdef uint32_t j
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        n = total_of(&x.dim)
+        memcpy(y, x.val, n * sizeof(float))
+        x.val = y
+        y += n
+    batch.form = EACH
+    count(n_copied, batch.count)
+
+
+def counts():
+    """How many values were views, and how many of them were copied before backward, since `reset`."""
+    return n_views, n_copied
+
+
+def reset():
+    """Count from zero again."""
+    global n_views, n_copied
+    n_views = n_copied = 0

@@ -1,0 +1,203 @@
+"""Elementwise batches in pieces, several together in tiles, and results that are views of their arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gate_programs import N, Program
+
+import dynet_cy as dy
+from dynet_cy import profiling
+from dynet_cy.execute import pieces, views
+
+
+@pytest.fixture(autouse=True)
+def counting():
+    """Counts from zero, and settings as they were when the test is over."""
+    pieces.reset()
+    views.reset()
+    yield
+    dy.renew_cg()
+
+
+@pytest.mark.parametrize("overlapping", [False, True], ids=["apart", "overlapping"])
+@pytest.mark.parametrize("seed", range(4))
+def test_values_and_gradients_of_all_nodes(strategy: int, seed: int, overlapping: bool) -> None:
+    """Also of those in the middle of chains, in a new plan and in a kept one."""
+    with dy.ComputationGraph(autobatching=strategy):
+        for same_shape in (True, False):
+            for _ in range(3):
+                dy.renew_cg()
+                program = Program(seed, 12, overlapping=overlapping, same_shape=same_shape)
+                program.nodes[program.loss].backward(full=True)
+                program.check()
+
+
+def gates_of(width: int, cells: int) -> list:
+    """Cells of two gates in DyNet's style."""
+    found = []
+    for k in range(cells):
+        gates = dy.tanh(dy.inputVector(np.linspace(-1, 1 + k, 2 * width)))
+        i = dy.logistic(dy.pick_range(gates, 0, width))
+        found.append(dy.cmult(i, dy.tanh(dy.pick_range(gates, width, 2 * width))))
+    return found
+
+
+def test_short_nodes_run_as_one_call() -> None:
+    dy.renew_cg(autobatching=1)
+    dy.esum(gates_of(8, 20)).forward()
+    assert pieces.counts() == (0, 0)
+    assert views.counts() == (0, 0)
+
+
+def test_ranges_are_views() -> None:
+    dy.renew_cg(autobatching=1)
+    dy.esum(gates_of(64, 20)).forward()
+    assert views.counts() == (40, 0)
+    assert pieces.counts() == (4, 2)  # the gates, of inputs that do not lie side by side, and three together
+
+
+def test_batches_run_together_in_tiles() -> None:
+    """Three batches of 160 KiB are one run of several tiles, and each number is computed once."""
+    dy.renew_cg(autobatching=1)
+    cells = gates_of(1024, 40)
+    loss = dy.esum([dy.sum_elems(c) for c in cells])
+    loss.backward(full=True)
+    batches, tiles = pieces.counts()
+    assert batches == 4
+    assert 4 <= tiles <= 12
+    for k, cell in enumerate(cells):
+        gates = np.tanh(np.linspace(-1, 1 + k, 2048))
+        np.testing.assert_allclose(cell.npvalue(), np.tanh(gates[1024:]) / (1 + np.exp(-gates[:1024])), rtol=1e-5)
+        np.testing.assert_array_equal(cell.gradient(), 1)
+
+
+def test_kept_plans_do_the_same_to_the_last_bit() -> None:
+    """Or a program that goes on from a checkpoint would not get the numbers of one that was not interrupted."""
+    with dy.ComputationGraph(autobatching=1):
+        found = []
+        for _ in range(4):
+            dy.renew_cg()
+            views.reset()
+            program = Program(3, 20)
+            program.nodes[program.loss].backward(full=True)
+            found.append([n.gradient() for n in program.nodes] + [n.npvalue() for n in program.nodes])
+            assert views.counts()[0] == 60
+        for other in found[1:]:
+            for a, b in zip(found[0], other):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
+    """Gradients of views hold what their users contribute, not what others of the argument do."""
+    dy.renew_cg(autobatching=1)
+    xs = [dy.inputVector(np.linspace(-1, 1, 3 * N) * (k + 1)) for k in range(5)]
+    wholes = [dy.tanh(x) for x in xs]
+    parts = [dy.pick_range(w, N, 2 * N) for w in wholes]
+    first = dy.esum([dy.sum_elems(dy.square(p)) for p in parts])
+    first.forward()
+    values = [p.npvalue() for p in parts]
+    assert views.counts() == (5, 0)
+    late = first + dy.esum([dy.sum_elems(w) * 3 for w in wholes[:2]])
+    for _ in range(2):
+        late.backward(full=True)
+        for k, (whole, part, value) in enumerate(zip(wholes, parts, values)):
+            np.testing.assert_array_equal(part.npvalue(), value)
+            np.testing.assert_allclose(part.gradient(), 2 * value, rtol=1e-6)
+            wanted = np.full(3 * N, 3.0 if k < 2 else 0.0)
+            wanted[N : 2 * N] += 2 * value
+            np.testing.assert_allclose(whole.gradient(), wanted, rtol=1e-6)
+    assert views.counts() == (5, 5)
+
+
+def test_a_user_beyond_the_target_does_not_matter() -> None:
+    dy.renew_cg(autobatching=1)
+    wholes = [dy.tanh(dy.inputVector(np.linspace(-1, k, 2 * N))) for k in range(4)]
+    parts = [dy.pick_range(w, 0, N) for w in wholes]
+    loss = dy.esum([dy.sum_elems(p) for p in parts])
+    loss.forward()
+    dy.esum([dy.sum_elems(w) for w in wholes]).forward()
+    loss.backward(full=True)
+    assert views.counts() == (4, 0)
+    for whole in wholes:
+        np.testing.assert_array_equal(whole.gradient(), [1.0] * N + [0.0] * N)
+
+
+def test_views_after_a_revert() -> None:
+    """What was copied for a user that is reverted stays copied, and right."""
+    dy.renew_cg(autobatching=1)
+    wholes = [dy.tanh(dy.inputVector(np.linspace(-1, k, 2 * N))) for k in range(4)]
+    parts = [dy.pick_range(w, N, 2 * N) for w in wholes]
+    loss = dy.esum([dy.sum_elems(dy.square(p)) for p in parts])
+    loss.forward()
+    dy.cg_checkpoint()
+    (loss + dy.esum([dy.sum_elems(w) for w in wholes])).backward(full=True)
+    dy.cg_revert()
+    more = dy.esum([dy.sum_elems(dy.exp(p)) for p in parts])
+    (loss + more).backward(full=True)
+    for whole, part in zip(wholes, parts):
+        value = part.npvalue()
+        np.testing.assert_allclose(part.gradient(), 2 * value + np.exp(value), rtol=1e-5)
+        np.testing.assert_allclose(whole.gradient()[N:], part.gradient(), rtol=1e-6)
+        np.testing.assert_array_equal(whole.gradient()[:N], 0)
+
+
+@pytest.mark.parametrize("mode", ["profile", "check_validity", "anomaly", "forward_only"])
+def test_modes_that_look_at_batches(mode: str) -> None:
+    """They see batches one by one, and get the same numbers."""
+    dy.renew_cg(autobatching=1, check_validity=mode == "check_validity", forward_only=mode == "forward_only")
+    program = Program(2, 20)
+    loss = program.nodes[program.loss]
+    if mode == "profile":
+        with profiling.measure() as profile:
+            loss.backward(full=True)
+        rows = {line.split()[-1]: line.split() for line in str(profile).splitlines() if "forward pick_range" in line}
+        assert rows["pick_range"][2] == "60"
+        program.check()
+    elif mode == "anomaly":
+        with dy.detect_anomaly():
+            loss.backward(full=True)
+        program.check()
+    elif mode == "forward_only":
+        loss.forward()
+        program.check(gradients=False)
+        assert views.counts() == (0, 0)
+    else:
+        loss.backward(full=True)
+        program.check()
+
+
+def test_anomalies_in_a_chain_are_found() -> None:
+    """The op that made them is named, though it runs together with others where nobody looks."""
+    for way in ("check_validity", "anomaly"):
+        dy.renew_cg(autobatching=1, check_validity=way == "check_validity")
+        xs = [dy.inputVector(np.linspace(-1, k, N)) for k in range(4)]
+        loss = dy.esum([dy.sum_elems(dy.tanh(dy.log(dy.tanh(x)) * 2)) for x in xs])
+        if way == "anomaly":
+            with dy.detect_anomaly(), pytest.raises(ValueError, match="log"):
+                loss.forward()
+        else:
+            with pytest.raises(ValueError, match="log"):
+                loss.forward()
+
+
+def test_one_argument_twice() -> None:
+    dy.renew_cg(autobatching=1)
+    xs = [dy.inputVector(np.linspace(-1, k, N)) for k in range(6)]
+    squares = [dy.cmult(x, x) for x in xs] + [dy.cmult(a, b) for a, b in zip(xs, xs[1:])]
+    dy.esum([dy.sum_elems(s) for s in squares]).backward(full=True)
+    values = [x.npvalue() for x in xs]
+    for k, x in enumerate(xs):
+        wanted = 2 * values[k] + (values[k - 1] if k else 0) + (values[k + 1] if k + 1 < len(xs) else 0)
+        np.testing.assert_allclose(x.gradient(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_that_the_loss_does_not_need() -> None:
+    """They run in the same batches, and have no part in gradients."""
+    dy.renew_cg(autobatching=1)
+    cells = gates_of(N, 12)
+    dy.forward(cells)
+    sums = [dy.sum_elems(c) for c in cells]
+    dy.esum(sums[::2]).backward(full=True)
+    for k, cell in enumerate(cells):
+        np.testing.assert_array_equal(cell.gradient(), 1.0 if k % 2 == 0 else 0.0)
