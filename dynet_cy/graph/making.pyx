@@ -16,7 +16,7 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, nodes_of, take_values, uses_of,
 )
 from dynet_cy.graph.table cimport raise_running
-from dynet_cy.memory.arena cimport array_push, out_of_memory
+from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, Shapes
 
 from dynet_cy.ops.registry import DimensionError
@@ -152,31 +152,37 @@ cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_to
 
 
 cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noexcept:
-    """Whether a node has nothing but arguments and attributes, and nobody else keeps account of it."""
+    """Whether nobody but the graph keeps account of a node, and it says all about itself."""
     return (not (op.random or g.forward_only or g.multi_device or g.immediate or noting)
-            and (extra == NULL or not (extra.n_items or extra.state or extra.device)))
+            and (extra == NULL or not (extra.state or extra.device)))
+
+
+cdef inline bint has_room(const Array* a, size_t bytes) noexcept:
+    return bytes < a.room - a.top
 
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                      Extra* extra) except? 0xFFFFFFFF:
     """Append the node whose shape has been written."""
-    cdef size_t args_top = g.args.top
     cdef size_t bytes = n * sizeof(uint32_t)
-    cdef Node* node
-    cdef uint32_t i
-    if (n > MOST_ON_STACK or not is_simple(g, op, extra) or g.state.top == g.state.room
-            or bytes > g.args.room - args_top):
+    cdef Node* node = nodes_of(g) + g.n_nodes
+    cdef uint32_t i, n_items = extra.n_items if extra != NULL else 0
+    if (n > MOST_ON_STACK or not is_simple(g, op, extra) or (n_items and node.dim.bd > 1)
+            or not has_room(&g.state, 1) or not has_room(&g.args, bytes)
+            or not has_room(&g.items, n_items * sizeof(uint32_t))):
         return append_any(g, op, args, n, extra)
     # Most nodes: a third of the instructions.
-    node = nodes_of(g) + g.n_nodes
-    write_node(node, op, n, args_top, extra)
-    node.item_count = 0
-    node.items = 0
+    write_node(node, op, n, g.args.top, extra)
+    node.item_count = <uint16_t>extra.item_count if n_items else 0
+    node.items = <uint32_t>(g.items.top // sizeof(uint32_t))
     for i in range(n):
-        (<uint32_t*>(g.args.base + args_top))[i] = args[i]
+        (<uint32_t*>(g.args.base + g.args.top))[i] = args[i]
+    for i in range(n_items):
+        (<uint32_t*>(g.items.base + g.items.top))[i] = extra.items[i]
     g.state.base[g.state.top] = 0
     g.state.top += 1
     g.args.top += bytes
+    g.items.top += n_items * sizeof(uint32_t)
     g.nodes.top += sizeof(Node)
     g.n_nodes += 1
     return g.n_nodes - 1
