@@ -1,15 +1,21 @@
 # Used from Cython only.
-"""Gradients of parameters that are products, collected and multiplied together on the CPU.
+"""Gradients of parameters on the CPU, collected over a pass: products are multiplied together, others summed up.
 
 The gradient of a weight matrix is a sum of products L R', one for each call of
 the ops that use it.  A product with few columns costs its traffic on the matrix
 rather than its arithmetic, so the columns of many calls are laid side by side
 and multiplied at once.
+
+To the gradient of a small parameter little is added at a time, for which it had
+to be locked and noted.  So that of one pass is summed up beside, where no other
+thread sees it, and added once.
 """
 
 from libc.string cimport memcpy
 
+from dynet_cy.execute.anomaly cimport checking
 from dynet_cy.execute.walk cimport collected_of, multiply_one
+from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.arena cimport arena_alloc
 
@@ -39,6 +45,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
         if c.product.left == NULL or c.product.right == NULL:
             return 0
         c.p = p
+        c.sums = NULL
         c.next = w.collected
         w.collected = c
     x = &c.product
@@ -50,7 +57,33 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     return 1
 
 
+cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
+    """Where the gradient of a small parameter is summed up; NULL for a large one, and where there is no room."""
+    cdef Collected* c = w.summed
+    if c != NULL and c.p == p:                  # mostly it is added to again and again
+        return c
+    if p.size >= LEAST_SIZE or checking:        # what is not finite is to be found where it comes from
+        return NULL
+    c = collected_of(w, p)
+    if c == NULL:
+        c = <Collected*>arena_alloc(&w.g.grads, sizeof(Collected))
+        if c == NULL:
+            return NULL
+        c.sums = <float*>arena_alloc(&w.g.grads, p.size * sizeof(float))
+        if c.sums == NULL:
+            return NULL
+        c.product.n = 0
+        c.p = p
+        c.next = w.collected
+        w.collected = c
+    w.summed = c
+    return c
+
+
 cdef int multiply(Walk* w, Collected* c) noexcept nogil:
     cdef const Factors* x = &c.product
-    gemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, c.p.grad, x.rows)
+    if c.sums != NULL:
+        K.add(c.p.size, c.sums, c.p.grad)
+    else:
+        gemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, c.p.grad, x.rows)
     return 0

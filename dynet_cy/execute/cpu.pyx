@@ -5,7 +5,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport coarse_ms, raise_interrupt
 from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, raise_anomaly
-from dynet_cy.execute.collect cimport collect, multiply
+from dynet_cy.execute.collect cimport collect, multiply, sums_of
 from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, take_back
 from dynet_cy.execute.joined cimport run_backward_joined
@@ -52,6 +52,7 @@ cpu.kind = CPU
 cpu.zero = zero
 cpu.fill = fill
 cpu.collect = collect
+cpu.sums = sums_of
 cpu.multiply = multiply
 
 

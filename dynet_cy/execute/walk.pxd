@@ -30,11 +30,12 @@ cdef struct Failure:
     void* raised                    # the exception of an op that runs Python; owned
     Interrupts interrupts
 
-# Factors of the gradient of one parameter, collected over many calls.
+# The gradient of one parameter, collected over many calls.
 cdef struct Collected:
     Collected* next                 # of the next parameter
     Param* p
-    Factors product                 # `n` counts the columns collected so far
+    float* sums                     # of a small one: its gradient in this pass; NULL: it is a product
+    Factors product                 # `n` counts the columns collected so far; of sums it is 0 as long as there are none
     void* parts                     # for the device: the first of those that it keeps apart, and the last
     void* last
 
@@ -46,12 +47,14 @@ cdef struct Walk:
     bint at_once                    # on the CPU; else calls are listed, and places are not what ops are given
     Arena* tables                   # where items and lists are put for ops to read
     Journal* journal                # what backward adds to the gradients of parameters; NULL: it can't be taken back
-    Collected* collected            # gradients that are products
+    Collected* collected            # gradients that are products, and of small parameters
+    Collected* summed               # that of the small parameter which was added to last
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
     float* dy                       # gradients of the results of a joined batch; NULL: they lie as the results do
     bint whole                      # what handlers of signals raise does not end it
+    uint64_t seed                   # of random ops
     uint64_t end                    # forward: no further batch from this time on, as `now` has it; 0: all of them
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward; NULL: nothing is
     void* hooked                    # what `after` works on
@@ -85,7 +88,9 @@ cdef struct Device:
     int (*fill)(Walk* w, float* to, size_t n, float x) noexcept nogil       # n numbers become x
     # Collect the factors of the gradient of p: 1, or 0 where they are better multiplied at once.
     int (*collect)(Walk* w, Param* p, const Factors* f) noexcept nogil
-    # Add the product of what was collected to the gradient.
+    # Where the gradient of p is collected if p is small, so that it is locked and noted once; else NULL.
+    Collected* (*sums)(Walk* w, Param* p) noexcept nogil
+    # Add what was collected, or the product of it, to the gradient.
     int (*multiply)(Walk* w, Collected* x) noexcept nogil
 
 

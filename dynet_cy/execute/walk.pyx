@@ -21,8 +21,8 @@ from dynet_cy.execute.pieces cimport (
 from dynet_cy.execute.profile cimport note_call, now, profiling
 from dynet_cy.execute.views cimport lie_apart, part_views, place_views, views_backward
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, STACKED, TRAINABLE, Laid, args_of, gradient_at,
-    items_of, open_gradients, release_arguments, untake_values, value_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, STACKED, TRAINABLE, WANTED, Laid,
+    args_of, gradient_at, items_of, open_gradients, release_arguments, untake_values, value_of,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.kernels.kernels cimport K
@@ -39,6 +39,8 @@ cdef extern from "<pthread.h>" nogil:
 PARTIAL = ("Gradients of parameters hold a part of this backward, beside what they held before: set them to zero "
            "before the next one")
 
+cdef const Op* ops = op_at(0)                   # all ops; the table never moves
+
 # Calls with more arguments than this keep their tensors in the scratch arena.
 cdef enum:
     FEW = 8
@@ -53,9 +55,11 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.tables = &g.scratch if w.at_once else &g.tables
     w.journal = NULL
     w.collected = NULL
+    w.summed = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
+    w.seed = random_seed()
     w.whole = w.pending = False
     w.end = 0
     w.after = NULL
@@ -267,7 +271,7 @@ cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) no
     t.pack = NULL
 
 
-cdef inline void set_shared(Tensor* t, Node* a) noexcept nogil:
+cdef inline void set_shared(Tensor* t, const Node* a) noexcept nogil:
     """An argument that is one node, perhaps a parameter."""
     set_tensor(t, &a.dim, a.dim.bd, value_of(a))
     if a.val == NULL:
@@ -290,6 +294,42 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
     t.pack = NULL
 
 
+cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
+    """All of a call but its arguments and result."""
+    c.x = few
+    if node.nargs > FEW:
+        c.x = <Tensor*>take(w, node.nargs * sizeof(Tensor))
+        if c.x == NULL:
+            return -1
+    c.n = node.nargs
+    c.accumulate = 0
+    c.before = 0
+    c.attrs = node.attrs
+    c.items = NULL
+    c.item_count = node.item_count
+    c.object = node.object
+    c.seed = w.seed
+    c.stream = w.g.stream
+    c.saved = batch.saved
+    c.work = NULL
+    return 0
+
+
+cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
+    """The call of a batch of one node, which reads all in place."""
+    cdef Graph* g = w.g
+    cdef Node* nodes = nodes_of(g)
+    cdef const uint32_t* args = args_of(g, node)
+    cdef uint32_t i
+    if begin_call(w, batch, node, few, c):
+        return -1
+    for i in range(node.nargs):
+        set_shared(<Tensor*>&c.x[i], &nodes[args[i]])
+    set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
+    c.items = items_of(g, node)
+    return 0
+
+
 cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil:
     """The call of a batch: its arguments and result as the op sees them."""
     cdef Graph* g = w.g
@@ -298,27 +338,23 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
     cdef Node* node = &nodes[ids[0]]
     cdef Node* a
     cdef uint32_t* args = args_of(g, node)
-    cdef Tensor* x = few
+    cdef Tensor* x
     cdef uint32_t i
     cdef size_t total
-    if node.nargs > FEW:
-        x = <Tensor*>take(w, node.nargs * sizeof(Tensor))
-        if x == NULL:
-            return -1
     if batch.count == 1:
-        for i in range(node.nargs):
-            a = &nodes[args[i]]
-            set_shared(&x[i], a)
-        set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
-        c.items = items_of(g, node)
-    elif batch.form == FLATTENED:
+        if set_call_of_one(w, batch, node, few, c):
+            return -1
+        return 0 if w.at_once else w.device.translate(w, batch, c)
+    if begin_call(w, batch, node, few, c):
+        return -1
+    x = <Tensor*>c.x
+    if batch.form == FLATTENED:
         total = 0
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
             set_flat(&x[i], total, batch.x[i].v)
         set_flat(&c.y, total, batch.y)
-        c.items = NULL
     elif batch.form == COLUMNS:
         total = 0
         for i in range(batch.count):
@@ -330,7 +366,6 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
             else:
                 set_columns(&x[i], rows_of(&a.dim), total, batch.x[i].v)
         set_columns(&c.y, rows_of(&node.dim), total, batch.y)
-        c.items = NULL
     else:
         for i in range(node.nargs):
             a = &nodes[args[i]]
@@ -341,17 +376,6 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
                 x[i].list = batch.x[i].list
         set_tensor(&c.y, &node.dim, batch.bd, batch.y)
         c.items = batch.items
-    c.n = node.nargs
-    c.x = x
-    c.accumulate = 0
-    c.before = 0
-    c.attrs = node.attrs
-    c.item_count = node.item_count
-    c.object = node.object
-    c.seed = random_seed()
-    c.stream = g.stream
-    c.saved = batch.saved
-    c.work = NULL
     return 0 if w.at_once else w.device.translate(w, batch, c)
 
 
@@ -410,7 +434,7 @@ cdef int in_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
     """Find room for the values of a planned batch, and compute them."""
     cdef Graph* g = w.g
-    cdef const Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
+    cdef const Op* op = &ops[nodes_of(g)[order_of(g)[batch.first]].op]
     cdef size_t top = g.scratch.top
     if not make_room(g, batch):
         w.failure.needed = batch.bytes
@@ -432,31 +456,33 @@ cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
 
 cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     """Run a batch, whose results have their place, as one call."""
-    cdef const Needs* needs = &op.needs[w.kind]
     cdef Tensor few[FEW]
     cdef Call c
-    cdef size_t top
     batch.saved = NULL
     batch.saved_of = NULL
     batch.items = NULL
     batch.x = NULL
     if (batch.count > 1 or not w.at_once) and arrange(w, batch, op):
         return -1
-    if set_call(w, batch, few, &c):
-        return -1
+    return -1 if set_call(w, batch, few, &c) else run_call(w, batch, op, &c)
+
+
+cdef inline int run_call(Walk* w, Batch* batch, const Op* op, Call* c) noexcept nogil:
+    cdef const Needs* needs = &op.needs[w.kind]
+    cdef size_t top
     if needs.saved != NULL:
-        batch.saved = <float*>take(w, needs.saved(&c) * sizeof(float))
+        batch.saved = <float*>take(w, needs.saved(c) * sizeof(float))
         c.saved = place_of(w, batch.saved)
     top = w.g.scratch.top
     if needs.work != NULL:
-        c.work = place_of(w, take(w, needs.work(&c, -1) * sizeof(float)))
+        c.work = place_of(w, take(w, needs.work(c, -1) * sizeof(float)))
     if w.failure.needed:
         return -1
     if w.at_once:
-        op.forward(&c)
+        op.forward(c)
         if op_raised(op, &w.failure):
             return -1
-    elif w.device.forward(w, batch, op, &c):
+    elif w.device.forward(w, batch, op, c):
         return -1
     arena_rewind(&w.g.scratch, top)
     return 0
@@ -488,16 +514,24 @@ cdef int call_each(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     return 0
 
 
+cdef inline int checked(Walk* w, const Batch* batch, size_t values_top, size_t scratch_top, bint failed) noexcept nogil:
+    """-1 if a batch has failed, or has values that it must not have: then its memory is free again."""
+    cdef Graph* g = w.g
+    if not failed and not ((checking or g.check_validity)
+                           and bad_values(g, batch, g.check_validity, &w.failure.finding)):
+        return 0
+    if batch.y != NULL:
+        untake_values(g, batch.y, batch.bytes, values_top)
+    arena_rewind(&g.scratch, scratch_top)
+    return -1
+
+
 cdef int run_at_once(Walk* w, Batch* batch) noexcept nogil:
     """Run the next planned batch, and count it as run."""
     cdef Graph* g = w.g
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
     cdef uint64_t begun = now() if profiling else 0
-    if (run_forward(w, batch) or
-            ((checking or g.check_validity) and bad_values(g, batch, g.check_validity, &w.failure.finding))):
-        if batch.y != NULL:
-            untake_values(g, batch.y, batch.bytes, values_top)
-        arena_rewind(&g.scratch, scratch_top)
+    if checked(w, batch, values_top, scratch_top, run_forward(w, batch) != 0):
         return -1
     hand_out_values(g, batch, g.n_batches)
     if batch.form == VIEWS:
@@ -532,16 +566,60 @@ cdef int run_together(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return 0
 
 
+cdef int run_one_at_once(Walk* w, Batch* batch) noexcept nogil:
+    """The same for a batch of one node, without what only several need."""
+    cdef Graph* g = w.g
+    cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
+    cdef uint64_t begun = now() if profiling else 0
+    cdef uint32_t number = order_of(g)[batch.first]
+    cdef Node* node = &nodes_of(g)[number]
+    cdef uint8_t* state = &state_of(g)[number]
+    cdef Tensor few[FEW]
+    cdef Call c
+    batch.bd = node.dim.bd
+    batch.bytes = total_of(&node.dim) * sizeof(float)
+    batch.live = 1
+    batch.x = NULL
+    batch.items = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
+    batch.y = <float*>take_values(g, batch.bytes)
+    if batch.y == NULL:
+        w.failure.needed = batch.bytes
+        return -1
+    if checked(w, batch, values_top, scratch_top, set_call_of_one(w, batch, node, few, &c) != 0
+               or run_call(w, batch, &ops[node.op], &c) != 0):
+        return -1
+    node.val = batch.y
+    node.batch = g.n_batches
+    state[0] = (state[0] | COMPUTED) & <uint8_t>~WANTED
+    g.n_order += 1
+    g.n_batches += 1
+    if g.forward_only:                          # no backward: nothing is saved
+        arena_rewind(&g.scratch, scratch_top)
+        release_arguments(g, batch)
+    if profiling:
+        note_call(g, batch.first, 1, False, 1, begun)
+    return 0
+
+
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
+    cdef int failed
     cdef uint32_t together, end = g.n_batches + n
     # What looks at batches sees them one by one.
     cdef bint one_by_one = profiling or checking or g.check_validity
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1 if one_by_one else together_with(g, batch, end - g.n_batches)
-        if run_together(w, batch, together) if together > 1 else run_at_once(w, batch):
+        if together > 1:
+            failed = run_together(w, batch, together)
+        elif batch.count == 1 and batch.form != VIEWS:
+            failed = run_one_at_once(w, batch)
+        else:
+            failed = run_at_once(w, batch)
+        if failed:
             return -1
         if interrupted(&w.failure.interrupts, batch.bytes * max(together, <uint32_t>1)):
             return -1
@@ -786,7 +864,7 @@ cdef int pieces_backward(Walk* w, const Batch* last, uint32_t n) noexcept nogil:
 
 cdef inline int batch_backward(Walk* w, Batch* batch) noexcept nogil:
     """Gradients of the arguments of a batch."""
-    cdef const Op* op = op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op)
+    cdef const Op* op = &ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op]
     if op.backward == NULL:
         return 0
     if batch.form == VIEWS:
@@ -794,7 +872,9 @@ cdef inline int batch_backward(Walk* w, Batch* batch) noexcept nogil:
         return 0
     if w.at_once and ran_in_pieces(batch):
         return pieces_backward(w, batch, 1)
-    return call_backward(w, batch, op) if batch.form != EACH else each_backward(w, batch, op)
+    if batch.form == EACH:
+        return each_backward(w, batch, op)
+    return backward_of_one(w, batch, op) if batch.count == 1 and w.at_once and w.dy == NULL else call_backward(w, batch, op)
 
 
 cdef int each_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
@@ -808,7 +888,8 @@ cdef int each_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
         set_one(g, batch, j, &one)
         one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
         n = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
-        if lay_items(w, &one) or call_backward(w, &one, op) or stops(w, n * sizeof(float)):
+        if (lay_items(w, &one) or (backward_of_one(w, &one, op) if w.at_once else call_backward(w, &one, op))
+                or stops(w, n * sizeof(float))):
             return -1
         arena_rewind(&g.scratch, top)
         one.y += n
@@ -817,6 +898,71 @@ cdef int each_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 cdef inline int zero_gradient(Walk* w, const Node* x) noexcept nogil:
     return w.device.zero(w, gradient_at(w.g, x.val), total_of(&x.dim))
+
+
+cdef int prepare(Walk* w, const Op* op, Call* c) noexcept nogil:
+    """Let an op that wants to compute all gradients together."""
+    c.work = <float*>take(w, op.prepared(c) * sizeof(float))
+    if c.work == NULL:
+        return -1
+    op.prepare(c)
+    return -1 if op_raised(op, &w.failure) else 0
+
+
+cdef int backward_of_one(Walk* w, Batch* batch, const Op* op) noexcept nogil:
+    """Gradients of the arguments of a batch of one node, at once: `call_backward` without what only several need."""
+    cdef Graph* g = w.g
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t number = order_of(g)[batch.first]
+    cdef Node* node = &nodes[number]
+    cdef const uint32_t* args = args_of(g, node)
+    cdef const Needs* needs = &op.needs[w.kind]
+    cdef const Node* a
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef uint32_t i
+    cdef uint8_t* of_arg
+    cdef size_t top
+    if (state[number] & (LIVE | NEEDS_GRAD)) != (LIVE | NEEDS_GRAD):
+        w.n_live = 0
+        return 0
+    w.n_live = 1
+    w.n_live_in_batch += 1
+    if set_call_of_one(w, batch, node, few, &c):
+        return -1
+    set_tensor(&c.dy, &node.dim, node.dim.bd, gradient_at(g, batch.y))
+    c.first = 1
+    if op.prepare != NULL and prepare(w, op, &c):
+        return -1
+    if node.nargs == 0:
+        return leaf_backward(w, batch, op, &c, <Param*>node.object) if state[number] & TRAINABLE else 0
+    if needs.spread != NULL and spread(w, batch, &c, needs.spread(&c)):
+        return -1
+    top = g.scratch.top
+    for i in range(node.nargs):
+        a = &nodes[args[i]]
+        of_arg = &state[args[i]]
+        if needs.spread != NULL and a.dim.bd == node.dim.bd:
+            continue                            # done by `spread`
+        if of_arg[0] & NEEDS_GRAD and (a.val != NULL or of_arg[0] & TRAINABLE):
+            if needs.work != NULL:
+                c.work = <float*>take(w, needs.work(&c, <int>i) * sizeof(float))
+                if c.work == NULL:
+                    return -1
+            if a.val == NULL:
+                c.dx = c.x[i]
+                if parameter_backward(w, batch, op, needs, &c, i, <Param*>a.object):
+                    return -1
+            else:
+                set_tensor(&c.dx, &a.dim, a.dim.bd, gradient_at(g, a.val))
+                if backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
+                    return -1
+                of_arg[0] |= LIVE
+            arena_rewind(&g.scratch, top)
+        if op.part != NULL:
+            c.before += op.part(&c, i)
+    return 0
 
 
 cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
@@ -850,13 +996,8 @@ cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     c.first = 1
     if not w.at_once and w.device.begin_backward(w, batch, op, &c):
         return -1
-    if w.at_once and op.prepare != NULL:
-        c.work = <float*>take(w, op.prepared(&c) * sizeof(float))
-        if c.work == NULL:
-            return -1
-        op.prepare(&c)
-        if op_raised(op, &w.failure):
-            return -1
+    if w.at_once and op.prepare != NULL and prepare(w, op, &c):
+        return -1
     top = g.scratch.top
     if node.nargs == 0 and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
         return -1
@@ -981,6 +1122,7 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
                             Param* p) noexcept nogil:
     """Gradient of an argument that is a parameter: it is in storage."""
     cdef Factors factors
+    cdef Collected* sums
     cdef int done
     if needs.factors != NULL:
         factors.n = 0
@@ -990,6 +1132,12 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
             done = w.device.collect(w, p, &factors)
             if done:
                 return 0 if done == 1 else -1
+    sums = w.device.sums(w, p) if w.device.sums != NULL else NULL
+    if sums != NULL:
+        c.dx.v = sums.sums
+        done = backward_into(w, batch, op, needs, c, i, sums.product.n != 0)
+        sums.product.n = 1
+        return done
     if settle(w):
         return -1
     begin_parameter(w, p)

@@ -309,6 +309,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
         if x == NULL:
             return -1
         x.p = p
+        x.sums = NULL
         x.product = f[0]
         x.parts = x.last = part
         x.next = w.collected

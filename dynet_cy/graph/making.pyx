@@ -16,7 +16,7 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, nodes_of, take_values, uses_of,
 )
 from dynet_cy.graph.table cimport raise_running
-from dynet_cy.memory.arena cimport array_push, out_of_memory
+from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, Shapes
 
 from dynet_cy.ops.registry import DimensionError
@@ -135,9 +135,62 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
     raise kind(explain(op, reason, args, n, g))
 
 
+cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_top, const Extra* extra) noexcept:
+    """All of a node but its shape and its items."""
+    node.op = <uint16_t>op.id
+    node.nargs = n
+    node.args = <uint32_t>(args_top // sizeof(uint32_t))
+    node.batch = NO_BATCH
+    if extra != NULL:
+        memcpy(node.attrs, extra.attrs, sizeof(node.attrs))
+        node.object = extra.object
+        node.val = extra.val
+    else:
+        memset(node.attrs, 0, sizeof(node.attrs))
+        node.object = NULL
+        node.val = NULL
+
+
+cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noexcept:
+    """Whether nobody but the graph keeps account of a node, and it says all about itself."""
+    return (not (op.random or g.forward_only or g.multi_device or g.immediate or noting)
+            and (extra == NULL or not (extra.state or extra.device)))
+
+
+cdef inline bint has_room(const Array* a, size_t bytes) noexcept:
+    return bytes < a.room - a.top
+
+
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                      Extra* extra) except? 0xFFFFFFFF:
     """Append the node whose shape has been written."""
+    cdef size_t bytes = n * sizeof(uint32_t)
+    cdef Node* node = nodes_of(g) + g.n_nodes
+    cdef uint32_t i, n_items = extra.n_items if extra != NULL else 0
+    if (n > MOST_ON_STACK or not is_simple(g, op, extra) or (n_items and node.dim.bd > 1)
+            or not has_room(&g.state, 1) or not has_room(&g.args, bytes)
+            or not has_room(&g.items, n_items * sizeof(uint32_t))):
+        return append_any(g, op, args, n, extra)
+    # Most nodes: a third of the instructions.
+    write_node(node, op, n, g.args.top, extra)
+    node.item_count = <uint16_t>extra.item_count if n_items else 0
+    node.items = <uint32_t>(g.items.top // sizeof(uint32_t))
+    for i in range(n):
+        (<uint32_t*>(g.args.base + g.args.top))[i] = args[i]
+    for i in range(n_items):
+        (<uint32_t*>(g.items.base + g.items.top))[i] = extra.items[i]
+    g.state.base[g.state.top] = 0
+    g.state.top += 1
+    g.args.top += bytes
+    g.items.top += n_items * sizeof(uint32_t)
+    g.nodes.top += sizeof(Node)
+    g.n_nodes += 1
+    return g.n_nodes - 1
+
+
+cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                         Extra* extra) except? 0xFFFFFFFF:
+    """The same for any node, where there may be no room yet."""
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes
@@ -166,13 +219,9 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
             or (g.forward_only and use == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
         take_back(g, nodes_top, args_top, items_top)
         out_of_memory("a node of the graph")
-    node.op = <uint16_t>op.id
+    write_node(node, op, n, args_top, extra)
     node.item_count = <uint16_t>item_count
-    node.nargs = n
-    node.args = <uint32_t>(args_top // sizeof(uint32_t))
     node.items = <uint32_t>(items_top // sizeof(uint32_t))
-    node.batch = NO_BATCH
-    node.val = NULL
     if own_args != args:
         for i in range(n):
             own_args[i] = args[i]
@@ -187,15 +236,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         while i < n_items:                          # range() with a step would be Python's
             memcpy(items + i, extra.items, extra.n_items * sizeof(uint32_t))
             i += extra.n_items
-    if extra != NULL:
-        memcpy(node.attrs, extra.attrs, sizeof(node.attrs))
-        node.object = extra.object
-        node.val = extra.val
-        state[0] = extra.state
-    else:
-        memset(node.attrs, 0, sizeof(node.attrs))
-        node.object = NULL
-        state[0] = 0
+    state[0] = extra.state if extra != NULL else 0
     if use != NULL:
         use.holder = NULL
         use.consumers = 0

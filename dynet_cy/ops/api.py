@@ -144,6 +144,7 @@ from dynet_cy.ops.softmax import (
     logsumexp,
     pickneglogsoftmax,
     pickneglogsoftmax_batch,
+    pickneglogsoftmax_list,
     softmax,
     sparsemax,
 )
@@ -356,6 +357,7 @@ __all__ = [
     "logsumexp",
     "pickneglogsoftmax",
     "pickneglogsoftmax_batch",
+    "pickneglogsoftmax_list",
     "softmax",
     "sparsemax",
     # unary

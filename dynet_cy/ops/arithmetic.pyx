@@ -15,12 +15,14 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
+from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
-    OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, set_operator,
+    OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,
 )
-from dynet_cy.graph.making cimport apply, apply1, apply2, expression
+from dynet_cy.graph.making cimport add_node, apply, apply1, apply2, expression, wrap
 from dynet_cy.graph.messages cimport describe_dim
+from dynet_cy.graph.structs cimport Graph, nodes_of
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less, DY_BINARY_less_equal,
     DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal, DY_BINARY_pow, DY_BINARY_sub,
@@ -419,6 +421,8 @@ cdef object operand(object value, str op, str argument):
 
 
 cdef object add(object a, object b):
+    if isinstance(a, Expression) and isinstance(b, Expression):
+        return apply2(BINARY[DY_BINARY_add], a, b)
     if isinstance(a, Expression):
         b = operand(b, "+", "the right side")
         if isinstance(b, Expression):
@@ -431,6 +435,8 @@ cdef object add(object a, object b):
 
 
 cdef object subtract(object a, object b):
+    if isinstance(a, Expression) and isinstance(b, Expression):
+        return apply2(BINARY[DY_BINARY_sub], a, b)
     if isinstance(a, Expression):
         b = operand(b, "-", "the right side")
         if isinstance(b, Expression):
@@ -443,6 +449,8 @@ cdef object subtract(object a, object b):
 
 
 cdef object multiply(object a, object b):
+    if isinstance(a, Expression) and isinstance(b, Expression):
+        return times(a, b)
     if isinstance(a, Expression):
         b = operand(b, "*", "the right side")
         if isinstance(b, Expression):
@@ -455,12 +463,17 @@ cdef object multiply(object a, object b):
 
 
 cdef Expression times(Expression a, Expression b):
-    cdef const Dim* m = dim_of(a)
-    cdef const Dim* n = dim_of(b)
+    cdef Graph* g = current_graph()
+    cdef uint32_t[2] args
+    cdef const Dim* m
+    cdef const Dim* n
+    cdef bint scales
+    args[0] = number_in(g, a)
+    args[1] = number_in(g, b)
+    m, n = &nodes_of(g)[args[0]].dim, &nodes_of(g)[args[1]].dim
     # A scalar scales; all else is a product of matrices.
-    if (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0):
-        return apply2(BINARY[DY_BINARY_mul], a, b)
-    return apply2(MATMUL, a, b)
+    scales = (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0)
+    return wrap(g, add_node(g, BINARY[<int>DY_BINARY_mul] if scales else MATMUL, args, 2, NULL))
 
 
 cdef object divide(object a, object b):

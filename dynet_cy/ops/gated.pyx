@@ -10,7 +10,7 @@ from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_UNARY_logistic, DY_UNARY
 from dynet_cy.ops.linalg cimport (
     affine_transform_backward, affine_transform_dim, affine_transform_factors, affine_transform_forward,
 )
-from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport LIST, SHARE, Factors, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -320,9 +320,14 @@ cdef void tree_c_backward(const Call* c, uint32_t i) noexcept nogil:
             add_product(h, dy, element(&c.x[k], b), dx + (2 + k) * h, acc)
 
 
-cdef Op* TREE_C = register(b"tree_lstm_c", b"gates cs...", tree_c_dim, tree_c_forward, tree_c_backward)
+TREE_C = register(b"tree_lstm_c", b"gates cs...", tree_c_dim, tree_c_forward, tree_c_backward)
 TREE_C.rule[0] = TREE_C.rule[1] = TREE_C.rule[2] = LIST
 TREE_C.assigns = True
+
+
+cdef void set_tree(Extra* extra, uint32_t children) noexcept:
+    memset(extra, 0, sizeof(Extra))
+    extra.attrs[0].u = children
 
 
 def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
@@ -344,8 +349,7 @@ def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
     """
     cdef Extra extra
     cdef list args = [gates] + sequence(cells, b"tree_lstm_c")
-    memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].u = <uint32_t>(len(args) - 1 if children < 0 else children)
+    set_tree(&extra, <uint32_t>(len(args) - 1 if children < 0 else children))
     return apply(TREE_C, args, &extra)
 
 
@@ -400,7 +404,7 @@ cdef size_t tree_h_work(const Call* c, int i) noexcept nogil:
     return rows_of(&c.y.dim)
 
 
-cdef Op* TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward)
+TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward)
 TREE_H.rule[0] = TREE_H.rule[1] = LIST
 TREE_H.saved = tree_h_saved
 TREE_H.work = tree_h_work

@@ -58,7 +58,7 @@ cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
     return size_of(&c.y.dim) if i >= 0 else 0
 
 
-cdef Op* DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
+DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
 DROPOUT.random = True
 DROPOUT.work = dropout_work
 DROPOUT.ragged = True                           # sentences of different lengths stay in step
@@ -233,7 +233,7 @@ cdef void noise_backward(const Call* c, uint32_t i) noexcept nogil:
         K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
 
 
-cdef Op* NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward)
+NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward)
 NOISE.random = True
 
 

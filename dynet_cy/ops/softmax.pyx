@@ -9,7 +9,7 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, expression
+from dynet_cy.graph.making cimport apply, apply1x, expression, sequence
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
@@ -369,6 +369,40 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
     memset(&extra, 0, sizeof(Extra))
     set_index(&extra, &index, v, "pickneglogsoftmax")
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
+
+
+def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expression]:
+    """`pickneglogsoftmax` of each of a list, such as the scores of all words of a sentence, made in one call.
+
+    Args:
+        xs: scores, one expression for each of the results.
+        vs: list of as many indices of true classes.
+
+    Returns:
+        A list of as many expressions.
+
+    Raises:
+        IndexError: there is no element v in an x.
+        ValueError: the lists differ in length.
+
+    Example:
+        >>> losses = dy.pickneglogsoftmax_list([dy.inputVector([1, 1]), dy.inputVector([2, 2, 2])], [0, 2])
+        >>> round(dy.esum(losses).value(), 3)
+        1.792
+    """
+    cdef list scores = sequence(xs, b"pickneglogsoftmax_list")
+    cdef list losses = []
+    cdef Extra extra
+    cdef uint32_t index
+    if not is_list(vs) or len(vs) != len(scores):
+        raise ValueError(
+            f"pickneglogsoftmax_list: vs must be a list of {len(scores)} indices, as many as there are scores, "
+            f"not {vs!r}")
+    for x, v in zip(scores, vs):
+        memset(&extra, 0, sizeof(Extra))
+        set_index(&extra, &index, v, "pickneglogsoftmax_list")
+        losses.append(apply1x(PICKNEGLOGSOFTMAX, x, &extra))
+    return losses
 
 
 def pickneglogsoftmax_batch(x, vs: _Ints):

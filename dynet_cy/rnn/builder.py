@@ -63,31 +63,21 @@ class _RNNBuilder:
         """Add the parameters of one layer to the collection, in the order of the model file."""
         raise NotImplementedError
 
-    def _cell(
-        self,
-        params: Any,
-        masks: Sequence[Expression | None] | None,
-        x: Expression,
-        h: Expression | None,
-        c: Expression | None,
-    ) -> tuple[Expression, Expression | None]:
-        """One step of one layer: the new h and c. None for h or c stands for zeros."""
-        raise NotImplementedError
-
     def _bind_params(self, binding: Binding, update: bool) -> None:
         """Make `binding.params` where that is more than the expressions of the parameters."""
 
     def _make_steps(self, binding: Binding) -> Steps | None:
-        """The steps of a network that can be made without its `_cell`."""
-        return None
+        """The steps of the network in a graph; None: it has a `_step` and a `_transduce` of its own for all."""
+        raise NotImplementedError
 
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         """The length and the dropout rate of each mask of a layer."""
         return ()
 
-    def _output(self, h: Expression) -> Expression:
-        """The output, where that is not the h of the top layer. Called when dropout is on."""
-        return h
+    def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
+        """What a step has beside its nodes while `_plain` is false: masks of each layer, which drop parts of the input,
+        of h and of c; the rate of dropout that is drawn anew; the deviation of noise on the weights."""
+        return self._masks(binding, 1), 0.0, 0.0
 
     def _matrix(self, rows: int, columns: int) -> Parameters:
         return self._collection.add_parameters((rows, columns), init="glorot")
@@ -215,68 +205,15 @@ class _RNNBuilder:
     # ---- running
 
     def _step(self, state: RNNState, x: Expression) -> RNNState:
-        binding = state._binding
-        masks = self._masks(binding, 1) if self._dropping else None
-        h, c = state._h, state._c
-        cell = self._cell
-        new_h: list[Expression] = []
-        new_c: list[Expression] = []
-        for layer, params in enumerate(binding.params):
-            x, cell_state = cell(
-                params,
-                None if masks is None else masks[layer],
-                x,
-                None if h is None else h[layer],
-                None if c is None else c[layer],
-            )
-            new_h.append(x)
-            if cell_state is not None:
-                new_c.append(cell_state)
-        out = self._output(x) if self._dropping else x
-        hs, cs = tuple(new_h), tuple(new_c) if new_c else None
-        batch = 0 if binding.steps is None else self._batch_of(hs if cs is None else hs + cs)
-        return RNNState(binding, state, hs, cs, out, batch)
+        """The state after an input that the steps of the binding are not for."""
+        raise NotImplementedError
 
     def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
-        # Layer by layer: when _run_layer starts, all inputs of the layer are there, and their products with the input
-        # weights can be taken at once.
-        binding = state._binding
-        masks = self._masks(binding, 1) if self._dropping else None
-        h, c = state._h, state._c
-        for layer, params in enumerate(binding.params):
-            h_start = None if h is None else h[layer]
-            c_start = None if c is None else c[layer]
-            quick = self._run_steps(binding.steps, layer, params, xs, h_start)
-            xs = quick or self._run_layer(params, None if masks is None else masks[layer], xs, h_start, c_start)
-        return [self._output(x) for x in xs] if self._dropping else xs
-
-    def _run_steps(
-        self, steps: Steps | None, layer: int, params: Any, xs: list[Expression], h: Expression | None
-    ) -> list[Expression] | None:
-        """`_run_layer` of a network without cells by `steps`; None if they do not fit."""
-        if steps is None or not self._plain:
-            return None
-        if h is not None:
-            return steps.run(layer, xs, h, None)
-        first, _ = self._cell(params, None, xs[0], None, None)
-        rest = steps.run(layer, xs[1:], first, None)
-        return None if rest is None else [first, *rest]
-
-    def _run_layer(
-        self,
-        params: Any,
-        masks: Sequence[Expression | None] | None,
-        xs: list[Expression],
-        h: Expression | None,
-        c: Expression | None,
-    ) -> list[Expression]:
-        """All steps of one layer: the h of each."""
-        cell = self._cell
-        out: list[Expression] = []
-        for x in xs:
-            h, c = cell(params, masks, x, h, c)
-            out.append(h)
-        return out
+        steps = state._binding.steps
+        made = None if steps is None else steps.transduce(state, xs)
+        if made is None:
+            made = [after._out for after in state.add_inputs(xs) if after._out is not None]
+        return made
 
     # ---- dropout
 

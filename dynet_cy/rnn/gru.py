@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.ops.api import affine_transform, cmult, dropout, gru_h, logistic_affine, tanh_affine
-from dynet_cy.rnn.builder import _RNNBuilder
+from dynet_cy.rnn.builder import Masks, _RNNBuilder
 from dynet_cy.rnn.state import GRU_STEP, Binding, Steps
 
 __all__ = ["GRUBuilder"]
@@ -54,27 +49,8 @@ class GRUBuilder(_RNNBuilder):
         n = self.hidden_dim
         return [p for _ in range(3) for p in (self._matrix(n, input_dim), self._matrix(n, n), self._bias(n))]
 
-    def _output(self, h: Expression) -> Expression:
-        return dropout(h, self._rates[0])
-
-    def _cell(
-        self,
-        params: Any,
-        masks: Sequence[Expression | None] | None,
-        x: Expression,
-        h: Expression | None,
-        c: Expression | None,
-    ) -> tuple[Expression, Expression | None]:
-        w_zx, w_zh, b_z, w_rx, w_rh, b_r, w_hx, w_hh, b_h = params
-        if self._dropping:
-            x = dropout(x, self._rates[0])
-        # The products with the inputs need no step before: batched, they are one product for all steps.
-        p_z, p_r, p_g = (affine_transform(layer) for layer in ([b_z, w_zx, x], [b_r, w_rx, x], [b_h, w_hx, x]))
-        if h is None:
-            return cmult(logistic_affine([p_z]), tanh_affine([p_g])), None
-        r = logistic_affine([p_r, w_rh, h])
-        g = tanh_affine([p_g, w_hh, cmult(r, h)])
-        return gru_h(h, logistic_affine([p_z, w_zh, h]), g), None
-
     def _make_steps(self, binding: Binding) -> Steps:
         return Steps(self, GRU_STEP, [tuple(layer) for layer in binding.exprs])
+
+    def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
+        return None, self._rates[0], 0.0

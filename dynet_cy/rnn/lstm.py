@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,11 @@ from dynet_cy.ops.api import (
     pick_range,
     tanh,
     vanilla_lstm_c,
-    vanilla_lstm_gates_projected,
     vanilla_lstm_h,
     zeros,
 )
-from dynet_cy.rnn.builder import _RNNBuilder, rate
-from dynet_cy.rnn.state import LSTM_STEP, Binding, RNNState, Steps
+from dynet_cy.rnn.builder import Masks, _RNNBuilder, rate
+from dynet_cy.rnn.state import COUPLED_STEP, FAST_STEP, LSTM_STEP, Binding, RNNState, Steps
 
 __all__ = [
     "CompactVanillaLSTMBuilder",
@@ -48,18 +47,6 @@ class _Layer(NamedTuple):
     w_h: Expression
     b: Expression  # and the forget bias, less the 1 that vanilla_lstm_gates adds
     norm: list[Expression] | None  # gain and bias of W_h h, of W_x x, of c
-
-
-_StackedCell = Callable[
-    [
-        _Layer,
-        Sequence[Optional[Expression]],
-        Expression,
-        Optional[Expression],
-        Optional[Expression],
-    ],
-    tuple[Expression, Expression],
-]
 
 
 class _StackedGates(_RNNBuilder):
@@ -139,15 +126,17 @@ class _StackedGates(_RNNBuilder):
 
     # ---- running
 
+    def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
+        masks = self._masks(binding, self._default_mask_batch or batch_size) if self._dropping else None
+        return masks, 0.0, self.weightnoise_std
+
     def _step(self, state: RNNState, x: Expression) -> RNNState:
         binding = state._binding
         shape, batch = x.dim()
-        masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
-        fused = self._fits(state, len(shape), batch, masks is not None)
-        if fused:
-            cell, h, c = self._start(state, batch)
-        else:
-            cell, h, c = self._plain_cell, state._h, state._c
+        masks, *_ = self._options(binding, batch)
+        fits = self._fits(state, len(shape), batch, masks is not None)
+        cell = self._norm_cell if self.ln_lstm and fits else self._plain_cell
+        h, c = state._h, state._c
         new_h: list[Expression] = []
         new_c: list[Expression] = []
         for i, params in enumerate(binding.params):
@@ -156,7 +145,7 @@ class _StackedGates(_RNNBuilder):
             new_h.append(x)
             new_c.append(cell_state)
         hs, cs = tuple(new_h), tuple(new_c)
-        return RNNState(binding, state, hs, cs, x, batch if fused else self._batch_of(hs + cs))
+        return RNNState(binding, state, hs, cs, x, batch if fits else self._batch_of(hs + cs))
 
     def _note_plain(self) -> None:
         self._plain = not (self._dropping or self.weightnoise_std)
@@ -164,71 +153,11 @@ class _StackedGates(_RNNBuilder):
     def _make_steps(self, binding: Binding) -> Steps | None:
         return None if self.ln_lstm else Steps(self, LSTM_STEP, [tuple(layer[:3]) for layer in binding.params])
 
-    def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
-        binding = state._binding
-        shape, batch = xs[0].dim()
-        masks = self._masks(binding, self._default_mask_batch or batch) if self._dropping else None
-        if not self._fits(state, len(shape), batch, masks is not None):
-            return self._one_by_one(state, xs)
-        cell, h, c = self._start(state, batch)
-        quick = binding.steps if self._plain else None
-        if quick is None and any(x.dim() != (shape, batch) for x in xs):
-            return self._one_by_one(state, xs)
-        # Layer by layer: here all inputs of a layer are known before its first step.
-        for i, params in enumerate(binding.params):
-            mask = NO_MASKS if masks is None else masks[i]
-            h_t = None if h is None else h[i]
-            c_t = None if c is None else c[i]
-            if quick is not None and h_t is not None:
-                made = quick.run(i, xs, h_t, c_t)
-                if made is None:
-                    return self._one_by_one(state, xs)
-                xs = made
-                continue
-            out: list[Expression] = []
-            for x in xs:
-                h_t, c_t = cell(params, mask, x, h_t, c_t)
-                out.append(h_t)
-            xs = out
-        return xs
-
-    def _one_by_one(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
-        return [after._out for after in state.add_inputs(xs) if after._out is not None]
-
-    def _start(
-        self, state: RNNState, batch: int
-    ) -> tuple[_StackedCell, tuple[Expression, ...] | None, tuple[Expression, ...] | None]:
-        """The cell function for vectors of one batch size, and the h and c that it starts from."""
-        h, c = state._h, state._c
-        if self.ln_lstm:
-            return self._norm_cell, h, c
-        if h is None or c is None:
-            zero = (zeros((self.hidden_dim,), batch_size=batch),) * self.layers
-            h, c = h or zero, c or zero
-        return self._fused_cell, h, c
-
     def _fits(self, state: RNNState, rank: int, batch: int, masked: bool) -> bool:
-        """Whether inputs, state and masks are vectors of one batch size, as the fused ops want them."""
+        """Whether inputs, state and masks are vectors of one batch size, as the ops of LSTMs want them."""
         if rank != 1 or ((state._h is not None or state._c is not None) and state._batch != batch):
             return False
         return not masked or state._binding.mask_batch in (1, batch)
-
-    def _fused_cell(
-        self,
-        params: _Layer,
-        masks: Sequence[Expression | None],
-        x: Expression,
-        h: Expression | None,
-        c: Expression | None,
-    ) -> tuple[Expression, Expression]:
-        assert h is not None
-        assert c is not None
-        w_x, w_h, b, _ = self._noisy(params) if self.weightnoise_std else params
-        # The products with the inputs need no step before: batched, they are one product for all steps.
-        projected = affine_transform([b, w_x, masked(x, masks[0])])
-        gates = vanilla_lstm_gates_projected(projected, masked(h, masks[1]), w_h)
-        c = vanilla_lstm_c(c, gates)
-        return vanilla_lstm_h(c, gates), c
 
     def _norm_cell(
         self,
@@ -566,32 +495,8 @@ class CoupledLSTMBuilder(_RNNBuilder):
         p = self._rates[0]
         return (input_dim, p), (self.hidden_dim, p), (self.hidden_dim, p)
 
-    def _cell(
-        self,
-        params: Any,
-        masks: Sequence[Expression | None] | None,
-        x: Expression,
-        h: Expression | None,
-        c: Expression | None,
-    ) -> tuple[Expression, Expression | None]:
-        w_ix, w_ih, w_ic, b_i, w_ox, w_oh, w_oc, b_o, w_cx, w_ch, b_c = params
-        mask_x, mask_h, mask_c = masks or (None, None, None)
-        x = masked(x, mask_x)
-        i = [b_i, w_ix, x]
-        g = [b_c, w_cx, x]
-        o = [b_o, w_ox, x]
-        if h is not None:
-            h = masked(h, mask_h)
-            i += [w_ih, h]
-            g += [w_ch, h]
-            o += [w_oh, h]
-        if c is None:
-            c = cmult(logistic(affine_transform(i)), tanh(affine_transform(g)))
-        else:
-            i += [w_ic, masked(c, mask_c)]
-            c = c + cmult(logistic(affine_transform(i)), tanh(affine_transform(g)) - c)
-        o += [w_oc, masked(c, mask_c)]
-        return cmult(logistic(affine_transform(o)), tanh(c)), c
+    def _make_steps(self, binding: Binding) -> Steps:
+        return Steps(self, COUPLED_STEP, [tuple(layer) for layer in binding.exprs])
 
 
 class FastLSTMBuilder(CoupledLSTMBuilder):
@@ -627,25 +532,8 @@ class FastLSTMBuilder(CoupledLSTMBuilder):
     def _set_rates(self, rates: tuple[float, ...]) -> None:
         self._rates = rates
 
-    def _cell(
-        self,
-        params: Any,
-        masks: Sequence[Expression | None] | None,
-        x: Expression,
-        h: Expression | None,
-        c: Expression | None,
-    ) -> tuple[Expression, Expression | None]:
-        w_ix, w_ih, _, b_i, w_ox, w_oh, _, b_o, w_cx, w_ch, b_c = params
-        i = [b_i, w_ix, x]
-        g = [b_c, w_cx, x]
-        o = [b_o, w_ox, x]
-        if h is not None:
-            i += [w_ih, h]
-            g += [w_ch, h]
-            o += [w_oh, h]
-        i_t, g_t = logistic(affine_transform(i)), tanh(affine_transform(g))
-        c = cmult(i_t, g_t) if c is None else c + cmult(i_t, g_t - c)
-        return cmult(logistic(affine_transform(o)), tanh(c)), c
+    def _make_steps(self, binding: Binding) -> Steps:
+        return Steps(self, FAST_STEP, [tuple(layer) for layer in binding.exprs])
 
 
 def masked(e: Expression, mask: Expression | None) -> Expression:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.ops.api import affine_transform, cmult, tanh_affine
 from dynet_cy.rnn.builder import _RNNBuilder, rate
 from dynet_cy.rnn.state import SIMPLE_STEP, Binding, Steps
 
@@ -91,21 +86,3 @@ class SimpleRNNBuilder(_RNNBuilder):
 
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
         return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[1])
-
-    def _cell(
-        self,
-        params: Any,
-        masks: Sequence[Expression | None] | None,
-        x: Expression,
-        h: Expression | None,
-        c: Expression | None,
-    ) -> tuple[Expression, Expression | None]:
-        w_x, w_h, b = params
-        if masks is not None:
-            mask_x, mask_h = masks
-            if mask_x is not None:
-                x = cmult(x, mask_x)
-            if mask_h is not None and h is not None:
-                h = cmult(h, mask_h)
-        projected = affine_transform([b, w_x, x])
-        return tanh_affine([projected] if h is None else [projected, w_h, h]), None

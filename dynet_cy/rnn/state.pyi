@@ -27,13 +27,15 @@ class Binding:
 
 class StepKind: ...
 
-LSTM_STEP: StepKind
-GRU_STEP: StepKind
 SIMPLE_STEP: StepKind
+GRU_STEP: StepKind
+COUPLED_STEP: StepKind
+FAST_STEP: StepKind
+LSTM_STEP: StepKind
 
 class Steps:
     def __new__(cls, builder: _RNNBuilder, kind: StepKind, weights: list[tuple[Expression, ...]]) -> Steps: ...
-    def run(self, i: int, xs: list[Expression], h: Expression, c: Expression | None) -> list[Expression] | None: ...
+    def transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression] | None: ...
 
 class RNNState:
     @property

@@ -8,11 +8,12 @@ from libc.stdlib cimport free, malloc
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.current cimport current_graph
-from dynet_cy.graph.expressions cimport Expression, number_in
-from dynet_cy.graph.making cimport wrap
+from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
+from dynet_cy.graph.making cimport add_node, expression, wrap
 from dynet_cy.graph.origin cimport enter_scope, noting, set_scope
-from dynet_cy.graph.structs cimport Graph, nodes_of
-from dynet_cy.ops.steps cimport Step, gru_step, lstm_step, simple_step
+from dynet_cy.graph.structs cimport Extra, Graph, nodes_of
+from dynet_cy.ops.random cimport DROPOUT, NOISE
+from dynet_cy.ops.steps cimport NOTHING, Step, coupled_step, fast_step, gru_step, lstm_step, simple_step
 
 from dynet_cy.ops.inputs import zeros
 from dynet_cy.ops.registry import DimensionError
@@ -24,11 +25,11 @@ cdef class Binding:
     cdef readonly object builder
     cdef readonly object version
     cdef readonly list exprs        # as get_parameter_expressions returns them
-    cdef public list params         # as the builder's _cell wants them: one item a layer
+    cdef public list params         # as the builder computes with them: one item a layer
     cdef public list masks
     cdef public tuple mask_rates
     cdef public int mask_batch
-    cdef public Steps steps         # None: the builder has to make each step
+    cdef public Steps steps         # None: the builder makes each step
     cdef readonly RNNState start
 
     def __init__(self, builder, version, list exprs):
@@ -45,131 +46,177 @@ cdef class StepKind:
 
     cdef Step make
     cdef bint cells                 # whether states have cells beside hidden vectors
+    cdef bint vectors               # whether it wants inputs, states and masks that are vectors of one batch size
 
 
-cdef StepKind kind_of(Step make, bint cells):
+cdef StepKind kind_of(Step make, bint cells, bint vectors):
     cdef StepKind kind = StepKind.__new__(StepKind)
     kind.make = make
     kind.cells = cells
+    kind.vectors = vectors
     return kind
 
 
-LSTM_STEP = kind_of(lstm_step, True)
-GRU_STEP = kind_of(gru_step, False)
-SIMPLE_STEP = kind_of(simple_step, False)
+SIMPLE_STEP = kind_of(simple_step, False, False)
+GRU_STEP = kind_of(gru_step, False, False)
+COUPLED_STEP = kind_of(coupled_step, True, False)
+FAST_STEP = kind_of(fast_step, True, False)
+LSTM_STEP = kind_of(lstm_step, True, True)
+
+# Masks of a layer: those of the input, of the hidden vector and of the cell.
+cdef enum:
+    MASKS = 3
 
 
 cdef class Steps:
     """The steps of a network whose layers are the same few nodes each, made without Python in between.
 
-    They need inputs and states that are vectors of one batch size.
-
     Args:
-        builder: it has `_plain`, which says whether steps are these nodes alone at the time.
-        kind: `LSTM_STEP`, `GRU_STEP` or `SIMPLE_STEP`.
+        builder: it says in `_plain` whether steps are these nodes alone at the time, and else in `_options` what more.
+        kind: which nodes those are.
         weights: those of each layer, in the order of the step in `ops/steps.pyx`.
     """
 
     cdef object builder
-    cdef Step make
-    cdef bint cells
+    cdef StepKind kind
     cdef list weights
-    cdef uint32_t* numbers
     cdef uint32_t layers
     cdef uint32_t per_layer
-    cdef uint64_t version           # of the graph: the numbers hold in it
+    cdef uint32_t* numbers          # of the weights
+    cdef uint32_t* noisy            # of those of one layer, with noise
+    cdef uint32_t* masks
+    cdef uint64_t version           # of the graph: the numbers of the weights hold in it
+    # What the step that is made has beside its nodes.
+    cdef bint masked
+    cdef Extra dropout              # of the input of each layer and of the output, drawn anew; its rate
+    cdef Extra noise                # on the weights, drawn anew; its deviation
 
     def __cinit__(self, builder, StepKind kind not None, list weights):
         self.builder = builder
-        self.make = kind.make
-        self.cells = kind.cells
+        self.kind = kind
         self.layers = len(weights)
         self.per_layer = len(weights[0])
         self.weights = [w for layer in weights for w in layer]
-        self.numbers = <uint32_t*>malloc(len(self.weights) * sizeof(uint32_t))
+        self.numbers = <uint32_t*>malloc(((self.layers + 1) * self.per_layer + self.layers * MASKS) * sizeof(uint32_t))
         if self.numbers == NULL:
             raise MemoryError("the steps of a recurrent network")
+        self.noisy = self.numbers + self.layers * self.per_layer
+        self.masks = self.noisy + self.per_layer
 
     def __dealloc__(self):
         free(self.numbers)
 
-    cdef const uint32_t* layer(self, Graph* g, uint32_t i) except NULL:
-        """The weights of a layer in the current graph `g`."""
-        cdef uint32_t k
+    cdef bint begin(self, Graph* g, RNNState state, uint32_t batch) except -1:
+        """Find the weights in the current graph `g`, and what steps have beside their nodes; False: it does not fit."""
+        cdef uint32_t i, k, drawn
         if self.version != g.version:
             for k in range(<uint32_t>len(self.weights)):
                 self.numbers[k] = number_in(g, self.weights[k])
             self.version = g.version
-        return self.numbers + i * self.per_layer
+        self.masked = False
+        self.dropout.attrs[0].f = self.noise.attrs[0].f = 0
+        if self.builder._plain:
+            return True
+        masks, self.dropout.attrs[0].f, self.noise.attrs[0].f = self.builder._options(state._binding, batch)
+        if masks is None:
+            return True
+        self.masked = True
+        for i in range(self.layers):
+            for k in range(<uint32_t>MASKS):
+                mask = masks[i][k] if k < len(masks[i]) else None
+                self.masks[i * MASKS + k] = NOTHING if mask is None else number_in(g, mask)
+        drawn = <uint32_t>state._binding.mask_batch
+        return not self.kind.vectors or drawn == 1 or drawn == batch
+
+    cdef bint fits(self, Graph* g, RNNState state, uint32_t x) except -1:
+        """Whether the nodes can be made from a state and an input."""
+        cdef const Dim* dim = &nodes_of(g)[x].dim
+        if self.kind.vectors and (dim.nd != 1 or ((state._h is not None or state._c is not None)
+                                                  and dim.bd != state._batch)):
+            return False
+        return self.begin(g, state, dim.bd)
+
+    cdef object zeros_for(self, RNNState state, uint32_t batch):
+        """What stands for the vectors that a state does not have; None: the step can do without."""
+        if not self.kind.vectors or (state._h is not None and state._c is not None):
+            return None
+        return zeros((self.builder.hidden_dim,), batch_size=batch)
+
+    cdef int start(self, Graph* g, RNNState state, uint32_t i, object zero, uint32_t* h, uint32_t* c) except -1:
+        """The nodes that layer i goes on from."""
+        cdef uint32_t none = NOTHING if zero is None else number_in(g, zero)
+        h[0] = none if state._h is None else number_in(g, state._h[i])
+        c[0] = none if state._c is None else number_in(g, state._c[i])
+        return 0
+
+    cdef int make(self, Graph* g, uint32_t i, uint32_t x, uint32_t* h, uint32_t* c) except -1:
+        """The nodes of layer i for one input."""
+        cdef const uint32_t* weights = self.numbers + i * self.per_layer
+        cdef uint32_t k
+        if self.noise.attrs[0].f != 0:
+            for k in range(self.per_layer):
+                self.noisy[k] = add_node(g, NOISE, &weights[k], 1, &self.noise)
+            weights = self.noisy
+        x = self.dropped(g, x)
+        return self.kind.make(g, weights, self.masks + i * MASKS if self.masked else NULL, x, h, c)
+
+    cdef uint32_t dropped(self, Graph* g, uint32_t x) except? 0xFFFFFFFF:
+        return add_node(g, DROPOUT, &x, 1, &self.dropout) if self.dropout.attrs[0].f != 0 else x
 
     cdef RNNState after(self, RNNState state, object x):
-        """The state after an input; None where it takes more than these nodes."""
-        cdef Graph* g
-        cdef const Dim* dim
-        cdef uint32_t i, at, h, c = 0
-        cdef list hs, cs = None
+        """The state after an input; None where it takes other nodes than these."""
+        cdef Graph* g = current_graph()
+        cdef uint32_t i, h, c, batch, at = number_in(g, expression(x, "add_input", "x"))
+        cdef list hs = [], cs = []
         cdef RNNState made
-        if state._batch == 0 or not isinstance(x, Expression) or not self.builder._plain:
+        if not self.fits(g, state, at):
             return None
-        g = current_graph()
-        at = number_in(g, x)
-        dim = &nodes_of(g)[at].dim
-        if dim.nd != 1 or dim.bd != state._batch or state._h is None or (self.cells and state._c is None):
-            return None
-        hs = []
-        if self.cells:
-            cs = []
+        batch = nodes_of(g)[at].dim.bd
+        zero = self.zeros_for(state, batch)
         for i in range(self.layers):
-            h = number_in(g, state._h[i])
-            if self.cells:
-                c = number_in(g, state._c[i])
-            self.make(g, self.layer(g, i), at, &h, &c)
+            self.start(g, state, i, zero, &h, &c)
+            self.make(g, i, at, &h, &c)
             at = h
             hs.append(wrap(g, h))
-            if self.cells:
+            if self.kind.cells:
                 cs.append(wrap(g, c))
         made = RNNState.__new__(RNNState)
         made._binding = state._binding
         made._prev = weakref.ref(state) if g.forward_only else state
         made._h = tuple(hs)
-        if self.cells:
-            made._c = tuple(cs)
-        made._out = made._h[self.layers - 1]
-        made._batch = state._batch
+        made._c = tuple(cs) if self.kind.cells else None
+        made._out = wrap(g, self.dropped(g, at)) if self.dropout.attrs[0].f != 0 else made._h[self.layers - 1]
+        made._batch = batch
         return made
 
-    def run(self, uint32_t i, list xs, Expression h, Expression c):
-        """The h of a layer after each of the inputs; None, and no nodes, where it takes more than these nodes.
+    def transduce(self, RNNState state not None, list xs):
+        """The outputs after each of the inputs; None where it takes other nodes than these.
 
-        Args:
-            i: number of the layer.
-            xs: the inputs.
-            h, c: what they start from; c is None for a network without cells.
+        Layer by layer: all inputs of a layer are there before its first step, and their products with its weights can
+        be taken at once.
         """
         cdef Graph* g = current_graph()
-        cdef uint32_t h_now = number_in(g, h), c_now = 0
-        cdef const Dim* dim = &nodes_of(g)[h_now].dim
-        cdef uint32_t batch = dim.bd
-        cdef const uint32_t* weights
-        cdef list out = []
-        if dim.nd != 1 or not self.builder._plain:
+        cdef uint32_t i, h, c, at = number_in(g, expression(xs[0], "transduce", "xs[0]"))
+        cdef uint32_t batch = nodes_of(g)[at].dim.bd
+        cdef const Dim* dim
+        cdef list made
+        if not self.fits(g, state, at):
             return None
-        if self.cells:
-            c_now = number_in(g, c)
-            dim = &nodes_of(g)[c_now].dim
-            if dim.nd != 1 or dim.bd != batch:
-                return None
         for x in xs:
-            if not isinstance(x, Expression):
+            dim = dim_of(expression(x, "transduce", "xs"))
+            if self.kind.vectors and (dim.nd != 1 or dim.bd != batch):
                 return None
-            dim = &nodes_of(g)[number_in(g, x)].dim
-            if dim.nd != 1 or dim.bd != batch:
-                return None
-        weights = self.layer(g, i)
-        for x in xs:
-            self.make(g, weights, (<Expression>x).index, &h_now, &c_now)
-            out.append(wrap(g, h_now))
-        return out
+        zero = self.zeros_for(state, batch)
+        for i in range(self.layers):
+            self.start(g, state, i, zero, &h, &c)
+            made = []
+            for x in xs:
+                self.make(g, i, number_in(g, x), &h, &c)
+                made.append(wrap(g, h))
+            xs = made
+        if self.dropout.attrs[0].f == 0:
+            return xs
+        return [wrap(g, self.dropped(g, number_in(g, x))) for x in xs]
 
 
 cdef str scope_name(builder):
@@ -296,7 +343,7 @@ cdef class RNNState:
         cdef Binding binding = self._binding
         cdef RNNState state = None
         if binding.steps is not None:
-            state = (<Steps>binding.steps).after(self, x)
+            state = binding.steps.after(self, x)
         return binding.builder._step(self, x) if state is None else state
 
     def add_inputs(self, xs):

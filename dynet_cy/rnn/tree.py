@@ -8,18 +8,9 @@ from typing import NamedTuple
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.ops.api import (
-    affine_transform,
-    cmult,
-    esum,
-    logistic_affine,
-    tree_lstm_c,
-    tree_lstm_gates,
-    tree_lstm_h,
-    zeros,
-)
 from dynet_cy.rnn.builder import positive_integer
 from dynet_cy.rnn.state import in_scope_of
+from dynet_cy.rnn.tree_steps import child_sum_step, nary_step
 
 __all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
 
@@ -52,6 +43,7 @@ class _TreeBuilder:
 
     spec: tuple[int, ...]
     _collection_name: str
+    _state = TreeState
 
     def __init__(self, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
         name = type(self).__name__
@@ -66,17 +58,6 @@ class _TreeBuilder:
 
     def _bias(self, gates: int) -> Parameters:
         return self._collection.add_parameters((gates * self.hidden_dim,), init=0.0)
-
-    def _checked(self, x: Expression | None, children: Iterable[TreeState | None]) -> list[TreeState | None]:
-        """The children, at least one of which is there if x is not."""
-        name = type(self).__name__
-        states = list(children)
-        for i, state in enumerate(states):
-            if state is not None and not isinstance(state, TreeState):
-                raise TypeError(f"{name}.add_input: argument children: {i} is a {type(state).__name__}, no TreeState")
-        if x is None and all(state is None for state in states):
-            raise ValueError(f"{name}.add_input: a node needs an input or a child")
-        return states
 
     def param_collection(self) -> ParameterCollection:
         """The sub-collection that holds the parameters.
@@ -185,26 +166,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             >>> tree.add_input(None, [leaf, None]).h.dim()
             ((4,), 1)
         """
-        return in_scope_of(self, self._node, x, children)
-
-    def _node(self, x: Expression | None, children: Iterable[TreeState | None]) -> TreeState:
-        states = self._checked(x, children)
-        if len(states) > self.N:
-            raise ValueError(
-                f"{type(self).__name__}.add_input: {len(states)} children are given, {self.N} are possible"
-            )
-        while states and states[-1] is None:
-            states.pop()
-        terms: list[Expression] = [self._b]
-        if x is not None:
-            terms += [self._w, x]
-        for u, state in zip(self._u, states):
-            if state is not None:
-                terms += [u, state.h]
-        gates = tree_lstm_gates(terms, self.N)
-        cells = [zeros((self.hidden_dim,)) if state is None else state.c for state in states]
-        c = tree_lstm_c(gates, cells, self.N)
-        return TreeState(tree_lstm_h(c, gates), c)
+        return in_scope_of(self, nary_step, self, x, children)
 
 
 class ChildSumTreeLSTMBuilder(_TreeBuilder):
@@ -279,20 +241,4 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
             >>> tree.add_input(dy.inputVector([4, 5, 6]), [leaf]).h.dim()
             ((4,), 1)
         """
-        return in_scope_of(self, self._node, x, children)
-
-    def _node(self, x: Expression | None, children: Iterable[TreeState]) -> TreeState:
-        states = [state for state in self._checked(x, children) if state is not None]
-        terms: list[Expression] = [self._b]
-        forget: list[Expression] = [self._b_f]
-        if x is not None:
-            terms += [self._w, x]
-            forget = [affine_transform([self._b_f, self._w_f, x])] if states else forget
-        if states:
-            terms += [self._u, esum([state.h for state in states])]
-        gates = tree_lstm_gates(terms, 0)
-        c = tree_lstm_c(gates, [])
-        if states:
-            kept = [cmult(logistic_affine([*forget, self._u_f, state.h]), state.c) for state in states]
-            c = esum([c, *kept])
-        return TreeState(tree_lstm_h(c, gates), c)
+        return in_scope_of(self, child_sum_step, self, x, children)

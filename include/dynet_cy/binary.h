@@ -16,14 +16,19 @@ typedef struct {
     size_t size[DY_MAX_ND + 1], a[DY_MAX_ND + 1], b[DY_MAX_ND + 1];
 } dy_runs;
 
+/* Whether both arguments have one shape: nothing is broadcast, and all is one run. */
+static inline int dy_pairwise(const dy_call *c) {
+    const dy_dim *a = &c->x[0].dim, *b = &c->x[1].dim;
+    if (a->nd != b->nd || a->bd != b->bd)
+        return 0;
+    for (uint32_t i = 0; i < a->nd; i++)
+        if (a->d[i] != b->d[i])
+            return 0;
+    return 1;
+}
+
 static void dy_runs_init(dy_runs *r, const dy_call *c) {
     size_t sa = 1, sb = 1;
-    if (c->x[0].dim.bd == c->x[1].dim.bd && dy_same_shape(&c->x[0].dim, &c->x[1].dim)) {
-        r->nd = 1;
-        r->size[0] = dy_total(&c->y.dim);
-        r->a[0] = r->b[0] = 1;
-        return;
-    }
     r->nd = 0;
     for (uint32_t k = 0; k <= c->y.dim.nd; k++) {
         int batch = k == c->y.dim.nd;
@@ -77,6 +82,10 @@ static void dy_runs_at_y(const dy_runs *r, size_t i, const size_t *apart, size_t
 
 static void dy_binary_run(const dy_call *c, int which) {
     dy_runs r;
+    if (dy_pairwise(c)) {
+        dy_binary_kernels->binary_fwd[which](dy_total(&c->y.dim), c->x[0].v, 1, c->x[1].v, 1, c->y.v);
+        return;
+    }
     dy_runs_init(&r, c);
     size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
     for (size_t i = 0; i < outer; i++) {
@@ -134,10 +143,14 @@ static void dy_binary_sum_backward(const dy_call *c, uint32_t arg, dy_binary_bwd
 
 static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
     dy_runs r;
-    dy_runs_init(&r, c);
-    size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
     dy_binary_bwd run = arg ? dy_binary_kernels->binary_bwd_b[which]
                             : dy_binary_kernels->binary_bwd_a[which];
+    if (dy_pairwise(c)) {
+        run(dy_total(&c->y.dim), c->x[0].v, 1, c->x[1].v, 1, c->y.v, c->dy.v, c->dx.v, c->accumulate);
+        return;
+    }
+    dy_runs_init(&r, c);
+    size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
     /* Runs that come back to the same place must add there. */
     size_t terms = 1;
     for (uint32_t k = 1; k < r.nd; k++)

@@ -18,8 +18,8 @@
             __VA_ARGS__                                                        \
         }                                                                      \
     } while (0)
-#define L(p) (whole ? ld((p) + i) : ld_n((p) + i, n - i))
-#define S(p, x) (whole ? st((p) + i, x) : st_n((p) + i, x, n - i))
+#define L(p) (whole ? ld((p) + i) : ld_tail((p) + i, n - i))
+#define S(p, x) (whole ? st((p) + i, x) : st_tail((p) + i, x, n - i))
 #define K(x) (whole ? (x) : keep_n(x, n - i))
 
 /* Rounding errors grow with the number of terms of a running sum. So sums are made in blocks of so many elements, whose

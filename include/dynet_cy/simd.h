@@ -82,6 +82,26 @@ DY_INLINE void st_n(float *p, vf x, size_t r) {
 }
 #endif
 
+/* The same where what is stored is often loaded at once, by the next node: behind a masked store a load waits for memory.
+ * So tails of 4 and of 8 lanes, which most sizes have, are whole vectors of their own. */
+#if DY_W == 16 && defined(DY_AVX512)
+DY_INLINE vf ld_tail(const float *p, size_t r) {
+    return r == 8 ? (vf)_mm512_zextps256_ps512(_mm256_loadu_ps(p))
+                  : r == 4 ? (vf)_mm512_zextps128_ps512(_mm_loadu_ps(p)) : ld_n(p, r);
+}
+DY_INLINE void st_tail(float *p, vf x, size_t r) {
+    if (r == 8)
+        _mm256_storeu_ps(p, _mm512_castps512_ps256((__m512)x));
+    else if (r == 4)
+        _mm_storeu_ps(p, _mm512_castps512_ps128((__m512)x));
+    else
+        st_n(p, x, r);
+}
+#else
+DY_INLINE vf ld_tail(const float *p, size_t r) { return ld_n(p, r); }
+DY_INLINE void st_tail(float *p, vf x, size_t r) { st_n(p, x, r); }
+#endif
+
 /* Lanes of even and of odd number of two vectors that follow each other, and back. */
 #if DY_W == 8 && defined(DY_X86)
 DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {

@@ -179,3 +179,31 @@ def test_deep_and_wide_graphs(chosen: int, collection) -> None:
         results.append(np.concatenate([y.npvalue(), wide.npvalue()]))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
     dy.renew_cg()
+
+
+def test_what_is_added_to_a_small_parameter_is_summed_up_first(graph, strategy) -> None:
+    """Beside what it holds already, each contribution by itself would be rounded away."""
+    b = dy.ParameterCollection().add_parameters(2, init=0)
+    dy.dot_product(b, dy.inputVector([2**26, 2**26])).backward()
+    dy.renew_cg()
+    x = dy.zeros(2)
+    for _ in range(64):
+        x = x + b
+    dy.sum_elems(x).backward()
+    np.testing.assert_array_equal(b.grad_as_array(), [2**26 + 64] * 2)
+
+
+def test_sums_of_small_parameters_are_added_once(graph, strategy) -> None:
+    """Several parameters in turn, twice from one graph, and beside rows and large matrices."""
+    model = dy.ParameterCollection()
+    small = [model.add_parameters(3, init=0) for _ in range(3)]
+    large = model.add_parameters((3, 700), init=0)
+    x = dy.zeros(3)
+    for i in range(9):
+        x = x + small[i % 3] + large * dy.ones(700)
+    loss = dy.sum_elems(x)
+    loss.backward()
+    loss.backward()
+    for p in small:
+        np.testing.assert_array_equal(p.grad_as_array(), [6] * 3)
+    np.testing.assert_array_equal(large.grad_as_array(), np.full((3, 700), 18))

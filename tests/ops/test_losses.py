@@ -74,3 +74,19 @@ def test_poisson_loss_of_batches(graph) -> None:
     desired = [dy.poisson_loss(dy.scalarInput(v), n).value() for v, n in [(1, 2), (2, 3)]]
     for counts in ([2, 3], (2, 3), np.array([2, 3])):
         assert dy.poisson_loss(x, counts).value() == pytest.approx(desired)
+
+
+def test_losses_of_a_list(graph, strategy) -> None:
+    scores = [dy.inputVector(v) for v in ([1, 2], [3, 1, 2], [0, 0, 0, 5])]
+    losses = dy.pickneglogsoftmax_list(scores, [1, 0, 3])
+    assert [e.value() for e in losses] == [dy.pickneglogsoftmax(x, v).value() for x, v in zip(scores, [1, 0, 3])]
+    assert dy.pickneglogsoftmax_list([], []) == []
+    assert dy.pickneglogsoftmax_list(iter(scores[:1]), np.array([1]))[0].value() == losses[0].value()
+    with pytest.raises(ValueError, match="vs must be a list of 3 indices, as many as there are scores, not \\[1\\]"):
+        dy.pickneglogsoftmax_list(scores, [1])
+    with pytest.raises(ValueError, match="must be a list of 3 indices"):
+        dy.pickneglogsoftmax_list(scores, 1)
+    with pytest.raises(IndexError, match="pickneglogsoftmax"):
+        dy.pickneglogsoftmax_list(scores, [1, 3, 0])
+    with pytest.raises(TypeError, match="x must be an Expression, not float"):
+        dy.pickneglogsoftmax_list([1.0], [1])

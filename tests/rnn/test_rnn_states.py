@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -258,6 +259,44 @@ def test_steps_of_any_kind_agree(kind):
         builder.disable_dropout()
         again = plain[1].add_input(xs[2])
         np.testing.assert_array_equal(again.output().npvalue(), plain[2].output().npvalue())
+
+
+def python_calls(function):
+    """The names of the Python functions that run in a call."""
+    names = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return [name for name in names if name not in (function.__name__, "python_calls")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "vanilla_norm"])
+def test_a_step_is_made_without_python(kind):
+    builder, xs, vectors = start(kind)
+    empty = builder.initial_state()
+    given = builder.initial_state(vectors)
+    assert "_step" not in python_calls(lambda: empty.add_inputs(xs))
+    assert python_calls(lambda: given.add_inputs(xs)) == []
+    assert python_calls(lambda: given.transduce(xs)) == ["_transduce"]
+
+
+@pytest.mark.parametrize("kind", ["simple", "gru", "vanilla", "compact", "coupled"])
+def test_steps_that_drop_are_made_without_python(kind):
+    """But for what says what is dropped, and with which masks."""
+    builder, xs, vectors = start(kind)
+    builder.set_dropout(0.5)
+    state = builder.initial_state(vectors).add_input(xs[0])
+    assert not {"_step", "_cell"} & set(python_calls(lambda: state.add_input(xs[1])))
+
+
+def test_steps_with_weight_noise_are_made_without_python():
+    builder, xs, vectors = start("compact")
+    builder.set_weightnoise(0.5)
+    state = builder.initial_state(vectors)
+    assert python_calls(lambda: state.add_input(xs[0])) == ["_options"]
 
 
 def test_a_state_goes_on_after_a_revert():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from rnn_reference import batched, value_of
@@ -139,3 +141,19 @@ def test_errors() -> None:
         dy.NaryTreeLSTMBuilder(0, D, H, model)
     with pytest.raises(TypeError, match="ChildSumTreeLSTMBuilder: argument model: expected a ParameterCollection"):
         dy.ChildSumTreeLSTMBuilder(D, H, None)
+
+
+@pytest.mark.parametrize("kind", ["nary", "child-sum"])
+def test_a_step_is_made_without_python(kind, graph):
+    model = dy.ParameterCollection()
+    builder = dy.NaryTreeLSTMBuilder(2, 3, 4, model) if kind == "nary" else dy.ChildSumTreeLSTMBuilder(3, 4, model)
+    x = dy.inputVector([1, 2, 3])
+    leaf = builder.add_input(x)
+    names = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        builder.add_input(x, [leaf, leaf])
+    finally:
+        sys.setprofile(before)
+    assert names == ["add_input"]
