@@ -1,4 +1,4 @@
-"""States of recurrent networks: what `initial_state()` of a builder returns and `add_input()` goes on from."""
+"""States of recurrent networks: returned by `initial_state()` of a builder and continued by `add_input()`."""
 
 import weakref
 
@@ -144,7 +144,7 @@ cdef class Steps:
         Args:
             i: number of the layer.
             xs: the inputs.
-            h, c: what they start from; c is None for a network without cells.
+            h, c: their initial values; c is None for a network without cells.
         """
         cdef Graph* g = current_graph()
         cdef uint32_t h_now = number_in(g, h), c_now = 0
@@ -173,7 +173,7 @@ cdef class Steps:
 
 
 cdef str scope_name(builder):
-    """The scope of what a builder makes: the name of the collection of its parameters."""
+    """The scope of a builder's nodes: the name of the collection of its parameters."""
     return builder.param_collection().name().rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -190,7 +190,7 @@ def in_scope_of(builder, function, *arguments):
 
 
 def to_predecessor(state):
-    """What a state keeps of the state that it was made from: no hold on it in a graph that only goes forward."""
+    """A state's reference to its predecessor: a weak one in a forward-only graph."""
     return state if state is None or not current_graph().forward_only else weakref.ref(state)
 
 
@@ -207,7 +207,7 @@ def predecessor(kept):
 
 
 cdef int check_input(builder, x, str method) except -1:
-    """Say in the program's own words what is wrong with an input, if it is that which was."""
+    """Report an error of an input in terms of the builder, if the input caused it."""
     where = f"{type(builder).__name__}.{method}"
     if not isinstance(x, Expression):
         raise TypeError(f"{where}: an input must be an Expression, not {type(x).__name__}; "
@@ -227,7 +227,7 @@ cdef int check_input(builder, x, str method) except -1:
 cdef class RNNState:
     """A recurrent network after some inputs.
 
-    States never change: `add_input`, `set_h` and `set_s` return new ones, so that any state can be gone on from any
+    States never change: `add_input`, `set_h` and `set_s` return new ones, so that any state can be continued any
     number of times. A state is valid as long as the graph in which its builder's `initial_state` made it.
 
     States are made by builders, not by calling this class.
@@ -241,8 +241,8 @@ cdef class RNNState:
         True
     """
 
-    # h and c hold one vector a layer; None stands for zeros.
-    # batch: the batch size of all of them; 0 when they differ, are no vectors, or nobody needs to know.
+    # h and c hold one vector per layer; None means zeros.
+    # batch: the batch size of all of them; 0 if they differ, are not vectors, or it is not needed.
     cdef readonly Binding _binding
     # prev: a weak reference in a graph that only goes forward, so that a long loop keeps no more than it uses.
     cdef readonly object _prev
@@ -424,7 +424,7 @@ cdef class RNNState:
         """The state that this one was made from; None for the first.
 
         Raises:
-            RuntimeError: it is gone: the graph was renewed with ``forward_only=True``, and the program has not kept it.
+            RuntimeError: the graph was renewed with ``forward_only=True``, and the program has not kept that state.
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
