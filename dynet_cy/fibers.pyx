@@ -1,8 +1,8 @@
 """Programs for one example, run for many, and batched across the values that they ask for.
 
 `batched_map(function, items)` runs ``function(item)`` for each item as a fiber (a greenlet). When it asks for a value,
-only that item waits. When no item can go on, all values that are waited for are computed in one pass, so that the same
-steps of different items run as one batch, and then all go on.
+only that item waits. When no item can continue, all the values they wait for are computed in one pass, so the same
+steps of different items run as one batch, and then all continue.
 
 Items wait for nothing but such passes, and for maps that they have called themselves; so there is always one that can
 go on, or a pass to be made, and no deadlock.
@@ -48,7 +48,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         function: what to call; with one argument for each iterable.
         iterables: the items; it ends with the shortest, as `map` does. They are read when there is room for the next.
         width: how many calls may be under way at once; None for all. Fewer need less memory.
-        return_exceptions: an exception of a call takes the place of its result, and the others go on. When False, the
+        return_exceptions: an exception of a call is returned as its result, and the others continue. When False, the
             first exception ends the others (with `GreenletExit`, which runs their ``finally`` parts) and is raised; it
             says which item it is of. Default: False.
 
@@ -56,7 +56,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         The results, in the order of the items.
 
     Raises:
-        TypeError: function cannot be called, or there is no iterable.
+        TypeError: function is not callable, or no iterable is given.
         ValueError: width is less than 1.
         RuntimeError: from `renew_cg`, `cg_checkpoint`, `cg_revert` and `backward` in a call: the graph is not its own.
 
@@ -136,7 +136,7 @@ cdef extern from *:
     #define dy_unpoison_stack() ((void)0)
     #endif
     """
-    # What the address sanitizer has noted about the stack goes, as greenlet copies it and lays another one there.
+    # Clear what the address sanitizer knows about the stack, because greenlet copies it and puts another one there.
     void unpoison_stack "dy_unpoison_stack"() noexcept
 
 
@@ -154,7 +154,7 @@ atexit.register(_here.__dict__.clear)
 
 
 def _work(list first):
-    """What a fiber does: one call after the other.  Between them it is parked, and refers to nothing."""
+    """The loop of a fiber: one call after another.  Between calls it is parked, and refers to nothing."""
     cdef _Item item = first.pop()
     cdef Fibers fibers
     cdef PyObject* hub
@@ -170,7 +170,7 @@ def _work(list first):
 cdef list parked_fibers():
     """The fibers of this thread that wait for a call: those whose stacks begin about here.
 
-    A switch copies what lies between the beginning of a stack and where the thread is.
+    A switch copies the part of the stack from its beginning to the thread's current position.
     """
     cdef uintptr_t place = 0
     cdef uintptr_t begin
@@ -186,9 +186,9 @@ cdef list parked_fibers():
 
 # ---- items ----------------------------------------------------------------------------
 
-@cython.no_gc                       # as a fiber that waits: what it refers to goes when it ends
+@cython.no_gc                       # like a waiting fiber: its references are dropped when it ends
 cdef class _Item:
-    """One call of a function: a fiber, and what it draws from."""
+    """One call of a function: a fiber, and its random stream."""
 
     cdef _Owner owner
     cdef Fibers fibers
@@ -201,13 +201,13 @@ cdef class _Item:
     cdef uint64_t host_draws
     cdef uint32_t scope
     cdef object wanted                              # the expression, or the list of them, that it waits for
-    cdef object raising                             # what is raised where it waits, when it goes on
+    cdef object raising                             # the exception to raise where it waits, when it continues
     cdef _Map inner                                 # the map that it has called and waits for
     cdef bint stopped
     cdef bint done
     cdef object fiber
-    cdef object result                              # what the function has returned
-    cdef object error                               # what it has raised
+    cdef object result                              # the result of the function
+    cdef object error                               # its exception
 
     cdef int call(self) except -1:
         try:
@@ -223,9 +223,9 @@ cdef class _Item:
 
 
 cdef class _Owner:
-    """Who has begun an item, and takes what its function returns or raises."""
+    """The caller of an item, which receives the result or exception of its function."""
 
-    cdef uint64_t key                               # what the numbers follow from that its items draw
+    cdef uint64_t key                               # the key of its items' random numbers
     cdef uint32_t scope                             # that its items begin in
 
     cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
@@ -286,7 +286,7 @@ cdef class _Map(_Owner):
                 return fibers.fail(self, error)
             result = error
         self.results[item.index] = result
-        # The next ones begin together, as what they compute first, such as the states of a BiLSTM, can batch then.
+        # The next ones begin together, so that their first computations, such as the states of a BiLSTM, can batch.
         if self.arguments is not None and len(self.running) <= self.width - self.width // 8 and self not in fibers.open:
             fibers.open.append(self)
         return fibers.finish_if_done(self)
@@ -314,13 +314,13 @@ cdef class _Calls(_Owner):
 
 
 cdef class Fibers(Requests):
-    """Calls that run as fibers on one graph, and what they wait for. `Expression.value` and its like ask here.
+    """Calls that run as fibers on one graph, and the values they wait for.  `Expression.value` and the like ask here.
 
     `batched_map` makes one for its time. `begin`, `stop` and `turn` are for those that have calls come and go, all of
     them from the thread that made it, while it is in no call and the graph is the current one.
 
     Args:
-        graph: what they run on.
+        graph: the graph they run on.
         longest_pass: seconds after which a pass ends early, between two batches, so that calls whose values are there
             go on, and others begin; the next pass computes the rest, together with what is asked for then. 0, the
             default, for whole passes; so are those on a device.
@@ -335,7 +335,7 @@ cdef class Fibers(Requests):
     cdef _Item current                              # the item that is running
     cdef _Item ended                                # the item that has returned or raised
     cdef list waiting                               # items that wait for a pass
-    cdef list ready                                 # items that can go on,
+    cdef list ready                                 # items that can continue,
     cdef Py_ssize_t n_resumed                       # the first of which have
     cdef list open                                  # maps with items that have not begun, the innermost last
     cdef _Calls calls
@@ -383,7 +383,7 @@ cdef class Fibers(Requests):
         return True
 
     cdef int pause(self, _Item item) except -1:
-        """Let others run until the running item can go on."""
+        """Let others run until the running item can continue."""
         cdef _Item other = None if self.open else self.next_ready()
         self.put_away(item)
         if other is None:
@@ -405,7 +405,7 @@ cdef class Fibers(Requests):
             function: what to call.
             arguments: a tuple of what to call it with.
             context: a `contextvars.Context` that it runs in, its own.
-            taker: is called with what the function has returned and what it has raised, one of them None.
+            taker: is called with the function's result and its exception, one of which is None.
 
         Returns:
             What `stop` takes.
@@ -421,10 +421,10 @@ cdef class Fibers(Requests):
             self.stop_item(item)
 
     def turn(self):
-        """Let all that can go on do so, and then compute what is waited for in one pass."""
+        """Run all items that can continue, and then compute the values they wait for in one pass."""
         cdef _Item item
         while True:
-            while self.open:                        # what has been called last is first, while its values are near
+            while self.open:                        # the most recent call first, while its values are in the cache
                 self.begin_next(self.open[-1])
             item = self.next_ready()
             if item is None:
@@ -535,11 +535,11 @@ cdef class Fibers(Requests):
         return 0
 
     cdef _Item next_ready(self):
-        """The next item that can go on; None when there is none."""
+        """The next item that can continue; None if there is none."""
         cdef _Item item
         while self.n_resumed < len(self.ready):
             item = self.ready[self.n_resumed]
-            self.ready[self.n_resumed] = None       # when it ends, so does what it refers to
+            self.ready[self.n_resumed] = None       # so that its objects are freed when it ends
             self.n_resumed += 1
             if not item.stopped:
                 return item
@@ -567,7 +567,7 @@ cdef class Fibers(Requests):
         return 0
 
     cdef int resume(self, _Item item) except -1:
-        """Let an item go on, and then all others that can, until one of them ends or all wait."""
+        """Continue an item, and then all others that can run, until one of them ends or all wait."""
         cdef Graph* g = &self.graph.g
         cdef DrawingItem* drawing = drawing_item()
         cdef DrawingItem outer = drawing[0]

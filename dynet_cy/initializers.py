@@ -376,7 +376,7 @@ def as_initializer(
     mean: float = 0.0,
     std: float = 1.0,
 ) -> PyInitializer:
-    """The initializer that `init=` of `add_parameters` and `add_lookup_parameters` stands for.
+    """The initializer for the argument `init=` of `add_parameters` and `add_lookup_parameters`.
 
     ====================  =============================================================================
     `init`                initializer

@@ -4,7 +4,7 @@
 
 Also installed as the command ``dynet-cy-launch``. See docs/parallel.md.
 
-What workers are told stands in the variable ``DYNET_CY_LAUNCH``, as words ``name=value``:
+The variable ``DYNET_CY_LAUNCH`` passes settings to the workers, as words ``name=value``:
 
 - ``pid``: the worker's own process, so that its children do not take themselves for it
 - ``rank``, ``size``, ``mode`` ("sync" or "async"), ``backend`` ("shared" or "mpi")
@@ -12,7 +12,7 @@ What workers are told stands in the variable ``DYNET_CY_LAUNCH``, as words ``nam
 - ``fd``: descriptor of the shared memory (backend "shared")
 - ``progress``, ``token``: where to note updates, if the job is to be started again; see `dynet_cy.parallel.progress`
 
-How often the job has been started again stands in ``DYNET_CY_RESTART_COUNT``.
+``DYNET_CY_RESTART_COUNT`` has the number of restarts of the job.
 """
 
 from __future__ import annotations

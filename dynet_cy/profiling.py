@@ -58,14 +58,14 @@ __all__ = [
 
 
 _MOST_LINES = 20  # in the text of a profile
-_OFTEN = 4  # passes of one line in one graph, from which on something is to be gained
+_OFTEN = 4  # passes of one line in one graph from which on a hint is worth printing
 
 
 class OpProfile(NamedTuple):
-    """What one operation did in one direction.
+    """The totals of one operation in one direction.
 
     Attributes:
-        op: its name; "weight gradients" stands for the products of factors that were collected
+        op: its name; "weight gradients" are the products of collected factors
         backward: whether it is the gradients
         nodes: how many nodes ran
         calls: how many batches they ran in; nodes that differ in sizes may be one, though each is called by itself
@@ -82,7 +82,7 @@ class OpProfile(NamedTuple):
 
 
 class LineProfile(NamedTuple):
-    """What one line of the program did with one operation in one direction.
+    """The totals of one line of the program, for one operation in one direction.
 
     Attributes:
         file, line, function: where it is; what builders of dynet_cy do belongs to the line that called them
@@ -106,7 +106,7 @@ class LineProfile(NamedTuple):
 
 
 class ScopeProfile(NamedTuple):
-    """What the nodes of one scope did.
+    """The totals of the nodes in one scope.
 
     Attributes:
         scope: its name, with those of the scopes around it: "encoder/attention"
@@ -123,7 +123,7 @@ class ScopeProfile(NamedTuple):
 
 
 class RequestProfile(NamedTuple):
-    """What one line of the program asked for: values that were not computed yet, each time a pass.
+    """The passes caused by one line of the program, which read values that were not computed yet.
 
     Attributes:
         file, line, function: where it is; empty and 0 where no line of Python asked
@@ -250,7 +250,7 @@ class Profile(list["OpProfile"]):
 
         Args:
             filename: of the HTML file
-            title: what stands at its top (default: "Profile")
+            title: its heading (default: "Profile")
 
         Raises:
             OSError: it cannot be written
@@ -315,7 +315,7 @@ class Profile(list["OpProfile"]):
         return lines
 
     def _measured(self) -> Profile:
-        """This profile with what has been measured so far."""
+        """This profile with the measurements so far."""
         reasons = {op["name"]: op["alone_because"] for op in _describe()}
         rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _profile.counts()]
         self.extend(sorted(rows, key=lambda row: -row.seconds))
@@ -347,7 +347,7 @@ class Profile(list["OpProfile"]):
 
 
 def profile() -> Profile:
-    """What has been measured so far.
+    """The measurements so far.
 
     Example:
         >>> isinstance(profiling.profile(), profiling.Profile)

@@ -79,7 +79,7 @@ class Replacement:
             raise OSError(error.errno, error.strerror, self._path) from None
 
     def _names(self) -> tuple[str, re.Pattern[str]]:
-        """What names of temporary files begin with, and what they all look like."""
+        """The prefix and the pattern of the names of temporary files."""
         start = f".{os.path.basename(self.target)[:_LONGEST]}."
         return start, re.compile(re.escape(start) + r"[0-9a-f]{16}\.tmp")
 
@@ -129,7 +129,7 @@ class Replacement:
             note_temporary(_noted[-1] if _noted else "")
 
     def finish(self) -> None:
-        """Force what was written to disk."""
+        """Flush the written data to disk."""
         with self._named():
             self.file.flush()
             if self._temporary:
@@ -155,7 +155,7 @@ class Replacement:
                 os.close(descriptor)
 
     def keep(self) -> None:
-        """Let it lie where it has been moved to when the block ends."""
+        """Keep it where it has been moved to when the block ends."""
         self._kept = True
 
     def __enter__(self) -> Replacement:

@@ -1,4 +1,4 @@
-"""A profile as a page of HTML that stands alone: flame graphs, memory over time, tables."""
+"""A profile as a self-contained HTML page: flame graphs, memory over time, tables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _root() -> Tree:
 
 
 def _by_op(profile: Profile) -> Tree:
-    """Directions, scopes, operations and shapes; what has no timeline has no shapes."""
+    """Directions, scopes, operations and, with a timeline, shapes."""
     root = _root()
     batches = [span for span in profile.timeline if span.op or span.kind == "weight gradients"]
     if batches:

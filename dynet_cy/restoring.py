@@ -35,7 +35,7 @@ __all__ = ["Forbidden", "Restorer", "is_model_class", "may_be_a_class"]
 
 
 class Forbidden(Exception):
-    """A file names what it must not, or wants of it what it must not."""
+    """A file names something that it must not name, or uses it in a way that it must not."""
 
     def __init__(self, name: Name, reason: str) -> None:
         super().__init__(name, reason)
@@ -67,7 +67,7 @@ def _dictionary(x: Any) -> Any:
 
 
 def _lines(cls: type) -> tuple[type, ...]:
-    """A class and what it is derived from."""
+    """A class and its bases."""
     found: tuple[type, ...] = type.__dict__["__mro__"].__get__(cls)
     return found
 
@@ -152,7 +152,7 @@ class Restorer:
 
     Args:
         builders: the library's classes, by name.
-        allowed: what the caller of `load` has passed.
+        allowed: the classes passed by the caller of `load`.
         package: the package that has called `load`: its modules are the program's own, even if installed.
     """
 
@@ -164,7 +164,7 @@ class Restorer:
     # ---- finding
 
     def known(self, name: Name) -> Any:
-        """The library's class of that name, or what the caller has passed; None if there is none."""
+        """The library's class of that name, or one that the caller has passed; None if there is none."""
         if _top(name.module) in ("_dynet", "_gdynet", "dynet", "dynet_cy") and name.name in self.builders:
             return self.builders[name.name]
         for x in self.allowed:

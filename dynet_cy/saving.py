@@ -173,7 +173,7 @@ def _hash(data: bytes = b"") -> Any:
     return hashlib.blake2b(data, digest_size=32)
 
 
-# What a .meta file begins with: instructions of a pickle that put a string on the stack and drop it again.
+# The beginning of a .meta file: instructions of a pickle that put a string on the stack and drop it again.
 _MARK = b"\x80\x04\x8c\x51dynet_cy:blake2b:"
 _MARK_END = b"0"
 
@@ -192,7 +192,7 @@ def _marked(meta: bytes) -> str | None:
 
 
 def _waiting(meta: str) -> str:
-    """Where a new .meta file lies until the new .data file has its name."""
+    """The name of a new .meta file until the new .data file has been renamed."""
     folder, name = os.path.split(os.path.realpath(meta))
     return os.path.join(folder, f".{name[:100]}.new")
 
@@ -273,7 +273,7 @@ class _Loader:
     # ---- the pair of files
 
     def pair(self) -> tuple[list[tuple[Any, ...]], IO[bytes]]:
-        """What the .meta file lists, and the .data file that belongs to it."""
+        """The entries of the .meta file, and the .data file that belongs to it."""
         seen = None
         if not os.path.exists(_waiting(self.meta)):
             os.stat(self.meta)
@@ -313,7 +313,7 @@ class _Loader:
     # ---- the .meta file
 
     def items(self, meta: bytes) -> list[tuple[Any, ...]]:
-        """What the .meta file lists."""
+        """The entries of the .meta file."""
         found = []
         at = 0
         while at < len(meta):
@@ -370,7 +370,7 @@ class _Loader:
     def objects(self, params: ParameterCollection) -> Iterator[Any]:
         """The objects, one after the other, with their parameters from the .data file."""
         made = self._objects(*self.pair(), params)
-        next(made)  # so that it closes the file, even if nobody asks for an object
+        next(made)  # so that it closes the file, even if no object is asked for
         return made
 
     def _objects(self, items: list[tuple[Any, ...]], file: IO[bytes], params: ParameterCollection) -> Iterator[Any]:

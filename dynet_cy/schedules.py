@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: what a trainer multiplies its learning rates by, from update to update."""
+"""Learning rate schedules: factors of a trainer's learning rates, from update to update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Schedule:
     """
 
     def factor(self, updates: int) -> float:
-        """What the learning rate is multiplied by in the next update.
+        """The factor of the learning rate in the next update.
 
         Args:
             updates: how many updates were made since the schedule was set
@@ -58,7 +58,7 @@ class Schedule:
         return False
 
     def _values(self) -> dict[str, Any]:
-        """What changes beside the number of updates, as data for JSON."""
+        """The state besides the number of updates, as data for JSON."""
         return {}
 
     def _set_values(self, values: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class LinearSchedule(Schedule):
         end: the factor at the end (default: 0)
 
     Raises:
-        TypeError: `updates` is no whole number, or `end` no number
+        TypeError: `updates` is not a whole number, or `end` is not a number
         ValueError: `updates` is less than 1, or `end` is negative or not finite
 
     Example:
@@ -110,7 +110,7 @@ class CosineSchedule(Schedule):
         end: the factor at the end (default: 0)
 
     Raises:
-        TypeError: `updates` is no whole number, or `end` no number
+        TypeError: `updates` is not a whole number, or `end` is not a number
         ValueError: `updates` is less than 1, or `end` is negative or not finite
 
     Example:
@@ -140,14 +140,14 @@ class CosineSchedule(Schedule):
 
 
 class StepSchedule(Schedule):
-    """Multiplied by `by` every so many updates, or at certain ones.
+    """Multiplied by `by` every n updates, or after given numbers of updates.
 
     Args:
-        at: how many updates lie between two steps, or a list of the numbers of updates after which there is one
+        at: the number of updates between two steps, or a list of the numbers of updates after which there is one
         by: what each step multiplies the learning rate by (default: 0.1)
 
     Raises:
-        TypeError: `at` is no whole number nor a list of these, or `by` no number
+        TypeError: `at` is neither a whole number nor a list of these, or `by` is not a number
         ValueError: a number of `at` is less than 1, the list does not rise, or `by` is negative or not finite
 
     Example:
@@ -191,14 +191,14 @@ class PlateauSchedule(Schedule):
     """Multiplied by `by` each time `patience` values in a row, passed to `report`, were no better than the best one.
 
     Args:
-        patience: how many values in a row that are no better make a step (default: 2)
+        patience: the number of values in a row without improvement that make a step (default: 2)
         by: what each step multiplies the learning rate by (default: 0.5)
         mode: "min" if the least value is the best one, as of losses; "max" for scores
         min_delta: by how much a value must be better than the best one to count as better (default: 0)
         least: the factor goes no lower (default: 0)
 
     Raises:
-        TypeError: a setting is no number
+        TypeError: a setting is not a number
         ValueError: `patience` is less than 1, a factor or `min_delta` negative or not finite, or there is no such mode
 
     Example:
@@ -236,7 +236,7 @@ class PlateauSchedule(Schedule):
             Whether the factor has become another one.
 
         Raises:
-            TypeError: it is no number
+            TypeError: it is not a number
 
         Example:
             >>> dy.PlateauSchedule().report(3.0)
@@ -272,7 +272,7 @@ class WarmupSchedule(Schedule):
         start: where the line begins, before the first update (default: 0)
 
     Raises:
-        TypeError: `updates` is no whole number, `start` no number, or `then` no schedule
+        TypeError: `updates` is not a whole number, `start` not a number, or `then` not a schedule
         ValueError: `updates` is less than 1, or `start` is negative or not finite
 
     Example:
@@ -329,7 +329,7 @@ class Record:
     """The best of the values so far, and how many have come since then.
 
     Args:
-        patience: how many values in a row that are no better are too many
+        patience: the number of values in a row without improvement that are too many
         mode: "min" or "max": which value is the best one
         min_delta: by how much a value must be better
         owner: whose it is, for errors
@@ -380,7 +380,7 @@ class Pace:
     """Where a trainer is in its schedule. The trainer and its groups look at one.
 
     Args:
-        schedule: what is begun
+        schedule: the schedule to begin
         updates: how many updates the trainer has made
     """
 
@@ -392,7 +392,7 @@ class Pace:
         self.scaled(1.0)  # says now what is wrong with a schedule of the program's own
 
     def scaled(self, rate: float, back: int = 0) -> float:
-        """A learning rate in the next update, if so many of those before it were not made."""
+        """A learning rate in the next update, if some of the previous ones were not made."""
         factor = self.schedule.factor(max(self.updates - back - self.begun, 0))
         if not (isinstance(factor, (int, float)) and 0 <= factor < math.inf):
             raise ValueError(f"{self.schedule!r}: the factor is {factor!r}, not a finite number of at least 0")

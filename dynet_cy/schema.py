@@ -15,7 +15,7 @@ class SchemaError(ValueError):
 
 
 class Schema(NamedTuple):
-    """What a value must be: words for it, and whether one is."""
+    """A requirement for a value: its description, and the check."""
 
     what: str
     holds: Callable[[Any, str], bool]

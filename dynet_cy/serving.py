@@ -1,7 +1,7 @@
 """Calls that come from many threads and tasks while others run, batched across the values that they ask for.
 
 A `Server` has one thread that runs calls as fibers on a graph of its own. When all calls under way wait for values, one
-pass computes them together, and whoever has come meanwhile joins the next pass. See docs/serving.md.
+pass computes them together, and calls that have arrived meanwhile join the next pass. See docs/serving.md.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ __all__ = ["Server", "ServerCall", "ServerClosed", "ServerFull", "ServerStatisti
 
 R = TypeVar("R")
 
-# A graph numbers its nodes anew a limited number of times, 2**28; after so many calls the next ones get a fresh graph.
+# A graph can renumber its nodes 2**28 times; after this many calls, the next ones get a new graph.
 CALLS_OF_A_GRAPH = 1 << 16
 LATENCIES = 4096  # calls that percentiles are of
-# What a call computes first, such as the states of a BiLSTM, batches best with calls that begin with it. So calls begin
-# when they are one to so many under way, or have waited for a pass for each so many under way.
+# The first computations of a call, such as the states of a BiLSTM, batch best with calls that begin at the same time.
+# So calls begin when there is one for every so many in progress, or when they have waited for a pass for each so many in
+# progress.
 UNDER_WAY_TO_ONE = 4
 UNDER_WAY_TO_A_PASS = 3
 
@@ -127,7 +128,7 @@ class ServerCall(Future[R]):
         return super().cancel()
 
     def result(self, timeout: float | None = None) -> R:
-        """What the function has returned.
+        """The result of the function.
 
         Args:
             timeout: seconds to wait for it; None for as long as it takes.
@@ -137,7 +138,7 @@ class ServerCall(Future[R]):
             CancelledError: it was cancelled.
             ServerClosed: the server was closed before it has ended.
             RuntimeError: this thread is that of a server, which must not wait.
-            Exception: what the function has raised.
+            Exception: the exception of the function.
 
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -215,12 +216,12 @@ class _Version:
                 self.fibers.stop(item)
 
     def turn(self) -> None:
-        """Let all calls go on, and compute what they wait for then."""
+        """Continue all calls, and compute the values they then wait for."""
         with self.graph:
             self.fibers.turn()
 
     def finish(self) -> None:
-        """Compute what a pass that was cut has left."""
+        """Compute the rest of a pass that was cut short."""
         with self.graph:
             self.fibers.finish()
 
@@ -259,7 +260,7 @@ class _Engine:
         self.process = os.getpid()
         self.changed = threading.Condition()
         self.queue: deque[ServerCall[Any]] = deque()
-        self.arriving: deque[ServerCall[Any]] = deque()  # there is no room for them in the queue yet
+        self.arriving: deque[ServerCall[Any]] = deque()  # waiting for room in the queue
         self.deadlines: list[tuple[float, int, ServerCall[Any]]] = []  # a heap
         self.dropped: list[ServerCall[Any]] = []  # decided from outside, to be ended here
         self.offered = 0
@@ -272,7 +273,7 @@ class _Engine:
         self.counts = dict.fromkeys(("finished", "failed", "cancelled", "expired", "refused"), 0)
         self.latencies: deque[float] = deque(maxlen=LATENCIES)
         self.versions: list[_Version] = []  # the newest last
-        self.passes = self.nodes = 0  # of versions that are gone
+        self.passes = self.nodes = 0  # of versions that have been closed
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         self.thread.start()
 
@@ -286,7 +287,7 @@ class _Engine:
     # -- from any thread -------------------------------------------------------------------------
 
     def offer(self, call: ServerCall[Any], wait: bool) -> None:
-        """Put a call in the queue, or behind it where there is no room."""
+        """Put a call in the queue, or let it wait for room."""
         with self.changed:
             if self.closed:
                 raise ServerClosed("Server: it has been closed")
@@ -305,7 +306,7 @@ class _Engine:
             self.look()
 
     def look(self) -> None:
-        """Let the thread, and whoever waits for something, see what has changed."""
+        """Notify the thread and everything that waits of a change."""
         self.asked = True
         self.changed.notify_all()
 
@@ -413,7 +414,7 @@ class _Engine:
             while self.step():
                 while self.may_go_on():
                     self.compute()
-        except BaseException as failure:  # a fault of this module: nobody is to wait for ever
+        except BaseException as failure:  # a fault of this module: no caller may wait forever
             error = failure
             raise
         finally:
@@ -609,11 +610,11 @@ class Server(Generic[R]):
         self._closing = weakref.finalize(self, self._engine.close, False, 5.0)
 
     def __call__(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
-        """Call the function with these arguments, and return what it returns.
+        """Call the function with these arguments, and return its result.
 
         Args:
             arguments: of the function.
-            deadline: seconds within which it must have ended; None for what the server was made with.
+            deadline: seconds within which it must have ended; None for the server's default.
             wait: wait for room where too many calls wait already; False raises ServerFull.
 
         Raises:
@@ -621,7 +622,7 @@ class Server(Generic[R]):
             ServerFull: too many calls wait already.
             ServerClosed: the server has been closed.
             RuntimeError: this is a call of a server already, or the child of a process that has made this one.
-            Exception: what the function has raised.
+            Exception: the exception of the function.
         """
         refuse_to_wait()
         call = self._offer(arguments, deadline, wait)
@@ -641,11 +642,11 @@ class Server(Generic[R]):
     def submit(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> ServerCall[R]:
         """Hand a call in, and return a `concurrent.futures.Future` for its result.
 
-        It returns when the call is in the queue; for the arguments and what is raised see the call itself.
+        It returns when the call is in the queue; for the arguments and exceptions see `__call__`.
 
         Args:
             arguments: of the function.
-            deadline: seconds within which it must have ended; None for what the server was made with.
+            deadline: seconds within which it must have ended; None for the server's default.
             wait: wait where the queue is full (default: yes), or raise.
 
         Example:
@@ -670,7 +671,7 @@ class Server(Generic[R]):
 
         Args:
             arguments: of the function.
-            deadline: seconds within which it must have ended; None for what the server was made with.
+            deadline: seconds within which it must have ended; None for the server's default.
             wait: wait where the queue is full (default: yes), or raise.
 
         Example:
@@ -718,7 +719,7 @@ class Server(Generic[R]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A block during which the server computes nothing, so that parameters can be changed; calls wait meanwhile.
+        """A block during which the server computes nothing, so that parameters can be changed; calls wait for its end.
 
         What is computed for a value then sees all parameters from before the block, or all from after it. A call that
         asks for several values may see both: where that matters, serve a copy and `reload`.
@@ -739,7 +740,7 @@ class Server(Generic[R]):
             yield
 
     def statistics(self) -> ServerStatistics:
-        """What the server does and has done: calls that wait, are under way and have ended, passes, latencies.
+        """Statistics: calls that wait, are in progress and have ended, passes, latencies.
 
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -759,7 +760,7 @@ class Server(Generic[R]):
             timeout: seconds to wait for that; None for as long as it takes.
 
         Raises:
-            TimeoutError: the thread has not ended within the timeout; it goes on.
+            TimeoutError: the thread has not ended within the timeout; it continues.
             RuntimeError: this is a call of a server.
 
         Example:

@@ -229,7 +229,7 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
         bias: whether there is b (default: yes)
 
     Raises:
-        TypeError: a number is not an integer, or `pc` is no `ParameterCollection`
+        TypeError: a number is not an integer, or `pc` is not a `ParameterCollection`
         ValueError: a number is less than 1
 
     Example:

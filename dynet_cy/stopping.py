@@ -27,13 +27,13 @@ class EarlyStopping:
 
     Args:
         collection: the model
-        patience: how many values in a row that are no better mean the end (default: 3)
+        patience: the number of values in a row without improvement after which to stop (default: 3)
         mode: "max" if the greatest value is the best one, as of scores; "min" for losses
         min_delta: by how much a value must be better than the best one to count as better (default: 0)
         path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
 
     Raises:
-        TypeError: it is no ParameterCollection, or a setting is no number
+        TypeError: it is not a ParameterCollection, or a setting is not a number
         ValueError: `patience` is less than 1, `min_delta` negative or not finite, or there is no such mode
 
     Example:
@@ -71,14 +71,14 @@ class EarlyStopping:
 
         Args:
             value: a score or a loss; one that is not a number is never better
-            extra: what is written into the file too, see `save_safetensors`
+            extra: further data for the file, see `save_safetensors`
 
         Returns:
             Whether it is better than all before.
 
         Raises:
             OSError: the file cannot be written
-            TypeError: the value is no number, or `extra` holds what JSON cannot
+            TypeError: the value is not a number, or JSON cannot represent `extra`
 
         Example:
             >>> stopping = dy.EarlyStopping(model, mode="min")

@@ -19,7 +19,7 @@ from dynet_cy.memory.mirror cimport mirrors
 from dynet_cy.memory.storage cimport Param
 
 cdef enum:
-    FETCHED_TOGETHER = 1 << 16      # bytes; copying so many from a device takes about as long as asking for them
+    FETCHED_TOGETHER = 1 << 16      # bytes; copying this many from a device takes about as long as requesting them
 
 cdef Beside* beside = beside_hooks()
 cdef PassHooks* passes = pass_hooks()

@@ -36,7 +36,7 @@ cdef extern from *:
     Seen* seen_here "dy_seen_here"()
     uint64_t context_version_now "dy_context_version_now"()
 
-# Find the current graph anew.
+# Look up the current graph again.
 cdef void look_around(Seen* seen) noexcept
 # Make the implicit graph of this thread.
 cdef Graph* make_implicit() except NULL

@@ -110,7 +110,7 @@ def draw(
 
     Raises:
         StaleExpressionError: an expression is of a renewed graph
-        TypeError: what is to be drawn are no expressions, or `collapse` is neither a bool nor names
+        TypeError: the argument is not an expression or a list of them, or `collapse` is neither a bool nor names
         ValueError: there are more than 2,000 nodes to draw, or expressions of several graphs; or no node was made in a
             scope that `collapse` names
         FileNotFoundError: graphviz is True, and there is no ``dot``
@@ -183,9 +183,9 @@ def _box_of(scope: str, names: set[str] | None) -> str:
 def _collapsed(
     found: list[GraphNode], wanted: list[int], collapse: bool | Iterable[str]
 ) -> tuple[list[GraphNode], dict[int, list[GraphNode]], dict[int, int]]:
-    """Nodes with boxes in the places of the first nodes in them, what is in each box, and where each node is now.
+    """Nodes with boxes in place of the first nodes in them, the contents of each box, and the new index of each node.
 
-    Arguments have smaller numbers than what uses them, so boxes of what was made in one go make no circles.
+    Arguments have smaller numbers than the nodes that use them, so boxes of consecutive nodes form no cycles.
     """
     names = None if collapse is True else _scope_names(collapse)
     boxes: dict[int, list[GraphNode]] = {}
@@ -275,7 +275,7 @@ def _tooltip(node: GraphNode, together: int, inside: list[GraphNode] | None = No
     return "\n".join(lines)
 
 
-# ---- where it stands ------------------------------------------------------------------------------------------------
+# ---- positions ------------------------------------------------------------------------------------------------------
 
 
 def _layout(arguments: Mapping[int, list[int]], sizes: Mapping[int, Point], graphviz: bool | None) -> Layout:
@@ -386,7 +386,7 @@ def _box(
     (x, y), (w, h) = centre, size
     batch = _call(node)
     fill = "#eaeef2" if _is_parameter(node) else colours.get(batch, "#ffffff")
-    corner = 4.0 if node.args or collapsed else h / 2  # what has no arguments is round
+    corner = 4.0 if node.args or collapsed else h / 2  # leaves are round
     kind = ' class="c"' if collapsed else ""
     return (
         f"<g><title>{html.escape(tooltip)}</title>"

@@ -28,7 +28,7 @@ cdef inline uint32_t number_in(Graph* g, Expression x) except? 0xFFFFFFFF:
 
 
 cdef const Dim* dim_of(Expression x) except NULL
-# Number the needed nodes of a graph that only goes forward anew, if it is time.
+# Renumber the needed nodes of a forward-only graph, if it is time.
 cdef int compact_if_due(Graph* g) except -1
 
 # Operators on expressions: filled by the family of each.

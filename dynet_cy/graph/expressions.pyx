@@ -108,7 +108,7 @@ cdef class Expression:
 
     @property
     def batch_size(self):
-        """Number of batch elements; 1 where there is no batch.
+        """Number of batch elements; 1 if there is no batch.
 
         Example:
             >>> dy.zeros((2, 3), batch_size=4).batch_size
@@ -117,10 +117,10 @@ cdef class Expression:
         return dim_of(self).bd
 
     def forward(self, recalculate=False):
-        """Compute the value, and what it needs, without returning it.
+        """Compute the value, and everything it depends on, without returning it.
 
         Args:
-            recalculate: compute all of the graph anew, also what is computed; False by default.
+            recalculate: compute all of the graph again, including values already computed; False by default.
 
         Example:
             >>> y = dy.tanh(dy.inputVector([0, 0]))
@@ -543,7 +543,7 @@ cdef class Expression:
 cdef class ForwardExpression(Expression):
     """A node of a graph that only goes forward: it is needed while this is there.
 
-    There is at most one for each node, so that the graph can number its nodes anew.
+    There is at most one for each node, so that the graph can renumber its nodes.
     """
 
     def set(self, values):
@@ -562,7 +562,7 @@ cdef class ForwardExpression(Expression):
         use = &uses_of(g)[self.index]
         if use.holder == <void*>self:
             use.holder = NULL
-            if g.version != RUNNING:        # else its room is free again when nodes are numbered anew
+            if g.version != RUNNING:        # else its memory is freed when nodes are renumbered
                 drop_unneeded(g, self.index)
 
 

@@ -1,11 +1,11 @@
-"""Forgetting nodes and values of a graph, and numbering the nodes anew that are left."""
+"""Forgetting nodes and values of a graph, and renumbering the remaining nodes."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum:
-    # A graph that only goes forward numbers its nodes anew when there are twice as many as needed, and this many.
+    # A forward-only graph renumbers its nodes when there are twice as many as needed, and at least this many.
     LEAST_TO_COMPACT = 4096
 
 # Tells the holder of a node, an expression, its new number.

@@ -1,4 +1,4 @@
-"""Forgetting nodes and values of a graph, and numbering the nodes anew that are left."""
+"""Forgetting nodes and values of a graph, and renumbering the remaining nodes."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
@@ -79,7 +79,7 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
 
 
 cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
-    """Number the needed nodes of a graph that only goes forward anew, without gaps, so that it can run forever.
+    """Renumber the needed nodes of a forward-only graph without gaps, so that it can run forever.
 
     Returns the new number of each node, or 0xFFFFFFFF, for the caller to free; NULL: nothing was done.
     """
@@ -125,7 +125,7 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
             continue
         x = &nodes[k]
         x[0] = nodes[i]
-        if state[i] & COMPUTED:             # its arguments may be gone
+        if state[i] & COMPUTED:             # its arguments may have been dropped
             x.nargs = x.item_count = 0
         for n in range(x.nargs):
             args[n_args + n] = numbers[args[x.args + n]]

@@ -1,9 +1,9 @@
-"""What backward gave the expressions of parameters, and those that no parameter lies behind.
+"""Gradients of parameters' expressions, and of expressions that do not depend on a parameter.
 
 Backward adds to the gradients of parameters where they are stored, together with what other passes gave them, and
-leaves out what no parameter needs.  So a pass of which somebody asks for more runs again, over everything, and adds to
-gradients of its own instead.  Other expressions get the same numbers as before.  It needs the values that the pass had:
-a full backward, which may be asked for everything at any time, runs it before the pass itself.
+leaves out what no parameter needs.  So if more gradients are asked for, the pass runs again, over everything, and adds
+to gradients of its own instead.  Other expressions get the same numbers as before.  This needs the values that the pass
+had: a full backward, whose gradients may all be asked for at any time, runs it before the pass itself.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -46,7 +46,7 @@ def given(ComputationGraph graph not None, uint32_t index):
 
 
 def keep_given(ComputationGraph graph not None, uint32_t target):
-    """Find out what a full backward from that node is about to give; None if it tells all by itself."""
+    """The gradients that a full backward from that node will give; None if the pass itself gives all of them."""
     made = stand_ins(&graph.g, target)
     return run_aside(graph, target, made) if made else None
 

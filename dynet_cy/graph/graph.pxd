@@ -1,4 +1,4 @@
-"""Computation graphs: who owns the C graph, and all that is in it."""
+"""Computation graphs: the owner of the C graph and of everything in it."""
 
 from libc.stdint cimport uint32_t
 
@@ -6,11 +6,11 @@ from dynet_cy.graph.forgetting cimport Renumber
 from dynet_cy.graph.structs cimport Graph
 
 
-# Who collects requests for values: `fibers` does.
+# The collector of requests for values: `fibers` implements it.
 cdef class Requests:
     # Let the running item wait until an expression, or each of a list, is computed; False where no item is running.
     cdef bint wait_for(self, object wanted) except -1
-    # Whether an item is running, and nobody else who uses its graph.
+    # Whether an item is running, rather than another user of its graph.
     cdef bint inside(self) except -1
 
 
@@ -23,7 +23,7 @@ cdef class ComputationGraph:
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
-    cdef Requests requests          # who collects requests for values, while a batched map runs; else None
+    cdef Requests requests          # the collector of requests for values, while a batched map runs; else None
 
     cdef int warn_of_growth(self) except -1
     cdef int note_values(self) except -1

@@ -46,7 +46,7 @@ cdef int default_strategy = 1
 
 
 cdef class Requests:
-    """Who collects requests for values."""
+    """The collector of requests for values."""
 
     cdef bint wait_for(self, object wanted) except -1:
         raise NotImplementedError
@@ -131,7 +131,7 @@ cdef class ComputationGraph:
         return False
 
     cdef int compact(self, Renumber renumber) except -1:
-        """Number the needed nodes anew.  Checkpoints hold numbers of nodes, so nothing is done while there are any."""
+        """Renumber the needed nodes.  Checkpoints hold numbers of nodes, so nothing is done while there are any."""
         cdef uint32_t* numbers = compact_nodes(&self.g, renumber) if not self.checkpoints else NULL
         if numbers != NULL:
             try:
@@ -381,7 +381,7 @@ cdef class ComputationGraph:
         return self._node(index).vec_value()
 
     def inc_forward(self, index):
-        """The same as `forward`: what is computed is not computed again.
+        """The same as `forward`: values that have been computed are not computed again.
 
         Args:
             index: the number of the node, from 0.
@@ -468,7 +468,7 @@ cdef class ComputationGraph:
             device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
         Raises:
-            IndexError: a place lies outside.
+            IndexError: a position is out of range.
             ValueError: there are more or fewer places than numbers.
 
         Example:

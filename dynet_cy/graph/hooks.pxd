@@ -11,7 +11,7 @@ cdef struct Engine:
     # For graphs with nodes on a device: n floats at v, in an arena of the graph, as they are there.
     int (*fetch)(Graph* g, int device, float* v, size_t n) except -1
     void (*close)(Graph* g) noexcept
-    void (*closed)(Graph* g) noexcept nogil     # frees what was kept for the graph
+    void (*closed)(Graph* g) noexcept nogil     # frees the data kept for the graph
 
 cdef enum:
     ENGINE_CPU
@@ -22,7 +22,7 @@ cdef enum:
 cdef Engine* engine(int kind) noexcept
 cdef Engine* engine_of(const Graph* g) noexcept
 
-# Which values are computed beside the one that is asked for: filled by schedule/beside, which says how.
+# Which values are computed together with the requested one: filled in by schedule/beside, which says how.
 cdef struct Beside:
     # The targets of a pass for one value that is not computed; it is the first of them.
     uint32_t (*ask)(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil
@@ -30,7 +30,7 @@ cdef struct Beside:
     void (*asked)(Graph* g, uint32_t node) noexcept nogil
     # A pass for several values has failed, and the first one will be computed alone.
     void (*failed)(Graph* g) noexcept nogil
-    # Nodes from this number on, or their values, are gone; what is learned goes too if that is said.
+    # Nodes from this number on, or their values, were dropped; on request, what was learned is dropped too.
     void (*cut)(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil
     # Nodes have new numbers, or 0xFFFFFFFF.
     void (*renumber)(Graph* g, const uint32_t* numbers) noexcept nogil
@@ -41,7 +41,7 @@ cdef Beside* beside_hooks() noexcept
 cdef struct PassHooks:
     bint on
     uint64_t (*begin)() noexcept nogil
-    # A pass ran for so many values, perhaps of the items of a batched map, and computed so many nodes.
+    # A pass ran for n values, perhaps of the items of a batched map, and computed a number of nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
 
 cdef PassHooks* pass_hooks() noexcept

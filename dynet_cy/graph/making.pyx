@@ -24,7 +24,7 @@ from dynet_cy.ops.registry import DimensionError
 
 cdef extern from *:
     """
-    /* 1 when the number of elements, batch included, overflows what is addressable. */
+    /* 1 if the number of elements, including the batch, is too large to address. */
     static inline int dy_too_large(const dy_dim *x) {
         uint64_t n = x->bd;
         for (uint32_t i = 0; i < x->nd; i++)

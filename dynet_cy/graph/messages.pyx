@@ -48,7 +48,7 @@ cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, Graph* 
         if g.multi_device:
             sources[i] += " on " + device_name(device_of(g, args[i]))
         sources[i] += made_at(g, args[i])
-    if n > 12:                                      # long lists: both ends tell enough
+    if n > 12:                                      # long lists: both ends are enough
         shown = list(range(6)) + list(range(n - 6, n))
     else:
         shown = list(range(n))

@@ -1,4 +1,4 @@
-"""What a graph consists of, for those who want to look at it."""
+"""The nodes of a graph, for inspection."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class GraphNode(NamedTuple):
         shape: of its value, without the batch.
         batch_size: number of batch elements.
         parameter: the name of the parameter, or of the lookup table that the node takes rows of, else None.
-        rows: these rows, one for each batch element; empty where it is no lookup.
+        rows: these rows, one for each batch element; empty if it is not a lookup.
         computed: whether it has a value.
         batch: the call that computed it, counted from 0 in the order of running; nodes of the same number ran together.
             None for parameters, and where nothing has been computed.
@@ -97,7 +97,7 @@ cdef list list_of(Graph* g):
 
 
 class NodeContents(NamedTuple):
-    """What an op knows of a node beside its arguments.
+    """The data of a node besides its arguments.
 
     Attributes:
         attrs: the words of its attributes, as whole numbers: floats by their bits.
@@ -113,7 +113,7 @@ class NodeContents(NamedTuple):
 
 
 def contents(ComputationGraph graph not None, uint32_t number):
-    """What an op knows of a node beside its arguments, as NodeContents.
+    """The data of a node besides its arguments, as NodeContents.
 
     Raises:
         IndexError: the graph has no such node.

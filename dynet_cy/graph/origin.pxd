@@ -24,16 +24,16 @@ cdef str scope_at(uint32_t number)
 # Where it was made, in words, as messages end with; "" where nothing is known.
 cdef str place_at(uint32_t number)
 
-# The scope of this thread: for those who switch stacks.
+# The scope of this thread: for code that switches stacks.
 cdef uint32_t current_scope() noexcept
 cdef void set_scope(uint32_t scope) noexcept
 
 # Begin a scope; returns the one before, for `set_scope`.
 cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF
 
-# When the first node was made in this thread since it was asked last, in nanoseconds; 0: none was, or nobody times.
+# The time of the first node made in this thread since the last call, in nanoseconds; 0: none, or there is no timeline.
 cdef uint64_t making_since() noexcept
 cdef int time_making(bint on) except -1
 
-# Let no code of the program be kept alive by what was found, unless lines are recorded.
+# Drop references to the program's code, unless lines are recorded.
 cdef void release_code() noexcept

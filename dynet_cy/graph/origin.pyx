@@ -103,10 +103,10 @@ class Origin(NamedTuple):
 
 
 def shown_file(str file):
-    """The name of a file as messages show it: relative to the working directory where it lies in that."""
+    """The name of a file as messages show it: relative to the working directory if it is in there."""
     try:
         here = os.getcwd()
-    except OSError:                                     # the directory is gone
+    except OSError:                                     # the directory has been removed
         return file
     here = here if here.endswith(os.sep) else here + os.sep
     return file[len(here):] if file.startswith(here) else file
@@ -141,7 +141,7 @@ cdef uint32_t current_line() noexcept:
 
 
 cdef uint32_t learn(Known* k, PyObject* code, int at) noexcept:
-    """Let an instruction be known in the place of what was there; returns its number."""
+    """Enter an instruction into the table, replacing the old entry; returns its number."""
     cdef PyObject* before
     cdef uint32_t number = 0
     try:
@@ -243,7 +243,7 @@ class name_scope(ContextDecorator):
         name: not empty, and without "/"
 
     Raises:
-        TypeError: the name is no str
+        TypeError: the name is not a str
         ValueError: it is empty, or has a "/"
 
     Example:
@@ -302,7 +302,7 @@ cdef void release_code() noexcept:
 
 
 def origin(number):
-    """The Origin that a number stands for; None for 0, which stands for none."""
+    """The Origin with a number; None for 0, which means none."""
     return origin_at(number)
 
 
@@ -317,7 +317,7 @@ def is_recording():
 
 
 def switch(on):
-    """Switch recording on, or off again: it goes on until it has been switched off as often as on."""
+    """Switch recording on or off: it stops when it has been switched off as often as on."""
     if not on and recording == 0:
         raise RuntimeError("recording of lines was switched off more often than on")
     note_why(&recording, bool(on))

@@ -58,7 +58,7 @@ def set_seed(seed):
 
 
 cdef void forget_requests(Graph* g) noexcept:
-    """Clear what a graph has learned from values that were asked for one by one.
+    """Clear what a graph has learned from values that were read one at a time.
 
     It decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved state,
     here or in another process, must get the same bits.
@@ -80,7 +80,7 @@ def random_state():
 
 
 def set_random_state(state):
-    """Let all random streams go on as they would have where `random_state` was called.
+    """Restore all random streams to their state when `random_state` was called.
 
     Graphs are told from each other by the order in which they were made: those that
     are there now come first, and the next that are made after them.  It holds from

@@ -118,7 +118,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     float* value_of "dy_value"(const Node* x)
 
 
-# The parameters of a node beside its arguments.  All zero but what an op sets.
+# The parameters of a node besides its arguments.  All zero except those that an op sets.
 cdef struct Extra:
     Attr attrs[4]
     const uint32_t* items

@@ -22,7 +22,7 @@ cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept:
 
 cdef int enter_table(Graph* g, void* owner) except -1
 cdef void leave_table(Graph* g) noexcept
-# Mark a graph as running, so that no other thread uses it meanwhile.
+# Mark a graph as running, so that no other thread uses it.
 cdef int lock_graph(Graph* g) except -1
 cdef void unlock_graph(Graph* g) noexcept nogil
 cdef int raise_running() except -1

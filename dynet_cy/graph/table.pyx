@@ -74,7 +74,7 @@ cdef int raise_running() except -1:
 
 
 cdef int lock_graph(Graph* g) except -1:
-    """Mark the graph as running: no other thread may use it meanwhile."""
+    """Mark the graph as running: no other thread may use it."""
     if g.version == RUNNING:
         raise_running()
     see_whole()

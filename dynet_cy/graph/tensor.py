@@ -137,7 +137,7 @@ class Tensor:
         return self._of(np.concatenate(draws, axis=axis), dim)
 
     def _along(self, method: str, dim: int) -> tuple[npt.NDArray[Any], int]:
-        """The values with an axis that `dim` stands for, and its place."""
+        """The values with the axis given by `dim`, and its position."""
         if not 0 <= dim < 7:
             raise IndexError(f"Tensor.{method}: dim is {dim}, axes are counted from 0 to 6")
         if dim < self._axes:

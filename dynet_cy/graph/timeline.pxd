@@ -1,4 +1,4 @@
-"""What ran when: spans of time, noted while somebody asks for them.
+"""Timelines: spans of time, recorded while one is being measured.
 
 Any layer above may note a span::
 
@@ -33,6 +33,6 @@ cdef void end_span(Kind kind, uint64_t begun) noexcept nogil
 # A pass begins: the nodes made since the last one become a span.
 cdef uint64_t begin_pass_span(const Graph* g) noexcept
 
-# A call of the nodes order[first], order[first + 1]... of which so many ran.
+# A call of the nodes order[first], order[first + 1]..., and the number of nodes that ran.
 cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
                        uint64_t begun, uint64_t ended) noexcept nogil

@@ -1,4 +1,4 @@
-"""What ran when: spans of time, noted while somebody asks for them (`dynet_cy.profiling.measure(timeline=True)`).
+"""Timelines: spans of time, recorded while one is being measured (`dynet_cy.profiling.measure(timeline=True)`).
 
 Times are those of the monotonic clock, which all processes of a machine share.
 """
@@ -98,7 +98,7 @@ class Span(NamedTuple):
         shape: of the result of the first node of a batch, as a text such as "{64} x 8"; else empty
         arguments: the shapes of its first three arguments
         other_shapes: how many of the nodes have another shape
-        origins: the lines of the program that made the nodes, four at most, and None for what has no line
+        origins: the lines of the program that made the nodes, four at most, and None for nodes without a line
         more_lines: nodes of further lines
         scope: the scope of the first node
         in_use: bytes of values, gradients and temporary numbers in the graph, after the batch
@@ -221,7 +221,7 @@ cdef str shape_text(const Dim* d):
 
 
 def taken():
-    """What has been noted since `switch`, as a list of Span in the order of their ends, and how many did not fit."""
+    """The spans recorded since `switch`, as a list of Span in the order of their ends, and how many did not fit."""
     cdef Noted* all = NULL
     cdef Noted* s
     cdef size_t i, n
@@ -270,7 +270,7 @@ def switch(on):
 
 @contextmanager
 def span(str name not None):
-    """Note what the block does as a span of that name, where a timeline is measured."""
+    """Record the block as a span of that name, if a timeline is being measured."""
     cdef uint64_t begun = begin_span()
     cdef uint32_t number = 0
     if begun:

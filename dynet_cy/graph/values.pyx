@@ -46,7 +46,7 @@ def forward(exps, recalculate=False):
 
     Args:
         exps: a list of them.
-        recalculate: compute all of the graph anew (default: False).
+        recalculate: compute all of the graph again (default: False).
 
     Example:
         >>> x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
@@ -63,7 +63,7 @@ def npvalues(exps, recalculate=False):
         recalculate: compute all nodes again, also those that have values (default: no).
 
     Raises:
-        TypeError: one of them is no expression.
+        TypeError: one of them is not an expression.
 
     Example:
         >>> dy.npvalues([dy.inputVector([1, 2]), dy.inputVector([3])])
@@ -80,7 +80,7 @@ def values(exps, recalculate=False):
         recalculate: compute all nodes again, also those that have values (default: no).
 
     Raises:
-        TypeError: one of them is no expression.
+        TypeError: one of them is not an expression.
 
     Example:
         >>> dy.values([dy.sum_elems(dy.inputVector([1, 2])), dy.scalarInput(3)])

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-# What a CPU must have for the kernels that OpenBLAS calls SkylakeX, and the names of all its kernels that use that.
+# The CPU features required by the kernels that OpenBLAS calls SkylakeX, and the names of all its kernels that use them.
 _SKYLAKEX = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
 _WITH_AVX512 = {"skylakex", "cooperlake", "sapphirerapids"}
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 
 
-# The item of a batched map that runs in this thread: it draws by itself.
+# The item of a batched map that runs in this thread: it has random draws of its own.
 cdef extern from "dynet_cy/draws.h":
     ctypedef struct DrawingItem "dy_drawing_item":
         uint64_t key

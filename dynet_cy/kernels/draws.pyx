@@ -20,7 +20,7 @@ cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
 
 
 def random_bits():
-    """A number that nobody can foresee, for a seed."""
+    """An unpredictable number, for a seed."""
     return secrets.randbits(32)
 
 
@@ -52,7 +52,7 @@ def seed():
 
 
 def set_seed(value):
-    """Set the seed; the stream of initial values begins anew.
+    """Set the seed, and restart the stream of initial values.
 
     Args:
         value: a whole number; its lowest 64 bits count.

@@ -71,7 +71,7 @@ def cpus():
         return os.cpu_count() or 1
 
 
-# What was asked for last, and how many processes share the CPUs.
+# The last requested number of threads, and how many processes share the CPUs.
 _asked = 0
 _processes = 1
 
@@ -141,5 +141,5 @@ def _end():
 cdef int failed = dy_pool_init()
 if failed:
     raise OSError(failed, os.strerror(failed))
-# Daemon threads run on while the interpreter frees what they compute with.
+# Daemon threads keep running while the interpreter frees the objects that they use.
 atexit.register(_end)

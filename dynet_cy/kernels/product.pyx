@@ -46,7 +46,7 @@ cdef enum:
     LEAST_PART = 250000                         # own products come in more parts than threads,
     MOST_PARTS = 8                              # up to so many for each: some may be slower
     LEAST_ROWS = 192                            # a side that is long enough to be cut
-    PACKED = -1                                 # a way beside those of sgemm
+    PACKED = -1                                 # a method besides those of sgemm
 
 
 cdef struct Product:
@@ -111,7 +111,7 @@ cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
     steps = steps_of(cut)
     if p.way != DY_SGEMM_LIBRARY:
         return min(work // LEAST_AWAKE, steps)
-    # The smallest part has all columns of so many steps.
+    # The smallest part consists of all columns of a number of steps.
     least = (LEAST_LIBRARY - 1) // (p.m * p.k * cut.step) + 1
     # With less than a step and a half for each thread one would do most of the work.
     return min(p.n // cut.step // least, steps * 2 // 3)
@@ -127,8 +127,8 @@ cdef inline size_t begin(const Cut* cut, size_t i) noexcept nogil:
 
 
 cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
-    """Into how many parts it is cut for so many threads."""
-    # OpenBLAS packs the other matrix for each part anew.
+    """The number of parts into which it is cut for a number of threads."""
+    # OpenBLAS packs the other matrix again for each part.
     if cut.whole.way == DY_SGEMM_LIBRARY:
         return threads
     return min(threads * MOST_PARTS, steps_of(cut), cut.whole.m * cut.whole.n * cut.whole.k // LEAST_PART)
@@ -150,9 +150,9 @@ cdef bint together(const Product* p) noexcept nogil:
 
 
 def cuts(int way, size_t m, size_t n, size_t k, size_t threads):
-    """How a product is cut for so many threads: whether in rows, where parts begin, and behind them its size.
+    """How a product is cut for a number of threads: whether in rows, where parts begin, and then its size.
 
-    For tests: what is computed so has the same bits as the whole.
+    For tests: the parts computed in this way have the same bits as the whole.
     """
     cdef Product p
     cdef Cut cut
@@ -193,7 +193,7 @@ cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k,
     """The packed form, made at the second product with the same values; else NULL.  The caller counts `users` down.
 
     What happens depends on the products since the last change only, so that a
-    training that goes on from a file computes the same as one that never stopped.
+    training that resumes from a file computes the same as training that never stopped.
     """
     cdef const float* panels = NULL
     cdef Panels* x = &pack.of[ta]

@@ -67,7 +67,7 @@ def tables():
 
 
 def kernels_at(size_t table):
-    """The kernel addresses by name of a table that lies at an address."""
+    """The kernel addresses, by name, of a table at an address."""
     cdef const dy_kernels *t = <const dy_kernels *>table
     cdef int i = 0
     names = {}

@@ -33,7 +33,7 @@ from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_en
 
 
 cdef class _Members:
-    """What a root collection, those below it and all their parameters have in common.
+    """The data shared by a root collection, its sub-collections and all their parameters.
 
     Each of them holds it, so that memory stays while anybody can ask for a part of it.  Entries hold no more than
     the storage: there is no cycle, and memory goes with its last user.
@@ -55,7 +55,7 @@ cdef class _Members:
         return self.shown(entry)
 
     cdef _Stored shown(self, _Stored entry):
-        """An entry as users have it: always the same object, while somebody has it."""
+        """The Python object of an entry: always the same one, as long as it is referenced."""
         x = None if entry.user is None else entry.user()
         if x is None:
             x = new_stored(type(entry), entry.storage, entry.p, entry.full_name)
@@ -68,7 +68,7 @@ cdef class _Members:
         return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
 
     def reduced(self, _Stored x not None):
-        """What makes a parameter anew from its pickle."""
+        """The function and arguments that restore a parameter from its pickle."""
         return _restored_member, (self, [(<_Stored>entry).p.id for entry in self.entries].index(x.p.id))
 
     def __reduce__(self):
@@ -92,7 +92,7 @@ class _Allowance:
 
 @contextlib.contextmanager
 def adding(collection, count, size, error):
-    """A block that may add so many parameters to a collection, of so many numbers together.
+    """A block that may add a limited number of parameters, and of their values, to a collection.
 
     One more raises the error, before anything is drawn.  Arrays, which are there already, do not count.
     """
@@ -564,7 +564,7 @@ class ParameterCollection:
 
         Args:
             fname: name of the file.
-            key: read only what is below this collection in the file.
+            key: read only the part of the file below this collection.
 
         Raises:
             ModelFileError: the file is not a model, is cut off, or does not fit.
@@ -592,7 +592,7 @@ class ParameterCollection:
 
         Args:
             fname: name of the file.
-            key: read only what is below this collection in the file; it is no part of the names.
+            key: read only the part of the file below this collection; it is not part of the names.
             strict: whether all names must be on both sides (default: True).
             rename: a mapping of names in the file, below `key`, to names here, or a function of a name.
 
@@ -725,9 +725,9 @@ def _free_name(name, taken, what):
 # ---- pickling ----------------------------------------------------------------
 #
 # Collections and parameters pickle as the members that they have in common, and their place among them.
-# So what is pickled together stays together.
+# So objects that are pickled together stay together.
 
-# What this makes anew; other attributes are those of derived classes.
+# The attributes that this restores; others belong to derived classes.
 _RESTORED = ("_name", "_members", "_taken", "_taken_below", "_weight_decay", "_decay_due")
 
 

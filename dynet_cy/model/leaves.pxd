@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.memory.storage cimport Param, Storage
 
-# The node of a parameter in the current graph, whose value stands in storage.
+# The node of a parameter in the current graph; its value is in the storage.
 cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF
 cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update)
 # `row_number` of anything but a small int in range.

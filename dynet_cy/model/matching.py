@@ -12,12 +12,12 @@ Renaming = Union[Mapping[str, str], Callable[[str], str], None]
 
 
 class Matched(NamedTuple):
-    """What a collection got from values with names."""
+    """The result of loading named values into a collection."""
 
     loaded: list[str]
-    """Names, in the collection, of what has its value from there."""
+    """Names, in the collection, of the values that were loaded."""
     missing: list[str]
-    """Names, in the collection, of what was not there, and keeps its value."""
+    """Names, in the collection, of values that were not given and are unchanged."""
     unexpected: list[str]
     """Names, as they were given, that the collection does not have."""
 
@@ -43,7 +43,7 @@ def matches(
         rename: a mapping of names (without the prefix) or a function of one; names that the mapping lacks stay.
 
     Returns:
-        The name given for each own name that is there; and what was found.
+        The given name for each name of the collection that was found; and the result.
 
     Raises:
         ValueError: two of the names given are renamed to one.
@@ -65,7 +65,7 @@ def matches(
 
 
 def complaint(found: Matched) -> str:
-    """What is missing or unexpected, in words; "" for nothing."""
+    """The missing and unexpected names, in words; "" if there are none."""
     parts = [("missing", found.missing), ("unexpected", found.unexpected)]
     return "; ".join(
         f"{what}: {', '.join(names[:10])}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -264,7 +264,7 @@ cdef class _Stored(Expression):
                               "as_array() gives a copy")
         see_whole()
         settle(self.p)
-        self.p.in_place = 1                     # the numbers are what they are, without a factor
+        self.p.in_place = 1                     # the numbers are read in place, without a factor
         shape = file_dim(self)
         steps = []
         for size in shape:
@@ -764,7 +764,7 @@ def lookup_batch(p, indices, update=True):
 def parameter(*parameters):
     """The parameters themselves: a parameter is an expression in whichever graph is current.
 
-    There is no need to call this; older programs do.
+    This need not be called; older programs do.
 
     Returns:
         The parameter, or a tuple of them for several; a list for a list.
@@ -829,7 +829,7 @@ def late_updates(_Stored x not None):
 
 
 def gradient_state(_Stored x not None):
-    """What has been added up since the last update.
+    """The gradient summed since the last update.
 
     Returns:
         None if there is nothing, the gradient of a parameter, or (rows, gradients of these
@@ -848,7 +848,7 @@ def gradient_state(_Stored x not None):
 def set_gradient_state(_Stored x not None, state):
     """Put back what `gradient_state` has returned, in place of the gradient that is there.
 
-    What is frozen has none.
+    Frozen parameters have none.
     """
     cdef uint32_t r
     zero_gradient(x)

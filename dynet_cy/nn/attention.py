@@ -18,7 +18,7 @@ from dynet_cy.ops.registry import DimensionError
 
 __all__ = ["BiaffineAttention", "KeysValues", "MultiHeadAttention", "PointerAttention"]
 
-# What is added to the scores of keys that a query must not look at: enough that their weights are 0.
+# Added to the scores of masked keys: enough that their weights are 0.
 _FORBIDDEN = -1e9
 
 
@@ -242,7 +242,7 @@ class MultiHeadAttention(Layer):
         mask: npt.ArrayLike | None,
         dropout: float,
     ) -> Expression:
-        """What all heads find, below each other."""
+        """The results of all heads, stacked."""
         bias = None
         if self._distances is not None or mask is not None:
             bias = self._bias(x, past, first, mask)
@@ -258,7 +258,7 @@ class MultiHeadAttention(Layer):
         )
 
     def _bias(self, x: Expression, past: KeysValues, first: int, mask: npt.ArrayLike | None) -> Expression | None:
-        """What is added to the scores."""
+        """The bias that is added to the scores."""
         shape, batch = x.dim()
         n, queries, found = past.columns, _columns(shape), None
         if self._distances is not None:

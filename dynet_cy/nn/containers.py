@@ -64,7 +64,7 @@ class LayerList(Layer):
 
 
 class Sequential(LayerList):
-    """Layers of which each is called on what the one before gives.
+    """Layers that are called in sequence, each on the result of the previous one.
 
     Args:
         layers: see `LayerList`
@@ -82,10 +82,10 @@ class Sequential(LayerList):
     """
 
     def __call__(self, x: Expression) -> Expression:
-        """What the last layer gives; x where there is none.
+        """The result of the last layer; x if there are no layers.
 
         Args:
-            x: what the first layer takes
+            x: the input of the first layer
         """
         for layer in self.layers:
             x = layer(x)

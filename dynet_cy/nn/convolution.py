@@ -109,7 +109,7 @@ class Conv1d(Layer):
         """Some rows of the windows of a matrix with n columns, a window in each column."""
         if self.width == 1 and self.stride == 1:
             return x if end - first == self.input_dim else ops.pick_range(x, first, end)
-        last = (n - self.reach - 1) // self.stride * self.stride + 1  # behind where the last window begins
+        last = (n - self.reach - 1) // self.stride * self.stride + 1  # after the beginning of the last window
         starts = range(0, self.reach + 1, self.dilation)
         parts = [ops.strided_select(x, [1, self.stride], [first, at], [end, at + last]) for at in starts]
         return ops.concatenate(parts)
@@ -137,7 +137,7 @@ class Conv2d(Layer):
             "same" as in `conv2d(..., is_valid=False)`
         bias: whether there is b
         dilation: how many rows and columns on the next row and column of a filter is, or one number for both
-        groups: into how many groups channels are divided, each of which is filtered by itself
+        groups: the number of groups of channels, each of which is filtered separately
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -227,7 +227,7 @@ class ConvTranspose2d(Layer):
         output_padding: how many more rows and columns the result has at its end, or one number for both
         bias: whether there is b
         dilation: how many rows and columns on the next row and column of a filter is, or one number for both
-        groups: into how many groups channels are divided, each of which is worked on by itself
+        groups: the number of groups of channels, each of which is processed separately
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -420,7 +420,7 @@ def _image(layer: Layer, x: Expression) -> list[int]:
 
 
 def _cut(layer: Layer, y: Expression, padding: Sequence[int], more: Sequence[int]) -> Expression:
-    """A result without so many rows and columns at all edges, but for those that are wanted more at the end."""
+    """A result cropped at all edges, except for the additional rows and columns wanted at the end."""
     sizes = list(y.dim()[0])
     begins, ends = [0] * len(sizes), list(sizes)
     for axis in range(2):

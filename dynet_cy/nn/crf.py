@@ -16,7 +16,7 @@ class CRF(Layer):
     transitions[y_{t-1}, y_t] + end[y_{n-1}]`` (Lafferty, McCallum and Pereira, ICML 2001; as the last layer of a
     network, Lample et al., "Neural architectures for named entity recognition", NAACL 2016).
 
-    Parameters: transitions (tags, tags), the score of a tag (column) behind another one (row), start and end (tags,);
+    Parameters: transitions (tags, tags), the score of a tag (column) after another one (row), start and end (tags,);
     zeros.
 
     Args:

@@ -1,4 +1,4 @@
-"""What all layers share: their parameters, modes, dropout, files, and the checks of what they are called on."""
+"""The base of all layers: parameters, modes, dropout, files, and checks of their inputs."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Layer:
         Args:
             weights: name of a safetensors file, as `safetensors.torch.save_file(module.state_dict(), path)` writes it;
                 or arrays by name
-            prefix: what the names of this layer begin with, such as `encoder.`; others are not looked at
+            prefix: the beginning of the names of this layer, such as `encoder.`; other names are ignored
 
         Raises:
             ModelMismatchError: an array is missing, has another shape, or has no place here; nothing was changed
@@ -208,7 +208,7 @@ class Layer:
         return positive_integer(value, type(self).__name__, argument)
 
     def _checked(self, x: Any, rows: int, argument: str = "x") -> tuple[tuple[int, ...], int]:
-        """The shape and the batch size of an expression that must have so many rows."""
+        """The shape and the batch size of an expression, after checking its number of rows."""
         if not isinstance(x, Expression):
             raise TypeError(f"{type(self).__name__}: argument {argument}: expected an expression, got {x!r:.80}")
         shape, batch = x.dim()

@@ -55,7 +55,7 @@ def geometry(w: Writer) -> dict[str, Any]:
 
 
 def same_pads(w: Writer, x: Value, filters: Value, how: dict[str, Any]) -> list[int]:
-    """How many zeros are before columns and rows, and behind them."""
+    """The number of zeros before columns and rows, and after them."""
     before, after = [], []
     for axis, stride, dilation in zip((1, 0), how["strides"], how["dilations"]):
         n, size = sizes.constant(x.dims[axis]), sizes.constant(filters.dims[axis])
@@ -104,7 +104,7 @@ def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("maxpooling2d", "avgpooling2d")
 def pooling(w: Writer, step: Step, args: list[Value]) -> str:
-    """Of averages, what of a window lies outside of the image does not count, as it does not here."""
+    """Averages do not count the part of a window outside of the image, as in the library."""
     rows = w.whole(0)
     x, made = images(w, args[0], 3)
     found = w.add(

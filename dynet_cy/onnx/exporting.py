@@ -54,7 +54,7 @@ def export(
 
     Raises:
         ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, or what it needs of
-            the sizes is no simple formula; the message names the operation
+            the sizes is not a simple formula; the message names the operation
         ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
         TypeError: an input is neither `Floats` nor `Indices`, or the function returns something else than expressions
         ValueError: there is no input, the lengths are not in order, or an axis of an input is called as the batch is

@@ -107,7 +107,7 @@ def cumprod(w: Writer, step: Step, args: list[Value]) -> str:
     return w.transpose(reduce(w, "ReduceProd", kept, [-1]), order)
 
 
-# ---- what is greatest, and order
+# ---- maxima, and order
 
 
 @converts("argmax", "argmax_straight_through")

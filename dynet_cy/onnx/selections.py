@@ -31,7 +31,7 @@ def parameter(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("lookup")
 def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
-    """Rows of a table; the rows stand in front as the batch does."""
+    """Rows of a table; the axis of rows is in front, like the batch."""
     table = step.values[0]
     name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
     rows = w.picked(step.batch, False)

@@ -38,7 +38,7 @@ def is_one(size: Size) -> bool:
 
 
 def formula(size: Size, axes: Mapping[str, Size]) -> Formula | None:
-    """What a size is of those of the named axes, as far as the traces tell; None where it is nothing simple."""
+    """A size as a formula of those of the named axes, inferred from the traces; None if there is no simple one."""
     number = constant(size)
     if number is not None:
         return number

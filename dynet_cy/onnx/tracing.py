@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """What all traces of a function have in common.
+    """The structure that all traces of a function share.
 
     Attributes:
         steps: the nodes that its results need, in the order of making.

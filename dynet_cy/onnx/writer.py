@@ -50,7 +50,7 @@ class Value(NamedTuple):
 
     @property
     def lead(self) -> int:
-        """How many axes stand before those of the expression."""
+        """The number of axes before those of the expression."""
         return self.each + self.has_batch
 
     @property

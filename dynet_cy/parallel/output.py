@@ -15,7 +15,7 @@ NOISE = b"Extension modules: "
 
 
 class Output:
-    """The launcher's stdout or stderr. What nobody reads yet waits here, and the launcher does not wait for it."""
+    """The launcher's stdout or stderr. Output that is not read yet is buffered here, so the launcher does not block."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -42,7 +42,7 @@ class Output:
 
 
 class Stream:
-    """What a worker writes: each line with a prefix, such as the worker's rank.
+    """The output of a worker: each line with a prefix, such as the worker's rank.
 
     Args:
         source: the pipe from the worker.
@@ -62,7 +62,7 @@ class Stream:
         self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
 
     def forward(self) -> bool:
-        """Pass on what is there; whether all of it has been written."""
+        """Pass on what has been read; returns whether all of it has been written."""
         try:
             data = os.read(self.source.fileno(), 1 << 16)
         except BlockingIOError:
@@ -125,7 +125,7 @@ class Pump:
             output = key.data if is_output else key.data.output
             try:
                 written = output.write() if is_output else key.data.forward()
-            except OSError as error:  # nobody reads what we write, or a disk is full
+            except OSError as error:  # the reader has gone away, or a disk is full
                 self.failure = self.failure or f"cannot write what workers write: {error}"
                 written = True
                 if not is_output:
@@ -133,7 +133,7 @@ class Pump:
             self._watch(output, written)
 
     def _watch(self, output: Output, written: bool) -> None:
-        """Read what is to go to an output, or, if that takes no more now, wait until it does."""
+        """Read data for an output, or wait if the output accepts no more at the moment."""
         known = self._selector.get_map()
         for stream in output.streams:
             reads = stream.source.fileno() in known
@@ -153,7 +153,7 @@ class Pump:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether what has been read waits for somebody to read it."""
+        """Whether data that have been read are waiting to be written."""
         return any(isinstance(key.data, Output) for key in self._selector.get_map().values())
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ class Progress:
 
     @property
     def words(self) -> dict[str, str]:
-        """What workers must be told to find it."""
+        """The settings by which workers find it."""
         return {"progress": f"/proc/{os.getpid()}/fd/{self._fd}", "token": self._token}
 
     def reset(self, known: bool) -> None:
@@ -60,10 +60,10 @@ class Progress:
 
 
 def connect(told: Mapping[str, str]) -> None:
-    """Let the trainers of this process, but not of its children, tell the launcher how far they are.
+    """Make the trainers of this process, but not of its children, report their progress to the launcher.
 
     Args:
-        told: what the launcher has told this process.
+        told: the launcher's settings for this process.
     """
     if "progress" not in told:
         return

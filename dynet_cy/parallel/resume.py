@@ -43,7 +43,7 @@ _KEY = "parallel"
 
 
 class CheckpointWarning(UserWarning):
-    """Training goes on from a checkpoint, but not to the last bit as it would have."""
+    """Training continues from a checkpoint, but not exactly as it would have."""
 
 
 def save_checkpoint(
@@ -54,7 +54,7 @@ def save_checkpoint(
     generators: Sequence[Generator] = (),
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Write all that training goes on from into one file, so that going on gives what not stopping would have given.
+    """Write everything needed to resume training into one file, so that the result is the same as without the stop.
 
     That is: parameters, the trainer's settings and state (moments, moving averages), the random streams of every rank
     (those of this library, of Python's `random` and of `numpy.random`), and epoch and position in the data. The file is
@@ -94,7 +94,7 @@ def save_checkpoint(
                     f"save_checkpoint: rank {rank} has a gradient of {left[0]} that no update has used; with several "
                     "processes save after update(), before the next backward()"
                 )
-        # The share of a rank may have ended before that of another, which is where all go on.
+        # One rank may have finished its share before another; all continue from the furthest position.
         places = [one.pop("data") for one in everyone]
         place = None if data is None else max(places, key=lambda p: (p["epoch"], p["position"]))
         if communicator.rank == 0:
@@ -219,7 +219,7 @@ def _try_streams(
 
 
 def _own(known: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
-    """What the file has for this rank."""
+    """The part of the file for this rank."""
     ranks: list[dict[str, Any]] = known["ranks"]
     return ranks[communicator.rank % len(ranks)]
 

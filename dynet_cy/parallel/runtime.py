@@ -32,13 +32,13 @@ __all__ = [
     "use",
 ]
 
-# What the launcher tells its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
+# The launcher's settings for its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
 VARIABLE = "DYNET_CY_LAUNCH"
 
 # How often the launcher has started the job again; for workers and their children.
 RESTARTS = "DYNET_CY_RESTART_COUNT"
 
-# Where communicators are made, by the name of the backend: a function of what the launcher told.
+# By the name of the backend, the function that makes the communicator from the launcher's settings.
 BACKENDS = {
     "shared": "dynet_cy.parallel.shared:connect",
     "mpi": "dynet_cy.parallel.mpi:connect",
@@ -50,7 +50,7 @@ _communicator: Communicator | None = None
 
 
 def told() -> dict[str, str]:
-    """What the launcher has told this process; nothing for one that it has not started, such as a child of a worker."""
+    """The launcher's settings for this process; none if the launcher did not start it, such as a child of a worker."""
     words = dict(word.split("=", 1) for word in os.environ.get(VARIABLE, "").split())
     return words if words.get("pid") == str(os.getpid()) else {}
 
@@ -88,7 +88,7 @@ def own_part(gpus: Sequence[T]) -> list[T]:
 
 
 def use(communicator: Communicator | None) -> Communicator | None:
-    """Let this process train over another communicator from now on; None finds it anew at the next use.
+    """Set the communicator of this process; with None it is determined again at the next use.
 
     Returns:
         The communicator so far, or None.
@@ -148,7 +148,7 @@ def restart_count() -> int:
             print("started again")
 
     Raises:
-        ValueError: the variable is no number.
+        ValueError: the variable is not a number.
     """
     text = os.environ.get(RESTARTS, "0")
     if not text.isdecimal():
@@ -169,7 +169,7 @@ def gather(value: Any) -> list[Any]:
 
 
 def broadcast(value: Any, root: int = 0) -> Any:
-    """The value that rank `root` passes; what the others pass is not looked at."""
+    """The value passed by rank `root`; the arguments of the others are ignored."""
     with span("broadcast"):
         return current().broadcast(value, root)
 

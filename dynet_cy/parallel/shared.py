@@ -50,7 +50,7 @@ class SharedCommunicator(Communicator):
         self.mode = mode
 
     def break_off(self) -> None:
-        """See `Communicator`; the other ranks are told."""
+        """See `Communicator`; the other ranks are notified."""
         super().break_off()
         self.board.leave()
 
@@ -142,7 +142,7 @@ def _tell_of_exceptions(board: Board) -> None:
 
 
 def connect(told: Mapping[str, str]) -> SharedCommunicator:
-    """The communicator of a worker, from what the launcher told it."""
+    """The communicator of a worker, from the launcher's settings."""
     board = Board(int(told["fd"]), int(told["size"]), int(told["rank"]), int(told["parent"]))
     replacing.note_temporary = board.note_file
     if not (sys.flags.inspect or sys.flags.interactive):

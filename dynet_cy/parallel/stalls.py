@@ -9,7 +9,7 @@ from dynet_cy.parallel.worker import TICK, Worker
 
 __all__ = ["Stalls"]
 
-# Seconds after which the launcher cannot say what workers have done meanwhile.
+# After this many seconds without a check, the launcher cannot tell whether workers were idle.
 BLIND = 2.0
 
 # A worker that others wait for is at work, not hanging, if it uses more than this share of a core; then it has so many
@@ -57,7 +57,7 @@ class Stalls:
         blind, self._looked = now - self._looked > BLIND, now
         wait = what, late
         if blind:
-            # This process was stopped, or nobody read what it wrote; so workers could not write either.
+            # This process was stopped, or its output was not read, so workers could not write either.
             self._watched = wait, now, self._used(late)
             return []
         if self._watched is None or self._watched[0] != wait or now - self._watched[1] > seconds + TICK:
@@ -79,5 +79,5 @@ class Stalls:
 
     @staticmethod
     def _has_worked(before: float | None, after: float | None, seconds: float) -> bool:
-        """Whether a worker was at work meanwhile, as far as that is known."""
+        """Whether a worker was computing in the meantime, as far as that is known."""
         return before is None or after is None or after - before > WORKING * seconds

@@ -1,4 +1,4 @@
-"""What the launcher's children run first, a file without dynet_cy: ``start.py PARENT SIGNAL PROGRAM ARGS...``.
+"""The first program of the launcher's children, without dynet_cy: ``start.py PARENT SIGNAL PROGRAM ARGS...``.
 
 The process ends with its launcher (Linux), by that signal (KILL, TERM), obeys Ctrl-C, and knows its own number. Then
 the program takes its place.

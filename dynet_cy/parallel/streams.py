@@ -55,7 +55,7 @@ def _plain(state: Any) -> Any:
     return state.item() if isinstance(state, np.generic) else state
 
 
-# Places in what a generator has drawn ahead, and the last ones: those of MT19937 and Philox.
+# Positions in the numbers that a generator has drawn ahead, and the last ones: those of MT19937 and Philox.
 _POSITIONS = {"pos": 624, "buffer_pos": 4}
 
 

@@ -27,7 +27,7 @@ class Ending(NamedTuple):
 
     Attributes:
         code: the launcher's exit code for it; 0 is success.
-        why: what went wrong, in words; "" for nothing, or for what the user knows.
+        why: what went wrong, in words; "" if nothing did, or if the user knows.
         final: whether starting it again is of no use, since the launcher itself has failed.
     """
 
@@ -55,9 +55,9 @@ class Start:
 
     Attributes:
         number: 0 for the first.
-        signals: by which the launcher is told to end.
-        words: what workers are told besides what is always told.
-        logs: files for what they write.
+        signals: the signals that end the launcher.
+        words: further settings for the workers.
+        logs: files for their output.
     """
 
     signals: Signals
@@ -71,7 +71,7 @@ class Signals:
 
     Attributes:
         wake: a descriptor from which can be read when a signal has come or a child has ended.
-        pending: signals that have come and that nobody has seen to.
+        pending: signals that have arrived and have not been handled.
         first: the first that has come; 0: none.
     """
 
@@ -94,7 +94,7 @@ class Signals:
         return self
 
     def have_come(self) -> bool:
-        """Whether the launcher has been told to end."""
+        """Whether a signal has asked the launcher to end."""
         return self.first > 0
 
     def _note(self, number: int, frame: object) -> None:
@@ -135,8 +135,8 @@ def supervise(
         run: runs the job once.
         restarts: how often it may be started again.
         delay: seconds before the first restart, doubled for each later one, up to 60.
-        logs: files for what workers write.
-        anywhere: whether workers may be on other hosts, where they cannot tell how far they are.
+        logs: files for the workers' output.
+        anywhere: whether workers may be on other hosts, from which they cannot report their progress.
 
     Returns:
         The exit code of the last start.

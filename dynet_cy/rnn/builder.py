@@ -1,4 +1,4 @@
-"""What all builders of recurrent networks share: parameters, their expressions in a graph, states, dropout masks."""
+"""The base of all builders of recurrent networks: parameters, their expressions in a graph, states, dropout masks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _RNNBuilder:
     spec: tuple[Any, ...]
     """The arguments of the constructor but for the collection: what `from_spec` needs."""
 
-    # For derived classes: the name of the sub-collection, and whether states have cells beside hidden vectors.
+    # For derived classes: the name of the sub-collection, and whether states have cells besides hidden vectors.
     _collection_name: ClassVar[str]
     _has_cells: ClassVar[bool] = False
 
@@ -181,7 +181,7 @@ class _RNNBuilder:
         )
 
     def _batch_of(self, es: tuple[Expression, ...]) -> int:
-        """The batch size of vectors; 0 if they differ or are no vectors."""
+        """The batch size of vectors; 0 if they differ or are not vectors."""
         dims = {e.dim() for e in es}
         if len(dims) == 1:
             shape, batch = dims.pop()
@@ -248,7 +248,7 @@ class _RNNBuilder:
     """Whether dropout drops; see `train`."""
 
     def train(self: Builder, mode: bool = True) -> Builder:
-        """Set training mode, in which a new builder is. Rates stay what they are; layers that hold a builder call this.
+        """Set training mode, the mode of a new builder. Rates do not change; layers that hold a builder call this.
 
         Args:
             mode: False for evaluation, as `eval()` (default: True)

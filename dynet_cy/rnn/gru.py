@@ -23,7 +23,7 @@ class GRUBuilder(_RNNBuilder):
 
     `initial_state` takes one vector a layer: h.
 
-    Dropout (`set_dropout`) is drawn anew at every step: on the input of each layer and on the output of the top layer.
+    Dropout masks (`set_dropout`) are drawn at every step: for the input of each layer and the output of the top layer.
     The state is not dropped out, so that `output()` is then not `h()[-1]`.
 
     Args:

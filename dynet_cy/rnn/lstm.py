@@ -41,7 +41,7 @@ NO_MASKS: tuple[Expression | None, Expression | None] = (None, None)
 
 
 class _Layer(NamedTuple):
-    """What a layer with stacked gates computes with."""
+    """The expressions of a layer with stacked gates."""
 
     w_x: Expression
     w_h: Expression
@@ -50,7 +50,7 @@ class _Layer(NamedTuple):
 
 
 class _StackedGates(_RNNBuilder):
-    """The LSTM whose four gates stand in one matrix, in the order input, forget, output, candidate.
+    """The LSTM whose four gates share one matrix, in the order input, forget, output, candidate.
 
     A step is four nodes a layer where inputs and states are vectors of one batch size. Otherwise it is made of
     ordinary ops, which broadcast.
@@ -260,7 +260,7 @@ class VanillaLSTMBuilder(_StackedGates):
         hidden_dim: length of the outputs
         model: where the parameters go
         ln_lstm: layer normalization (default: no)
-        forget_bias: what is added in the forget gate (default: 1.0); it is no parameter, and not part of b
+        forget_bias: added in the forget gate (default: 1.0); it is not a parameter, and not part of b
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -309,7 +309,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         hidden_dim: length of the outputs
         model: where the parameters go
         ln_lstm: layer normalization (default: no)
-        forget_bias: what is added in the forget gate (default: 1.0)
+        forget_bias: added in the forget gate (default: 1.0)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -417,7 +417,7 @@ class CompactVanillaLSTMBuilder(_StackedGates):
         super().__init__(layers, input_dim, hidden_dim, model)
 
     def set_weightnoise(self, std: float) -> None:
-        """Add Gaussian noise to W_x, W_h and b, drawn anew at every step.
+        """Add Gaussian noise to W_x, W_h and b, drawn again at every step.
 
         Args:
             std: its standard deviation; 0 (the default of a builder) for no noise

@@ -1,4 +1,4 @@
-"""States of recurrent networks: what `initial_state()` of a builder returns and `add_input()` goes on from."""
+"""States of recurrent networks: returned by `initial_state()` of a builder and continued by `add_input()`."""
 
 import weakref
 
@@ -192,8 +192,8 @@ cdef class Steps:
     def transduce(self, RNNState state not None, list xs):
         """The outputs after each of the inputs; None where it takes other nodes than these.
 
-        Layer by layer: all inputs of a layer are there before its first step, and their products with its weights can
-        be taken at once.
+        It goes layer by layer: all inputs of a layer are known before its first step, so their products with its
+        weights can be taken at once.
         """
         cdef Graph* g = current_graph()
         cdef uint32_t i, h, c, at = number_in(g, expression(xs[0], "transduce", "xs[0]"))
@@ -220,7 +220,7 @@ cdef class Steps:
 
 
 cdef str scope_name(builder):
-    """The scope of what a builder makes: the name of the collection of its parameters."""
+    """The scope of a builder's nodes: the name of the collection of its parameters."""
     return builder.param_collection().name().rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -237,7 +237,7 @@ def in_scope_of(builder, function, *arguments):
 
 
 def to_predecessor(state):
-    """What a state keeps of the state that it was made from: no hold on it in a graph that only goes forward."""
+    """A state's reference to its predecessor: a weak one in a forward-only graph."""
     return state if state is None or not current_graph().forward_only else weakref.ref(state)
 
 
@@ -254,7 +254,7 @@ def predecessor(kept):
 
 
 cdef int check_input(builder, x, str method) except -1:
-    """Say in the program's own words what is wrong with an input, if it is that which was."""
+    """Report an error of an input in terms of the builder, if the input caused it."""
     where = f"{type(builder).__name__}.{method}"
     if not isinstance(x, Expression):
         raise TypeError(f"{where}: an input must be an Expression, not {type(x).__name__}; "
@@ -274,7 +274,7 @@ cdef int check_input(builder, x, str method) except -1:
 cdef class RNNState:
     """A recurrent network after some inputs.
 
-    States never change: `add_input`, `set_h` and `set_s` return new ones, so that any state can be gone on from any
+    States never change: `add_input`, `set_h` and `set_s` return new ones, so that any state can be continued any
     number of times. A state is valid as long as the graph in which its builder's `initial_state` made it.
 
     States are made by builders, not by calling this class.
@@ -288,8 +288,8 @@ cdef class RNNState:
         True
     """
 
-    # h and c hold one vector a layer; None stands for zeros.
-    # batch: the batch size of all of them; 0 when they differ, are no vectors, or nobody needs to know.
+    # h and c hold one vector per layer; None means zeros.
+    # batch: the batch size of all of them; 0 if they differ, are not vectors, or it is not needed.
     cdef readonly Binding _binding
     # prev: a weak reference in a graph that only goes forward, so that a long loop keeps no more than it uses.
     cdef readonly object _prev
@@ -471,7 +471,7 @@ cdef class RNNState:
         """The state that this one was made from; None for the first.
 
         Raises:
-            RuntimeError: it is gone: the graph was renewed with ``forward_only=True``, and the program has not kept it.
+            RuntimeError: the graph was renewed with ``forward_only=True``, and the program has not kept that state.
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()

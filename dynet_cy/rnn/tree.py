@@ -157,7 +157,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
             children: the states of the first, second, ... child; `[]` for a leaf; None for a child that is not there
 
         Raises:
-            TypeError: a child is no state
+            TypeError: a child is not a state
             ValueError: neither x nor a child is given, there are more than N children, or a shape does not fit
 
         Example:
@@ -232,7 +232,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
             children: the states of the children; `[]` for a leaf
 
         Raises:
-            TypeError: a child is no state
+            TypeError: a child is not a state
             ValueError: neither x nor a child is given, or a shape does not fit
 
         Example:
