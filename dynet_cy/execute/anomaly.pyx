@@ -26,6 +26,10 @@ from dynet_cy.ops.registry cimport Op, op_at
 from dynet_cy.memory.storage import parameter_names
 
 
+cdef extern from *:
+    int atomic_add "__atomic_add_fetch"(int* p, int n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
@@ -364,10 +368,9 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1:
 
 def switch(on):
     """Switch the checks on, or off again: they go on until they have been switched off as often as on."""
-    global checking
     if not on and checking == 0:
         raise RuntimeError("checks of values were switched off more often than on")
-    checking += 1 if on else -1
+    atomic_add(&checking, 1 if on else -1, RELAXED)
 
 
 def is_checking():
