@@ -33,6 +33,7 @@ from dynet_cy.memory import arena
 from dynet_cy.schedule import plan_cache
 
 N, ROWS = 6, 12
+MANY_ROWS = 800  # of a table so large that rows without a gradient have updates later
 FILE = os.path.abspath(__file__)
 PAGE = os.sysconf("SC_PAGE_SIZE")
 # What memory may grow after the first fifth: allocators keep what was freed.
@@ -161,7 +162,7 @@ class Model:
 
     SHAPES = (("w", (N, N)), ("u", (N, N)), ("b", (N,)), ("gain", (N,)))
 
-    def __init__(self, seed, device="CPU", device_of_table=None):
+    def __init__(self, seed, device="CPU", device_of_table=None, rows=ROWS):
         rng = np.random.default_rng(seed)
         self.device = device
         self.collection = dy.ParameterCollection()
@@ -169,8 +170,8 @@ class Model:
             name: self.collection.parameters_from_numpy(rng.uniform(-1, 1, shape), name, device)
             for name, shape in self.SHAPES
         }
-        rows = rng.uniform(-1, 1, (ROWS, N))
-        self.stored["table"] = self.collection.lookup_parameters_from_numpy(rows, "table", device_of_table or device)
+        table = rng.uniform(-1, 1, (rows, N))
+        self.stored["table"] = self.collection.lookup_parameters_from_numpy(table, "table", device_of_table or device)
 
     def values(self):
         return {name: p.as_array().astype(np.float64) for name, p in self.stored.items()}
@@ -399,7 +400,8 @@ def training(rng):
     start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=6)
     kind = TRAINERS[rng.integers(len(TRAINERS))]
     settings = int(rng.integers(1 << 30))
-    models = one, other, third = Model(start), Model(start), Model(start + 1)
+    rows = int(rng.choice([ROWS, MANY_ROWS]))
+    models = one, other, third = [Model(seed, rows=rows) for seed in (start, start, start + 1)]
     trainers = make_trainer(kind, np.random.default_rng(settings), models)
     train(one, trainers[0], seeds, 0)
     train(other, trainers[1], seeds[:2], 1)

@@ -7,7 +7,7 @@ from libc.stdint cimport uint64_t
 
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
-from dynet_cy.memory.changes cimport raise_kept
+from dynet_cy.memory.changes cimport keep_raised, raise_kept
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.backends cimport poll_updates, wait_for_updates
@@ -102,8 +102,12 @@ class Trainer(MovingAverages, Restorable):
                 if type(e) is RuntimeError:             # and not that the device has failed
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
         states = getattr(self, "_states", ())
-        if states:
-            catch_up_tables(self._collection)                # rows that are late need the states
+        if states:                                      # rows that are late need them
+            try:
+                catch_up_tables(self._collection)
+            except BaseException as error:              # of a handler that ran in an update that was being finished
+                keep_raised(error)
+                catch_up_tables(self._collection)
         for plane in states:
             self._collection.storage.drop_plane(plane)
 

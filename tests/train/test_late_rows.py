@@ -494,3 +494,26 @@ def test_each_rule_says_what_it_does_without_gradients() -> None:
     states = selftest.optim_states()
     moved = {list(states)[getattr(dy, name)._rule] for name in reference.RULES if name not in STILL}
     assert moved | {"sgd", "adagrad"} == states.keys()
+
+
+@pytest.mark.parametrize(("beta_1", "beta_2"), [(0.9, 0.999), (0.95, 0.999), (0.9, 0.98), (0.5, 0.5), (0.99, 0.9999)])
+@pytest.mark.parametrize("eps", [1e-8, 1.0])
+@pytest.mark.parametrize("late", [1, 2, 3, 40, 400])
+def test_steps_of_adam_to_the_precision_of_floats(beta_1: float, beta_2: float, eps: float, late: int) -> None:
+    """A row that was zero is nothing but its steps, so their rounding shows; beside one that has them one by one."""
+
+    def run(at_once: bool) -> np.ndarray:
+        model = dy.ParameterCollection()
+        table = model.add_lookup_parameters((ROWS, SIZE), init=0.0)
+        trainer = dy.AdamTrainer(model, 1.0, beta_1, beta_2, eps)
+        trainer.set_sparse_updates(False)
+        dy.renew_cg()
+        if not at_once:
+            table.expr(update=False)  # where it lies
+        dy.dot_product(table[7], dy.inputVector([1, -0.5, 0.1, 2])).backward()
+        for _ in range(1 + late):
+            trainer.update()
+        assert late_updates(table) == (1 + late if at_once else 0)
+        return table.row_as_array(7)
+
+    np.testing.assert_allclose(run(True), run(False), rtol=2e-6)

@@ -150,13 +150,17 @@ def files(folder: Path) -> Numbers:
 
 @program
 def trainers(_: Path) -> Numbers:
-    """Trainers with state, clipping, weight decay, sparse updates and moving averages."""
+    """Trainers with state, clipping, weight decay, sparse updates, those of all rows, and moving averages."""
     found = []
-    for make in (dy.SimpleSGDTrainer, dy.MomentumSGDTrainer, dy.AdagradTrainer, dy.AmsgradTrainer):
+    for make, rows in (
+        (dy.SimpleSGDTrainer, 5), (dy.MomentumSGDTrainer, 5), (dy.AdagradTrainer, 5), (dy.AmsgradTrainer, 5),
+        (dy.AdamTrainer, 1400),
+    ):  # fmt: skip
         model = dy.ParameterCollection()
         model.set_weight_decay(1e-3)
-        table, w = model.add_lookup_parameters((5, 3)), model.add_parameters((3, 3))
+        table, w = model.add_lookup_parameters((rows, 3)), model.add_parameters((3, 3))
         trainer = make(model)
+        trainer.set_sparse_updates(rows == 5)
         for k in range(2):
             dy.renew_cg()
             dy.sum_batches(dy.squared_norm(w * dy.lookup_batch(table, [k, 3]))).backward()

@@ -1,0 +1,58 @@
+"""What updates of a large lookup table cost: sparse ones, and those of all rows.
+
+    python benchmarks/tables.py [--rows N] [--size N] [--touched N]
+
+Microseconds of CPU time, the least and the mean of many updates, with rows drawn at random; "forward" is the least that
+looking these rows up takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+import dynet_cy as dy
+
+TRAINERS = ("SimpleSGDTrainer", "MomentumSGDTrainer", "RMSPropTrainer", "AdamTrainer", "AmsgradTrainer")
+UPDATES = 1_100  # more than are noted before all rows have them
+
+
+def measure(name: str, sparse: bool, rows: int, size: int, touched: int) -> tuple[float, float, float]:
+    model = dy.ParameterCollection()
+    table = model.add_lookup_parameters((rows, size))
+    trainer = getattr(dy, name)(model)
+    trainer.set_sparse_updates(sparse)
+    rng = np.random.default_rng(0)
+    forward, update = [], []
+    for _ in range(UPDATES):
+        dy.renew_cg()
+        loss = dy.sum_batches(dy.squared_norm(dy.lookup_batch(table, [int(i) for i in rng.integers(0, rows, touched)])))
+        start = time.process_time()
+        loss.value()
+        forward.append(time.process_time() - start)
+        loss.backward()
+        start = time.process_time()
+        trainer.update()
+        update.append(time.process_time() - start)
+    return min(update) * 1e6, sum(update) / UPDATES * 1e6, min(forward) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000, help="of the table; default: %(default)s")
+    parser.add_argument("--size", type=int, default=128, help="numbers of a row; default: %(default)s")
+    parser.add_argument(
+        "--touched", type=int, default=200, help="rows with a gradient in an update; default: %(default)s"
+    )
+    options = parser.parse_args()
+    print("| trainer | rows that change | update, least | mean | forward, least |\n|---|---|---|---|---|")
+    for name in TRAINERS:
+        for sparse in (True, False):
+            numbers = measure(name, sparse, options.rows, options.size, options.touched)
+            print(f"| {name} | {'used' if sparse else 'all'} | " + " | ".join(f"{x:.1f}" for x in numbers) + " |")
+
+
+if __name__ == "__main__":
+    main()
