@@ -638,30 +638,41 @@ cdef int multiply_collected(Walk* w) noexcept nogil:
 
 # ---- backward: batches ---------------------------------------------------------------
 
+cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
+    return w.at_once and (profiling or checking)
+
+
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     """Gradients of the arguments of batches, the last one first."""
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
     cdef uint32_t number = last + 1
+    cdef bint looked_at = is_looked_at(w)
     while number > first:
         number -= 1
-        if go_back(w, &batches_of(w.g)[number], number):
+        if step_back(w, &batches_of(g)[number], number, top, looked_at):
             return -1
     w.number = NO_BATCH
     return 0
 
 
 cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
-    """Gradients of the arguments of a batch, and what is to be done after it."""
-    cdef size_t top = w.g.scratch.top
+    """Gradients of the arguments of one batch."""
+    return step_back(w, batch, number, w.g.scratch.top, is_looked_at(w))
+
+
+cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, size_t top, bint looked_at) noexcept nogil:
+    """Gradients of the arguments of a batch, and what is to be done after it; working memory ends at `top`."""
     cdef uint64_t begun = 0
-    cdef bint looked_at = w.at_once and (profiling or checking)
-    cdef bint failed
     w.number = number
     w.n_live_in_batch = 0
     if looked_at:
         begun = now()
-    failed = batch_backward(w, batch) or (looked_at and w.n_live_in_batch and look_at(w, batch, begun))
+    if batch_backward(w, batch) or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)):
+        arena_rewind(&w.g.scratch, top)
+        return -1
     arena_rewind(&w.g.scratch, top)
-    if failed or stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+    if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
         return -1
     return 0
 
