@@ -135,7 +135,7 @@ class TorchAnalyser:
         self.tag_reader = lstm([(tagging.read_forward, tagging.read_backward)], inputs)
         self.tag_w, self.tag_b = tensor(tagging.W), tensor(tagging.b)
         self.parse_words, self.parse_tags = tensor(parser.inputs.word_vectors), tensor(parser.inputs.tag_vectors)
-        self.root, self.nothing = tensor(parser.root), tensor(parser.nothing).tanh()
+        self.root, self.nothing = tensor(parser.root), tensor(parser.nothing)
         self.parse_reader = lstm(parser.reader.builder_layers, parser.inputs.dim)
         self.looks = torch.cat([tensor(p) for p in parser.looks], 1)
         self.bias, self.choose, self.choose_bias = map(tensor, (parser.bias, parser.choose, parser.choose_bias))

@@ -135,7 +135,7 @@ class Parser:
 
     def start(self, words: list[str], tags: list[str]) -> State:
         inputs = [self.root, *self.inputs.look_up(words, tags, self.training)]
-        return State(self, self.reader.transduce(inputs), dy.tanh(self.nothing))
+        return State(self, self.reader.transduce(inputs), 1.0 * self.nothing)
 
     def loss(self, batch: list[Tree]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch: each word takes two actions."""
@@ -164,7 +164,7 @@ class State:
     def __init__(self, parser: Parser, vectors: list[dy.Expression], nothing: dy.Expression) -> None:
         self.parser = parser
         self.vectors = vectors  # of the root, and of each word
-        self.nothing = nothing  # computed as they are, so that configurations batch wherever there is a word
+        self.nothing = nothing  # a node as they are, no parameter, so that all configurations batch
         self.configuration = Configuration(len(vectors) - 1)
 
     def scores(self) -> dy.Expression:

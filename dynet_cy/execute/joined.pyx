@@ -34,7 +34,7 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
             failed = join(w, plan.numbers + step.first, step.count, step.form)
         else:
             number = plan.numbers[step.first]
-            failed = go_back(w, &batches_of(g)[number], number, 1)
+            failed = go_back(w, &batches_of(g)[number], number)
         if failed:
             break
     arena_rewind(&g.scratch, top)
@@ -56,7 +56,7 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
         if w.dy != NULL:
             gather_gradients(w, &joined)
             failed = (arrange(w, &joined, op_at(nodes_of(g)[order_of(g)[joined.first]].op))
-                      or go_back(w, &joined, NO_BATCH, 1))
+                      or go_back(w, &joined, NO_BATCH))
     w.dy = NULL
     array_rewind(&g.order, order_top)
     arena_rewind(&g.scratch, top)

@@ -180,7 +180,7 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
 cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
 cdef int begin_at(Walk* w, uint32_t target) noexcept nogil
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil
-cdef int go_back(Walk* w, Batch* batch, uint32_t number, uint32_t together) noexcept nogil
+cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil
 cdef int multiply_collected(Walk* w) noexcept nogil
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil

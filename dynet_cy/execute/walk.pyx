@@ -802,17 +802,22 @@ cdef int multiply_collected(Walk* w) noexcept nogil:
 
 # ---- backward: batches ---------------------------------------------------------------
 
+cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
+    return w.at_once and (profiling or checking)
+
+
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     """Gradients of the arguments of batches, the last one first."""
     cdef const Graph* g = w.g
     cdef Batch* batch
+    cdef size_t top = g.scratch.top
     cdef uint32_t number = last + 1, together
-    cdef bint alone = not w.at_once or profiling or checking
+    cdef bint looked_at = is_looked_at(w), alone = looked_at or not w.at_once
     while number > first:
         number -= 1
         batch = &batches_of(g)[number]
         together = 0 if alone else together_before(g, batch, &batches_of(g)[first])
-        if go_back(w, batch, number, together):
+        if step_back(w, batch, number, together, top, looked_at):
             return -1
         if together > 1:
             number -= together - 1
@@ -820,15 +825,20 @@ cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     return 0
 
 
-cdef int go_back(Walk* w, Batch* batch, uint32_t number, uint32_t together) noexcept nogil:
+cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
+    """Gradients of the arguments of one batch."""
+    return step_back(w, batch, number, 1, w.g.scratch.top, is_looked_at(w))
+
+
+cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t together, size_t top,
+                          bint looked_at) noexcept nogil:
     """Gradients of the arguments of a batch, and what is to be done after it.
 
     Args:
         together: how many batches, of which this is the last, ran in pieces and go back as one; 0 or 1: this alone.
+        top: the end of working memory.
     """
-    cdef size_t top = w.g.scratch.top
     cdef uint64_t begun = 0
-    cdef bint looked_at = w.at_once and (profiling or checking)
     cdef bint failed
     w.number = number
     w.n_live_in_batch = 0
