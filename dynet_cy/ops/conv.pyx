@@ -110,7 +110,7 @@ cdef uint32_t parts_of(const Filters* v, uint32_t images) noexcept nogil:
 
 
 cdef size_t room_of(const Filters* v, uint32_t images, bint back) noexcept nogil:
-    """Floats of working memory of each part: they have one image more or less, for which there may be another method."""
+    """Floats of working memory of each part; one image more or less may mean another method."""
     cdef uint32_t parts = parts_of(v, images), least = images // parts, most = least + (images % parts > 0)
     if back:
         return padded(max(dy_conv_work_back(&v.w, v.outputs, least), dy_conv_work_back(&v.w, v.outputs, most)))
