@@ -149,6 +149,17 @@ cdef Divided divided(const Filters* v, const Tensor* image, const Tensor* f, con
     return d
 
 
+cdef void run_parts(const Divided* d, void (*run)(void* job, size_t part) noexcept nogil) noexcept nogil:
+    cdef Divided one
+    cdef size_t i
+    if in_parts(d.parts, multiplications(d.v, d.count), run, <void*>d):
+        return
+    one = d[0]
+    one.room = 0                    # one after the other, in the same memory: it is in the cache
+    for i in range(d.parts):
+        run(&one, i)
+
+
 cdef void result_part(void* job, size_t i) noexcept nogil:
     cdef const Divided* d = <const Divided*>job
     cdef const Filters* v = d.v
@@ -169,7 +180,7 @@ cdef void set_result(const Filters* v, const Tensor* image, const Tensor* f, con
     for k in range(v.batch // v.images):
         d.first = k * v.images
         for d.group in range(v.groups):
-            in_parts(d.parts, multiplications(v, v.images), result_part, &d)
+            run_parts(&d, result_part)
 
 
 cdef void image_part(void* job, size_t i) noexcept nogil:
@@ -190,7 +201,7 @@ cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* 
     for k in range(v.batch // v.images):
         d.first = k * v.images
         for d.group in range(v.groups):
-            in_parts(d.parts, multiplications(v, v.images), image_part, &d)
+            run_parts(&d, image_part)
 
 
 # Gradients of filters are sums over all images: longer ones are made in blocks of so many, which are added up in double
@@ -229,13 +240,13 @@ cdef void set_filters(const Filters* v, const Tensor* image, const Tensor* dy, f
 
 
 cdef void filters_part(void* job, size_t i) noexcept nogil:
-    """The gradient of the filters from part i, at the beginning of its working memory."""
+    """The gradient of the filters from part i; those of all parts stand before the working memory."""
     cdef const Divided* d = <const Divided*>job
     cdef const Filters* v = d.v
     cdef uint32_t b, n = images_of(d, i, &b)
-    cdef float* df = d.work + i * d.room
     K.conv2d_bwd_filter(&v.w, v.outputs, n, element(d.image, b) + d.group * v.image,
-                        element(d.result, b) + d.group * v.result, df + padded(v.filters), df, 0)
+                        element(d.result, b) + d.group * v.result, d.work + d.parts * padded(v.filters) + i * d.room,
+                        d.work + i * padded(v.filters), 0)
 
 
 cdef void add_filters(const Filters* v, const Tensor* image, const Tensor* dy, uint32_t first, uint32_t count,
@@ -249,11 +260,11 @@ cdef void add_filters(const Filters* v, const Tensor* image, const Tensor* dy, u
         d.first = first
         d.count = count
         d.parts = parts_of(v, count)
-        d.room = padded(v.filters) + room_of(v, count, False)
-        in_parts(d.parts, multiplications(v, count), filters_part, &d)
+        d.room = room_of(v, count, False)
+        run_parts(&d, filters_part)
         for k in range(d.parts):
             if accumulate or k > 0:
-                K.add(v.filters, work + k * d.room, df)
+                K.add(v.filters, work + k * padded(v.filters), df)
             else:
                 memcpy(df, work, v.filters * sizeof(float))
         return
