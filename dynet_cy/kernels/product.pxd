@@ -7,3 +7,5 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
                   const float* b, float beta, float* c) noexcept nogil
 cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
                const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil
+cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part) noexcept nogil,
+                   void* job) noexcept nogil

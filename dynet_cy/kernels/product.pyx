@@ -101,6 +101,23 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
     K.sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 
 
+cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part) noexcept nogil,
+                   void* job) noexcept nogil:
+    """Call run(job, 0) to run(job, parts - 1), which have so many multiplications together, on several threads.
+
+    False: there is only one, and nothing has been done.
+    """
+    cdef size_t most = min(parts, work // LEAST_AWAKE, <size_t>DY_MOST_THREADS)
+    cdef int threads
+    if most < 2:
+        return False
+    threads = take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
+    if threads == 1:
+        return False
+    run_pool(threads, parts, run, job)
+    return True
+
+
 cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
     """Choose the side that is cut, and where; how many parts there may be."""
     cdef size_t steps, least, work = p.m * p.n * p.k

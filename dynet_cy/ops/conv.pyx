@@ -9,7 +9,7 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
-from dynet_cy.kernels.product cimport gemm
+from dynet_cy.kernels.product cimport gemm, in_parts
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
@@ -77,28 +77,131 @@ cdef Filters filters_of(const Call* c, const Dim* image) noexcept nogil:
     return v
 
 
+# The images of one call of a kernel are divided among threads.  The parts depend on the sizes only, for the numbers are
+# to be the same on any number of threads: the method of a convolution, and the order in which gradients of filters are
+# added up, follow from the number of images.
+cdef enum:
+    MOST_PARTS = 4                  # each has working memory of its own
+    LEAST_IMAGES = 32               # with fewer, 1 to 3 % of the time of one thread is lost
+    LEAST_WORK = 2500000            # multiplications
+
+cdef struct Divided:
+    const Filters* v
+    const Tensor* image
+    const Tensor* f
+    const Tensor* bias              # may be NULL
+    const Tensor* result
+    size_t group
+    uint32_t first, count           # images
+    uint32_t parts
+    size_t room                     # floats of working memory of a part
+    float* work
+    bint accumulate
+
+
+cdef inline size_t multiplications(const Filters* v, size_t images) noexcept nogil:
+    return v.result * (v.filters // v.outputs) * images
+
+
+cdef uint32_t parts_of(const Filters* v, uint32_t images) noexcept nogil:
+    """Into how many parts the images of a call of a kernel are divided."""
+    cdef size_t most = min(<size_t>MOST_PARTS, <size_t>images // LEAST_IMAGES, multiplications(v, images) // LEAST_WORK)
+    return <uint32_t>most if v.images > 1 and most > 1 else 1
+
+
+cdef size_t room_of(const Filters* v, uint32_t images, bint back) noexcept nogil:
+    """Floats of working memory of each part; one image more or less may mean another method."""
+    cdef uint32_t parts = parts_of(v, images), least = images // parts, most = least + (images % parts > 0)
+    if back:
+        return padded(max(dy_conv_work_back(&v.w, v.outputs, least), dy_conv_work_back(&v.w, v.outputs, most)))
+    return padded(max(dy_conv_work(&v.w, v.outputs, least), dy_conv_work(&v.w, v.outputs, most)))
+
+
+cdef size_t result_work(const Filters* v) noexcept nogil:
+    """Working memory of `set_result`."""
+    return parts_of(v, v.images) * room_of(v, v.images, False)
+
+
+cdef size_t image_work(const Filters* v) noexcept nogil:
+    """Working memory of `set_image`."""
+    return parts_of(v, v.images) * room_of(v, v.images, True)
+
+
+cdef inline uint32_t images_of(const Divided* d, size_t i, uint32_t* first) noexcept nogil:
+    """How many images part i has, and the first one."""
+    first[0] = <uint32_t>(d.first + <size_t>d.count * i // d.parts)
+    return <uint32_t>(d.first + <size_t>d.count * (i + 1) // d.parts) - first[0]
+
+
+cdef Divided divided(const Filters* v, const Tensor* image, const Tensor* f, const Tensor* result, float* work,
+                     bint accumulate) noexcept nogil:
+    """All groups and images; a caller sets which."""
+    cdef Divided d
+    d.v = v
+    d.image = image
+    d.f = f
+    d.bias = NULL
+    d.result = result
+    d.work = work
+    d.accumulate = accumulate
+    d.parts = parts_of(v, v.images)
+    d.count = v.images
+    return d
+
+
+cdef void run_parts(const Divided* d, void (*run)(void* job, size_t part) noexcept nogil) noexcept nogil:
+    cdef Divided one
+    cdef size_t i
+    if in_parts(d.parts, multiplications(d.v, d.count), run, <void*>d):
+        return
+    one = d[0]
+    one.room = 0                    # one after the other, in the same memory: it is in the cache
+    for i in range(d.parts):
+        run(&one, i)
+
+
+cdef void result_part(void* job, size_t i) noexcept nogil:
+    cdef const Divided* d = <const Divided*>job
+    cdef const Filters* v = d.v
+    cdef uint32_t b, n = images_of(d, i, &b)
+    cdef size_t g = d.group
+    K.conv2d(&v.w, v.outputs, n, element(d.image, b) + g * v.image, element(d.f, b) + g * v.filters,
+             element(d.bias, b) + g * v.outputs if d.bias != NULL else NULL, d.work + i * d.room,
+             element(d.result, b) + g * v.result)
+
+
 cdef void set_result(const Filters* v, const Tensor* image, const Tensor* f, const Tensor* bias, float* work,
                      const Tensor* y) noexcept nogil:
     """The result of images and filters, perhaps with a bias."""
-    cdef uint32_t b, k
-    cdef size_t g
+    cdef Divided d = divided(v, image, f, y, work, False)
+    cdef uint32_t k
+    d.bias = bias
+    d.room = room_of(v, v.images, False)
     for k in range(v.batch // v.images):
-        b = k * v.images
-        for g in range(v.groups):
-            K.conv2d(&v.w, v.outputs, v.images, element(image, b) + g * v.image, element(f, b) + g * v.filters,
-                     element(bias, b) + g * v.outputs if bias != NULL else NULL, work, element(y, b) + g * v.result)
+        d.first = k * v.images
+        for d.group in range(v.groups):
+            run_parts(&d, result_part)
+
+
+cdef void image_part(void* job, size_t i) noexcept nogil:
+    cdef const Divided* d = <const Divided*>job
+    cdef const Filters* v = d.v
+    cdef uint32_t b, n = images_of(d, i, &b)
+    cdef size_t g = d.group
+    K.conv2d_bwd_x(&v.w, v.outputs, n, element(d.f, b) + g * v.filters, element(d.result, b) + g * v.result,
+                   d.work + i * d.room, element(d.image, b) + g * v.image, adds(d.accumulate, d.image, b))
 
 
 cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* work, const Tensor* dx,
                     bint accumulate) noexcept nogil:
     """The image, or its gradient, from the filters and the result, or its gradient."""
-    cdef uint32_t b, k
-    cdef size_t g
+    cdef Divided d = divided(v, dx, f, dy, work, accumulate)
+    cdef uint32_t k
+    d.room = room_of(v, v.images, True)
     for k in range(v.batch // v.images):
-        b = k * v.images
-        for g in range(v.groups):
-            K.conv2d_bwd_x(&v.w, v.outputs, v.images, element(f, b) + g * v.filters, element(dy, b) + g * v.result,
-                           work, element(dx, b) + g * v.image, adds(accumulate, dx, b))
+        d.first = k * v.images
+        for d.group in range(v.groups):
+            run_parts(&d, image_part)
 
 
 # Gradients of filters are sums over all images: long sums are split into blocks of this many, added up in double
@@ -136,10 +239,35 @@ cdef void set_filters(const Filters* v, const Tensor* image, const Tensor* dy, f
             to[j] = <float>((to[j] if accumulate else 0) + total[j])
 
 
+cdef void filters_part(void* job, size_t i) noexcept nogil:
+    """The gradient of the filters from part i; those of all parts stand before the working memory."""
+    cdef const Divided* d = <const Divided*>job
+    cdef const Filters* v = d.v
+    cdef uint32_t b, n = images_of(d, i, &b)
+    K.conv2d_bwd_filter(&v.w, v.outputs, n, element(d.image, b) + d.group * v.image,
+                        element(d.result, b) + d.group * v.result, d.work + d.parts * padded(v.filters) + i * d.room,
+                        d.work + i * padded(v.filters), 0)
+
+
 cdef void add_filters(const Filters* v, const Tensor* image, const Tensor* dy, uint32_t first, uint32_t count,
                       size_t g, float* work, float* df, bint accumulate) noexcept nogil:
     """The gradient of the filters of one group, from some of the images."""
     cdef uint32_t images = min(v.images, count), k, b
+    cdef Divided d
+    if images == count and parts_of(v, count) > 1:
+        d = divided(v, image, NULL, dy, work, accumulate)
+        d.group = g
+        d.first = first
+        d.count = count
+        d.parts = parts_of(v, count)
+        d.room = room_of(v, count, False)
+        run_parts(&d, filters_part)
+        for k in range(d.parts):
+            if accumulate or k > 0:
+                K.add(v.filters, work + k * padded(v.filters), df)
+            else:
+                memcpy(df, work, v.filters * sizeof(float))
+        return
     for k in range(count // images):
         b = first + k * images
         K.conv2d_bwd_filter(&v.w, v.outputs, images, element(image, b) + g * v.image, element(dy, b) + g * v.result,
@@ -151,14 +279,19 @@ cdef inline size_t padded(size_t n) noexcept nogil:
     return (n + 15) // 16 * 16
 
 
+cdef size_t block_work(const Filters* v, uint32_t images) noexcept nogil:
+    """Working memory of `add_filters`."""
+    cdef uint32_t parts = parts_of(v, images)
+    return parts * ((padded(v.filters) if parts > 1 else 0) + room_of(v, images, False))
+
+
 cdef size_t filters_work(const Filters* v) noexcept nogil:
     """Working memory of `set_filters`."""
     cdef size_t sums = 3 * padded(v.filters) if v.batch > MOST_IMAGES else 0
     if v.images <= MOST_IMAGES:
-        return sums + dy_conv_work(&v.w, v.outputs, v.images)
+        return sums + block_work(v, v.images)
     # The last block has fewer, for which there may be another way.
-    return sums + max(dy_conv_work(&v.w, v.outputs, MOST_IMAGES),
-                      dy_conv_work(&v.w, v.outputs, (v.images - 1) % MOST_IMAGES + 1))
+    return sums + max(block_work(v, MOST_IMAGES), block_work(v, (v.images - 1) % MOST_IMAGES + 1))
 
 
 cdef int set_geometry(Extra* extra, object stride, object dilation, object groups, bint valid, str op) except -1:
@@ -232,8 +365,8 @@ cdef size_t conv2d_work(const Call* c, int i) noexcept nogil:
     if i == 2:
         return 0
     if i == 0:
-        return dy_conv_work_back(&v.w, v.outputs, v.images)
-    return filters_work(&v) if i == 1 else dy_conv_work(&v.w, v.outputs, v.images)
+        return image_work(&v)
+    return filters_work(&v) if i == 1 else result_work(&v)
 
 
 cdef Op* new_conv_op(const char* name, const char* args) except NULL:
@@ -365,10 +498,10 @@ cdef void conv_transpose2d_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef size_t conv_transpose2d_work(const Call* c, int i) noexcept nogil:
     cdef Filters v = filters_of(c, &c.y.dim)
     if i < 0:
-        return dy_conv_work_back(&v.w, v.outputs, v.images)
+        return image_work(&v)
     if i == 1:
         return filters_work(&v)
-    return padded(size_of(&c.x[0].dim) * v.batch) + dy_conv_work(&v.w, v.outputs, v.images)
+    return padded(size_of(&c.x[0].dim) * v.batch) + result_work(&v)
 
 
 cdef Op* CONV_TRANSPOSE2D = register(b"conv_transpose2d", b"x f", conv_transpose2d_dim, conv_transpose2d_forward,
