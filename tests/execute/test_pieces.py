@@ -201,3 +201,44 @@ def test_nodes_that_the_loss_does_not_need() -> None:
     dy.esum(sums[::2]).backward(full=True)
     for k, cell in enumerate(cells):
         np.testing.assert_array_equal(cell.gradient(), 1.0 if k % 2 == 0 else 0.0)
+
+
+def test_what_nodes_without_a_part_hold_goes_nowhere() -> None:
+    """Their gradients hold what an earlier pass has left there."""
+    dy.renew_cg(autobatching=1)
+    x = dy.tanh(dy.inputVector(np.linspace(-1, 1, N)))
+    cells = [dy.cmult(x, dy.inputVector(np.full(N, k + 1.0))) for k in range(12)]
+    sums = [dy.sum_elems(c) for c in cells]
+    dy.esum(sums).backward(full=True)
+    np.testing.assert_allclose(x.gradient(), sum(range(1, 13)))
+    dy.esum(sums[::2]).backward(full=True)
+    np.testing.assert_allclose(x.gradient(), sum(range(1, 13, 2)))
+
+
+def test_neighbours_that_are_arguments_of_each_other() -> None:
+    """A node is the second argument of one product and the first one of the next, which lies beside it."""
+    dy.renew_cg(autobatching=1)
+    ys = [dy.tanh(dy.inputVector(np.linspace(-1, k, N))) for k in range(8)]
+    shifted = [dy.cmult(a, b) for a, b in zip(ys, ys[1:])]
+    loss = dy.esum([dy.sum_elems(s) for s in shifted])
+    for _ in range(2):
+        loss.backward(full=True)
+        values = [np.zeros(N)] + [y.npvalue() for y in ys] + [np.zeros(N)]
+        for k, y in enumerate(ys):
+            np.testing.assert_allclose(y.gradient(), values[k] + values[k + 2], rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_that_run_against_the_order_of_making() -> None:
+    """Tiles are ranges of node numbers, so a batch in another order runs by itself."""
+    n = 1024
+    dy.renew_cg(autobatching=1)
+    xs = [dy.inputVector(np.linspace(-1, k / 40, n)) for k in range(60)]
+    tanhs = [dy.tanh(x) for x in xs]
+    exps = [dy.exp(t) for t in reversed(tanhs)][::-1]
+    products = [dy.cmult(e, t) for e, t in zip(exps, tanhs)]
+    loss = dy.esum([dy.sum_elems(p) for p in products])
+    loss.backward(full=True)
+    for k, (x, product) in enumerate(zip(xs, products)):
+        t = np.tanh(np.linspace(-1, k / 40, n))
+        np.testing.assert_allclose(product.npvalue(), np.exp(t) * t, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(x.gradient(), np.exp(t) * (1 + t) * (1 - t * t), rtol=1e-4, atol=1e-6)
