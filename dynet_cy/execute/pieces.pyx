@@ -24,6 +24,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport Op, op_at
+from dynet_cy.schedule.views cimport LONG
 
 
 cdef extern from *:
@@ -33,7 +34,6 @@ cdef extern from *:
     uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
 
 cdef enum:
-    SHORTEST = 32                   # numbers of a node; a call costs as much as copying about so many to and fro
     MOST_TOGETHER = 32              # batches
     FEW = 4                         # arguments; with more, pieces of backward have one node
     TILE = 1 << 17                  # bytes of results; with arguments and gradients they fit the second-level cache
@@ -67,7 +67,7 @@ cdef bint may_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
         return False
     node = first_node(g, batch)
     op = op_at(node.op)
-    return (total_of(&node.dim) >= SHORTEST and op.saved == NULL and op.prepare == NULL and op.raised == NULL
+    return (total_of(&node.dim) >= LONG and op.saved == NULL and op.prepare == NULL and op.raised == NULL
             and node.item_count == 0)
 
 
