@@ -18,27 +18,22 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
+from dynet_cy.execute.prefetch cimport fetch
 from dynet_cy.graph.structs cimport (
     FLATTENED, LIVE, NEEDS_GRAD, Batch, Graph, Node, args_of, gradient_at, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport Op, op_at
+from dynet_cy.schedule.views cimport LONG
 
 
 cdef extern from *:
     """
     #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    static inline void dy_prefetch_node(const dy_node *x) {
-        __asm__ volatile("" : : "r"(x));        /* gcc drops a function that does nothing but prefetch */
-        __builtin_prefetch(x);
-        __builtin_prefetch((const char *)(x + 1) - 1);
-    }
     """
     uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
-    void prefetch "dy_prefetch_node"(const Node* x) nogil
 
 cdef enum:
-    SHORTEST = 32                   # numbers of a node; a call costs as much as copying about so many to and fro
     MOST_TOGETHER = 32              # batches
     FEW = 4                         # arguments; with more, pieces of backward have one node
     TILE = 1 << 17                  # bytes of results; with arguments and gradients they fit the second-level cache
@@ -72,7 +67,7 @@ cdef bint may_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
         return False
     node = first_node(g, batch)
     op = op_at(node.op)
-    return (total_of(&node.dim) >= SHORTEST and op.saved == NULL and op.prepare == NULL and op.raised == NULL
+    return (total_of(&node.dim) >= LONG and op.saved == NULL and op.prepare == NULL and op.raised == NULL
             and node.item_count == 0)
 
 
@@ -177,8 +172,6 @@ cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcep
     """How many nodes of the leader are one tile."""
     cdef size_t bytes = 0
     cdef uint32_t k
-    if n == 1:
-        return leader.batch.count
     for k in range(n):
         bytes += parts[k].batch.bytes
     return <uint32_t>min(<size_t>leader.batch.count, 1 + TILE // (1 + bytes // leader.batch.count))
@@ -225,19 +218,6 @@ cdef bint overlap(const Part* p, size_t n) noexcept nogil:
             if p.x[i].v != p.x[k].v and p.x[i].v < p.x[k].v + n and p.x[k].v < p.x[i].v + n:
                 return True
     return False
-
-
-cdef void fetch(const Graph* g, const uint32_t* ids, uint32_t n) noexcept nogil:
-    """Bring nodes and their arguments into the cache, all at once: in a large graph each would be waited for."""
-    cdef const Node* nodes = nodes_of(g)
-    cdef const uint32_t* args
-    cdef uint32_t i, j
-    for j in range(n):
-        prefetch(&nodes[ids[j]])
-    for j in range(n):
-        args = args_of(g, &nodes[ids[j]])
-        for i in range(nodes[ids[j]].nargs):
-            prefetch(&nodes[args[i]])
 
 
 # ---- forward --------------------------------------------------------------------------

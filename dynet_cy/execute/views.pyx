@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.prefetch cimport fetch
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of,
     order_of, state_of,
@@ -26,6 +27,18 @@ cdef extern from *:
 
 cdef uint64_t n_views = 0           # since `reset`
 cdef uint64_t n_copied = 0
+
+
+# Nodes that are brought into the cache together.
+cdef enum:
+    AHEAD = 64
+
+
+cdef inline void fetch_from(const Graph* g, const Batch* batch, uint32_t first, uint32_t* fetched) noexcept nogil:
+    """Fetch nodes from the first one on that have not been fetched."""
+    if first >= fetched[0]:
+        fetched[0] = min(batch.count, first + AHEAD)
+        fetch(g, order_of(g) + batch.first + first, fetched[0] - first)
 
 
 cdef inline uint32_t argument_of(const Graph* g, uint32_t node) noexcept nogil:
@@ -45,9 +58,10 @@ cdef bint lie_apart(const Graph* g, const Batch* batch) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
     cdef const Node* x
-    cdef uint32_t j, k, end, first = 0
+    cdef uint32_t j, k, end, first = 0, fetched = 0
     cdef ptrdiff_t at, other
     while first < batch.count:
+        fetch_from(g, batch, first, &fetched)
         end = end_of_run(g, batch, first)
         for j in range(first, end):
             x = &nodes[ids[j]]
@@ -75,8 +89,9 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
 cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint8_t* state = state_of(g)
-    cdef uint32_t j, end, n, arg, first = 0, n_live = 0
+    cdef uint32_t j, end, n, arg, first = 0, fetched = 0, n_live = 0
     while first < batch.count:
+        fetch_from(g, batch, first, &fetched)
         end = end_of_run(g, batch, first)
         arg = argument_of(g, ids[first])
         n = 0

@@ -24,7 +24,7 @@ from dynet_cy.schedule.plan_cache cimport (
 from dynet_cy.schedule.signature cimport (
     Signatures, queue_of, signature_of, signatures_open,
 )
-from dynet_cy.schedule.views cimport mark_views
+from dynet_cy.schedule.views cimport LONG, mark_views
 
 
 # All per wanted node, by its number less `lowest`.
@@ -59,10 +59,6 @@ cdef size_t MOST_FLAT = 0xFFFFFFFFu
 cdef enum:
     MANY_APART = 8
     SMALL_APART = 64
-
-# Results of so many floats may be computed in pieces, wherever their arguments are.
-cdef enum:
-    LONG = 32
 
 
 cdef void* take(Graph* g, size_t bytes) noexcept nogil:

@@ -15,6 +15,11 @@ from dynet_cy.graph.structs cimport Graph, Node
 cdef enum:
     VIEWS = 4
 
+# Results of so many floats are long: elementwise ops may be called for pieces of a batch, wherever these lie, since a
+# call costs as much as copying about so many numbers to and fro.
+cdef enum:
+    LONG = 32
+
 # Where the result of an op of one argument begins in it, in floats; -1: it does not lie there in one piece.
 ctypedef ptrdiff_t (*ViewOf)(const Dim* x, const Dim* y, const Attr* attrs, const uint32_t* items) noexcept nogil
 

@@ -10,10 +10,6 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport MAX_OPS
 
-# A shorter result is copied sooner than ops are called for what does not lie side by side.
-cdef enum:
-    SHORTEST = 32
-
 cdef ViewOf[MAX_OPS] views
 memset(views, 0, sizeof(views))
 
@@ -79,7 +75,7 @@ cdef bint can_view(const Graph* g, const Batch* batch, const uint32_t* users, ui
         if not state_of(g)[arg] & WANTED or views[nodes[arg].op] != NULL:
             return False
         while j < batch.count and args_of(g, &nodes[ids[j]])[0] == arg:
-            if view_at(g, &nodes[ids[j]]) < 0 or total_of(&nodes[ids[j]].dim) < SHORTEST:
+            if view_at(g, &nodes[ids[j]]) < 0 or total_of(&nodes[ids[j]].dim) < LONG:
                 return False
             j += 1
         if j - first != users[arg - lowest]:

@@ -201,3 +201,46 @@ def test_nodes_that_the_loss_does_not_need() -> None:
     dy.esum(sums[::2]).backward(full=True)
     for k, cell in enumerate(cells):
         np.testing.assert_array_equal(cell.gradient(), 1.0 if k % 2 == 0 else 0.0)
+
+
+def test_what_nodes_without_a_part_hold_goes_nowhere() -> None:
+    """Their gradients hold what an earlier pass has left there."""
+    dy.renew_cg(autobatching=1)
+    x = dy.tanh(dy.inputVector(np.linspace(-1, 1, N)))
+    cells = [dy.cmult(x, dy.inputVector(np.full(N, k + 1.0))) for k in range(12)]
+    dy.esum([dy.sum_elems(c) for c in cells]).backward(full=True)
+    np.testing.assert_allclose(x.gradient(), sum(range(1, 13)))
+    dy.esum([dy.sum_elems(c) for c in cells[::2]]).backward(full=True)
+    np.testing.assert_allclose(x.gradient(), sum(range(1, 13, 2)))
+
+
+def test_neighbours_that_are_arguments_of_each_other() -> None:
+    """A node is the second argument of one product and the first one of the next, which lies beside it."""
+    dy.renew_cg(autobatching=1)
+    ys = [dy.tanh(dy.inputVector(np.linspace(-1, k, N))) for k in range(8)]
+    shifted = [dy.cmult(a, b) for a, b in zip(ys, ys[1:])]
+    loss = dy.esum([dy.sum_elems(s) for s in shifted])
+    for _ in range(2):
+        loss.backward(full=True)
+        values = [np.zeros(N)] + [y.npvalue() for y in ys] + [np.zeros(N)]
+        for k, y in enumerate(ys):
+            np.testing.assert_allclose(y.gradient(), values[k] + values[k + 2], rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_that_run_against_the_order_of_making() -> None:
+    """Tiles are ranges of node numbers, so a batch in another order runs by itself."""
+    n = 1024
+    dy.renew_cg(autobatching=1)
+    tanhs = [dy.tanh(dy.inputVector(np.linspace(-1, k / 40, n))) for k in range(60)]
+    products = []
+    for t in reversed(tanhs):
+        e = dy.exp(t)
+        products += [dy.cmult(e, t), dy.cmult(e, e)]
+    loss = dy.esum([dy.sum_elems(p) for p in products])
+    loss.backward(full=True)
+    for k, tanh in enumerate(tanhs):
+        t = np.tanh(np.linspace(-1, k / 40, n))
+        e = np.exp(t)
+        np.testing.assert_allclose(products[118 - 2 * k].npvalue(), e * t, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(products[119 - 2 * k].npvalue(), e * e, rtol=1e-5)
+        np.testing.assert_allclose(tanh.gradient(), e * (1 + t) + 2 * e * e, rtol=1e-4)
