@@ -158,7 +158,7 @@ cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noe
 
 
 cdef inline bint has_room(const Array* a, size_t bytes) noexcept:
-    return bytes < a.room - a.top
+    return bytes <= a.room - a.top
 
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
