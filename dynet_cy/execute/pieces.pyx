@@ -169,9 +169,11 @@ cdef Part* longest(Part* parts, uint32_t n) noexcept nogil:
 
 
 cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcept nogil:
-    """How many nodes of the leader are one tile."""
+    """How many nodes of the leader are one tile.  A batch by itself is one: its nodes may stand in any order."""
     cdef size_t bytes = 0
     cdef uint32_t k
+    if n == 1:
+        return leader.batch.count
     for k in range(n):
         bytes += parts[k].batch.bytes
     return <uint32_t>min(<size_t>leader.batch.count, 1 + TILE // (1 + bytes // leader.batch.count))

@@ -576,6 +576,8 @@ cdef int run_one_at_once(Walk* w, Batch* batch) noexcept nogil:
     cdef uint8_t* state = &state_of(g)[number]
     cdef Tensor few[FEW]
     cdef Call c
+    if batch.form == EACH:                      # that is one call, and backward must know it
+        batch.form = STACKED
     batch.bd = node.dim.bd
     batch.bytes = total_of(&node.dim) * sizeof(float)
     batch.live = 1

@@ -394,6 +394,8 @@ def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expressi
     cdef list losses = []
     cdef Extra extra
     cdef uint32_t index
+    for x in scores:
+        expression(x, "pickneglogsoftmax_list", "x")
     if not is_list(vs) or len(vs) != len(scores):
         raise ValueError(
             f"pickneglogsoftmax_list: vs must be a list of {len(scores)} indices, as many as there are scores, "

@@ -82,7 +82,7 @@ def test_gradient_accumulates(case: Case, rng, rows) -> None:
     test_ops.test_gradient_accumulates(case, rng, dy.renew_cg())
 
 
-@each_with_gradient
+@test_ops.each_of_equal_shapes
 def test_same_argument_twice(case: Case, rng, rows) -> None:
     rows(case)
     test_ops.test_same_argument_twice(case, rng, dy.renew_cg())

@@ -30,7 +30,7 @@ def seed_is_set_again():
 def draw(name: str, autobatching: int = 0, batch_size: int = 1) -> list[np.ndarray]:
     dy.renew_cg(autobatching=autobatching)
     w = dy.ones((7,), batch_size=batch_size)
-    ys = [DRAWS[name](dy.tanh(w * float(k + 1))) for k in range(6)]
+    ys = [DRAWS[name](dy.tanh(w * float(k + 1))) for k in range(40)]
     dy.esum(ys).forward()
     return [y.npvalue() for y in ys]
 

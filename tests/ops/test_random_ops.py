@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from cases_softmax_random_conv import RANDOM
+from cases_random import RANDOM
 
 import dynet_cy as dy
 from dynet_cy import profiling
