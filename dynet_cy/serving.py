@@ -33,8 +33,7 @@ R = TypeVar("R")
 CALLS_OF_A_GRAPH = 1 << 16
 LATENCIES = 4096  # calls that percentiles are of
 # The first computations of a call, such as the states of a BiLSTM, batch best with calls that begin at the same time.
-# So calls begin when there is one for every so many in progress, or when they have waited for a pass for each so many in
-# progress.
+# So calls begin when there is one for every so many in progress, or when they have waited for a pass for each so many.
 UNDER_WAY_TO_ONE = 4
 UNDER_WAY_TO_A_PASS = 3
 

@@ -595,6 +595,7 @@ def threads(rng):
     gradients = model.gradients()
     model.clear()
     kind, settings = TRAINERS[rng.integers(len(TRAINERS))], int(rng.integers(1 << 30))
+    looks = bool(rng.integers(2))  # for anomalies, which changes the order of sums in all threads meanwhile
     owns = [Model(1) for _ in seeds] + [Model(1) for _ in seeds]
     trainers = make_trainer(kind, np.random.default_rng(settings), owns)
 
@@ -617,7 +618,7 @@ def threads(rng):
                     dy.cg_revert()
                     found[k].append(loss.value())
                     loss.backward()
-                with dy.detect_anomaly() if k % 2 else contextlib.nullcontext():
+                with dy.detect_anomaly() if k % 2 and looks else contextlib.nullcontext():
                     train_own(k, k % 3)
         except BaseException as error:
             failures.append(error)
@@ -632,7 +633,11 @@ def threads(rng):
     close(model.gradients(), gradients, "gradients of threads", 2e-3)
     for k in range(len(seeds)):
         train_own(len(seeds) + k, k % 3)
-        same(owns[k].values(), owns[len(seeds) + k].values(), f"values trained in a thread by {kind.__name__}")
+        what = f"values trained in a thread by {kind.__name__}"
+        if looks:
+            close(owns[k].values(), owns[len(seeds) + k].values(), what, 2e-2)
+        else:
+            same(owns[k].values(), owns[len(seeds) + k].values(), what)
 
 
 def builders(rng):

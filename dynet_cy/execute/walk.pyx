@@ -886,7 +886,9 @@ cdef inline int batch_backward(Walk* w, Batch* batch) noexcept nogil:
         return pieces_backward(w, batch, 1)
     if batch.form == EACH:
         return each_backward(w, batch, op)
-    return backward_of_one(w, batch, op) if batch.count == 1 and w.at_once and w.dy == NULL else call_backward(w, batch, op)
+    if batch.count == 1 and w.at_once and w.dy == NULL:
+        return backward_of_one(w, batch, op)
+    return call_backward(w, batch, op)
 
 
 cdef int each_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
