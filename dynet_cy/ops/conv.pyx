@@ -146,6 +146,7 @@ cdef Divided divided(const Filters* v, const Tensor* image, const Tensor* f, con
     d.accumulate = accumulate
     d.parts = parts_of(v, v.images)
     d.count = v.images
+    d.group = d.first = d.room = 0
     return d
 
 
