@@ -115,7 +115,8 @@ def make_update(library: str, form: str, workload: Workload, threads: int = 1, d
     if library == "dynet":
         import dynet_config
 
-        dynet_config.set(autobatch=autobatch, mem=os.environ.get("DYNET_POOLS", "512"))  # megabytes
+        # Megabytes; with automatic batching DyNet cannot add to them.
+        dynet_config.set(autobatch=autobatch, mem=os.environ.get("DYNET_POOLS", "2048"))
         import dynet as dy
     else:
         import dynet_cy as dy
