@@ -1,5 +1,7 @@
 """residual_layer_norm beyond the rows of the table: it is dropout, addition and layer_norm, in one op."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
