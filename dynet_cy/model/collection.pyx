@@ -15,6 +15,7 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
+from dynet_cy.kernels.late_rows cimport catch_up_all
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.mirror cimport default_device
 from dynet_cy.memory.storage cimport Storage
@@ -400,6 +401,14 @@ class ParameterCollection:
 
     def _below(self):
         return (<_Members>self._members).below(self._name)
+
+    def _catch_up(self):
+        """Let all rows of all tables, also of those beside this collection, have all updates made so far.
+
+        It makes no object, for there may be no memory when a trainer ends.
+        """
+        for entry in (<_Members>self._members).entries:
+            catch_up_all((<_Stored>entry).p)
 
     def parameter_count(self):
         """Number of trained numbers, those of lookup tables included.

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from dynet_cy.kernels.late_rows cimport catch_up_all
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport Plane
 from dynet_cy.model.parameters cimport _Stored
@@ -70,10 +69,8 @@ class Restorable:
 
 
 cdef int catch_up_tables(collection) except -1:
-    cdef _Stored x
     see_whole()
-    for x in collection._below():
-        catch_up_all(x.p)
+    collection._catch_up()
     return 0
 
 

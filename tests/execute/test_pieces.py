@@ -54,7 +54,8 @@ def test_ranges_are_views() -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(64, 20)).forward()
     assert views.counts() == (40, 0)
-    assert pieces.counts() == (4, 2)  # the gates, of inputs that do not lie side by side, and three together
+    # Three together; and the gates too, where their inputs happen not to lie side by side.
+    assert pieces.counts() in ((4, 2), (3, 1))
 
 
 def test_batches_run_together_in_tiles() -> None:
