@@ -135,7 +135,7 @@ class Parser:
 
     def start(self, words: list[str], tags: list[str]) -> State:
         inputs = [self.root, *self.inputs.look_up(words, tags, self.training)]
-        return State(self, self.reader.transduce(inputs), 1.0 * dy.parameter(self.nothing))
+        return State(self, self.reader.transduce(inputs), self.nothing * 1.0)
 
     def loss(self, batch: list[Tree]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch: each word takes two actions."""
