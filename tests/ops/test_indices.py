@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from integers import Integers
 
 import dynet_cy as dy
 
@@ -84,34 +85,6 @@ def test_expressions_are_sequences(graph) -> None:
 
 
 A = np.arange(24.0).reshape(4, 3, 2) / 8
-
-
-class Integers:
-    """An integer tensor of another library: it is an array for NumPy, and counts as an index where it is one number."""
-
-    def __init__(self, values) -> None:
-        self.values = np.asarray(values, np.int64)
-        self.ndim = self.values.ndim
-
-    def __array__(self, dtype=None, copy=None):
-        return self.values if dtype is None else self.values.astype(dtype)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __iter__(self):
-        return (Integers(v) for v in self.values)
-
-    def __getitem__(self, i):
-        return Integers(self.values[i])
-
-    def __index__(self) -> int:
-        if self.ndim:
-            raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.values)
-
-    def __int__(self) -> int:
-        return int(self.values)
 
 
 @pytest.mark.parametrize(
