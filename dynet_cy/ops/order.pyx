@@ -287,14 +287,14 @@ def cumprod(x, d=0):
 cdef void logcumsumexp_forward(const Call* c) noexcept nogil:
     """The sum is kept as exp(greatest) * total, in double precision, so that no exponential overflows."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t o, k, p, at
+    cdef size_t k, p, at
     cdef uint32_t b
     cdef double greatest, total
     cdef const float* x
     cdef float* y = c.y.v
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
-        for o in range(s.post):
+        for _ in range(s.post):
             for p in range(s.pre):
                 greatest = x[p]
                 total = 1
