@@ -140,7 +140,7 @@ cdef bint is_due(Replays* replays, uint64_t hash) noexcept nogil:
 
 
 cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
-    """Capture records as a CUDA graph, without running it; NULL if that fails, and then nothing is captured any more."""
+    """Capture records as a CUDA graph, without running it; NULL if that fails, and nothing is captured from then on."""
     cdef Counts before = gpu.counts
     cdef void* graph = NULL
     cdef void* exec = NULL
