@@ -5,8 +5,8 @@
 A round is one random program of one kind (`ROUNDS`).  It depends only on the seed and the number of the round, so
 `--round N` repeats it.  Values are compared with NumPy in float64, gradients with finite differences of it, and both
 with other schedules, other threads, saved and loaded models, fresh processes and jobs of several processes.  With
-``--gpu emulated`` some programs run on the emulated driver of tools/gpu as well, with ``--gpu real`` on GPU:0.  The exit
-status is 0 if nothing differed and memory was flat after the first fifth of the time.
+``--gpu emulated`` some programs run on the emulated driver of tools/gpu as well, with ``--gpu real`` on GPU:0.  The
+exit status is 0 if nothing differed and memory was flat after the first fifth of the time.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Engine:
 
 
 def program(ops, seed, numbers=None):
-    """Run the random program of a seed, which returns a scalar.  Its inputs are drawn from the seed `numbers`, if given."""
+    """Run the random program of a seed, which returns a scalar.  Inputs are drawn from the seed `numbers`, if given."""
     rng = np.random.default_rng(seed)
     inputs = rng if numbers is None else np.random.default_rng(numbers)
     scalars = []

@@ -4,9 +4,9 @@
 
 Threads and asyncio tasks send sentences of all lengths at random times to a network that decides step by step what
 to compute next.  Some calls have a deadline, some are cancelled, some make the function fail, some do not wait for
-space in the queue.  Meanwhile the model is replaced, and the server is paused and overloaded.  Each call must end either
-with the answer that one of the models gives when it runs alone, or with the error that was provoked.  The exit status is
-0 if all calls did and memory was flat after the first fifth of the time.
+space in the queue.  Meanwhile the model is replaced, and the server is paused and overloaded.  Each call must end
+either with the answer that one of the models gives when it runs alone, or with the error that was provoked.  The exit
+status is 0 if all calls did and memory was flat after the first fifth of the time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Model:
-    """Reads a sentence with an LSTM, then steps through it by actions that depend on values: next, stay, or skip one."""
+    """Reads a sentence with an LSTM, then steps through it by actions that depend on values: next, stay or skip one."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)

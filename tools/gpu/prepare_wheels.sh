@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# For a GPU machine without a network: collect in DIR what it needs, less than 3 MB: a wheel of PyCUDA for its Python, the
-# packages that PyCUDA imports, and PyCUDA's sdist as a fallback. Run it in the repository's root on a machine with a
+# For a GPU machine without a network: collect in DIR what it needs, less than 3 MB: a wheel of PyCUDA for its Python,
+# the packages that PyCUDA imports, and PyCUDA's sdist as a fallback. Run it in the repository's root on a machine with a
 # network and the CUDA headers. Copy DIR to the GPU machine with the checkout, and begin every command there with
 # `source tools/gpu/env.sh DIR || exit`.
 #
