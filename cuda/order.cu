@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
+<<<<<<< HEAD
 // Sorting along an axis; products and sums of exponentials up to each element. Lines of x lie along the middle one of three axes.
+=======
+// Sorting along an axis, and cumulative products. Lines of x are along the middle one of three axes.
+>>>>>>> 55b908f36d9294bf3202ac25fcc7ea4808c33ee5
 #include "common.cuh"
 
-// Where line e begins in an array whose batch elements lie bstride floats apart.
+// The offset of line e in an array whose batch elements are bstride floats apart.
 static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
     size_t line = e / inner, b = line / outer;
     return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
@@ -14,8 +18,8 @@ static __device__ __forceinline__ bool goes_first(float a, float b, int descendi
     return descending ? a > b : a < b;
 }
 
-// Each element counts those before it: that is its place, where it is one of the first `count`. Without `where`, y gets
-// the places in x.
+// The rank of an element is the number of elements that come before it; the first `count` are written. Without `where`, y
+// gets positions in x instead of values.
 extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                       int descending, const float *__restrict__ x, size_t bstride, uint32_t *where,
                                       float *y) {
@@ -34,7 +38,7 @@ extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length,
     }
 }
 
-// dx += dy where each came from; of each line of dx there are `uses` of y.
+// dx += dy at the positions that values came from. `uses` lines of y share each line of dx.
 extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                          size_t uses, const uint32_t *__restrict__ where,
                                          const float *__restrict__ dy, float *dx) {

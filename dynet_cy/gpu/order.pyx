@@ -1,4 +1,4 @@
-"""Sorting; products and sums of exponentials up to each element."""
+"""Sorting, cumulative products and cumulative sums of exponentials."""
 
 from libc.stdint cimport uint32_t
 
@@ -21,11 +21,11 @@ cdef size_t lines_of(const Split* s, const Tensor* x) noexcept nogil:
 
 
 cdef size_t uses_of(const Call* c) noexcept nogil:
-    """How many batch elements of y share one of dx."""
+    """How many batch elements of y share one batch element of dx."""
     return c.y.dim.bd // c.dx.dim.bd
 
 
-# ---- sort, argsort: attributes are the axis, how many, and whether the greatest comes first --------
+# ---- sort, argsort: attributes: the axis, how many to keep, and whether the order is descending -----
 
 cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)

@@ -1,4 +1,4 @@
-"""Sorting; products and sums of exponentials up to each element."""
+"""Sorting, cumulative products and cumulative sums of exponentials."""
 
 from __future__ import annotations
 
