@@ -14,7 +14,7 @@ one pass are summed separately, where no other thread sees them, and added once.
 from libc.string cimport memcpy
 
 from dynet_cy.execute.anomaly cimport checking
-from dynet_cy.execute.walk cimport collected_of, multiply_one
+from dynet_cy.execute.contributions cimport collected_of, multiply_one
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.arena cimport arena_alloc

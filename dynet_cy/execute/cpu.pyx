@@ -6,13 +6,14 @@ from libc.string cimport memset
 from dynet_cy.core.interrupts cimport coarse_ms, raise_interrupt
 from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport collect, multiply, sums_of
+from dynet_cy.execute.contributions cimport collected_of, multiply_collected, multiply_one
 from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, take_back
 from dynet_cy.execute.joined cimport run_backward_joined
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, list_batches, note, now, profiling
 from dynet_cy.execute.walk cimport (
-    Device, Failure, begin_at, begin_walk, collected_of, multiply_collected, multiply_one, open_backward, raise_failure,
-    raise_of_op, run_backward, run_planned_at_once, take,
+    Device, Failure, begin_at, begin_walk, open_backward, raise_failure, raise_of_op, run_backward,
+    run_planned_at_once, take,
 )
 from dynet_cy.graph.hooks cimport ENGINE_CPU, Engine, engine
 from dynet_cy.graph.structs cimport COMPUTED, Batch, Node, nodes_of, state_of

@@ -10,7 +10,8 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.walk cimport arrange, go_back, run_backward, take
+from dynet_cy.execute.arguments cimport arrange
+from dynet_cy.execute.walk cimport go_back, run_backward, take
 from dynet_cy.graph.structs cimport (
     LIVE, NO_BATCH, Batch, Graph, Node, batches_of, gradient_at, nodes_of, order_of, state_of,
 )

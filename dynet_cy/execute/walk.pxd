@@ -124,8 +124,28 @@ cdef inline int settle(Walk* w) noexcept nogil:
     return w.device.settle(w) if w.pending else 0
 
 
-# Lay the arguments and items of a call side by side.
-cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
+cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
+    """Whether what an op has just run has raised an exception."""
+    if op.raised == NULL:
+        return False
+    failure.raised = op.raised()
+    return failure.raised != NULL
+
+
+cdef inline void* take_table(Walk* w, size_t n) noexcept nogil:
+    """Room for what ops read beside numbers.  Copies that wait are a table too, so they end here."""
+    cdef void* p = NULL
+    if settle(w):
+        return NULL
+    p = arena_alloc(w.tables, n)
+    if p == NULL:
+        w.failure.needed = n
+    return p
+
+
+cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
+    """What ops are given for what lies at p, in an arena of the graph."""
+    return <float*>p if w.at_once else w.device.place(w, p)
 
 
 # ---- forward
@@ -176,13 +196,8 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
     g.n_batches += 1
 
 
-# ---- backward: mark nodes, begin with the target, go over batches, and multiply what was collected
+# ---- backward: mark nodes, begin with the target, and go over batches
 cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
 cdef int begin_at(Walk* w, uint32_t target) noexcept nogil
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil
 cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil
-cdef int multiply_collected(Walk* w) noexcept nogil
-cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
-cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
-# Add n numbers to the gradient of a node: the first contribution assigns.
-cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil

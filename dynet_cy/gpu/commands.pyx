@@ -9,7 +9,8 @@ from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
-from dynet_cy.execute.walk cimport Collected, Device, begin_walk, collected_of, settle, take
+from dynet_cy.execute.contributions cimport collected_of
+from dynet_cy.execute.walk cimport Collected, Device, begin_walk, settle, take
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range

@@ -13,11 +13,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.anomaly cimport Finding, bad_values, check_before, checking, raise_anomaly
+from dynet_cy.execute.contributions cimport contribute
 from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal
 from dynet_cy.execute.profile cimport list_batches, profiling
 from dynet_cy.execute.walk cimport (
-    Walk, begin_at, contribute, count_as_run, hand_out_values, make_room, open_backward, raise_failure, run_backward,
+    Walk, begin_at, count_as_run, hand_out_values, make_room, open_backward, raise_failure, run_backward,
     run_planned_at_once, settle,
 )
 from dynet_cy.gpu.clips cimport check_updates
