@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-<<<<<<< HEAD
-// Sorting along an axis; products and sums of exponentials up to each element. Lines of x lie along the middle one of three axes.
-=======
-// Sorting along an axis, and cumulative products. Lines of x are along the middle one of three axes.
->>>>>>> 55b908f36d9294bf3202ac25fcc7ea4808c33ee5
+// Sorting along an axis, cumulative products and cumulative sums of exponentials. Lines of x lie along the middle one of
+// three axes.
 #include "common.cuh"
 
 // The offset of line e in an array whose batch elements are bstride floats apart.
