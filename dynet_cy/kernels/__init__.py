@@ -9,6 +9,8 @@ import sys
 # The CPU features required by the kernels that OpenBLAS calls SkylakeX, and the names of all its kernels that use them.
 _SKYLAKEX = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
 _WITH_AVX512 = {"skylakex", "cooperlake", "sapphirerapids"}
+# Names of our kernels that do not.
+_WITHOUT_AVX512 = {"avx2", "baseline"}
 
 
 def _cpu_flags() -> set[str]:
@@ -33,11 +35,13 @@ def _load() -> None:
     environment variable tells it which to use; afterwards the variable is restored. If the user has set the variable,
     it is overridden unless it names kernels with AVX-512: a setting meant for other programs would halve the speed of
     products.
+    Where DYNET_CY_ISA asks for our kernels without AVX-512, OpenBLAS uses none with AVX-512 either.
     """
     before = os.environ.get("OPENBLAS_CORETYPE")
-    choose = _cpu_flags() >= _SKYLAKEX and (before or "").lower() not in _WITH_AVX512
+    narrow = os.environ.get("DYNET_CY_ISA") in _WITHOUT_AVX512
+    choose = _cpu_flags() >= _SKYLAKEX and (before or "").lower() not in ({"haswell"} if narrow else _WITH_AVX512)
     if choose:
-        os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
+        os.environ["OPENBLAS_CORETYPE"] = "Haswell" if narrow else "SkylakeX"
     try:
         importlib.import_module("dynet_cy.kernels.kernels")
     finally:

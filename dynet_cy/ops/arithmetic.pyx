@@ -31,6 +31,7 @@ from dynet_cy.kernels.kernels cimport (
     DY_UNARY_min_const, DY_UNARY_negate, DY_UNARY_not_equal_const, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale,
     DY_UNARY_scale, DY_UNARY_shift, K, dy_kernels,
 )
+from dynet_cy.kernels.ranges cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
@@ -43,11 +44,13 @@ from dynet_cy.ops.registry import DimensionError
 
 cdef extern from "dynet_cy/binary.h" nogil:
     const dy_kernels* dy_binary_kernels
+    InRanges dy_binary_in_ranges
     const char* const dy_binary_op_names[]
     Forward dy_binary_forward[]
     Backward dy_binary_backward[]
 
 dy_binary_kernels = K
+dy_binary_in_ranges = in_ranges
 
 
 cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:

@@ -10,6 +10,7 @@ from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
 from dynet_cy.kernels.product cimport gemm, in_parts
+from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
@@ -558,23 +559,35 @@ cdef int maxpooling2d_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void maxpooling2d_forward(const Call* c) noexcept nogil:
+cdef void pooled_images(void* job, size_t first, size_t end) noexcept nogil:
+    cdef const Call* c = <const Call*>job
     cdef dy_window w = pool_window(&c.x[0].dim, c.attrs)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.maxpool2d(&w, element(&c.x[0], b), element(&c.y, b))
+    cdef size_t b
+    for b in range(first, end):
+        K.maxpool2d(&w, element(&c.x[0], <uint32_t>b), element(&c.y, <uint32_t>b))
+
+
+cdef void maxpooling2d_forward(const Call* c) noexcept nogil:
+    in_ranges(c.y.dim.bd, 1, size_of(&c.x[0].dim) * ELEMENT_COST, pooled_images, <void*>c)
+
+
+cdef void images_before_pooling(void* job, size_t first, size_t end) noexcept nogil:
+    cdef const Call* c = <const Call*>job
+    cdef dy_window w = pool_window(&c.x[0].dim, c.attrs)
+    cdef size_t b
+    for b in range(first, end):
+        K.maxpool2d_bwd(&w, element(&c.x[0], <uint32_t>b), element(&c.y, <uint32_t>b), element(&c.dy, <uint32_t>b),
+                        c.work + b * axis_of(&c.y.dim, 0), element(&c.dx, <uint32_t>b),
+                        adds(c.accumulate, &c.dx, <uint32_t>b))
 
 
 cdef void maxpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef dy_window w = pool_window(&c.x[0].dim, c.attrs)
-    cdef uint32_t b
-    for b in range(c.y.dim.bd):
-        K.maxpool2d_bwd(&w, element(&c.x[0], b), element(&c.y, b), element(&c.dy, b), c.work,
-                        element(&c.dx, b), adds(c.accumulate, &c.dx, b))
+    in_ranges(c.y.dim.bd, 1, size_of(&c.x[0].dim) * ELEMENT_COST, images_before_pooling, <void*>c)
 
 
 cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:
-    return axis_of(&c.y.dim, 0) if i >= 0 else 0
+    """For each image, as several may be at work at a time."""
+    return <size_t>axis_of(&c.y.dim, 0) * c.y.dim.bd if i >= 0 else 0
 
 
 cdef Op* MAXPOOLING2D = register(b"maxpooling2d", b"x", maxpooling2d_dim, maxpooling2d_forward,

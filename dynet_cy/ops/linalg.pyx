@@ -9,6 +9,7 @@ from dynet_cy.core.tensor cimport (
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm, product
+from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.registry cimport LIST, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
 
@@ -152,6 +153,18 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef void copy_bias(void* job, size_t first, size_t end) noexcept nogil:
+    """Batch elements of the result of an affine transformation become b, for all columns of each."""
+    cdef const Call* c = <const Call*>job
+    cdef const Tensor* b = &c.x[0]
+    cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim), i
+    for i in range(first, end):
+        if cols_of(&b.dim) == n:
+            memcpy(element(&c.y, <uint32_t>i), element(b, <uint32_t>i), m * n * sizeof(float))
+        else:
+            K.repeat(m, n, element(b, <uint32_t>i), element(&c.y, <uint32_t>i))
+
+
 cdef void affine_transform_forward(const Call* c) noexcept nogil:
     cdef const Tensor* b = &c.x[0]
     cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
@@ -159,11 +172,7 @@ cdef void affine_transform_forward(const Call* c) noexcept nogil:
     if b.list == NULL and cols_of(&b.dim) == n and b.dim.bd == c.y.dim.bd:
         memcpy(c.y.v, b.v, total_of(&c.y.dim) * sizeof(float))
     else:
-        for i in range(c.y.dim.bd):
-            if cols_of(&b.dim) == n:
-                memcpy(element(&c.y, i), element(b, i), m * n * sizeof(float))
-            else:
-                K.repeat(m, n, element(b, i), element(&c.y, i))
+        in_ranges(c.y.dim.bd, 1, m * n * ELEMENT_COST, copy_bias, <void*>c)
     for i in range(1, c.n, 2):
         multiply(&c.x[i], &c.x[i + 1], &c.y, 1)
 

@@ -15,6 +15,7 @@ from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
 )
 from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_indices, whole
+from dynet_cy.kernels.ranges cimport in_ranges
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.arithmetic import where
@@ -307,6 +308,11 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
 # ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
 # The log-sum is saved; the gradient e^(x - log-sum) - onehot takes one pass.
 
+# Of an element, in multiplications of a product: 0.2 to 0.3 ns.
+cdef enum:
+    LOG_SUM_COST = 32
+
+
 cdef int picked_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[1].i and s.n_items != s.bd:
         raise IndexError(f"{s.n_items} indices given for a batch of {s.bd}")
@@ -315,21 +321,39 @@ cdef int picked_dim(const Shapes* s, Dim* y) except -1:
     return check_indices(s, 1, size_of(s.x[0]))
 
 
+cdef void log_sums(void* job, size_t first, size_t end) noexcept nogil:
+    cdef const Call* c = <const Call*>job
+    cdef size_t n = size_of(&c.x[0].dim)
+    K.logsumexp(n, end - first, c.x[0].v + first * n, c.saved + first)
+
+
+cdef void log_sums_backward(void* job, size_t first, size_t end) noexcept nogil:
+    cdef const Call* c = <const Call*>job
+    cdef size_t n = size_of(&c.x[0].dim)
+    K.logsumexp_bwd(n, end - first, c.x[0].v + first * n, c.saved + first, c.dy.v + first, c.dx.v + first * n,
+                    c.accumulate)
+
+
 cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), cols = 1
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.logsumexp(n, cols, element(&c.x[0], b), c.saved + b)
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    if c.x[0].dim.bd == c.y.dim.bd:
+        in_ranges(c.y.dim.bd, 1, n * LOG_SUM_COST, log_sums, <void*>c)
+    else:
+        for b in range(c.y.dim.bd):
+            K.logsumexp(n, 1, element(&c.x[0], b), c.saved + b)
     for b in range(c.y.dim.bd):
         c.y.v[b] = c.saved[b] - element(&c.x[0], b)[c.items[b]]
 
 
 cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), cols = 1
-    cdef uint32_t b, calls = calls_for(c, &cols)
-    for b in range(calls):
-        K.logsumexp_bwd(n, cols, element(&c.x[0], b), c.saved + b, c.dy.v + b, element(&c.dx, b),
-                        adds(c, b))
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    if c.x[0].dim.bd == c.y.dim.bd:
+        in_ranges(c.y.dim.bd, 1, n * LOG_SUM_COST, log_sums_backward, <void*>c)
+    else:
+        for b in range(c.y.dim.bd):
+            K.logsumexp_bwd(n, 1, element(&c.x[0], b), c.saved + b, c.dy.v + b, element(&c.dx, b), adds(c, b))
     for b in range(c.y.dim.bd):
         element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
 

@@ -8,6 +8,7 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1, apply1x
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round, K, dy_kernels
+from dynet_cy.kernels.ranges cimport InRanges, in_ranges
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, register, same_dim
 
 from dynet_cy.graph.hooks import operators
@@ -15,11 +16,13 @@ from dynet_cy.graph.hooks import operators
 
 cdef extern from "dynet_cy/unary.h" nogil:
     const dy_kernels* dy_unary_kernels
+    InRanges dy_unary_in_ranges
     const char* const dy_unary_op_names[]
     Forward dy_unary_forward[]
     Backward dy_unary_backward[]
 
 dy_unary_kernels = K
+dy_unary_in_ranges = in_ranges
 
 cdef int which
 for which in range(DY_UNARY_COUNT):

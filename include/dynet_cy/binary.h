@@ -4,10 +4,12 @@
 #define DYNET_CY_BINARY_H
 
 #include "kernels.h"
+#include "ranges.h"
 #include "tensor.h"
 #include "terms.h"
 
 static const dy_kernels *dy_binary_kernels;
+static dy_in_ranges dy_binary_in_ranges;
 
 /* Runs of a broadcast call: `inner` elements along which each argument
  * either advances by one element or stays at the same one, `outer` times. */
@@ -80,10 +82,36 @@ static void dy_runs_at_y(const dy_runs *r, size_t i, const size_t *apart, size_t
     }
 }
 
+/* Element by element, without broadcasting. */
+typedef struct {
+    const dy_call *c;
+    dy_binary_fwd forward;
+    dy_binary_bwd backward;
+} dy_binary_job;
+
+static void dy_binary_forward_range(void *job, size_t i, size_t end) {
+    const dy_binary_job *j = job;
+    const dy_call *c = j->c;
+    j->forward(end - i, c->x[0].v + i, 1, c->x[1].v + i, 1, c->y.v + i);
+}
+
+static void dy_binary_backward_range(void *job, size_t i, size_t end) {
+    const dy_binary_job *j = job;
+    const dy_call *c = j->c;
+    j->backward(end - i, c->x[0].v + i, 1, c->x[1].v + i, 1, c->y.v + i, c->dy.v + i, c->dx.v + i, c->accumulate);
+}
+
+static inline void dy_binary_run_pairwise(dy_binary_job *job, dy_range_run run) {
+    size_t n = dy_total(&job->c->y.dim);
+    if (n < DY_LEAST_DIVIDED) run(job, 0, n);
+    else dy_binary_in_ranges(n, DY_RANGE_STEP, DY_ELEMENT_COST, run, job);
+}
+
 static void dy_binary_run(const dy_call *c, int which) {
     dy_runs r;
     if (dy_pairwise(c)) {
-        dy_binary_kernels->binary_fwd[which](dy_total(&c->y.dim), c->x[0].v, 1, c->x[1].v, 1, c->y.v);
+        dy_binary_job job = {c, dy_binary_kernels->binary_fwd[which], NULL};
+        dy_binary_run_pairwise(&job, dy_binary_forward_range);
         return;
     }
     dy_runs_init(&r, c);
@@ -146,7 +174,8 @@ static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
     dy_binary_bwd run = arg ? dy_binary_kernels->binary_bwd_b[which]
                             : dy_binary_kernels->binary_bwd_a[which];
     if (dy_pairwise(c)) {
-        run(dy_total(&c->y.dim), c->x[0].v, 1, c->x[1].v, 1, c->y.v, c->dy.v, c->dx.v, c->accumulate);
+        dy_binary_job job = {c, NULL, run};
+        dy_binary_run_pairwise(&job, dy_binary_backward_range);
         return;
     }
     dy_runs_init(&r, c);

@@ -45,18 +45,26 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
         for (size_t l = 0; l < DY_W; l++) y[i * ystep + l] = l < lanes ? x[l * xstep + i] : 0;
 }
 
+/* The geometry: vectors of rows of a panel, columns of B that are multiplied at once, and columns of A that one pass takes,
+ * so that a panel and its part of B stay in the caches; each pass adds to C. benchmarks/panels.py compiles others.
+ * DY_PANEL_TILES(T, R) lists the tiles of panels of R vectors as T(columns, panels, R), DY_PANEL_ALL(T) those of all. */
+#ifndef DY_PANEL
 #if DY_W == 16 /* also when this code is tested on AVX2 */
 #define DY_PANEL 3
 #define DY_PANEL_COLUMNS 8
 #define DY_PASS 512
-#define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1) T(7, 1) T(8, 1)
+#define DY_PANEL_TILES(T, R)                                                                                  \
+    T(1, 4, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 2, R) T(3, 1, R) T(4, 1, R) T(5, 1, R) T(6, 1, R) \
+    T(7, 1, R) T(8, 1, R)
+#define DY_PANEL_ALL(T) DY_PANEL_TILES(T, 1) DY_PANEL_TILES(T, 2) DY_PANEL_TILES(T, 3)
 #else
-#define DY_PANEL 2
-#define DY_PANEL_COLUMNS 6
+#define DY_PANEL 3
+#define DY_PANEL_COLUMNS 4
 #define DY_PASS 256
-#define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
+#define DY_PANEL_TILES(T, R) T(1, 4, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 1, R) T(4, 1, R)
+#define DY_PANEL_ALL(T) DY_PANEL_TILES(T, 1) DY_PANEL_TILES(T, 2) DY_PANEL_TILES(T, 3)
 #endif
-/* DY_PASS: columns of A in one pass, so that a panel and its part of B stay in the caches. Each pass adds to C. */
+#endif
 
 /* The panel of `rows` rows of op(A) and k of its columns. */
 static void DY_N(pack_panel)(int ta, size_t rows, size_t k, const float *a, size_t lda, float *panel) {
@@ -130,23 +138,8 @@ DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, cons
         DY_N(panel)(N, P, R, k, a, next, b, rs, cs, alpha, beta, c, ldc, tail, ahead);                                 \
     }
 #define DY_PANEL_NAME(N, P, R) [R - 1][N - 1][P - 1] = DY_N(panel_##N##_##P##_##R),
-#define DY_PANEL_1(N, P) DY_PANEL_FN(N, P, 1)
-#define DY_PANEL_2(N, P) DY_PANEL_FN(N, P, 2)
-#define DY_PANEL_3(N, P) DY_PANEL_FN(N, P, 3)
-#define DY_NAME_1(N, P) DY_PANEL_NAME(N, P, 1)
-#define DY_NAME_2(N, P) DY_PANEL_NAME(N, P, 2)
-#define DY_NAME_3(N, P) DY_PANEL_NAME(N, P, 3)
-DY_PANEL_TILES(DY_PANEL_1)
-DY_PANEL_TILES(DY_PANEL_2)
-#if DY_PANEL == 3
-DY_PANEL_TILES(DY_PANEL_3)
-#endif
-static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][4] = {
-    DY_PANEL_TILES(DY_NAME_1) DY_PANEL_TILES(DY_NAME_2)
-#if DY_PANEL == 3
-    DY_PANEL_TILES(DY_NAME_3)
-#endif
-};
+DY_PANEL_ALL(DY_PANEL_FN)
+static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][4] = {DY_PANEL_ALL(DY_PANEL_NAME)};
 
 /* All columns of one group of panels, split evenly among as few tiles as possible. If `rs` is 0, B is packed tile by
  * tile. `ahead` are the panels to be multiplied next; NULL: there are none, or they are in the cache. */
@@ -170,16 +163,17 @@ static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels
     size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
     /* With few columns, several panels at once give enough independent sums to hide the latency of additions. No
      * prefetching then: they are already read at the speed of memory. */
-    size_t most = n == 1 ? 4 : n <= 3 ? 2 : 1;
+    size_t most = n == 1 ? 4 : n <= 3 && 2 * n <= DY_PANEL_COLUMNS ? 2 : 1;
     for (size_t t = 0, p = 0; t < passes; t++) {
         size_t part = (k - p) / (passes - t);
         float old = t ? 1 : beta;
+        const float *next = panels + (p + part) * height; /* the first panel of the next pass */
         for (size_t i = 0, count; i < whole; i += count) {
             count = most;
             while (count > whole - i) count /= 2;
             const float *a = panels + (i * k + p) * height;
             DY_N(panel_columns)((int)count, DY_PANEL, n, part, a, height * k, b + p, 1, ldb, 1, old, c + i * height, ldc, 0,
-                                most == 1 && i + 1 < whole ? a + height * k : NULL);
+                                most > 1 ? NULL : i + 1 < whole ? a + height * k : t + 1 < passes ? next : NULL);
         }
         if (rest) {
             size_t vectors = (rest + DY_W - 1) / DY_W;
@@ -229,12 +223,7 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
 
 #undef DY_PANEL_COLUMNS
 #undef DY_PANEL_TILES
+#undef DY_PANEL_ALL
 #undef DY_PASS
 #undef DY_PANEL_FN
 #undef DY_PANEL_NAME
-#undef DY_PANEL_1
-#undef DY_PANEL_2
-#undef DY_PANEL_3
-#undef DY_NAME_1
-#undef DY_NAME_2
-#undef DY_NAME_3
