@@ -32,7 +32,7 @@ SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 # What single extensions need besides their .pyx.
 EXTRA_SOURCES = {
     "dynet_cy.kernels.kernels": [
-        f"dynet_cy/kernels/native/{part}.c" for part in ("kernels", "baseline", "avx2", "avx512")
+        f"dynet_cy/kernels/native/{part}.c" for part in ("kernels", "baseline", "avx2", "avx512", "avx512bf16")
     ],
     "dynet_cy.kernels.pool": ["dynet_cy/kernels/native/pool.c"],
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/names.c"],

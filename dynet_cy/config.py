@@ -13,6 +13,7 @@ option                       variable                      value
 ``--dynet-threads``          ``DYNET_CY_THREADS``          threads that work on one large product: see `set`
 ``--dynet-flush-denormals``  ``DYNET_CY_FLUSH_DENORMALS``  1 (default) or 0: see `set`
 ``--dynet-batch-requests``   ``DYNET_CY_BATCH_REQUESTS``   1 (default) or 0: see `set`
+``--dynet-precision``        ``DYNET_CY_PRECISION``        ``float32`` (default) or ``bf16``: see `set`
 ``--dynet-profiling``        ``DYNET_CY_PROFILING``        0 (default), 1 or 2: see `dynet_cy.profiling`
 ``--dynet-check``            ``DYNET_CY_CHECK``            (no value) `detect_anomaly` for the whole program
 ``--dynet-devices``          ``DYNET_CY_DEVICES``          names such as ``CPU,GPU:0``; see below
@@ -52,6 +53,7 @@ from dynet_cy.graph import graph as _graph
 from dynet_cy.graph import random_state as _random_state
 from dynet_cy.kernels import draws as _draws
 from dynet_cy.kernels import pool as _pool
+from dynet_cy.kernels import precision as _precision
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
@@ -61,8 +63,8 @@ __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params
 
 _FLAGS = ("check", "gpu", "viz")  # options without a value
 _VALUES = (
-    *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "batch-requests", "profiling"),
-    *("devices", "gpus", "gpu-ids"),
+    *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "batch-requests", "precision"),
+    *("profiling", "devices", "gpus", "gpu-ids"),
 )
 
 Mem = Optional[object]  # a number, or numbers in a string
@@ -92,6 +94,7 @@ def set(
     flush_denormals: bool | None = None,
     check: bool | None = None,
     batch_requests: bool | None = None,
+    precision: str | None = None,
 ) -> None:
     """Change settings; those that are None stay.
 
@@ -120,11 +123,17 @@ def set(
             has asked for all of them before; True by default.  No effect where `autobatch` is 0.
         check: True looks for values and gradients that are not finite, as `detect_anomaly` does in a block; False stops
             that.
+        precision: of the products of weights, that is of matrices that are parameters and have at least 8,192 numbers:
+            ``"float32"``, the default, or ``"bf16"``, which rounds weights, what they are multiplied by, and the
+            factors of their gradients to bfloat16, and adds up in float32.  Parameters, gradients, updates and files
+            stay float32.  For CPUs with AVX-512-BF16; see docs/performance.md for what is gained and lost.  Holds from
+            the next product on.
 
     Raises:
         ValueError: a setting is out of range.
-        RuntimeError: a requested GPU is not there, or shared parameters are set in a process that the launcher has not
-            started.
+        RuntimeError: a requested GPU is not there; shared parameters are set in a process that the launcher has not
+            started; or the precision is not for this machine, or not for GPUs.  Then no setting has changed because of
+            the precision.
 
     Example:
         >>> config.set(random_seed=3)
@@ -132,6 +141,8 @@ def set(
         3
     """
     global _checks
+    stays = requested_gpus is None and gpu_mask is None
+    _check_precision(precision, bool(_gpus) if stays else bool(requested_gpus) or any(gpu_mask or ()))
     if shared_parameters:
         _parallel.share_parameters()
     if gpu_mask is not None and any(gpu_mask):
@@ -161,9 +172,19 @@ def set(
         if batch_requests not in (0, 1):
             raise ValueError(f"batch_requests must be 0 or 1, not {batch_requests!r}")
         _beside.switch(bool(batch_requests))
+    if precision is not None:
+        _precision.set_precision(precision)
     if check is not None and bool(check) != _checks:
         _anomaly.switch(bool(check))
         _checks = bool(check)
+
+
+def _check_precision(precision: str | None, gpus: bool) -> None:
+    """See that products can have a precision, None for the one they have, and that no GPU is to be used with bf16."""
+    if precision is not None:
+        _precision.check_precision(precision)
+    if gpus and (precision or _precision.precision()) == "bf16":
+        raise RuntimeError("precision='bf16' is for the CPU: on GPUs products are float32; use one or the other")
 
 
 # Whether `set` has switched checks on; blocks of `detect_anomaly` may have too.
@@ -185,7 +206,7 @@ def _use_gpus(numbers: list[int], what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests.
+    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests, precision.
 
     Example:
         >>> config.get()["check"]
@@ -204,6 +225,7 @@ def get() -> dict[str, Any]:
         "flush_denormals": _pool.flushes_denormals(),
         "check": _checks,
         "batch_requests": _beside.is_on(),
+        "precision": _precision.precision(),
     }
 
 
@@ -216,13 +238,14 @@ def set_gpu(flag: bool = True) -> None:
     """Let GPU:0 be the default device, or the CPU. In a job it is this process's GPU: see above.
 
     Raises:
-        RuntimeError: `flag` is true, and there is no GPU.
+        RuntimeError: `flag` is true, and there is no GPU, or `precision` is bf16, which is for the CPU.
 
     Example:
         >>> config.set_gpu(False)
         >>> config.gpu()
         False
     """
+    _check_precision(None, flag)
     _use_gpus(_one_gpu() if flag else [], "set_gpu()")
 
 
@@ -294,6 +317,7 @@ _HELP = {
     "threads": "for large products",
     "flush-denormals": "0 or 1: whether tiny numbers become 0",
     "batch-requests": "0 or 1: whether values that are asked for one by one are computed together",
+    "precision": "float32, or bf16 for products of weights",
     "profiling": "1: print what took how long; 2: each batch too",
     "devices": "devices to use, such as CPU,GPU:1",
     "gpus": "how many GPUs",
@@ -327,6 +351,7 @@ def _settings(given: Mapping[str, str]) -> dict[str, Any]:
         "threads": _number(given, "threads", int),
         "flush_denormals": _number(given, "flush-denormals", int),
         "batch_requests": _number(given, "batch-requests", int),
+        "precision": given.get("precision"),
         "requested_gpus": _number(given, "gpus", int),
     }
     if gpus:
@@ -521,6 +546,21 @@ class DynetParams:
             False
         """
         self._settings["flush_denormals"] = bool(flush_denormals)
+
+    def set_precision(self, precision: str) -> None:
+        """Set the precision of products of weights, "float32" or "bf16": see `set`.
+
+        Args:
+            precision: "float32" or "bf16".
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_precision("float32")
+            >>> params.init()
+            >>> config.get()["precision"]
+            'float32'
+        """
+        self._settings["precision"] = precision
 
     def set_check(self, check: bool) -> None:
         """Set whether values and gradients are checked: see `set`.

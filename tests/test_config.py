@@ -50,6 +50,7 @@ NOT_SET = {
     "threads": config.get()["threads"],
     "flush_denormals": True,
     "batch_requests": True,
+    "precision": "float32",
 }
 
 

@@ -38,6 +38,7 @@ def facts() -> Iterator[tuple[str, str]]:
     yield "system", platform.platform()
     yield "CPU", f"{_cpu()}; {_cores()}"
     yield "kernels", kernels.isa()
+    yield "bfloat16", kernels.bf16_missing() or "can be asked for, with --dynet-precision bf16"
     yield "OpenBLAS", kernels.openblas_config()
     yield "memory", _memory()
     yield "GPUs", _gpus()

@@ -16,7 +16,7 @@ from libc.string cimport memcpy
 from dynet_cy.execute.anomaly cimport checking
 from dynet_cy.execute.contributions cimport collected_of, multiply_one
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.product cimport gemm
+from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_alloc
 
 # A product with this many columns gains nothing from more; smaller matrices
@@ -85,5 +85,5 @@ cdef int multiply(Walk* w, Collected* c) noexcept nogil:
     if c.sums != NULL:
         K.add(c.p.size, c.sums, c.p.grad)
     else:
-        gemm(0, 1, x.rows, x.cols, x.n, 1, x.left, x.rows, x.right, x.cols, 1, c.p.grad, x.rows)
+        weight_gradient(x.rows, x.cols, x.n, x.left, x.right, 1, c.p.grad)
     return 0

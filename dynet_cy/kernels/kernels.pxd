@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels.h declares; `K` is the table for this CPU."""
+"""What kernels.h declares; `K` is the table for this CPU, `BF16` that of products in bfloat16."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -139,13 +139,23 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         # end of kernels
 
     const dy_kernels *dy_kernels_get(const char *isa)
+
+    ctypedef struct dy_bf16:
+        size_t panel
+        void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
+        void (*gemm)(const float *panels, int ta, int tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
+                     const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
+
+    const dy_bf16 *dy_bf16_get(const char **missing)
     void dy_window_init(dy_window *s, const size_t *inputs, size_t channels, const size_t *size, const size_t *stride,
                         const size_t *dilation, int valid)
     size_t dy_window_reach(const dy_window *s, int d)
     size_t dy_panels(size_t m, size_t k)
+    size_t dy_bf16_panels(size_t m, size_t k)
     size_t dy_conv_work(const dy_window *s, size_t outputs, size_t images)
     int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images)
     size_t dy_conv_work_back(const dy_window *s, size_t outputs, size_t images)
 
 
 cdef const dy_kernels *K
+cdef const dy_bf16 *BF16          # NULL where this machine has no such kernels

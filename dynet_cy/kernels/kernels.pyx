@@ -11,7 +11,10 @@ cdef extern from *:
     const char *scipy_openblas_get_config()
     const char *scipy_openblas_get_corename()
 
+cdef const char *missing = NULL
+
 K = dy_kernels_get(NULL)
+BF16 = dy_bf16_get(&missing)
 # Products are split over threads by the caller, if at all; dy_kernels.sgemm itself is called from several threads.
 scipy_openblas_set_num_threads(1)
 
@@ -19,6 +22,16 @@ scipy_openblas_set_num_threads(1)
 def table_of(isa):
     """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
     return <size_t>dy_kernels_get(isa.encode())
+
+
+def bf16():
+    """The address of the kernels in bfloat16, for tests; 0 if there are none."""
+    return <size_t>BF16
+
+
+def bf16_missing():
+    """What is missing for products in bfloat16; "" where there are kernels for them."""
+    return missing.decode() if BF16 == NULL else ""
 
 
 def isa():

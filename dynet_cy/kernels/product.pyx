@@ -13,9 +13,10 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
-    DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_panels,
+    BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels,
 )
 from dynet_cy.kernels.pool cimport DY_MOST_THREADS, run_pool, take_pool
+from dynet_cy.kernels.precision cimport in_bf16
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Pack, Panels, pthread_mutex_t
 
@@ -35,6 +36,7 @@ cdef extern from *:
 cdef enum:
     LEAST_PACKED = 8192
     MOST_COLUMNS = 512
+    LEAST_TERMS = 32                            # sums of fewer are about as fast in float32
 
 # The least number of multiplications per thread, if threads must be woken and if
 # they are already looking for work; docs/kernels.md has the measurements.  Every
@@ -47,7 +49,8 @@ cdef enum:
     LEAST_PART = 250000                         # our own products have more parts than threads,
     MOST_PARTS = 8                              # up to this many for each, since some threads may be slower
     LEAST_ROWS = 192                            # a side that is long enough to be cut
-    PACKED = -1                                 # a method besides those of sgemm
+    PACKED = -1                                 # methods besides those of sgemm:
+    ROUNDED = -2                                # in bfloat16, with panels or without
 
 
 cdef struct Product:
@@ -62,6 +65,7 @@ cdef struct Product:
     float beta
     float* c
     size_t ldc
+    const float* panels                         # ROUNDED: of a, or NULL
 
 
 # How a product is cut.
@@ -80,15 +84,39 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
     """
     cdef const float* panels = NULL
     cdef Product p
+    if pack != NULL and in_bf16 and m * k >= LEAST_PACKED:
+        if not (<Pack*>pack).shared:
+            panels = panels_of(<Pack*>pack, ta, m, k, a, True)
+        rounded(panels, ta, 0, m, n, k, a, k if ta else m, b, k, beta, c)
+        if panels != NULL:
+            atomic_sub((<Pack*>pack).users, 1, RELEASE)
+        return
     if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and n <= MOST_COLUMNS:
-        panels = panels_of(<Pack*>pack, ta, m, k, a)
+        panels = panels_of(<Pack*>pack, ta, m, k, a, False)
     if panels == NULL:
         gemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
         return
-    p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m)
+    p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m, NULL)
     if m * n * k < 2 * LEAST_AWAKE or not together(&p):
         K.sgemm_packed(m, n, k, panels, b, k, beta, c, m)
     atomic_sub((<Pack*>pack).users, 1, RELEASE)
+
+
+cdef void weight_gradient(size_t m, size_t k, size_t n, const float* dy, const float* x, float beta,
+                          float* dw) noexcept nogil:
+    """dW = dY X' + beta dW for a weight of m x k: dY is m x n, X k x n.  All matrices are contiguous."""
+    if in_bf16 and m * k >= LEAST_PACKED and n >= LEAST_TERMS:
+        rounded(NULL, 0, 1, m, k, n, dy, m, x, k, beta, dw)
+    else:
+        gemm(0, 1, m, k, n, 1, dy, m, x, k, beta, dw, m)
+
+
+cdef void rounded(const float* panels, bint ta, bint tb, size_t m, size_t n, size_t k, const float* a, size_t lda,
+                  const float* b, size_t ldb, float beta, float* c) noexcept nogil:
+    """C = op(A) op(B) + beta C with elements of A and B in bfloat16."""
+    cdef Product p = Product(ROUNDED, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, m, panels)
+    if work_of(&p) < 2 * LEAST_AWAKE or not together(&p):
+        BF16.gemm(panels, ta, tb, m, n, k, a, lda, b, ldb, beta, c, m)
 
 
 cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
@@ -96,7 +124,7 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
     """`sgemm` of kernels.def, on several threads where that is faster.  `alpha` and `beta` are 0, 1 or -1."""
     cdef Product p
     if m * n * k >= 2 * LEAST_AWAKE and alpha != 0:
-        p = Product(K.sgemm_way(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+        p = Product(K.sgemm_way(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL)
         if p.way != DY_SGEMM_VECTOR and together(&p):
             return
     K.sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
@@ -119,13 +147,19 @@ cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part
     return True
 
 
+cdef inline size_t work_of(const Product* p) noexcept nogil:
+    """The number of multiplications, or of those in float32 that take as long."""
+    return p.m * p.n * p.k // (2 if p.way == ROUNDED else 1)
+
+
 cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
     """Choose which side is cut, and where; returns how many parts there may be."""
-    cdef size_t steps, least, work = p.m * p.n * p.k
+    cdef size_t steps, least, work = work_of(p)
+    cdef bint packs = p.way == DY_SGEMM_PANELS or (p.way == ROUNDED and p.panels == NULL)
     cut.whole = p
-    # Each part reads all of the other matrix, so the longer side is cut; with panels, each part would pack all rows.
-    cut.by_rows = p.way != DY_SGEMM_LIBRARY and (p.m >= p.n or (p.way == DY_SGEMM_PANELS and p.m >= LEAST_ROWS))
-    cut.step = K.panel if cut.by_rows else DY_COLUMN_STEP
+    # Each part reads all of the other matrix, so the longer side is cut; parts of columns would each pack all rows.
+    cut.by_rows = p.way != DY_SGEMM_LIBRARY and (p.m >= p.n or (packs and p.m >= LEAST_ROWS))
+    cut.step = (BF16.panel if p.way == ROUNDED else K.panel) if cut.by_rows else DY_COLUMN_STEP
     steps = steps_of(cut)
     if p.way != DY_SGEMM_LIBRARY:
         return min(work // LEAST_AWAKE, steps)
@@ -149,7 +183,7 @@ cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
     # OpenBLAS packs the other matrix again for each part.
     if cut.whole.way == DY_SGEMM_LIBRARY:
         return threads
-    return min(threads * MOST_PARTS, steps_of(cut), cut.whole.m * cut.whole.n * cut.whole.k // LEAST_PART)
+    return min(threads * MOST_PARTS, steps_of(cut), work_of(cut.whole) // LEAST_PART)
 
 
 cdef bint together(const Product* p) noexcept nogil:
@@ -159,7 +193,7 @@ cdef bint together(const Product* p) noexcept nogil:
     cdef int threads
     if most < 2:
         return False
-    threads = take_pool(<int>min(p.m * p.n * p.k // LEAST_ASLEEP, most), <int>most)
+    threads = take_pool(<int>min(work_of(p) // LEAST_ASLEEP, most), <int>most)
     if threads == 1:
         return False
     cut.parts = parts_for(&cut, threads)
@@ -194,39 +228,46 @@ cdef void part(void* job, size_t i) noexcept nogil:
     cdef const float* a = p.a
     cdef const float* b = p.b
     cdef float* c = p.c
+    cdef const float* panels = p.panels
     if cut.by_rows:
         c += first
+        if panels != NULL:
+            panels += dy_bf16_panels(first, p.k)
         a += first * (p.k if p.way == PACKED else p.lda if p.ta else 1)
     else:
         c += first * p.ldc
         b += first * (1 if p.tb else p.ldb)
-    if p.way == PACKED:
+    if p.way == ROUNDED:
+        BF16.gemm(panels, p.ta, p.tb, rows, columns, p.k, a, p.lda, b, p.ldb, p.beta, c, p.ldc)
+    elif p.way == PACKED:
         K.sgemm_packed(rows, columns, p.k, a, b, p.ldb, p.beta, c, p.ldc)
     else:
         K.sgemm_by(p.way, p.ta, p.tb, rows, columns, p.k, p.alpha, a, p.lda, b, p.ldb, p.beta, c, p.ldc)
 
 
-cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k,
-                            const float* a) noexcept nogil:
-    """The packed form, made at the second product with the same values; else NULL.  The caller decrements `users`.
+cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float* a, bint half) noexcept nogil:
+    """The packed form; NULL: there is none.  The caller decrements `users`.
 
-    The result depends only on the products since the last change of the values, so that
-    training resumed from a file computes the same as training that never stopped.
+    That in float32 is made at the second product with the same values: a single product is faster without it.  The
+    result depends only on the products since the last change of the values, so that training resumed from a file
+    computes the same as training that never stopped.  That in bfloat16 is made at the first product, so that the number
+    of products makes no difference to results.
     """
     cdef const float* panels = NULL
-    cdef Panels* x = &pack.of[ta]
+    cdef Panels* x = &pack.of[2 * half + ta]
     cdef uint64_t now
     pthread_mutex_lock(pack.lock)
     now = pack.changes[0]
     if x.made == now:
         panels = x.panels
-    elif x.asked != now:
+    elif x.asked != now and not half:
         x.asked = now
     else:
         if x.panels == NULL:
-            x.panels = <float*>arena_alloc(pack.arena, dy_panels(m, k) * sizeof(float))
+            x.panels = <float*>arena_alloc(
+                pack.arena, (dy_bf16_panels(m, k) if half else dy_panels(m, k)) * sizeof(float))
         if x.panels != NULL:
-            K.pack(ta, m, k, a, k if ta else m, x.panels)
+            (BF16.pack if half else K.pack)(ta, m, k, a, k if ta else m, x.panels)
             x.made = now
             panels = x.panels
     if panels != NULL:

@@ -6,11 +6,11 @@ Tests also build further tables, and get the addresses in these.
 
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_OPTIM_COUNT, DY_RNG_COUNT, DY_UNARY_COUNT, dy_binary_names, dy_conv_work, dy_conv_work_back,
-    dy_kernels, dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names, dy_window,
+    dy_bf16, dy_kernels, dy_optim_names, dy_optim_states, dy_rng_names, dy_unary_names, dy_window,
     dy_winograd_gains,
 )
 
-from dynet_cy.kernels.kernels import table_of
+from dynet_cy.kernels.kernels import bf16 as bf16_table, table_of
 
 cdef extern from *:
     """
@@ -64,6 +64,14 @@ def tables():
     """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
     found = {isa: table_of(isa) for isa in ("baseline", "avx2", "avx512")}
     return {isa: kernels_at(table) for isa, table in found.items() if table}
+
+
+def bf16():
+    """Addresses of `pack` and `gemm` in bfloat16, and the rows of their panels; empty where this machine has none."""
+    cdef const dy_bf16 *t = <const dy_bf16 *><size_t>bf16_table()
+    if t is NULL:
+        return {}
+    return {"pack": address(&t.pack), "gemm": address(&t.gemm), "panel": t.panel}
 
 
 def kernels_at(size_t table):

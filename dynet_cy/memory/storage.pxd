@@ -32,7 +32,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Arena* arena
         pthread_mutex_t* lock
         uint32_t* users
-        Panels of[2]
+        Panels of[4]
         uint8_t shared
 
     const uint32_t MOST_LATE "DY_MOST_LATE"

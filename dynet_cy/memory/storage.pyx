@@ -284,7 +284,7 @@ cdef class Storage:
         if atomic_load(&self.panel_users, ACQUIRE) == 0:
             for i in range(self.n_entries):
                 p = self.entries[i]
-                for k in range(2):
+                for k in range(4):
                     p.pack.of[k].panels = NULL
                     p.pack.of[k].made = 0
             arena_rewind(&self.panels, 0)

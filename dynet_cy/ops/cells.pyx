@@ -159,7 +159,7 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
             K.bias_bwd(m, c.y.dim.bd, dpre.v, c.dx.v, accumulate)
         return
     if i == 1:
-        multiply_backward_a(&c.x[2], &dpre, &c.dx, accumulate)
+        multiply_backward_a(&c.x[1], &c.x[2], &dpre, &c.dx, accumulate)
         return
     if i == 2:
         multiply_backward_b(&c.x[1], &dpre, &c.dx, accumulate)
@@ -168,7 +168,7 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
             K.fill(total_of(&c.dx.dim), 0, c.dx.v)
             accumulate = True
         part = block_of(&c.dx, &c.x[i + 1], c.before)
-        multiply_backward_a(&c.x[i + 1], &dpre, &part, accumulate)
+        multiply_backward_a(&c.x[i], &c.x[i + 1], &dpre, &part, accumulate)
     else:
         part = block_of(&c.x[i - 1], &c.x[i], c.before)
         multiply_backward_b(&part, &dpre, &c.dx, accumulate)

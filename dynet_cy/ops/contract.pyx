@@ -64,7 +64,7 @@ cdef void contract_backward(const Call* c, uint32_t i) noexcept nogil:
     if i == 0:
         x = as_matrix(&c.dx, rows_of(&c.x[1].dim))
         x.dim.d[0] = dz.dim.d[0]
-        multiply_backward_a(&c.x[1], &dz, &x, c.accumulate)
+        multiply_backward_a(&c.x[0], &c.x[1], &dz, &x, c.accumulate)
     elif i == 1:
         x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
         x.dim.d[0] = dz.dim.d[0]

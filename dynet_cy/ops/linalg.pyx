@@ -8,7 +8,7 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.product cimport gemm, product
+from dynet_cy.kernels.product cimport gemm, product, weight_gradient
 from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.registry cimport LIST, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
@@ -47,13 +47,16 @@ cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta
         gemm(0, 0, m, n, k, 1, element(a, i), m, element(b, i), k, beta, element(y, i), m)
 
 
-cdef void multiply_backward_a(const Tensor* b, const Tensor* dy, const Tensor* da,
+cdef void multiply_backward_a(const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
                               bint accumulate) noexcept nogil:
     """da = dy b' (+ da)."""
     cdef size_t m = rows_of(&da.dim), k = cols_of(&da.dim), n = cols_of(&b.dim)
     cdef uint32_t i
     if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
-        gemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
+        if a.pack != NULL:
+            weight_gradient(m, k, n * b.dim.bd, dy.v, b.v, accumulate, da.v)
+        else:
+            gemm(0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
         return
     for i in range(dy.dim.bd):
         gemm(0, 1, m, k, n, 1, element(dy, i), m, element(b, i), k,
@@ -95,7 +98,7 @@ cdef void matmul_forward(const Call* c) noexcept nogil:
 
 cdef void matmul_backward(const Call* c, uint32_t i) noexcept nogil:
     if i == 0:
-        multiply_backward_a(&c.x[1], &c.dy, &c.dx, c.accumulate)
+        multiply_backward_a(&c.x[0], &c.x[1], &c.dy, &c.dx, c.accumulate)
     else:
         multiply_backward_b(&c.x[0], &c.dy, &c.dx, c.accumulate)
 
@@ -197,7 +200,7 @@ cdef void affine_transform_backward(const Call* c, uint32_t i) noexcept nogil:
             for k in range(c.y.dim.bd):
                 K.bias_bwd(m, n, element(&c.dy, k), element(&c.dx, k), c.accumulate)
     elif i % 2:
-        multiply_backward_a(&c.x[i + 1], &c.dy, &c.dx, c.accumulate)
+        multiply_backward_a(&c.x[i], &c.x[i + 1], &c.dy, &c.dx, c.accumulate)
     else:
         multiply_backward_b(&c.x[i - 1], &c.dy, &c.dx, c.accumulate)
 

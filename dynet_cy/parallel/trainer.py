@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from dynet_cy.kernels.precision import precision
 from dynet_cy.parallel.collective import CollectiveReducer
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
@@ -66,7 +67,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
 
 def _description(trainer: Trainer, reduction: str) -> dict[str, Any]:
     """What must be equal on all ranks, in words."""
-    words = {"trainer": type(trainer).__name__, "reduction": reduction}
+    words = {"trainer": type(trainer).__name__, "reduction": reduction, "precision": precision()}
     places = _places(trainer)
     words["device of the parameters"] = " and ".join(places.values())
     words.update((f"{type(trainer).__name__}'s {k.lstrip('_')}", repr(v)) for k, v in trainer._settings().items())

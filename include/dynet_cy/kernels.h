@@ -107,6 +107,19 @@ typedef struct dy_kernels {
  * variable is then ignored instead. */
 const dy_kernels *dy_kernels_get(const char *isa);
 
+/* Products of matrices whose elements are rounded to bfloat16, with sums in float32; see bf16.inl. */
+typedef struct {
+    size_t panel;               /* rows of a panel, where `gemm` and what `pack` writes can be cut */
+    /* C = op(A) op(B) + beta C. `panels` is NULL, or holds A as `pack` left it, in dy_bf16_panels(m, k) floats; `ta`: it
+     * packs the transpose of a. Parts have the numbers of the whole, to the last bit. */
+    void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels);
+    void (*gemm)(const float *panels, int ta, int tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
+                 const float *b, size_t ldb, float beta, float *c, size_t ldc);
+} dy_bf16;
+
+/* NULL where it is not there: `missing` says what is missing. */
+const dy_bf16 *dy_bf16_get(const char **missing);
+
 /* How many inputs a window reaches over along direction d. */
 static inline size_t dy_window_reach(const dy_window *s, int d) { return (s->size[d] - 1) * s->dilation[d] + 1; }
 
@@ -134,6 +147,7 @@ static inline void dy_window_init(dy_window *s, const size_t in[2], size_t chann
 
 /* Floats of an m x k matrix that is packed. */
 static inline size_t dy_panels(size_t m, size_t k) { return (m + 15) / 16 * 16 * k; }
+static inline size_t dy_bf16_panels(size_t m, size_t k) { return dy_panels(m, (k + 1) / 2); }
 
 /* Numbers of the patches of an image: a row per output position, a column per filter row, filter column and channel. */
 static inline size_t dy_conv_patches(const dy_window *s) {

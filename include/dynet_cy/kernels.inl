@@ -40,6 +40,8 @@ const dy_kernels DY_N(table) = {
 };
 
 #undef DY_PANEL
+#undef DY_PANEL_COLUMNS
+#undef DY_PASS
 #undef DY_LANE
 #undef DY_ISA
 #undef DY_W

@@ -4,7 +4,9 @@
  *
  * A panel has DY_PANEL vectors of rows, stored column after column, so that the innermost loop reads A in the order of
  * memory. The panels of a matrix are contiguous. The last panel of a packed matrix has only as many vectors as it
- * needs; rows beyond the end are zeros. docs/kernels.md has the measurements. */
+ * needs; rows beyond the end are zeros. docs/kernels.md has the measurements.
+ *
+ * DY_PAIRS: an element of a panel and of B is not a float but a pair of numbers, two terms of each sum; see bf16.inl. */
 
 #if DY_W >= 8 && defined(DY_X86)
 /* Transposes 8 x 8 numbers. */
@@ -66,6 +68,19 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
 #endif
 #endif
 
+#ifdef DY_PAIRS
+DY_INLINE vf DY_N(broadcast)(const float *p) {
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return (vf)_mm512_set1_epi32(pair);
+}
+DY_INLINE vf DY_N(add_terms)(vf sums, vf x, vf y) {
+    return (vf)_mm512_dpbf16_ps((__m512)sums, (__m512bh)x, (__m512bh)y);
+}
+#else
+DY_INLINE vf DY_N(broadcast)(const float *p) { return C(*p); }
+DY_INLINE vf DY_N(add_terms)(vf sums, vf x, vf y) { return sums + x * y; }
+
 /* The panel of `rows` rows of op(A) and k of its columns. */
 static void DY_N(pack_panel)(int ta, size_t rows, size_t k, const float *a, size_t lda, float *panel) {
     size_t width = (rows + DY_W - 1) / DY_W * DY_W;
@@ -84,6 +99,7 @@ static void DY_N(pack)(int ta, size_t m, size_t k, const float *a, size_t lda, f
     for (size_t i = 0; i < m; i += DY_PANEL * DY_W, panels += DY_PANEL * DY_W * k)
         DY_N(pack_panel)(ta, m - i < DY_PANEL * DY_W ? m - i : DY_PANEL * DY_W, k, a + (ta ? i * lda : i), lda, panels);
 }
+#endif
 
 /* What to prefetch from memory while a panel from the cache is multiplied: the first `lines` of its vectors of each
  * column, from `at` on. */
@@ -114,9 +130,9 @@ DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, cons
         DY_UNROLL for (int q = 0; q < P; q++)
             DY_UNROLL for (int r = 0; r < R; r++) x[q][r] = ld(a + q * next + r * DY_W);
         DY_UNROLL for (int j = 0; j < N; j++) {
-            vf y = C(b[j * cs]);
+            vf y = DY_N(broadcast)(b + j * cs);
             DY_UNROLL for (int q = 0; q < P; q++)
-                DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] += x[q][r] * y;
+                DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] = DY_N(add_terms)(acc[j][q][r], x[q][r], y);
         }
     }
     DY_UNROLL for (int j = 0; j < N; j++, c += ldc)
@@ -158,6 +174,7 @@ static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, cons
     }
 }
 
+#ifndef DY_PAIRS
 static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
                                float *c, size_t ldc) {
     size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
@@ -220,10 +237,9 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
     }
 }
 #endif
+#endif
 
-#undef DY_PANEL_COLUMNS
 #undef DY_PANEL_TILES
 #undef DY_PANEL_ALL
-#undef DY_PASS
 #undef DY_PANEL_FN
 #undef DY_PANEL_NAME

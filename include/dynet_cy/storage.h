@@ -19,7 +19,7 @@ struct dy_pack {
     dy_arena *arena;            /* where panels live */
     pthread_mutex_t *lock;      /* held while this is read or changed */
     uint32_t *users;            /* products reading panels, incremented under the lock; freed at 0 only */
-    dy_packed of[2];            /* the matrix, its transpose */
+    dy_packed of[4];            /* the matrix, its transpose; both in bfloat16 */
     uint8_t shared;             /* other processes may write the values at any time: they are read in place, never packed */
 };
 

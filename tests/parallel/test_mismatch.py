@@ -10,6 +10,7 @@ SAID = {
     "missing": "parameter /_1 is Parameters of shape (4,) on rank 0 and missing on rank 1",
     "classes": "trainer is AdamTrainer on rank 0 and AmsgradTrainer on rank 1",
     "settings": "AdamTrainer's beta_1 is 0.9 on rank 0 and 0.8 on rank 1",
+    "precisions": "precision is float32 on rank 0 and bf16 on rank 1",
     "order": "parameter /B comes on rank 0 where parameter /A comes on rank 1",
     "frozen": "parameter /_0 is Parameters of shape (2, 3) on rank 0 and Parameters of shape (2, 3), not updated on "
     "rank 1",

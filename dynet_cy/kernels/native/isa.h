@@ -22,6 +22,12 @@
 #if defined(__x86_64__) && !defined(DY_SCALAR)
 #define DY_X86
 #include <immintrin.h>
+/* Compilers that know AVX-512-BF16, which came with GCC 10 and Clang 9, have this header. */
+#if defined(__has_include)
+#if __has_include(<avx512bf16intrin.h>)
+#define DY_BF16
+#endif
+#endif
 #endif
 #if defined(__GNUC__)
 /* Vectors wider than the baseline are passed between static functions only. */
@@ -40,6 +46,7 @@ extern void scipy_cblas_sgemv(int order, int ta, int m, int n, float alpha, cons
 
 /* Each file defines one of them. */
 extern const dy_kernels dy_table_baseline, dy_table_avx2, dy_table_avx512;
+extern const dy_bf16 dy_table_avx512bf16;
 
 #if defined(__clang__)
 #define DY_TARGET(isa) _Pragma(DY_STR(clang attribute push(__attribute__((target(isa))), apply_to = function)))

@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "isa.h"
+#ifdef DY_BF16
+#include <cpuid.h>
+#endif
 
 /* The best first. */
 static const dy_kernels *dy_find(const char *isa) {
@@ -35,4 +38,21 @@ const dy_kernels *dy_kernels_get(const char *isa) {
     const char *wanted = getenv("DYNET_CY_ISA");
     if (wanted) found = dy_find(wanted);
     return found ? found : dy_find(NULL);
+}
+
+const dy_bf16 *dy_bf16_get(const char **missing) {
+#ifdef DY_BF16
+    unsigned eax = 0, ebx, ecx, edx;
+    if (!dy_find("avx512") || !__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) || !(eax & 1u << 5))
+        *missing = "this CPU does not have the instructions AVX-512-BF16 (AMD since Zen 4, Intel Xeon since Cooper Lake have)";
+    else if (strcmp(dy_kernels_get(NULL)->isa, "avx512"))
+        *missing = "DYNET_CY_ISA asks for kernels without AVX-512";
+    else
+        return &dy_table_avx512bf16;
+#elif defined(DY_X86)
+    *missing = "dynet_cy was built by a compiler that does not know the instructions AVX-512-BF16 (GCC 10, Clang 9 do)";
+#else
+    *missing = "it needs the instructions AVX-512-BF16 of x86-64";
+#endif
+    return NULL;
 }

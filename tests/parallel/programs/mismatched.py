@@ -41,6 +41,16 @@ def settings() -> None:
     dy.parallel.wrap(dy.AdamTrainer(model((2, 3)), beta_1=0.8 if IS_BAD else 0.9))
 
 
+def precisions() -> None:
+    """Also where the CPU has no bfloat16."""
+    used = dy.parallel.trainer.precision
+    dy.parallel.trainer.precision = lambda: "bf16" if IS_BAD else "float32"
+    try:
+        wrapped()
+    finally:
+        dy.parallel.trainer.precision = used
+
+
 def order() -> None:
     m = dy.ParameterCollection()
     for name in "AB" if IS_BAD else "BA":
@@ -128,8 +138,19 @@ def children() -> None:
     os.waitpid(child, 0)
 
 
-CASES: list[Callable[[], None]] = [shapes, missing, classes, settings, order, frozen, reductions, rates, groups, skips]
-CASES += [subsets, added, calls, infinite, data, turns, costs, ways, children]
+CASES: list[Callable[[], None]] = [
+    shapes,
+    missing,
+    classes,
+    settings,
+    precisions,
+    order,
+    frozen,
+    reductions,
+    rates,
+    groups,
+]
+CASES += [skips, subsets, added, calls, infinite, data, turns, costs, ways, children]
 
 if __name__ == "__main__":
     for case in CASES:

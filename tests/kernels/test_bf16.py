@@ -1,0 +1,435 @@
+"""Products of weights in bfloat16: the kernels, what the setting reaches, and what refuses it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.kernels import kernels, selftest
+from dynet_cy.memory import arena
+
+needs_bf16 = pytest.mark.skipif(bool(kernels.bf16_missing()), reason=kernels.bf16_missing())
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """The nearest numbers of bfloat16, in float64: to even where two are as near; denormal ones are 0."""
+    x = np.asarray(x, np.float32)
+    bits = x.view(np.uint32)
+    half = ((bits >> 16) & 1) + np.uint32(0x7FFF)
+    near = ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
+    near = np.where(np.isfinite(x), near, x)
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, 0, near).astype(np.float64)
+
+
+def test_the_reference_rounds_to_nearest_even() -> None:
+    one = np.float32(1)
+    for x, want in {
+        1 + 2**-8: 1,  # half way: the even one
+        1 + 3 * 2**-8: 1 + 2**-6,
+        1 + 2**-8 + 2**-20: 1 + 2**-7,
+        -1 - 2**-8: -1,
+        3.4e38: np.inf,
+        1e-40: 0,
+        np.inf: np.inf,
+    }.items():
+        assert rounded(np.array([x * one]))[0] == want
+
+
+# -- the kernels -----------------------------------------------------------------------------------
+
+
+def as_bf16(t: bool, m: int, n: int, k: int, tb: bool, packed: bool, rng: Any, beta: float) -> tuple[np.ndarray, ...]:
+    """A product of random matrices by the kernel; what it should be, and the sum of the magnitudes of its terms."""
+    P, I, Z, F = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_float  # noqa: E741
+    found = selftest.bf16()
+    pack = ctypes.CFUNCTYPE(None, I, Z, Z, P, Z, P)(found["pack"])
+    gemm = ctypes.CFUNCTYPE(None, P, I, I, Z, Z, Z, P, Z, P, Z, F, P, Z)(found["gemm"])
+    a = np.asfortranarray(rng.normal(size=(k, m) if t else (m, k)).astype(np.float32))
+    b = np.asfortranarray(rng.normal(size=(n, k) if tb else (k, n)).astype(np.float32))
+    c = np.full((m + 1, n), 7 if beta else np.nan, np.float32, order="F")  # with a row that is not ours
+    before = c[:m].astype(np.float64)
+    panels = np.full((m + 15) // 16 * 16 * ((k + 1) // 2) + 16, 7, np.float32)
+    if packed:
+        pack(t, m, k, a.ctypes.data, len(a), panels.ctypes.data)
+        assert (panels[-16:] == 7).all()
+    at = panels.ctypes.data if packed else None
+    gemm(at, t, tb, m, n, k, a.ctypes.data, len(a), b.ctypes.data, len(b), beta, c.ctypes.data, m + 1)
+    assert np.array_equal(c[m], np.full(n, 7 if beta else np.nan), equal_nan=True)
+    x, y = rounded(a.T if t else a), rounded(b.T if tb else b)
+    return c[:m], x @ y + (beta * before if beta else 0), np.abs(x) @ np.abs(y) + abs(beta * 7)
+
+
+@needs_bf16
+@pytest.mark.parametrize("t", [False, True])
+@pytest.mark.parametrize("tb", [False, True])
+def test_products(t: bool, tb: bool) -> None:
+    """All shapes of tiles and tails; the same bits from panels that are kept and from those that are not."""
+    for m in (1, 16, 17, 49, 200):
+        for n in (1, 3, 4, 9, 130):
+            for k in (1, 31, 32, 33, 1025, 2049):
+                results = []
+                for packed in (False, True):
+                    got, want, terms = as_bf16(t, m, n, k, tb, packed, np.random.default_rng(m + n + k), 0)
+                    assert (np.abs(got - want) <= 3e-6 * terms).all(), (m, n, k)
+                    results.append(got)
+                assert np.array_equal(*results), (m, n, k)
+    got, want, terms = as_bf16(t, 50, 20, 70, tb, False, np.random.default_rng(0), -1)
+    assert (np.abs(got - want) <= 3e-6 * terms).all()
+
+
+@needs_bf16
+def test_numbers_that_are_not_ordinary() -> None:
+    """Denormal numbers are 0, infinities and NaN stay, and what is too large becomes infinite."""
+    model = dy.ParameterCollection()
+    w = model.parameters_from_numpy(np.ones((128, 128)))
+    with precision("bf16"):
+        for value, want in (
+            (1e-40, 0.0),
+            (np.inf, np.inf),
+            (-np.inf, -np.inf),
+            (np.nan, np.nan),
+            (3.4e38, np.inf),
+            (3.38e38, rounded(np.array([3.38e38]))[0]),
+        ):
+            x = np.zeros(128)
+            x[37] = value
+            got = (w * dy.inputVector(x)).npvalue()
+            assert np.array_equal(got, np.full(128, want), equal_nan=True)
+
+
+# -- what the setting reaches ------------------------------------------------------------------------
+
+
+class precision:
+    """A block in which products of weights have a precision."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        config.set(precision=self.name)
+
+    def __exit__(self, *error: object) -> None:
+        config.set(precision="float32")
+
+
+@pytest.fixture(autouse=True)
+def renewed() -> Iterator[None]:
+    yield
+    config.set(precision="float32", threads=0, autobatch=1)
+    dy.renew_cg()
+
+
+ROWS, COLUMNS = 120, 99
+RNG = np.random.default_rng(3)
+W = RNG.normal(size=(ROWS, COLUMNS)).astype(np.float32)
+X = RNG.normal(size=(COLUMNS, 40)).astype(np.float32)
+
+
+def close(got: np.ndarray, want: np.ndarray) -> None:
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+
+
+def run(w: dy.Parameters, x: dy.Parameters, op: str) -> np.ndarray:
+    """A product, and its gradient for the sum of its squares."""
+    w.scale_gradient(0)
+    x.scale_gradient(0)
+    dy.renew_cg()
+    if op == "matmul":
+        y = w * x
+    elif op == "tanh_affine":
+        y = dy.tanh_affine([dy.zeros(ROWS), w, x])
+    else:
+        y = dy.affine_transform([dy.zeros(ROWS), w, x])
+    value = y.npvalue()
+    (0.5 * dy.squared_norm(y)).backward()
+    return value
+
+
+@needs_bf16
+@pytest.mark.parametrize("op", ["matmul", "affine", "tanh_affine"])
+def test_forward_and_both_gradients(op: str) -> None:
+    """W x, W' dy and dy x' are products of rounded numbers."""
+    model = dy.ParameterCollection()
+    w, x = model.parameters_from_numpy(W), model.parameters_from_numpy(X)
+    with precision("bf16"):
+        value = run(w, x, op)
+    sums = rounded(W) @ rounded(X)
+    slope = value
+    if op == "tanh_affine":
+        sums, slope = np.tanh(sums), value * (1 - value * value)
+    close(value, sums)
+    close(x.grad_as_array() / 100, rounded(W).T @ rounded(slope) / 100)
+    close(w.grad_as_array() / 100, rounded(slope) @ rounded(X).T / 100)
+    assert np.array_equal(w.as_array(), W)
+
+
+@needs_bf16
+def test_gates_of_an_lstm() -> None:
+    model = dy.ParameterCollection()
+    wx, wh = model.add_parameters((256, 40)), model.add_parameters((256, 64))
+    b, x, h = model.add_parameters(256), model.add_parameters(40), model.add_parameters(64)
+    with precision("bf16"):
+        dy.renew_cg()
+        got = dy.vanilla_lstm_gates(x, h, wx, wh, b).npvalue()
+    products = [rounded(w.as_array()) @ rounded(v.as_array()) for w, v in ((wx, x), (wh, h))]
+    sums = products[0] + products[1] + b.as_array()
+    want = 1 / (1 + np.exp(-sums - np.repeat([0, 1, 0, 0], 64)))
+    want[192:] = np.tanh(sums[192:])
+    close(got, want)
+
+
+@needs_bf16
+def test_gradient_of_collected_products() -> None:
+    """What many nodes add to the gradient of a weight is one product; of less than 32 columns it is exact."""
+    model = dy.ParameterCollection()
+    w = model.parameters_from_numpy(W)
+    for columns in (31, 40):
+        w.scale_gradient(0)
+        with precision("bf16"):
+            dy.renew_cg()
+            config.set(autobatch=0)
+            ys = [w * dy.inputVector(X[:, j]) for j in range(columns)]
+            (0.5 * dy.esum([dy.squared_norm(y) for y in ys])).backward()
+        slope, x = rounded(W) @ rounded(X[:, :columns]), X[:, :columns].astype(np.float64)
+        want = slope @ x.T if columns < 32 else rounded(slope) @ rounded(x).T
+        close(w.grad_as_array() / 100, want / 100)
+
+
+@needs_bf16
+def test_what_stays_float32() -> None:
+    """Small weights, and products without a weight on the left, have the bits that they have otherwise."""
+    model = dy.ParameterCollection()
+    small, w, wide = (model.add_parameters(shape) for shape in ((64, 127), (127, 64), (64, 200)))
+
+    def values() -> list[np.ndarray]:
+        dy.renew_cg()
+        x = dy.inputTensor(X[:64])
+        turned = dy.transpose(w) * dy.inputTensor(np.ones((127, 3)))
+        right = dy.transpose(x) * wide
+        return [y.npvalue() for y in (small * dy.inputVector(np.ones(127)), turned, right, dy.transpose(x) * x)]
+
+    exact = values()
+    with precision("bf16"):
+        for got, want in zip(values(), exact):
+            assert np.array_equal(got, want)
+
+
+def losses(w: dy.Parameters, v: dy.Parameters, batch: bool) -> tuple[float, np.ndarray, np.ndarray]:
+    """Of a small recurrent network over sequences of unequal lengths."""
+    w.scale_gradient(0)
+    v.scale_gradient(0)
+    dy.renew_cg()
+    config.set(autobatch=int(batch))
+    found = []
+    for length in (3, 5, 2, 5, 7):
+        h = dy.inputVector(X[:96, length])
+        for t in range(length):
+            h = dy.tanh(w * h + dy.inputVector(X[:96, t]))
+            found.append(dy.pickneglogsoftmax(v * h, t))
+    loss = dy.esum(found)
+    value = loss.value()
+    loss.backward()
+    return value, w.grad_as_array(), v.grad_as_array()
+
+
+@pytest.fixture
+def recurrent() -> tuple[dy.ParameterCollection, dy.Parameters, dy.Parameters]:
+    model = dy.ParameterCollection()
+    rng = np.random.default_rng(8)
+    w = model.parameters_from_numpy(rng.normal(size=(96, 96)) / 10)
+    return model, w, model.parameters_from_numpy(rng.normal(size=(130, 96)) / 10)
+
+
+@needs_bf16
+def test_schedules(recurrent: Any) -> None:
+    """Batched, node by node, from a kept plan, and with other products before: the same to the rounding of sums."""
+    _, w, v = recurrent
+    exact = losses(w, v, True)
+    with precision("bf16"):
+        plain = losses(w, v, False)
+        batched = [losses(w, v, True) for _ in range(4)]
+    for got in batched:
+        for x, want in zip(got, batched[0]):
+            assert np.array_equal(x, want)
+        assert got[0] == pytest.approx(plain[0], rel=1e-3)
+        for x, want in zip(got[1:], plain[1:]):
+            assert np.abs(x - want).max() < 0.01 * np.abs(want).max()
+        for x, want in zip(got[1:], exact[1:]):
+            assert 1e-5 * np.abs(want).max() < np.abs(x - want).max() < 0.02 * np.abs(want).max()
+    again = losses(w, v, True)
+    assert again[0] == pytest.approx(exact[0], rel=1e-6)
+    assert batched[0][0] != pytest.approx(exact[0], rel=1e-6)
+
+
+@needs_bf16
+def test_gradients_are_those_of_the_loss(recurrent: Any) -> None:
+    """By differences of the loss in float32: gradients in bfloat16 point where the exact ones do."""
+    _, w, v = recurrent
+    with precision("bf16"):
+        _, dw, dv = losses(w, v, True)
+    for parameter, slope in ((w, dw), (v, dv)):
+        step = 1e-2 * slope / np.linalg.norm(slope)
+        before = parameter.as_array()
+        parameter.set_value(before + step)
+        above = losses(w, v, True)[0]
+        parameter.set_value(before - step)
+        below = losses(w, v, True)[0]
+        parameter.set_value(before)
+        assert (above - below) / 2e-2 == pytest.approx(np.linalg.norm(slope), rel=0.01)
+
+
+@needs_bf16
+@pytest.mark.parametrize("columns", [1, 40, 700])
+def test_threads_do_not_change_bits(columns: int) -> None:
+    rng = np.random.default_rng(1)
+    model = dy.ParameterCollection()
+    w = model.parameters_from_numpy(rng.normal(size=(1030, 515)))
+    x = model.parameters_from_numpy(rng.normal(size=(515, columns)))
+    found = []
+    with precision("bf16"):
+        for threads in (1, 2, 3, 7):
+            config.set(threads=threads)
+            found.append([run(w, x, "matmul"), w.grad_as_array(), x.grad_as_array()])
+    for other in found[1:]:
+        for got, want in zip(other, found[0]):
+            assert np.array_equal(got, want)
+
+
+@needs_bf16
+def test_values_change(recurrent: Any, tmp_path: Path) -> None:
+    """Updates are made in float32, on what is not rounded, and products and files follow them."""
+    model, w, v = recurrent
+    trainer = dy.SimpleSGDTrainer(model, 1e-3)
+    trainer.set_clip_threshold(0)
+    x = X[:96]
+    with precision("bf16"):
+        for _ in range(3):
+            before, (_, slope, _) = w.as_array(), losses(w, v, True)
+            trainer.update()
+            np.testing.assert_allclose(w.as_array(), before - np.float32(1e-3) * slope, rtol=1e-6, atol=1e-7)
+            assert not np.array_equal(rounded(w.as_array()), w.as_array())
+            dy.renew_cg()
+            close((w * dy.inputTensor(x)).npvalue(), rounded(w.as_array()) @ rounded(x))
+        model.save(str(tmp_path / "model"))
+        values = w.as_array()
+        w.zero()
+        assert not (w * dy.inputTensor(x)).npvalue().any()
+        model.populate(str(tmp_path / "model"))
+        assert np.array_equal(w.as_array(), values)
+        dy.renew_cg()
+        close((w * dy.inputTensor(x)).npvalue(), rounded(values) @ rounded(x))
+
+
+@needs_bf16
+def test_without_room_for_panels() -> None:
+    """Then weights are packed as they are multiplied, to the same bits."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters((1024, 1024))  # 2 MiB in panels
+    x = np.random.default_rng(2).normal(size=1024)
+
+    def product() -> np.ndarray:
+        dy.renew_cg()
+        return (w * dy.inputVector(x)).npvalue()
+
+    with precision("bf16"):
+        product()
+        arena.give_back()
+        arena.set_limit(arena.used_bytes() + 2**20)
+        try:
+            without = product()
+            used = arena.used_bytes()
+        finally:
+            arena.set_limit(0)
+        assert np.array_equal(product(), without)
+        assert arena.used_bytes() >= used + 2**21
+
+
+# -- the setting, and what refuses it ----------------------------------------------------------------
+
+
+def in_a_process(folder: Path, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.run(
+        [sys.executable, "-c", code, *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+SHOW = "from dynet_cy import config; print(config.get()['precision'])"
+
+
+@pytest.mark.parametrize("value", ["half", "BF16", "", 16, True])
+def test_it_is_one_of_two(value: object) -> None:
+    with pytest.raises(ValueError, match=rf"precision must be 'float32' or 'bf16', not {value!r}"):
+        config.set(precision=value)  # type: ignore[arg-type]
+    assert config.get()["precision"] == "float32"
+
+
+@needs_bf16
+def test_set_and_get(tmp_path: Path) -> None:
+    params = dy.DynetParams()
+    params.set_precision("bf16")
+    params.init()
+    assert config.get()["precision"] == "bf16"
+    params.from_config({"precision": "float32"})
+    params.init()
+    assert config.get()["precision"] == "float32"
+    environment = {"DYNET_CY_ISA": "avx512"}
+    assert in_a_process(tmp_path, SHOW, "--dynet-precision", "bf16", **environment).stdout == "bf16\n"
+    assert in_a_process(tmp_path, SHOW, DYNET_CY_PRECISION="bf16", **environment).stdout == "bf16\n"
+    done = in_a_process(tmp_path, SHOW, "--dynet-precision=float32", DYNET_CY_PRECISION="bf16", **environment)
+    assert done.stdout == "float32\n"
+
+
+@needs_bf16
+def test_gpus_are_refused_in_the_same_call() -> None:
+    """Before one is looked for."""
+    before = config.get()
+    for gpus in ({"requested_gpus": 1}, {"gpu_mask": [0, 1]}):
+        with pytest.raises(RuntimeError, match="precision='bf16' is for the CPU"):
+            config.set(precision="bf16", threads=3, **gpus)
+    assert config.get() == before
+
+
+REFUSED = """
+import numpy as np
+import dynet_cy as dy
+from dynet_cy import config
+
+before = config.get()
+try:
+    config.set(precision="bf16", threads=3, random_seed=7)
+except RuntimeError as error:
+    print(error)
+assert config.get() == before
+w = dy.ParameterCollection().parameters_from_numpy(np.full((100, 100), 1 + 2**-10))
+assert (w * dy.inputVector(np.ones(100))).npvalue()[0] == 100 + 100 * 2**-10
+config.set(precision="float32")
+"""
+
+
+def test_kernels_without_it_refuse(tmp_path: Path) -> None:
+    """The error says what is missing, and all settings are as before."""
+    done = in_a_process(tmp_path, REFUSED, DYNET_CY_ISA="avx2")
+    assert not done.returncode, done.stderr
+    assert done.stdout.startswith("precision='bf16': ")
+    missing = kernels.bf16_missing() or "DYNET_CY_ISA asks for kernels without AVX-512"
+    assert missing in done.stdout or "AVX-512" in done.stdout
+    assert "AVX-512" in done.stdout
+    done = in_a_process(tmp_path, SHOW, "--dynet-precision", "bf16", DYNET_CY_ISA="baseline")
+    assert done.returncode
+    assert "RuntimeError: precision='bf16': " in done.stderr
