@@ -102,7 +102,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy) noexcept nogil:
     cdef uint32_t n_batches = 0
     cdef int ended
-    if plan(w.g, targets, n, strategy, &n_batches, &w.failure.interrupts):
+    if plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts):
         w.failure.needed = w.g.n_nodes * sizeof(uint32_t)
         return -1
     w.g.n_passes += n_batches != 0

@@ -40,7 +40,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     lock_graph(g)
     try:
         with nogil:
-            error = plan(g, targets, n, strategy, &n_batches, &s)
+            error = plan(g, targets, n, strategy, checking, &n_batches, &s)
         raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")

@@ -17,4 +17,4 @@ cdef float* parameter_here(Param* p, bint gradient) except? NULL
 cdef tuple full_shape(const Dim* d)
 cdef object doubles_of(const float* v, tuple shape)
 cdef list list_of(const float* v, size_t n)
-cdef object gradient_of(Graph* g, uint32_t index, uint8_t state)
+cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states)

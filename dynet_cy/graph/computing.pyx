@@ -10,8 +10,8 @@ from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.graph cimport Requests, owner_of
 from dynet_cy.graph.hooks cimport ENGINE_GPU, Beside, PassHooks, beside_hooks, engine, engine_of, pass_hooks
 from dynet_cy.graph.structs cimport (
-    COMPUTED, LIVE, NO_BATCH, SENT, Batch, Graph, Node, batches_of, device_of, gradient_at, nodes_of, order_of,
-    state_of,
+    COMPUTED, LIVE, NO_BATCH, SENT, Batch, Graph, Node, Taken, batches_of, device_of, gradient_at, nodes_of,
+    order_of, state_of,
 )
 from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.changes cimport see_whole
@@ -142,10 +142,21 @@ cdef tuple full_shape(const Dim* d):
     return shape + (d.bd,) if d.bd > 1 else shape
 
 
-cdef object gradient_of(Graph* g, uint32_t index, uint8_t state):
-    """New array with the gradient of a node in an arena, whose state is this."""
+cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states):
+    """New array with the gradient of a node in an arena, where the states of all nodes are these."""
+    cdef const Taken* taken = <const Taken*>g.taken.base
+    cdef size_t i, n = 0 if g.forward_only else g.taken.top // sizeof(Taken)
+    gradient = arrived_at(g, index, states)
+    for i in range(n):
+        if taken[i].part == index:                      # each term of a sum has its gradient
+            gradient += arrived_at(g, taken[i].sum, states)
+    return gradient
+
+
+cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):
+    """What reached a node itself."""
     cdef Node* x = nodes_of(g) + index
-    if state & LIVE:
+    if states[index] & LIVE:
         return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
     return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
 

@@ -398,7 +398,7 @@ cdef class Expression:
         if state & SHARED or not state & NEEDS_GRAD:
             from dynet_cy.graph.given import given              # it needs this module
             return given(owner_of(g), self.index)
-        return gradient_of(g, self.index, state)
+        return gradient_of(g, self.index, state_of(g))
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)

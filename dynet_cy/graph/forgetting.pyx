@@ -6,8 +6,8 @@ from libc.stdlib cimport malloc
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.hooks cimport beside_hooks
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, NO_BATCH, REVERT_BITS, SENT, Batch, Graph, Node, Use, batches_of, drop_unneeded, nodes_of,
-    origin_of, state_of, uses_of,
+    COMPUTED, DROPPED, NO_BATCH, REVERT_BITS, SENT, Batch, Graph, Node, Taken, Use, batches_of, drop_unneeded,
+    nodes_of, origin_of, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_rewind
@@ -76,6 +76,20 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
     g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
     g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
+    if not g.forward_only:
+        forget_taken(g)
+
+
+cdef void forget_taken(Graph* g) noexcept:
+    """Forget which sums have taken in what, of nodes beyond the last one."""
+    cdef const Taken* all = <const Taken*>g.taken.base
+    cdef Taken* to = <Taken*>g.taken.base
+    cdef size_t i, n = g.taken.top // sizeof(Taken)
+    for i in range(n):
+        if all[i].part < g.n_nodes and all[i].sum < g.n_nodes:
+            to[0] = all[i]
+            to += 1
+    g.taken.top = <char*>to - g.taken.base
 
 
 cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:

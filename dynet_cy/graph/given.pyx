@@ -39,7 +39,7 @@ def given(ComputationGraph graph not None, uint32_t index):
         g.backward_from = <int>target
     made, states = graph.given
     if index not in made:
-        return gradient_of(&graph.g, index, states[index])
+        return gradient_of(&graph.g, index, &states[0])
     storage, number = made[index]
     p = (<Storage>storage).entries[<uint32_t>number]
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))

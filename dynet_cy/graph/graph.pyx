@@ -194,6 +194,8 @@ cdef class ComputationGraph:
         g.n_forgets = 0
         g.forward_ms = 0
         g.n_passes = 0
+        g.adds_products = False
+        g.n_kept = 0
         g.backward_from = -1
         g.device = default_device()
         g.multi_device = False
@@ -249,6 +251,7 @@ cdef class ComputationGraph:
         self.checkpoints.append((
             g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
             g.values.top, g.scratch.top, g.tables.top, g.n_forgets))
+        g.n_kept = g.n_nodes
 
     def revert(self):
         """Go back to the last checkpoint: nodes made since are dropped, values
@@ -277,6 +280,7 @@ cdef class ComputationGraph:
             raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
         (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
          scratch_top, tables_top, n_forgets) = self.checkpoints.pop()
+        g.n_kept = self.checkpoints[-1][0] if self.checkpoints else 0
         if g.n_forgets != n_forgets:        # values from before the checkpoint have been dropped
             forget(g)
         while self.reverts and self.reverts[-1][1] >= n_nodes:

@@ -58,6 +58,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
 
+    ctypedef struct Taken "dy_taken":
+        uint32_t part
+        uint32_t sum
+
     ctypedef struct Graph "dy_graph":
         Array arrays[10]
         Array nodes
@@ -70,6 +74,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array holes
         Array devices
         Array origins
+        Array taken
         Arena arenas[4]
         Arena values
         Arena grads
@@ -99,10 +104,12 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t n_passes
         int device
         uint8_t multi_device
+        uint8_t adds_products
         void* device_graphs
         void* plans
         void* beside
         uint32_t early
+        uint32_t n_kept
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)

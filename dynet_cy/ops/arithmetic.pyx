@@ -32,9 +32,10 @@ from dynet_cy.kernels.kernels cimport (
     DY_UNARY_scale, DY_UNARY_shift, K, dy_kernels,
 )
 from dynet_cy.kernels.ranges cimport InRanges, in_ranges
-from dynet_cy.ops.linalg cimport MATMUL
+from dynet_cy.ops.linalg cimport AFFINE, MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
+from dynet_cy.schedule.sums cimport note_addition, set_sum_ops
 
 from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
@@ -187,7 +188,7 @@ def colwise_add(x, y):
         raise DimensionError(
             f"colwise_add: x must be a matrix and y a vector of as many rows\n"
             f"    x  {describe_dim(a)}\n    y  {describe_dim(b)}")
-    return apply2(BINARY[DY_BINARY_add], x, y)
+    return sum_of(expression(x, "colwise_add", "x"), expression(y, "colwise_add", "y"))
 
 
 def bmin(x, y: Expression | _Number):
@@ -423,17 +424,29 @@ cdef object operand(object value, str op, str argument):
     return number(value, op, argument)
 
 
+set_sum_ops(MATMUL.id, BINARY[DY_BINARY_add].id, AFFINE.id)
+
+
+cdef Expression sum_of(Expression a, Expression b):
+    cdef Graph* g = current_graph()
+    cdef uint32_t[2] args
+    args[0] = number_in(g, a)
+    args[1] = number_in(g, b)
+    note_addition(g, args, MATMUL.id)
+    return wrap(g, add_node(g, BINARY[<int>DY_BINARY_add], args, 2, NULL))
+
+
 cdef object add(object a, object b):
     if isinstance(a, Expression) and isinstance(b, Expression):
-        return apply2(BINARY[DY_BINARY_add], a, b)
+        return sum_of(a, b)
     if isinstance(a, Expression):
         b = operand(b, "+", "the right side")
         if isinstance(b, Expression):
-            return apply2(BINARY[DY_BINARY_add], a, b)
+            return sum_of(a, b)
         return apply_unary(DY_UNARY_shift, a, b, 0)
     a = operand(a, "+", "the left side")
     if isinstance(a, Expression):
-        return apply2(BINARY[DY_BINARY_add], a, b)
+        return sum_of(a, b)
     return apply_unary(DY_UNARY_shift, b, a, 0)
 
 

@@ -11,6 +11,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.graph.structs cimport Graph
 
-cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
+# Plan the values of the targets; `as_made`: each node runs as the program made it, so that it can be looked at.
+cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint as_made,
               uint32_t* n_batches, Interrupts* s) noexcept nogil
 cdef void drop_plan(Graph* g) noexcept nogil

@@ -8,15 +8,20 @@ from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport array_rewind
 from dynet_cy.schedule.batched cimport plan_batched
 from dynet_cy.schedule.plain cimport plan_plain
+from dynet_cy.schedule.sums cimport take_in_products
 from dynet_cy.schedule.wanted cimport mark_wanted
 
 
-cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
+cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint as_made,
               uint32_t* n_batches, Interrupts* s) noexcept nogil:
     """Plan the values of the targets, by a strategy: 0 plain, 1 by agenda, 2 by depth."""
-    cdef uint32_t lowest, highest, count = 0
+    cdef uint32_t lowest, highest, taken, count = 0
     cdef uint64_t span = begin_span()
     cdef int failed = mark_wanted(g, targets, n, &lowest, &highest, &count)
+    if not failed and count and not as_made and not g.check_validity:
+        taken = take_in_products(g, targets, n, strategy, lowest, highest)
+        array_rewind(&g.order, g.order.top - taken * sizeof(uint32_t))
+        count -= taken
     if not failed and count:
         if strategy == 0 or count == 1:
             failed = plan_plain(g, lowest, highest, count)

@@ -107,8 +107,8 @@ cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nog
         elif state_of(g)[args[i]] & SHARED:
             if cols_of(&a.dim) != 1 or not op.one_column[rule_index(i)]:
                 return False
-        elif cols_of(&a.dim) * a.dim.bd != n:
-            return False
+        elif cols_of(&a.dim) * a.dim.bd != n or (rule_of(op, i) == LIST and cols_of(&x.dim) == 1):
+            return False                        # vectors of a list are read where they lie, if they are stacked
     return True
 
 

@@ -73,6 +73,12 @@ typedef struct {
     uint32_t live;              /* forward-only graphs: how many of its values are still needed */
 } dy_batch;
 
+/* A product, or a sum of some, that a larger sum has taken in: it has no value, unless one is asked for, and the gradient
+ * of the sum is its own too. */
+typedef struct {
+    uint32_t part, sum;         /* nodes */
+} dy_taken;
+
 #define DY_GRAPH_ARRAYS 10
 #define DY_GRAPH_ARENAS 4
 
@@ -83,7 +89,11 @@ typedef struct {
             dy_array nodes, args, items, state; /* by node number, or offset in a node */
             dy_array order;     /* uint32: node numbers in the order of execution */
             dy_array batches;   /* dy_batch */
-            dy_array uses, holes; /* forward-only graphs: see liveness.h */
+            dy_array uses;      /* forward-only graphs: see liveness.h */
+            union {
+                dy_array holes; /* of the same graphs */
+                dy_array taken; /* of all others: dy_taken */
+            };
             dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
             dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
         };
@@ -117,11 +127,13 @@ typedef struct {
     uint32_t n_passes;          /* forward passes that have computed something since the renewal */
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
+    uint8_t adds_products;      /* a node of it adds a product to something: see schedule/sums */
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
     void *beside;               /* statistics of schedule/beside; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not asked for yet */
+    uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

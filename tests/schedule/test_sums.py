@@ -1,0 +1,326 @@
+"""Sums of products that run as one affine map: `W*x + U*h + b`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from sum_programs import ORDERS, Program, recurrent
+
+import dynet_cy as dy
+from dynet_cy.graph.nodes import nodes
+from dynet_cy.schedule import sums
+
+
+@pytest.fixture(autouse=True)
+def counting():
+    """Counts from zero, and sums changed again when the test is over."""
+    sums.reset()
+    yield
+    sums.set_on(True)
+    dy.renew_cg()
+
+
+M = 40  # batches of short vectors are left as they are
+
+
+def layer(m: int = M, k: int = 4):
+    """W, b, x and what W x + b is."""
+    pc = dy.ParameterCollection()
+    rng = np.random.default_rng(1)
+    arrays = [rng.uniform(-2 / k, 2 / k, shape).astype(np.float32) for shape in ((m, k), (m,), (k,))]
+    W, b = pc.parameters_from_numpy(arrays[0]), pc.parameters_from_numpy(arrays[1])
+    return W, b, dy.inputTensor(arrays[2]), arrays[0].astype(float) @ arrays[2] + arrays[1]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("order", ORDERS)
+def test_values_and_gradients_of_all_nodes(strategy: int, order: str, batch: int) -> None:
+    """In a new plan and in kept ones; also of the products, which have no value until they are asked for."""
+    for full in (False, True, True):
+        dy.renew_cg(autobatching=strategy)
+        q = recurrent(7, order, batch=batch)
+        q.loss(q.outputs).backward(full=full)
+        q.check_gradients(of_nodes=full)
+        q.check()
+        q.check_gradients(of_nodes=full)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_products_that_run_at_once_still_do(order: str) -> None:
+    """Products of inputs are one call for all steps, not one in each; in the plain schedule a sum takes in all."""
+    steps = 9
+    batched = {
+        "wub": (steps, steps),
+        "bwu": (2 * steps, 2 * steps),
+        "wbu": (steps, steps),
+        "pairs": (2 * steps, 2 * steps),
+        "two biases": (2 * steps, 2 * steps),
+        "no bias": (steps, steps),
+        "shared product": (0, 0),
+    }
+    plain = {
+        **dict.fromkeys(("wub", "bwu", "wbu"), (steps, 3 * steps)),
+        "pairs": (2 * steps, 2 * steps),
+        "two biases": (2 * steps, 2 * steps),
+        "no bias": (steps, steps),
+        "shared product": (steps, steps),
+    }
+    for strategy, expected in ((0, plain), (1, batched), (2, batched)):
+        dy.renew_cg(autobatching=strategy)
+        sums.reset()
+        q = recurrent(3, order, (3, 2, 4))
+        q.loss(q.outputs).backward(full=True)
+        q.check_gradients()
+        assert sums.counts() == expected[order]
+        called = Counter(n.batch for n in nodes(dy.cg()) if n.op in ("matmul", "affine_transform") and n.computed)
+        assert max(called.values()) == (steps if strategy else 1)
+
+
+def test_one_call_for_a_sum(strategy: int) -> None:
+    W, b, x, expected = layer()
+    y = W * x + b
+    np.testing.assert_allclose(y.npvalue(), expected, rtol=1e-5, atol=1e-6)
+    assert sums.counts() == (1, 1)
+    assert [n.op for n in nodes(dy.cg()) if n.computed and n.args] == ["affine_transform"]
+
+
+def test_batches_of_short_vectors_stay() -> None:
+    """Looking for sums takes longer than is gained."""
+    for autobatching, m, expected in ((1, 8, (0, 0)), (0, 8, (1, 1)), (1, M, (1, 1))):
+        dy.renew_cg(autobatching=autobatching)
+        sums.reset()
+        W, b, x, _ = layer(m)
+        (W * x + b).forward()
+        assert sums.counts() == expected
+
+
+def test_a_product_that_is_asked_for(strategy: int) -> None:
+    """It is a target, so that it has a value; asked for later, it is computed then."""
+    W, b, x, expected = layer()
+    product = W * x
+    y = product + b
+    dy.forward([product, y])
+    assert sums.counts() == (0, 0)
+    np.testing.assert_allclose(y.npvalue(), expected, rtol=1e-5, atol=1e-6)
+    dy.renew_cg()
+    W, b, x, expected = layer()
+    product = W * x
+    y = product + b
+    y.forward()
+    assert sums.counts() == (1, 1)
+    np.testing.assert_allclose(product.npvalue() + b.as_array(), expected, rtol=1e-5, atol=1e-6)
+    late = dy.sum_elems(dy.square(product)) + dy.sum_elems(y)
+    for full in (False, True):
+        late.backward(full=full)
+        np.testing.assert_allclose(product.gradient(), 2 * product.npvalue() + 1, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(y.gradient(), 1)
+
+
+def test_a_product_with_another_user_stays(strategy: int) -> None:
+    W, b, x, _ = layer()
+    product = W * x
+    y = product + b
+    dy.sum_elems(y + dy.tanh(product)).forward()
+    assert sums.counts() == (0, 0)
+
+
+def test_the_same_product_twice_stays(strategy: int) -> None:
+    W, b, x, expected = layer()
+    product = W * x
+    y = product + product
+    np.testing.assert_allclose(y.npvalue(), 2 * (expected - b.as_array()), rtol=1e-5, atol=1e-6)
+    assert sums.counts() == (0, 0)
+
+
+def test_products_of_other_matrices_stay(strategy: int) -> None:
+    _, b, x, _ = layer()
+    m = dy.inputTensor(np.ones((M, 4)))
+    (m * x + b).forward()
+    (dy.tanh(m) * x + b).forward()
+    assert sums.counts() == (0, 0)
+
+
+def test_products_that_are_broadcast_stay(strategy: int) -> None:
+    """A vector for all columns, one element of a batch for all, one number for all."""
+    W, b, x, expected = layer()
+    array = np.arange(2.0 * M).reshape(M, 2)
+    matrix, batch = dy.inputTensor(array), dy.inputTensor(array, batched=True)
+    product = expected - b.as_array()
+    for other in (matrix, batch):
+        y = W * x + other
+        np.testing.assert_allclose(y.npvalue(), product[:, None] + array, rtol=1e-5, atol=1e-6)
+    row = dy.ParameterCollection().parameters_from_numpy(np.ones((1, 4), np.float32))
+    y = row * x + b
+    np.testing.assert_allclose(y.npvalue(), x.npvalue().sum() + b.as_array(), rtol=1e-5, atol=1e-6)
+    columns = dy.inputTensor(np.ones((4, 2)))
+    y = W * columns + dy.inputTensor(np.ones((1, 2)))
+    np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, 2)) + 1, rtol=1e-5, atol=1e-6)
+    assert sums.counts() == (0, 0)
+
+
+def test_matrices_and_batches(strategy: int) -> None:
+    W, b, _, _ = layer()
+    x = np.arange(24.0).reshape(4, 3, 2) / 10
+    y = W * dy.inputTensor(x, batched=True) + b
+    m = W * dy.inputTensor(x, batched=True) + dy.inputTensor(np.ones((M, 3)))
+    product = np.einsum("mk,knb->mnb", W.as_array(), x)
+    np.testing.assert_allclose(y.npvalue(), product + b.as_array()[:, None, None], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(m.npvalue(), product + 1, rtol=1e-5, atol=1e-6)
+    assert sums.counts() == (2, 2)
+    dy.sum_batches(dy.sum_elems(y) + dy.sum_elems(m)).backward(full=True)
+    np.testing.assert_allclose(W.grad_as_array(), np.tile(2 * x.sum((1, 2)), (M, 1)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(b.grad_as_array(), [6] * M)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_checks_see_each_node(strategy: int, order: str) -> None:
+    with dy.detect_anomaly():
+        q = recurrent(5, order)
+        q.loss(q.outputs).backward(full=True)
+        q.check_gradients()
+    assert sums.counts() == (0, 0)
+    dy.renew_cg(check_validity=True)
+    q = recurrent(5, order)
+    q.loss(q.outputs).forward()
+    assert sums.counts() == (0, 0)
+    dy.renew_cg(immediate_compute=True)
+    recurrent(5, order)
+    assert sums.counts() == (0, 0)
+
+
+def test_checkpoints(strategy: int) -> None:
+    """What was made before the last checkpoint stays as it is; what was changed before it stays changed."""
+    W, b, x, expected = layer()
+    before = W * x + b
+    dy.cg_checkpoint()
+    np.testing.assert_allclose(before.npvalue(), expected, rtol=1e-5, atol=1e-6)
+    assert sums.counts() == (0, 0)
+    product = W * x
+    after = product + b + before
+    np.testing.assert_allclose(after.npvalue(), 2 * expected, rtol=1e-5, atol=1e-6)
+    assert sums.counts()[0] == 1
+    dy.cg_revert()
+    again = dy.tanh(W * x + b)
+    np.testing.assert_allclose(again.npvalue(), np.tanh(expected), rtol=1e-5, atol=1e-6)
+    dy.cg_checkpoint()
+    thrice = again + W * x
+    thrice.forward()
+    dy.cg_revert()
+    for _ in range(50):
+        dy.tanh(x)  # takes the place of what was dropped
+    loss = dy.sum_elems(again + before)
+    loss.backward(full=True)
+    np.testing.assert_allclose(again.npvalue(), np.tanh(expected), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(before.gradient(), 1)
+    np.testing.assert_allclose(b.grad_as_array(), 1 + 1 - np.tanh(expected) ** 2, rtol=1e-5, atol=1e-6)
+
+
+def test_values_are_computed_again(strategy: int) -> None:
+    W, b, x, expected = layer()
+    product = W * x
+    y = dy.tanh(product + b)
+    for _ in range(3):
+        assert y.npvalue(recalculate=True) == pytest.approx(np.tanh(expected), rel=1e-5)
+        np.testing.assert_allclose(product.npvalue(), expected - b.as_array(), rtol=1e-5, atol=1e-6)
+    dy.sum_elems(y).backward(full=True)
+    np.testing.assert_allclose(product.gradient(), 1 - np.tanh(expected) ** 2, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_forward_only(strategy: int, held: bool) -> None:
+    """Products that an expression refers to are kept; the others are dropped, and what they alone need."""
+    dy.renew_cg(autobatching=strategy, forward_only=True)
+    W, b, x, _ = layer(M, M)
+    h, kept = x, []
+    steps = 300 if held else 3000
+    for k in range(steps):
+        product = W * h
+        y = product + b
+        h = dy.tanh(y)
+        if held:
+            kept.append((product, y))
+        else:
+            del product, y
+        if k % 7 == 0:
+            h.forward()
+    found = h.npvalue()
+    a = x.npvalue()
+    for _ in range(steps):
+        a = np.tanh(W.as_array().astype(float) @ a + b.as_array())
+    np.testing.assert_allclose(found, a, rtol=1e-4, atol=1e-5)
+    assert sums.counts() == (0, 0) if held else sums.counts()[0] > 2000
+    for product, y in kept[:5]:
+        np.testing.assert_allclose(product.npvalue() + b.as_array(), y.npvalue(), rtol=1e-5, atol=1e-6)
+    assert len(dy.cg()) < 5000
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_memory_of_forward_only_graphs(order: str) -> None:
+    """The same values as in other graphs."""
+    found = []
+    for forward_only in (False, True):
+        dy.renew_cg(forward_only=forward_only)
+        q = recurrent(9, order)
+        found.append(q.outputs[-1].e.npvalue())
+        np.testing.assert_allclose(found[-1], q.outputs[-1].v[..., 0], rtol=1e-4, atol=1e-5)
+
+
+def test_several_passes(strategy: int) -> None:
+    """Values asked for on the way, then one backward over all."""
+    q = recurrent(11, "wub", (5, 5))
+    for x in q.outputs:
+        x.e.forward()
+    late = q.plus(q.times(q.params[1][1], q.outputs[0]), q.params[2][1])
+    q.loss([*q.outputs, late]).backward(full=True)
+    q.check_gradients()
+    q.check()
+
+
+def test_kept_plans_do_the_same_to_the_last_bit() -> None:
+    found = []
+    for _ in range(4):
+        dy.renew_cg(autobatching=1)
+        q = recurrent(13, "wub", (4,) * 20)
+        q.loss(q.outputs).backward(full=True)
+        found.append([x.e.gradient() for x in q.nodes] + [x.e.npvalue() for x in q.outputs])
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_sums_as_they_were_made_give_the_same(strategy: int) -> None:
+    found = []
+    for on in (True, False):
+        sums.set_on(on)
+        dy.renew_cg(autobatching=strategy)
+        q = recurrent(17, "wub", (4,) * 18)
+        q.loss(q.outputs).backward(full=True)
+        found.append([x.e.gradient() for x in q.nodes])
+    for a, b in zip(*found):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_sums_of_sums(strategy: int) -> None:
+    """Deep and wide ones; an inner sum that is asked for later has its value."""
+    q = Program(19)
+    weights = [q.parameter(M, 4) for _ in range(5)]
+    b = q.parameter(M)
+    x = q.input(4)
+    total = q.plus(q.times(weights[0], x), b)
+    inner = [total]
+    for w in weights[1:]:
+        total = q.plus(q.times(w, x), total)
+        inner.append(total)
+    out = q.tanh(total)
+    q.loss([out]).backward(full=True)
+    assert sums.counts() == (1, 9)
+    q.check_gradients()
+    for s in inner:
+        np.testing.assert_allclose(s.e.npvalue(), s.v[..., 0], rtol=1e-5, atol=1e-6)
+    late = dy.esum([dy.sum_elems(s.e) for s in inner]) + dy.sum_elems(out.e)
+    late.backward(full=True)
+    k = len(inner)
+    for i, s in enumerate(inner):
+        np.testing.assert_allclose(s.e.gradient(), (k - i) + (1 - out.v[..., 0] ** 2), rtol=1e-5, atol=1e-6)
