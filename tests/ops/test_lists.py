@@ -98,11 +98,11 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
     # Now and then the system or the allocator adds some, so another look decides.  A loop over those before each
     # argument, of two instructions a turn, would be far beyond: a third of what 32 arguments more cost.
     for last in (False, False, False, True):
-        once, twice, thrice = backward(32), backward(64), backward(96)
-        more, more_again = twice - once, thrice - twice
+        few, some, many = backward(4), backward(36), backward(68)
+        more, more_again = some - few, many - some
         if more_again < 1.1 * more:
             return
-        assert not last, (once, twice, thrice)
+        assert not last, (few, some, many)
 
 
 @pytest.mark.parametrize("needed", [range(6), [0, 5], [1, 3], [4]])

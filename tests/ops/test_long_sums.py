@@ -193,7 +193,7 @@ def test_other_sums(name: str) -> None:
 
 # ---- products, images, and what reaches one place by its index ----
 
-MANY = [(3, 1), (2, 2), (1, 5), (8, 40), (1, 70), (40, 3)]
+MANY = [(3, 1), (2, 2), (1, 5), *(pytest.param(a, marks=pytest.mark.slow) for a in [(8, 40), (1, 70), (40, 3)])]
 
 
 @pytest.mark.parametrize("a", MANY, ids=str)
