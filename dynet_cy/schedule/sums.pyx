@@ -140,7 +140,7 @@ cdef inline bint may_go(const Work* w, uint32_t part, uint32_t i) noexcept nogil
     """Whether sum i may take in one of its arguments: a product or a sum of some, which nothing else needs."""
     cdef Graph* g = w.g
     cdef const Node* x = &nodes_of(g)[part]
-    return (part >= max(w.lowest, g.n_kept) and state_of(g)[part] & WANTED and term_of(w, part).kind != OTHER
+    return (part >= w.lowest and state_of(g)[part] & WANTED and term_of(w, part).kind != OTHER
             and term_of(w, part).users == 1 and x.dim.bd == nodes_of(g)[i].dim.bd
             and same_shape(&x.dim, &nodes_of(g)[i].dim) and device_of(g, part) == device_of(g, i)
             and not (g.forward_only and uses_of(g)[part].holder != NULL))

@@ -155,6 +155,9 @@ def test_products_that_are_broadcast_stay(strategy: int) -> None:
     y = row * x + b
     np.testing.assert_allclose(y.npvalue(), x.npvalue().sum() + b.as_array(), rtol=1e-5, atol=1e-6)
     columns = dy.inputTensor(np.ones((4, 2)))
+    square = dy.inputTensor(np.ones((4, M)))
+    y = W * square + dy.inputTensor(np.arange(M, dtype=float).reshape(1, M))  # as many numbers as y has rows
+    np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, M)) + np.arange(M), rtol=1e-5, atol=1e-6)
     y = W * columns + dy.inputTensor(np.ones((1, 2)))
     np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, 2)) + 1, rtol=1e-5, atol=1e-6)
     assert sums.counts() == (0, 0)
@@ -215,6 +218,20 @@ def test_checkpoints(strategy: int) -> None:
     np.testing.assert_allclose(again.npvalue(), np.tanh(expected), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(before.gradient(), 1)
     np.testing.assert_allclose(b.grad_as_array(), 1 + 1 - np.tanh(expected) ** 2, rtol=1e-5, atol=1e-6)
+
+
+def test_nodes_that_take_the_numbers_of_dropped_ones(strategy: int) -> None:
+    W, b, x, _ = layer()
+    dy.tanh(W * x).forward()
+    b.expr(True)
+    dy.cg_checkpoint()
+    (W * x + b).forward()
+    assert sums.counts() == (1, 1)
+    dy.cg_revert()
+    first, second = dy.tanh(b), dy.square(b)  # the numbers of the product and of the sum
+    dy.sum_elems(first + 2 * second).backward(full=True)
+    np.testing.assert_array_equal(first.gradient(), 1)
+    np.testing.assert_array_equal(second.gradient(), 2)
 
 
 def test_values_are_computed_again(strategy: int) -> None:
