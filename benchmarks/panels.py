@@ -97,7 +97,8 @@ class Geometry:
 
     def macros(self) -> dict[str, str]:
         several = min(self.columns, 6)  # columns by panels, where several panels are multiplied at once
-        tiles = [(n, p) for n in range(1, self.columns + 1) for p in (4, 2, 1) if 1 in (n, p) or n * p <= several]
+        more = {n: [p for p in (3, 2) if n == 1 or (p == 2 and 2 * n <= several)] for n in range(1, self.columns + 1)}
+        tiles = [(n, p) for n, panels in more.items() for p in [*panels, 1]]
         return {
             "DY_PANEL": str(self.vectors),
             "DY_PANEL_COLUMNS": str(self.columns),

@@ -92,7 +92,7 @@ static void DY_N(gemm)(const float *panels, int ta, int tb, size_t m, size_t n, 
     for (size_t u = 0, j = 0, w; u < blocks; u++, j += w) {
         w = (n - j) / (blocks - u);
         /* As in sgemm_packed: with few columns several panels at once. */
-        size_t most = !panels || tb || w > 3 ? 1 : w == 1 ? 4 : 2;
+        size_t most = !panels || tb || w > 3 ? 1 : w == 1 ? 3 : 2;
         for (size_t t = 0, p = 0, part; t < passes; t++, p += part) {
             part = (pairs - p) / (passes - t);
             size_t terms = t + 1 < passes ? 2 * part : k - 2 * p;
@@ -100,7 +100,7 @@ static void DY_N(gemm)(const float *panels, int ta, int tb, size_t m, size_t n, 
             for (size_t i = 0, count; i < m; i += count * HEIGHT) {
                 size_t rows = m - i < HEIGHT ? m - i : HEIGHT, width = (rows + DY_W - 1) / DY_W * DY_W;
                 const float *panel = room, *ahead = NULL;
-                for (count = most; count > 1 && i + count * HEIGHT > m;) count /= 2;
+                for (count = most; count > 1 && i + count * HEIGHT > m;) count--;
                 if (panels) {
                     panel = panels + i * pairs + p * width;
                     if (most == 1 && i + 2 * HEIGHT <= m) ahead = panel + HEIGHT * pairs;

@@ -56,14 +56,14 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
 #define DY_PANEL_COLUMNS 8
 #define DY_PASS 512
 #define DY_PANEL_TILES(T, R)                                                                                  \
-    T(1, 4, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 2, R) T(3, 1, R) T(4, 1, R) T(5, 1, R) T(6, 1, R) \
+    T(1, 3, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 2, R) T(3, 1, R) T(4, 1, R) T(5, 1, R) T(6, 1, R) \
     T(7, 1, R) T(8, 1, R)
 #define DY_PANEL_ALL(T) DY_PANEL_TILES(T, 1) DY_PANEL_TILES(T, 2) DY_PANEL_TILES(T, 3)
 #else
 #define DY_PANEL 3
 #define DY_PANEL_COLUMNS 4
 #define DY_PASS 256
-#define DY_PANEL_TILES(T, R) T(1, 4, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 1, R) T(4, 1, R)
+#define DY_PANEL_TILES(T, R) T(1, 3, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 1, R) T(4, 1, R)
 #define DY_PANEL_ALL(T) DY_PANEL_TILES(T, 1) DY_PANEL_TILES(T, 2) DY_PANEL_TILES(T, 3)
 #endif
 #endif
@@ -117,7 +117,7 @@ typedef void (*DY_N(panel_fn))(size_t k, const float *a, size_t next, const floa
 DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, const float *a, size_t next, const float *b,
                            size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
                            DY_N(ahead) ahead) {
-    vf acc[DY_PANEL_COLUMNS][4][DY_PANEL];
+    vf acc[DY_PANEL_COLUMNS][4][DY_PANEL]; /* of up to 3 panels; with [3], gcc makes code that is a tenth slower */
     DY_UNROLL for (int j = 0; j < N; j++)
         DY_UNROLL for (int q = 0; q < P; q++)
             DY_UNROLL for (int r = 0; r < R; r++) {
@@ -155,14 +155,14 @@ DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, cons
     }
 #define DY_PANEL_NAME(N, P, R) [R - 1][N - 1][P - 1] = DY_N(panel_##N##_##P##_##R),
 DY_PANEL_ALL(DY_PANEL_FN)
-static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][4] = {DY_PANEL_ALL(DY_PANEL_NAME)};
+static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][3] = {DY_PANEL_ALL(DY_PANEL_NAME)};
 
 /* All columns of one group of panels, split evenly among as few tiles as possible. If `rs` is 0, B is packed tile by
  * tile. `ahead` are the panels to be multiplied next; NULL: there are none, or they are in the cache. */
 static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, const float *a, size_t next, const float *b,
                                 size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
                                 const float *ahead) {
-    size_t most = count == 4 ? 1 : count == 2 ? 3 : DY_PANEL_COLUMNS, tiles = (n + most - 1) / most, v = vectors;
+    size_t most = count == 3 ? 1 : count == 2 ? 3 : DY_PANEL_COLUMNS, tiles = (n + most - 1) / most, v = vectors;
     size_t lines = tiles < v ? (v + tiles - 1) / tiles : 1; /* each tile prefetches some, so that no tile has to wait */
     for (size_t u = 0, j = 0; u < tiles; u++) {
         size_t w = (n - j) / (tiles - u), from = u * lines;
@@ -180,14 +180,13 @@ static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels
     size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
     /* With few columns, several panels at once give enough independent sums to hide the latency of additions. No
      * prefetching then: they are already read at the speed of memory. */
-    size_t most = n == 1 ? 4 : n <= 3 && 2 * n <= DY_PANEL_COLUMNS ? 2 : 1;
+    size_t most = n == 1 ? 3 : n <= 3 && 2 * n <= DY_PANEL_COLUMNS ? 2 : 1;
     for (size_t t = 0, p = 0; t < passes; t++) {
         size_t part = (k - p) / (passes - t);
         float old = t ? 1 : beta;
         const float *next = panels + (p + part) * height; /* the first panel of the next pass */
         for (size_t i = 0, count; i < whole; i += count) {
-            count = most;
-            while (count > whole - i) count /= 2;
+            count = most < whole - i ? most : whole - i;
             const float *a = panels + (i * k + p) * height;
             DY_N(panel_columns)((int)count, DY_PANEL, n, part, a, height * k, b + p, 1, ldb, 1, old, c + i * height, ldc, 0,
                                 most > 1 ? NULL : i + 1 < whole ? a + height * k : t + 1 < passes ? next : NULL);
