@@ -1,18 +1,18 @@
-"""Speed of dynet_cy beside DyNet and PyTorch, on programs as people write them.
+"""Speed of dynet_cy compared with DyNet and PyTorch, on typical programs.
 
     python benchmarks/compare.py                                            # dynet_cy alone
     python benchmarks/compare.py --dynet PYTHON --torch PYTHON --goals      # beside the others
     python benchmarks/compare.py --torch PYTHON --devices cpu gpu --goals   # on the CPU and on GPU:0
 
 Every form of a program (see `workloads/common.py`) runs in each library in a
-process of its own, on one thread.  The processes take turns, a round each, and
-medians of their CPU time are taken.  All must have the same losses to 1e-4 in
-every round, or the comparison fails.  The peak is what a large float32 product
-reaches in turns with them, and a program's share of it counts its matrix
-products only.
+process of its own, on one thread.  The processes take turns, one round each;
+results are medians of CPU time.  All must have the same losses to 1e-4 in
+every round, or the comparison fails.  The peak is the speed of a large float32
+product, measured in turns with them; a program's share of it counts only its
+matrix products.
 
-On a GPU the time that goes by is taken, until the device is done; PyTorch then
-has all data there from the start and computes in float32, as dynet_cy does.
+On a GPU, results are wall times until the device is done; PyTorch then has all
+data on the device from the start and computes in float32, as dynet_cy does.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Child:
         )
 
     def round(self) -> dict[str, float]:
-        """Have one round done.
+        """Run one round.
 
         Raises:
             RuntimeError: the worker failed; the message has what it wrote.
@@ -91,7 +91,7 @@ class Child:
 
     @property
     def seconds(self) -> float:
-        """Median without the first round, which warms up."""
+        """Median without the first round, which is a warm-up."""
         return statistics.median(r["seconds"] for r in self.rounds[1:])
 
     def close(self) -> None:
@@ -122,11 +122,11 @@ def measure(
     """Run a workload in all its forms.
 
     Args:
-        name: of the workload.
+        name: name of the workload.
         pythons: the interpreter of each library.
-        rounds: that count.
-        devices: by what is to be run, a library or one of `report.ON_GPU`, the name that the library has for a device.
-        options: more for the workers.
+        rounds: number of rounds that count.
+        devices: the library's name of the device, for each library or entry of `report.ON_GPU`.
+        options: further options for the workers.
     """
     workload = workloads.load(name, "--tiny" in options)
     gemm = Child(sys.executable, "gemm")
@@ -180,7 +180,7 @@ def processor() -> str:
 
 
 def gpu_name() -> str:
-    """The model of GPU:0; asked of a process of its own, so that no other one holds the device."""
+    """The model of GPU:0, read in a separate process, so that this one does not occupy the device."""
     code = "import dynet_cy.gpu.driver as d, dynet_cy as dy; dy.get_device_info('GPU:0'); print(d.device_name(0))"
     here = Path(__file__).parent  # where Python looks first: there is no package there that is not built
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here)

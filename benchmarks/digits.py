@@ -1,4 +1,4 @@
-"""Handwritten digits: the files of MNIST, or the small digits that scikit-learn brings."""
+"""Handwritten digits: the MNIST files, or the small digits included in scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Cost of a node: making it from Python, forward, backward, and scheduling it in batches.
 
     python benchmarks/engine.py                           # dynet_cy alone
-    python benchmarks/engine.py --dynet PYTHON            # beside DyNet, in that interpreter
+    python benchmarks/engine.py --dynet PYTHON            # compared with DyNet, in that interpreter
 
-Each library runs in a process of its own, on one thread; rounds alternate and
-medians are taken.  CPU time, nanoseconds per node.
+Each library runs in a process of its own, on one thread.  Rounds alternate;
+results are medians of CPU time, in nanoseconds per node.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/files.py [MILLIONS_OF_NUMBERS]
 
-Prints a Markdown table: the best of three, for a model of 10 million numbers, half in a lookup table, with the sizes of
-the files and how many times as long text takes.
+Prints a Markdown table with the best of three runs, for a model of 10 million numbers, half of them in a lookup table;
+the sizes of the files; and how many times longer the text format takes.
 """
 
 from __future__ import annotations

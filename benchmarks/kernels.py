@@ -1,9 +1,10 @@
-"""What each kernel reaches per instruction set, beside what its loads and stores allow: python benchmarks/kernels.py
+"""Speed of each kernel per instruction set, and the limit set by its loads and stores: python benchmarks/kernels.py
 
-Nanoseconds per element of vectors of 32,768 floats, which lie in the second-level cache: the least of many calls, less
-the time of a call with no elements. Behind them, how many times as long as the loads and stores alone: a load costs
-what `sum` needs for one, a store what `fill` does, and both go on side by side. A kernel that is slower in a wider
-instruction set, or many times slower than its traffic without mathematics to blame, has lost its vectors.
+Prints nanoseconds per element for vectors of 32,768 floats, which fit into the second-level cache: the minimum over
+many calls, minus the time of a call without elements. After it comes the ratio to the time of the loads and stores
+alone: a load costs as much as in `sum`, a store as much as in `fill`, and both run in parallel. If a kernel is slower
+with a wider instruction set, or many times slower than its loads and stores without expensive mathematics, the
+compiler has probably not vectorized it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What a device is asked for in an update of each program: launches, copies, waits.
+"""Counts the launches, copies and waits of a device in one update of each program.
 
     python benchmarks/launches.py                                                 # on GPU:0
     python tools/gpu/emulate.py env EMU_IDLE=1 python benchmarks/launches.py      # without a GPU
 
-With EMU_IDLE the emulated driver counts and computes nothing, so that programs have their full size.
+With EMU_IDLE the emulated driver only counts and computes nothing, so that programs can run at full size.
 
-Each form of a program has two rows.  "fresh" is an update whose structure has not been there before: everything is
-asked for one by one.  The data of a program are the same in each update, so CUDA graphs are switched off for that; what
-is counted is that of any update.  "repeated" is an update whose passes are CUDA graphs, which minibatches of one shape
-have, and automatic batching where structures come again.  What is left then is the work of the trainer.
+Each form of a program has two rows.  "fresh" is an update whose structure has not occurred before: every operation is
+launched on its own.  (The data of a program are the same in each update, so CUDA graphs are switched off for this row.)
+"repeated" is an update whose passes are replayed as CUDA graphs, which happens for minibatches of one shape, and with
+automatic batching if structures repeat.  Then only the work of the trainer is left.
 
-An update is forward, backward and trainer, as far as the program has them.  Asking for the value of the loss afterwards
-is one copy and one wait more.
+An update consists of forward, backward and trainer, as far as the program has them.  Reading the value of the loss
+afterwards takes one more copy and one more wait.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
     """Count what an update asks of GPU:0, which is the default device then.
 
     Args:
-        name: of the program.
-        form: of it.
-        tiny: small sizes, for tests.
+        name: name of the program.
+        form: its form.
+        tiny: use small sizes, for tests.
 
     Returns:
         Nodes and batches of the graph, and the counts of `dynet_cy.gpu.driver.counts` for a "fresh" and for a

@@ -1,12 +1,12 @@
-"""Memory of dynet_cy beside DyNet's.
+"""Memory of dynet_cy compared with DyNet's.
 
     python benchmarks/memory.py [--dynet PYTHON]
 
-First the programs of `workloads/` that have a form batched by hand: greatest resident memory after some updates.
-DyNet's pools are set to 8 MB each, from where they grow as needed; by itself it takes 512 MB at the start.
+First, the peak resident memory of those programs of `workloads/` that have a form batched by hand, after some updates.
+DyNet's pools are set to 8 MB each and grow as needed; its default is 512 MB at the start.
 
-Then a decoder that feeds its own output to itself in one graph, which DyNet keeps whole: resident memory after so many
-steps.
+Then, a decoder that feeds its own output to itself in one graph, which DyNet keeps completely: resident memory after
+certain numbers of steps.
 """
 
 from __future__ import annotations

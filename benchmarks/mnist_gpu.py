@@ -1,10 +1,10 @@
-"""Epochs of the classic convolutional network on MNIST, on a GPU, beside PyTorch with cuDNN on the same one.
+"""Time of an epoch of the classic convolutional network on MNIST, on a GPU, compared with PyTorch and cuDNN.
 
     python benchmarks/mnist_gpu.py --data DIR --torch PYTHON
 
-DIR holds the four files of MNIST; without it images are made up, of the same number and size, for times only. The
-processes of `mnist_worker.py` take turns, an epoch each. The first epoch warms up: it counts for the accuracy, and not
-for the time.
+DIR holds the four MNIST files; without it, images of the same number and size are generated, to measure times only. The
+processes of `mnist_worker.py` take turns, one epoch each. The first epoch is a warm-up: it counts for the accuracy, but
+not for the time.
 """
 
 from __future__ import annotations

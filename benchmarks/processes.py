@@ -1,14 +1,14 @@
-"""Speed of two processes that train together beside one, and what an exchange of gradients costs.
+"""Speed of two processes that train together, compared with one, and the cost of exchanging gradients.
 
     python benchmarks/processes.py                               # tables on the standard output
     python benchmarks/processes.py --json processes.json         # and all numbers
     python benchmarks/processes.py --scaling scaling.json        # and what the model of docs/scaling.md reads
 
-Jobs of one process, of two synchronous and of two asynchronous ones take turns, a round each; while one works, the
-others sleep.  Every process has one thread.  Times are wall times, so the machine must be quiet; medians of rounds are
-given.  "64" and "128" are sentences or trees per update of a process: two processes with 64 train as one with 128.  A
-round goes over the same sentences or trees in all jobs.  They are dealt over two processes by their words
-(`dy.parallel.shard(..., cost=)`); `--no-cost` leaves that out.
+Jobs with one process, with two synchronous and with two asynchronous ones take turns, one round each; while one works,
+the others sleep.  Every process has one thread.  Results are medians of wall times, so the machine must be quiet.  "64"
+and "128" are sentences or trees per update of a process: two processes with 64 train like one with 128.  A
+round goes over the same sentences or trees in all jobs.  They are divided between two processes by their numbers of
+words (`dy.parallel.shard(..., cost=)`); `--no-cost` switches that off.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     python benchmarks/scaling.py --write docs/scaling.md      # put them into the page
     python benchmarks/scaling.py --network 'mine 20 5.0'      # another network: latency in us, gigabytes per second
 
-It reads `benchmarks/scaling.json`: for each workload what was measured on one machine, the fields of `Workload`, and
-in "measured_on" words about the machine.  `python benchmarks/processes.py --scaling benchmarks/scaling.json` measures
-and writes them; `--machine WORDS` here adds the words.  docs/scaling.md explains the model and cites where its parts
-come from.
+It reads `benchmarks/scaling.json`, which has for each workload the fields of `Workload`, measured on one machine, and
+a description of the machine in "measured_on".  `python benchmarks/processes.py --scaling benchmarks/scaling.json`
+measures and writes them; `--machine WORDS` here adds the description.  docs/scaling.md explains the model and cites
+the sources of its parts.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
     python serving.py --hidden 512 --torch PYTHON --json serving.json
 
-Each is the web application of `examples/serving/`, and tags and parses with the networks of `examples/tagger.py` (a
-BiLSTM) and `examples/transition_parser.py` (a BiLSTM of two layers, whose states choose the actions), made up at
-random.  All give the same answers, each in a process of its own; they are loaded in turns, for some seconds each, by 1
-to 256 clients on the loopback.  Without a rate each client sends when it has its answer, so that the service is full;
-with one, requests come at random (Poisson).  PyTorch collects requests for 5 ms, pads them, and takes the steps of the
-parser for all of them at once.  PYTHON is one with torch, starlette, uvicorn and what dynet_cy needs.
+Each is the web application of `examples/serving/`.  It tags and parses with the networks of `examples/tagger.py` (a
+BiLSTM) and `examples/transition_parser.py` (a BiLSTM with two layers, whose states choose the actions), with random
+weights.  All services give the same answers, and each runs in a process of its own.  1 to 256 clients on the loopback
+load them in turns, for some seconds each.  Without a rate, each client sends its next request as soon as it has its
+answer, so that the service is always busy; with a rate, requests arrive at random times (Poisson).  PyTorch collects
+requests for 5 ms, pads them, and makes each step of the parser for all of them at once.  PYTHON is an interpreter with
+torch, starlette, uvicorn and what dynet_cy needs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What updates of a large lookup table cost: sparse ones, and those of all rows.
+"""Cost of updates of a large lookup table: sparse updates, and updates of all rows.
 
     python benchmarks/tables.py [--rows N] [--size N] [--touched N]
 
-Microseconds of CPU time, the least and the mean of many updates, with rows drawn at random; "forward" is the least that
-looking these rows up takes.
+Prints microseconds of CPU time, the minimum and the mean over many updates, with rows drawn at random; "forward" is the
+minimum for looking these rows up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training time of `examples/tagger.py`, beside real DyNet with automatic batching.
+"""Training time of `examples/tagger.py`, compared with the real DyNet with automatic batching.
 
     python benchmarks/tagger.py --dynet PYTHON --train train.conllu.gz --dev dev.conllu.gz
 

@@ -1,13 +1,13 @@
-"""What a second thread gains: in large products, in training, and with a graph of its own.
+"""What a second thread gains: in large products, in training, and with a graph for each thread.
 
     python benchmarks/threads.py                    # dynet_cy alone
-    python benchmarks/threads.py --torch PYTHON     # beside PyTorch, in that interpreter
+    python benchmarks/threads.py --torch PYTHON     # compared with PyTorch, in that interpreter
 
-Every program runs on one thread and on several, in processes of their own that
-take turns; of the time that went by, medians are taken.  (CPU time, which the
-other benchmarks measure, does not show threads: this one needs a machine with
-nothing else to do.)  Programs must have the same losses to 1e-4, and in
-dynet_cy to the last bit on any number of threads for products.
+Every program runs on one thread and on several, in separate processes that
+take turns; results are medians of wall time.  (CPU time, which the other
+benchmarks measure, does not show the gain of threads, so this one needs an
+otherwise idle machine.)  Programs must have the same losses to 1e-4; in
+dynet_cy, they must be equal to the last bit for any number of threads.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Two "hosts" on one machine: network namespaces joined by a veth pair, on which MPI trains as on two machines.
+"""Two "hosts" on one machine: network namespaces connected by a veth pair, on which MPI trains as on two machines.
 
     sudo python benchmarks/two_hosts.py                        # train on one host and on two, and compare
-    sudo python benchmarks/two_hosts.py --rate 1gbit --delay 50us --hidden 256      # where the kernel has netem
+    sudo python benchmarks/two_hosts.py --rate 1gbit --delay 50us --hidden 256      # if the kernel has netem
 
-Each has a network of its own and a host name of its own, and nothing but the pair connects them.  MPI starts processes
-on hosts by `ssh`; a stand-in for it enters the namespace instead.  Everything is taken down in the end.  Shared memory
-between the two is switched off in MPI, which would find out that it is one machine.
+Each host has its own network and its own host name, and only the pair connects them.  MPI starts processes
+on hosts by `ssh`; a replacement for it enters the namespace instead.  Everything is removed at the end.  Shared memory
+between the two is switched off in MPI, which would otherwise notice that they are one machine.
 
-It needs root, `ip`, `unshare`, for --rate and --delay `tc`, and mpi4py with MPICH or Open MPI.
+It needs root, `ip`, `unshare`, `tc` for --rate and --delay, and mpi4py with MPICH or Open MPI.
 """
 
 from __future__ import annotations

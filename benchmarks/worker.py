@@ -2,14 +2,14 @@
 
     python worker.py LIBRARY FORM WORKLOAD [THREADS] [--device NAME] [--repeat N] [--tiny]
 
-LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the seconds
-of CPU time that an update took, those that went by, its loss, and the greatest
-resident memory so far.  With LIBRARY "gemm" a round is a large product, to see
-what the CPU can reach.  All run on one thread, where not said otherwise.
+LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the CPU
+seconds and wall seconds of an update, its loss, and the peak resident memory so
+far.  With LIBRARY "gemm" a round is a large product, to measure what the CPU
+can reach.  All run on one thread, unless THREADS is given.
 
-On a device other than the CPU, which works while the CPU goes on, the seconds
-are those that went by until all updates of a round were done, and the loss of
-the last one only is fetched, so that nothing waits between them.
+A device other than the CPU works asynchronously.  There the seconds are wall
+time until all updates of a round are done, and only the loss of the last one
+is fetched, so that nothing waits between updates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Scaled dot-product attention; see dynet_cy/ops/attention.pyx. Scores are made a block of threads at a time and never
-// stored. Weights that are dropped are drawn again in backward.
+// Scaled dot-product attention; see dynet_cy/ops/attention.pyx. Each block computes as many scores at a time as it has
+// threads, and never stores them. Dropout masks are drawn again in backward.
 #include "dynet_cy/gpu_attention.h"
 #include "rng.cuh"
 
@@ -36,13 +36,13 @@ static __device__ inline float score(const dy_gpu_attention &p, const Head &h, s
     return h.bias ? total + h.bias[(p.bias_columns > 1 ? query * p.n : 0) + key] : total;
 }
 
-// What dropout multiplies a weight by.
+// The dropout factor of a weight.
 static __device__ inline float mask(const dy_gpu_attention &p, const Head &h, size_t query, size_t key) {
     if (!p.items) return 1.f;
     return draw_bernoulli(p.seeds, p.items, h.b, (h.head * p.m + query) * p.n + key, p.keep, p.keep > 0.f ? 1.f / p.keep : 0.f);
 }
 
-// Where a result, or its gradient, has the rows of a head.
+// The offset of a head's rows in the result or its gradient.
 static __device__ __forceinline__ size_t result_at(const dy_gpu_attention &p, const Head &h, size_t query) {
     return ((h.b * p.m + query) * p.heads + h.head) * p.value_rows;
 }
@@ -51,7 +51,7 @@ static __device__ __forceinline__ size_t sum_at(const dy_gpu_attention &p, const
     return (h.b * p.heads + h.head) * p.m + query;
 }
 
-// A weight, and the gradient of its score.
+// The gradient of a score; *weight is the weight after dropout.
 static __device__ inline float slope(const dy_gpu_attention &p, const Head &h, size_t query, size_t key, float *weight) {
     const float *dy = p.dy + result_at(p, h, query), *v = h.v + key * p.heads * p.value_rows;
     size_t at = sum_at(p, h, query);
@@ -93,7 +93,8 @@ extern "C" __global__ void attention_forward(size_t blocks, dy_gpu_attention p, 
     }
 }
 
-// For each query of each head the product of its result and its gradient: the mean of the gradients of its weights.
+// For each query of each head, the dot product of its result and its gradient, which is the weighted mean of the
+// gradients of its weights.
 extern "C" __global__ void attention_means(size_t blocks, dy_gpu_attention p, float *means) {
     __shared__ float part[32];
     for (ROWS(u, blocks)) {
@@ -107,7 +108,7 @@ extern "C" __global__ void attention_means(size_t blocks, dy_gpu_attention p, fl
     }
 }
 
-// A block for each column of each head of the gradient of one argument, which has `own` of `batch` elements.
+// A block for each column of each head of the gradient of an argument. The argument has `own` batch elements, y `batch`.
 #define COLUMN(columns) \
     size_t column = u % (columns), head = u / (columns) % p.heads, element = u / (columns) / p.heads
 
@@ -135,7 +136,7 @@ extern "C" __global__ void attention_backward_q(size_t blocks, size_t own, size_
     }
 }
 
-// `of_values`: the gradient of v, else that of k.
+// The gradient of v if `of_values`, otherwise that of k.
 extern "C" __global__ void attention_backward_kv(size_t blocks, size_t own, size_t batch, uint32_t of_values,
                                                  dy_gpu_attention p, float *dx) {
     __shared__ float factors[MOST_THREADS];
@@ -164,7 +165,7 @@ extern "C" __global__ void attention_backward_kv(size_t blocks, size_t own, size
     }
 }
 
-// A block for each bias: over all scores that it is added to.
+// A block for each element of the bias: sums over all scores that it was added to.
 extern "C" __global__ void attention_backward_bias(size_t blocks, size_t own, size_t batch, dy_gpu_attention p,
                                                    float *dbias) {
     __shared__ float part[32];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the executor and many ops need: moves of numbers, copies and sums over axes.
+// Kernels for the executor and for many ops: moves, copies and sums over axes.
 #include "common.cuh"
 #include "dynet_cy/gpu_move.h"
 
-// Moves with one destination are a chain, and are done in its order by the threads of its first one.
+// Moves with the same destination form a chain. The threads of the first one run the whole chain in order.
 extern "C" __global__ void move_floats(const dy_move *__restrict__ moves, unsigned count) {
     for (unsigned first = blockIdx.y; first < count; first += gridDim.y) {
         if (moves[first].follower) continue;
@@ -44,8 +44,8 @@ extern "C" __global__ void expand(size_t n, dy_axes axes, float a, const float *
     }
 }
 
-// y_e = a times the sum of x over the reduced axes, at each place of the kept ones; x is array 0. A thread, or a block,
-// makes each element.
+// y_e = a times the sum of x over the reduced axes, for each element e of the kept ones; x is array 0. Each element is
+// computed by a thread or by a block.
 extern "C" __global__ void contract_by_threads(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float a,
                                                const float *__restrict__ x, float *y, int acc) {
     for (EACH(e, n)) {
@@ -76,7 +76,7 @@ extern "C" __global__ void contract_by_blocks(size_t n, size_t terms, dy_axes ke
     }
 }
 
-// y_b = a x_b in each batch element, where x_b is listed and may have fewer elements than y_b; as `expand`.
+// As `expand` for each batch element: y_b = a x_b, where the list points to x_b, which may have fewer elements than y_b.
 extern "C" __global__ void expand_list(size_t batch, size_t n, dy_axes axes, float a, float *const *__restrict__ list,
                                        float *y, int acc) {
     for (EACH(i, batch * n)) {
@@ -86,8 +86,8 @@ extern "C" __global__ void expand_list(size_t batch, size_t n, dy_axes axes, flo
     }
 }
 
-// The way back: list_b += a times the sums of x_b over the reduced axes. Places that are listed several times are added
-// to in the order of the list, by the block of the first of them.
+// Backward of `expand_list`: list_b += a times the sums of x_b over the reduced axes. If a pointer is listed several
+// times, the block of its first occurrence adds all contributions, in the order of the list.
 extern "C" __global__ void contract_list(size_t batch, size_t n, size_t terms, size_t stride, dy_axes kept,
                                          dy_axes reduced, float a, const float *__restrict__ x,
                                          float *const *__restrict__ list, int acc) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channels normalized by the statistics of a minibatch. A batch element of x is post x channels x pre; sums over a
-// channel are in double precision.
+// Batch normalization: channels normalized by the statistics of a minibatch. A batch element of x is
+// post x channels x pre. Sums over a channel are in double precision.
 #include "common.cuh"
 
 struct Channels {
@@ -14,7 +14,7 @@ struct Channels {
     __device__ size_t of(size_t i) const { return i / pre % channels; }
 };
 
-// The sum over a block of at most 1024 threads, in all of them.
+// The sum over a block of at most 1024 threads, returned in all threads.
 static __device__ inline double block_total(double x, double *part) {
     part[threadIdx.x] = x;
     __syncthreads();
@@ -29,7 +29,7 @@ static __device__ inline double block_total(double x, double *part) {
     return x;
 }
 
-// y is `elements` times channels x 2: means and variances over `uses` batch elements of x.
+// y has `elements` batch elements of channels x 2: means and variances, each over `uses` batch elements of x.
 extern "C" __global__ void moments_forward(size_t elements, size_t uses, size_t pre, size_t channels, size_t post,
                                            const float *__restrict__ x, float *y) {
     __shared__ double part[1024];
@@ -64,7 +64,7 @@ extern "C" __global__ void moments_backward(size_t elements, size_t uses, size_t
     }
 }
 
-// Where mean, variance, factor and summand of a batch element are: `stride` floats from one to the next.
+// Mean, variance, factor and summand, with their strides between batch elements.
 struct Vectors {
     const float *mean, *variance, *factor, *summand;
     size_t stride_mean, stride_variance, stride_factor, stride_summand;
@@ -87,7 +87,7 @@ extern "C" __global__ void channel_forward(size_t batch, size_t pre, size_t chan
     }
 }
 
-// dx has `elements` batch elements: those of y, or one that is the sum over them.
+// dx has `elements` batch elements: as many as y, or one, which is the sum over the batch.
 extern "C" __global__ void channel_backward_x(size_t batch, size_t pre, size_t channels, size_t post, float eps,
                                               const float *variance, size_t stride_variance, const float *factor,
                                               size_t stride_factor, const float *__restrict__ dy, size_t elements,
@@ -103,7 +103,7 @@ extern "C" __global__ void channel_backward_x(size_t batch, size_t pre, size_t c
     }
 }
 
-// The gradient of argument `which`: 1 the mean, 2 the variance, 3 the factor, 4 the summand.
+// The gradient of argument number `which`: 1 the mean, 2 the variance, 3 the factor, 4 the summand.
 extern "C" __global__ void channel_backward(size_t batch, size_t pre, size_t channels, size_t post, float eps, int which,
                                             const float *__restrict__ x, size_t stride_x, const float *mean,
                                             size_t stride_mean, const float *variance, size_t stride_variance,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementwise functions of two arguments, with broadcasting: kernels for each row of binary.def. Arrays of the axes are
-// a, b, and y. Backward of an argument goes over the axes that it has, and sums over those that it
-// lacks: a thread in double precision, as it may have many terms.
+// Elementwise functions of two arguments, with broadcasting: kernels for each row of binary.def. The arrays of the axes
+// are a, b and y. Backward of an argument iterates over the axes that the argument has, and sums over those that it
+// lacks. Sums are in double precision, since they may have many terms.
 #include "common.cuh"
 
 #define BACKWARD(side, name, derivative) \

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The point-wise parts of an LSTM cell: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Weight noise, and masks that
-// parts of an input share.
+// The elementwise parts of an LSTM cell: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Also weight noise, and dropout
+// masks for parts of an input.
 #include "rng.cuh"
 
-// gates = act(sums + b), in place: three parts logistic, f of its sum + forget_bias, the last one tanh.
+// gates = act(sums + b), in place: the first three blocks are logistic (with forget_bias added for f), the last is tanh.
 extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, float forget_bias, const float *__restrict__ b,
                                               size_t bstride, float *gates) {
     size_t n = 4 * (size_t)h;
@@ -39,7 +39,7 @@ extern "C" __global__ void add_squares(size_t batch, size_t n, const float *__re
     }
 }
 
-// What noise of deviation s on all weights adds to sums of inputs x and a bias: s |(x, 1)| z. norms_b = |x_b|^2.
+// Add the effect of noise with standard deviation s on all weights and the bias: s |(x, 1)| z. norms_b = |x_b|^2.
 extern "C" __global__ void add_weight_noise(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                             const uint32_t *__restrict__ items, float s, const float *__restrict__ norms,
                                             float *y) {
@@ -49,7 +49,7 @@ extern "C" __global__ void add_weight_noise(size_t batch, size_t n, const uint64
     }
 }
 
-// The gradient of x_b from the deviation of its noise is slopes_b x_b.
+// The gradient of x_b through the standard deviation of the noise is slopes_b x_b.
 extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                                const uint32_t *__restrict__ items, float s,
                                                const float *__restrict__ norms, const float *__restrict__ dsums,
@@ -65,7 +65,7 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
 
 // ---- masks of a part -------------------------------------------------------------
 
-// y = x mask, where the mask begins at the part of x.
+// y = x mask, where `mask` points to the part of the mask for x.
 extern "C" __global__ void part_masked(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                        const float *__restrict__ mask, size_t stride_mask, float *y) {
     for (EACH(i, batch * n)) {
@@ -74,7 +74,8 @@ extern "C" __global__ void part_masked(size_t batch, size_t n, const float *__re
     }
 }
 
-// dx += dy other; batch elements of dx are dx_stride floats apart; of all, or one that is the sum over the batch.
+// dx += dy other. dx has `elements` batch elements, dx_stride floats apart: as many as dy, or one for the sum over the
+// batch.
 extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const float *__restrict__ other, size_t stride,
                                                 const float *__restrict__ dy, size_t elements, float *dx,
                                                 size_t dx_stride) {
@@ -88,7 +89,7 @@ extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const fl
 }
 
 // ---- cell and output ---------------------------------------------------------------
-// A stride is 0 where one argument serves for all of the batch; its gradient is the sum over the batch then.
+// A stride is 0 if the argument has batch size 1; its gradient is then the sum over the batch.
 
 extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_c,
                                           const float *__restrict__ gates, size_t stride_g, float *c) {
@@ -131,7 +132,7 @@ extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const f
     }
 }
 
-// The gate o begins at `o`; of its gradient, in `rows` gates, at element `at`.
+// `o` points to the gate o. In the gradient of the gates, which has `rows` rows, it begins at row `at`.
 extern "C" __global__ void lstm_h_forward(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
                                           const float *__restrict__ o, size_t stride_o, float *y) {
     for (EACH(k, batch * h)) {
@@ -162,7 +163,7 @@ extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, size_t 
     for (EACH(i, elements * rows)) {
         size_t e = i / rows, j = i - e * rows - at;
         float total = 0.f;
-        if (j >= h) {  // also when below 0: it is unsigned
+        if (j >= h) {  // also rows before `at`, since j is unsigned
             if (!acc) dgates[i] = 0.f;
             continue;
         }

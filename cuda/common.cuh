@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Included first by every .cu file. The files must stay compilable for the emulation on the CPU (tools/gpu/emu):
-// kernels are `extern "C" __global__ void name(...)` on plain pointers, numbers of 4 or 8 bytes and structs by value,
-// right for any grid, with blocks of whole warps of one dimension.
+// Included first by every .cu file. The files must also compile for the emulation on the CPU (tools/gpu/emu). So kernels
+// are `extern "C" __global__ void name(...)`, take plain pointers, numbers of 4 or 8 bytes and structs by value, and are
+// correct for any grid of one-dimensional blocks of whole warps.
 #pragma once
 #include <float.h>
 #include <math.h>
@@ -16,17 +16,17 @@
 #endif
 #define FULL_MASK 0xffffffffu
 
-// for (EACH(i, n)): the threads of the grid share n things.
+// for (EACH(i, n)): the threads of the grid share n elements.
 #define EACH(i, n) \
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.x * blockDim.x
-// for (ROWS(r, n)): the blocks of the grid share n things; for (LANES(i, n)): the threads of a block do.
+// for (ROWS(r, n)): the blocks of the grid share n rows; for (LANES(i, n)): the threads of a block share n elements.
 #define ROWS(r, n) size_t r = blockIdx.x; r < (n); r += gridDim.x
 #define LANES(i, n) size_t i = threadIdx.x; i < (n); i += blockDim.x
-// The same where several blocks, along y, share one of the things of ROWS.
+// The same if several blocks, along y, share one row.
 #define SLICES(i, n) \
     size_t i = (size_t)blockIdx.y * blockDim.x + threadIdx.x; i < (n); i += (size_t)gridDim.y * blockDim.x
 
-// ---- what the formulas of the .def files may use ------------------------------
+// ---- functions for the formulas of the .def files -----------------------------
 #define C(x) ((float)(x))
 #define SEL(c, a, b) ((c) ? (a) : (b))
 #define ABS fabsf
@@ -84,7 +84,7 @@ static __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// The sum, or the maximum, over a block, in all of its threads. `part` is 32 floats of shared memory.
+// The sum or the maximum over a block, returned in all of its threads. `part` is 32 floats of shared memory.
 static __device__ inline float block_sum(float x, float *part) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     x = warp_sum(x);
@@ -105,7 +105,7 @@ static __device__ inline float block_max(float x, float *part) {
     return x;
 }
 
-// |x|, in all threads of a block, also where the squares are no floats.
+// |x|, returned in all threads of a block; correct even if squares overflow or underflow.
 static __device__ inline float block_norm(size_t n, const float *x, float *part) {
     float squares = 0.f, top = 0.f;
     for (LANES(i, n)) squares += x[i] * x[i];
@@ -113,20 +113,20 @@ static __device__ inline float block_norm(size_t n, const float *x, float *part)
     if (norm > 1e-15f && norm < 1e15f) return norm;
     for (LANES(i, n)) top = larger(fabsf(x[i]), top);
     top = block_max(top, part);
-    if (top == 0.f || top - top != 0.f) return norm;  // of infinities and of NaN it is right
+    if (top == 0.f || top - top != 0.f) return norm;  // already correct for zeros, infinities and NaN
     squares = 0.f;
     for (LANES(i, n)) squares += (x[i] / top) * (x[i] / top);
     return top * sqrtf(block_sum(squares, part));
 }
 
 // ---- tensors ----------------------------------------------------------------------
-// Batch element b of an argument: listed, or bstride floats from one to the next.
+// Batch element b of an argument: from a list of pointers, or at a stride of bstride floats.
 static __device__ __forceinline__ float *element(float *v, size_t bstride, float *const *list, size_t b) {
     return list ? list[b] : v + b * bstride;
 }
 
-// Whether the place that is listed at b stands before it already: asked by all threads of a block together. Where places
-// are added to, the block of the first of equal ones does all of them.
+// Whether pointer b of a list occurs before b too. Must be called by all threads of a block. When gradients are added, the
+// block of the first occurrence of a pointer handles all of its occurrences.
 static __device__ inline int is_listed_before(float *const *list, size_t b) {
     float *place = list[b];
     int before = 0;
@@ -134,7 +134,7 @@ static __device__ inline int is_listed_before(float *const *list, size_t b) {
     return __syncthreads_or(before);
 }
 
-// Whether another batch element lies where b lies. For all threads of a block together.
+// Whether another batch element has the same address as b. Must be called by all threads of a block.
 static __device__ inline int shares(size_t bstride, float *const *list, size_t batch, size_t b) {
     if (!list) return !bstride && batch > 1;
     int other = 0;
@@ -142,16 +142,16 @@ static __device__ inline int shares(size_t bstride, float *const *list, size_t b
     return __syncthreads_or(other);
 }
 
-// A gradient is added, or assigned.
+// Add or assign a gradient.
 static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
 
-// Where element i lies in each of the arrays.
+// The offset of element i in each of the arrays.
 static __device__ inline void offsets(const dy_axes &x, size_t i, size_t at[DY_ARRAYS]) {
     at[0] = at[1] = at[2] = 0;
 #pragma unroll 1
     for (unsigned k = 0; k < x.n; k++) {
         size_t j = i;
-        if (k + 1 < x.n) {  // division of 32 bits is much faster, and nearly always enough
+        if (k + 1 < x.n) {  // 32-bit division is much faster, and nearly always sufficient
             size_t q = (i | x.size[k]) >> 32 ? i / x.size[k] : (uint32_t)i / (uint32_t)x.size[k];
             j = i - q * x.size[k];
             i = q;

@@ -5,8 +5,8 @@
 
 #define AT_BOUND (-1.f)
 
-// p_i = min(u_i, left q_i), where q, the softmax of those below their bounds, is saved, and AT_BOUND for the others. Each
-// round takes at least one more to its bound, or is the last.
+// p_i = min(u_i, left q_i), where q is the softmax over the elements below their bounds. q is saved, with AT_BOUND for the
+// other elements. Each round moves at least one more element to its bound, or is the last.
 extern "C" __global__ void constrained_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x,
                                                const float *__restrict__ bounds, size_t stride_bound, float *saved,
                                                float *ps) {
@@ -42,8 +42,8 @@ extern "C" __global__ void constrained_forward(size_t batch, size_t n, const flo
     }
 }
 
-// Below the bounds dx += p (dy - mean), at them du += dy - mean, with the mean of dy under q. A stride of 0: one gradient
-// for all of the batch.
+// dx += p (dy - mean) for elements below their bounds, du += dy - mean for those at them, where mean = sum q dy. With a
+// stride of 0, one gradient is summed over the batch.
 extern "C" __global__ void constrained_backward(size_t batch, size_t n, int of_bound, const float *__restrict__ saved,
                                                 const float *__restrict__ ps, const float *__restrict__ dys, float *ds,
                                                 size_t stride) {

@@ -3,8 +3,8 @@
 // Circular convolutions.
 #include "common.cuh"
 
-// y_k = sum_i a_i b_(k - i mod n), or, with `correlate`, b_(k + i mod n), in each of `elements`; with fewer of them than
-// the batch it is summed over that. A stride of 0: one element for all of the batch.
+// y_k = sum_i a_i b_(k - i mod n), or b_(k + i mod n) with `correlate`. y has `elements` batch elements: as many as the
+// batch, or one, which is the sum over it. A stride of 0: the argument has batch size 1.
 extern "C" __global__ void circular(size_t batch, size_t n, int correlate, const float *__restrict__ as, size_t stride_a,
                                     const float *__restrict__ bs, size_t stride_b, float *y, size_t elements, int acc) {
     size_t uses = elements == 1 ? batch : 1;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution as a product with a matrix of patches, and pooling. Images are rows x columns x channels. Blocks side by
-// side share what lies side by side; rows of blocks take different columns or channels.
+// Convolution as a product with a matrix of patches (im2col), and pooling. Images are rows x columns x channels. The
+// blocks of one row of the grid share adjacent elements; rows of the grid take different columns or channels.
 #include "common.cuh"
 #include "dynet_cy/gpu_window.h"
 
-// For blocks along y.
+// for (PLANES(p, n)): the rows of the grid share n planes.
 #define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
 
-// The outputs [*low, *high) along direction d whose window reaches over input i; where it is dilated, some skip it.
+// The outputs [*low, *high) along axis d whose windows span input i. Dilated windows may skip it.
 static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d, unsigned i, unsigned *low,
                                                   unsigned *high) {
     unsigned at = i + w.pad[d], end = at / w.stride[d] + 1, reach = (w.size[d] - 1) * w.dilation[d] + 1;
@@ -29,14 +29,14 @@ extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *
             unsigned k = (unsigned)r / w.out[0], image = k / w.out[1];
             unsigned row = ((unsigned)r - k * w.out[0]) * w.stride[0] + i * w.dilation[0] - w.pad[0];
             unsigned column = (k - image * w.out[1]) * w.stride[1] + j * w.dilation[1] - w.pad[1];
-            bool inside = row < w.in[0] && column < w.in[1];  // also when below 0: they are unsigned
+            bool inside = row < w.in[0] && column < w.in[1];  // false for negative positions too: they are unsigned
             work[c * rows + r] = inside ? plane[image * bstride + (size_t)column * w.in[0] + row] : 0.f;
         }
     }
 }
 
-// dx is the sum over all patches that have a pixel. dx has `elements` images, stride_x floats apart: all, or one that is
-// the sum over them.
+// Each pixel of dx is the sum over all patches that contain it. dx has `elements` images, stride_x floats apart: as many
+// as the batch, or one, which is the sum over it.
 extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const float *__restrict__ work, size_t elements,
                                        float *dx, size_t stride_x, int acc) {
     size_t rows = images * w.out[0] * w.out[1], uses = images / elements, pixels = (size_t)w.in[0] * w.in[1];
@@ -64,7 +64,7 @@ extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const flo
     }
 }
 
-// The largest input of each window, the first of equal ones; NaN if there is one. `where` tells its place in the image.
+// The maximum of each window, NaN if there is one; of equal maxima, the first. `where` gets its position in the image.
 extern "C" __global__ void maxpool_forward(size_t batch, dy_gpu_window w, const float *__restrict__ x, size_t bstride,
                                            uint32_t *where, float *y) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
@@ -117,16 +117,16 @@ extern "C" __global__ void maxpool_backward(size_t batch, dy_gpu_window w, const
 }
 
 // ---- kmax_pooling ------------------------------------------------------------------
-// Lines of `length` elements that are `inner` floats apart, `outer` times in each batch element.
+// Lines of `length` elements that are `inner` floats apart; `inner` x `outer` lines in each batch element.
 
-// Whether element i stands above element j: NaN above all numbers, of equal ones the first.
+// Whether element i ranks above element j: NaN above all numbers, and of equal elements the first.
 static __device__ __forceinline__ bool stands_above(float a, size_t i, float b, size_t j) {
     if (a > b || (a != a && b == b)) return true;
     return !(b > a || (b != b && a == a)) && i < j;
 }
 
-// The k greatest of each line, in their order. A block takes a line: an element is one of them if fewer than k stand
-// above it.
+// The k largest elements of each line, in the order of the line. A block takes a line. An element is chosen if fewer than
+// k elements rank above it.
 extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t k,
                                         const float *__restrict__ x, size_t bstride, uint32_t *where, float *y) {
     __shared__ unsigned found[32];
@@ -158,7 +158,7 @@ extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t lengt
     }
 }
 
-// dx += dy at the places that were chosen. dx has `lines` lines, of each of which there are `uses` results.
+// dx += dy at the chosen positions. dx has `lines` lines, each of which `uses` lines of y share.
 extern "C" __global__ void kmax_backward(size_t lines, size_t inner, size_t length, size_t k, size_t uses,
                                          const uint32_t *__restrict__ where, const float *__restrict__ dy, float *dx) {
     for (EACH(line, lines)) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear-chain conditional random fields; see dynet_cy/ops/crf.pyx. A block takes a sentence, word after word; its threads
-// share the tags.
+// Linear-chain conditional random fields; see dynet_cy/ops/crf.pyx. A block processes a sentence, word by word; its
+// threads share the tags.
 #include "common.cuh"
 
-// Arguments: those of batch elements lie a step apart; 0: one serves for all.
+// The arguments. Batch elements are `*_step` floats apart; 0 if the argument has batch size 1.
 #define CRF \
     const float *__restrict__ x, size_t x_step, const float *__restrict__ transitions, size_t transitions_step, \
         const float *__restrict__ start, size_t start_step, const float *__restrict__ end, size_t end_step, size_t tags, \
@@ -14,7 +14,7 @@ static __device__ __forceinline__ float log_sum(float top, double total) {
     return isinf(top) ? top : top + logf((float)total);
 }
 
-// Subtracts the greatest of the scores from them, if it is finite; returns what was subtracted. For all threads of a block.
+// Subtracts the maximum from the scores, if it is finite, and returns it, or 0. For all threads of a block.
 static __device__ inline float lower(float *scores, size_t tags, float *part) {
     float top = -INFINITY;
     for (LANES(j, tags)) top = larger(scores[j], top);
@@ -25,7 +25,8 @@ static __device__ inline float lower(float *scores, size_t tags, float *part) {
     return top;
 }
 
-// Alphas and betas are lowered column by column, as on the CPU, so that long sequences lose no bits. y may be NULL.
+// Alphas and betas are normalized column by column, as on the CPU, so that long sequences lose no precision. y may be
+// NULL.
 extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
@@ -61,7 +62,7 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
     }
 }
 
-// Subtracts a number from beta such that the exponentials of alpha + beta have the sum 1. For all threads of a block.
+// Subtracts a number from beta so that the exponentials of alpha + beta sum to 1. For all threads of a block.
 static __device__ inline void fit(const float *alpha, float *beta, size_t tags, float *part) {
     float top = -INFINITY, total = 0.f;
     for (LANES(i, tags)) top = larger(alpha[i] + beta[i], top);
@@ -97,8 +98,8 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const floa
     }
 }
 
-// y = e^(alpha + beta) for `count` tags of each batch element from an offset on; times dy and added to dx, which has
-// `own` batch elements, if dy is given. alphas and betas of a batch element lie `apart` floats from the next.
+// y = e^(alpha + beta) for `count` tags of each batch element, from an offset on. If dy is given, that is multiplied by
+// dy and added to dx, which has `own` batch elements. Batch elements of alphas and betas are `apart` floats apart.
 extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count, size_t offset, size_t apart,
                                          const float *__restrict__ alphas, const float *__restrict__ betas,
                                          const float *dy, float *to) {
@@ -134,7 +135,7 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
     }
 }
 
-// `work` has, for each batch element, scores of two words and a place for each word and tag.
+// `work` has, for each batch element, the scores of two words, and a back pointer for each word and tag.
 extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
     for (ROWS(b, batch)) {
         const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
@@ -171,7 +172,7 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y)
                 }
             }
             for (size_t t = n; t > 0; t--) {
-                y[b * n + t - 1] = top == top ? (float)best : NAN;  // of NaN, no sequence is the best
+                y[b * n + t - 1] = top == top ? (float)best : NAN;  // with a NaN, no sequence is the best
                 if (t > 1) best = came[(t - 1) * tags + best];
             }
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gates of sums, and what GRUs and Tree-LSTMs make of them. A stride is 0 where one argument serves for all of the batch;
-// its gradient is the sum over the batch then.
+// Activations of gates, and the steps of GRUs and Tree-LSTMs that use them. A stride is 0 if the argument has batch size
+// 1; its gradient is then the sum over the batch.
 #include "common.cuh"
 #include "dynet_cy/gpu_cells.h"
 
-// In each column of `rows` sums, in place: the first ones logistic, then some tanh, and the others logistic.
+// In place, for each column of `rows` sums: rows from `first` on are tanh, `squashed` of them; all others are logistic.
 extern "C" __global__ void gates_forward(size_t n, size_t rows, size_t first, size_t squashed, float *y) {
     for (EACH(i, n)) y[i] = i % rows - first < squashed ? tanhf(y[i]) : LOGISTIC(y[i]);  // unsigned
 }
@@ -47,8 +47,8 @@ extern "C" __global__ void gru_h_backward(size_t batch, size_t n, unsigned argum
     }
 }
 
-// y = i u + f1 c1 + f2 c2 + ... Gates are i, o, u, f1, f2... The cells are `count` ones from number `from` on; the first
-// ones begin the sum.
+// y = i u + f1 c1 + f2 c2 + ... Gates are i, o, u, f1, f2... Takes `count` cells from number `from` on. The launch with
+// `from` 0 begins the sum, others add to it.
 extern "C" __global__ void tree_c_forward(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_g,
                                           dy_gpu_cells cells, unsigned from, unsigned count, float *y) {
     for (EACH(i, batch * h)) {
@@ -72,8 +72,8 @@ extern "C" __global__ void tree_c_backward_cell(size_t batch, size_t h, const fl
     }
 }
 
-// The gradient of the gates, of which `rows` are for one batch element; with the first cells also those of i, o, u and
-// of all f behind.
+// The gradient of the gates, which have `rows` rows. The launch with the first cells also writes those of i, o and u, and
+// of the gates f of all later cells.
 extern "C" __global__ void tree_c_backward_gates(size_t batch, size_t h, size_t rows, const float *__restrict__ gates,
                                                  size_t stride_g, dy_gpu_cells cells, unsigned from, unsigned count,
                                                  const float *__restrict__ dy, size_t elements, float *dgates, int acc) {

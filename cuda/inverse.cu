@@ -9,9 +9,9 @@ static __device__ __forceinline__ void exchange(float *a, float *b) {
     *b = x;
 }
 
-// y = the inverse of x, n x n, by Gauss and Jordan in place, rows exchanged so that pivots are large; NaN where x is
-// singular. A block makes one; `work` has 2 n numbers for each. Unless it is NULL, logdets has the logarithm of the
-// determinant: -inf where x is singular, NaN where it is negative.
+// y = the inverse of x, n x n, by Gauss-Jordan elimination in place with partial pivoting; NaN if x is singular. A block
+// inverts a matrix; `work` has 2 n numbers for each. Unless it is NULL, logdets gets the logarithm of the determinant:
+// -inf if x is singular, NaN if the determinant is negative.
 extern "C" __global__ void invert(size_t count, size_t n, const float *__restrict__ xs, size_t bstride, float *ys,
                                   float *work, float *logdets) {
     __shared__ float part[32];
@@ -51,7 +51,7 @@ extern "C" __global__ void invert(size_t count, size_t n, const float *__restric
             total += log(fabs((double)head));
             negative ^= (head < 0.f) ^ (pivot != k);
         }
-        for (size_t k = n; !singular && k-- > 0;)  // rows that were exchanged are columns of the inverse
+        for (size_t k = n; !singular && k-- > 0;)  // undo row exchanges: they are column exchanges of the inverse
             if (pivots[k] != k) {
                 for (LANES(i, n)) exchange(y + i + k * n, y + i + pivots[k] * n);
                 __syncthreads();
@@ -63,7 +63,7 @@ extern "C" __global__ void invert(size_t count, size_t n, const float *__restric
     }
 }
 
-// dx += dy_b times the transposed inverse; a stride of 0: the sum over the batch.
+// dx += dy_b times the transposed inverse; summed over the batch if the stride is 0.
 extern "C" __global__ void logdet_backward(size_t batch, size_t n, const float *__restrict__ inverses,
                                            const float *__restrict__ dy, float *dx, size_t bstride) {
     size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;

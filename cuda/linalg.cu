@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products that are no matter for cuBLAS.
+// Products that do not use cuBLAS.
 #include "common.cuh"
 
-// y_b = sum_i a_i b_i in each batch element; a stride of 0: one element for all of the batch.
+// y_b = sum_i a_i b_i for each batch element. A stride of 0: the argument has batch size 1.
 extern "C" __global__ void dot_forward(size_t batch, size_t n, const float *__restrict__ a, size_t stride_a,
                                        const float *__restrict__ b, size_t stride_b, float *y) {
     __shared__ float part[32];
@@ -15,7 +15,7 @@ extern "C" __global__ void dot_forward(size_t batch, size_t n, const float *__re
     }
 }
 
-// dx += dy_b other; dx of a batch, or, where dx_batch is 1, its sum over that.
+// dx += dy_b other for each batch element; summed over the batch if dx_batch is 1.
 extern "C" __global__ void dot_backward(size_t batch, size_t n, size_t dx_batch, const float *__restrict__ other,
                                         size_t stride, const float *__restrict__ dy, float *dx) {
     size_t uses = dx_batch == 1 ? batch : 1;

@@ -12,7 +12,7 @@ extern "C" __global__ void lookup_forward(size_t rows, size_t n, float factor, c
     }
 }
 
-// grad[items_b] += dy_b. The block of the first use of a row adds all its uses in their order, so that sums do not
+// grad[items_b] += dy_b. The block of the first use of a row adds all of its uses in order, so that sums do not
 // depend on which block runs first.
 extern "C" __global__ void lookup_backward(size_t rows, size_t n, const uint32_t *__restrict__ items,
                                            const float *__restrict__ dy, float *grad) {
@@ -30,8 +30,8 @@ extern "C" __global__ void lookup_backward(size_t rows, size_t n, const uint32_t
     }
 }
 
-// The same in any order, for so many rows that finding all equal ones would cost more. The blocks of a part find those of MOST rows,
-// so that a row of the table to which very many go gets few sums instead of many numbers.
+// The same in any order, for so many rows that finding all equal items would cost more. The blocks of a part add up equal
+// items among MOST rows first, so that a row of the table that is used very often gets few atomic additions.
 #define MOST 256
 
 extern "C" __global__ void lookup_backward_unordered(size_t rows, size_t n, const uint32_t *__restrict__ items,

@@ -8,7 +8,7 @@
         (void)p0; (void)p1; \
         return value; \
     }
-// The rows that are losses need no y.
+// The rows of binary.def that are losses do not use y.
 #define BINARY(name, value, da, db) \
     static __device__ __forceinline__ float value_##name(float a, float b, float) { return value; } \
     static __device__ __forceinline__ float slope_0_##name(float a, float b, float, float y = 0.f) { \
@@ -26,7 +26,7 @@ static __device__ __forceinline__ float value_huber(float a, float b, float c) {
 static __device__ __forceinline__ float slope_0_huber(float a, float b, float c) { return unary_clip(a - b, -c, c); }
 static __device__ __forceinline__ float slope_1_huber(float a, float b, float c) { return -unary_clip(a - b, -c, c); }
 
-// d_j = dy_b slope_j for each argument, of a batch, or, with elements 1, its sum over that.
+// d_j = dy_b slope_j for each argument; summed over the batch if `elements` is 1.
 #define PAIR_BACKWARD(side, name) \
     extern "C" __global__ void pair_backward_##side##_##name( \
         size_t batch, size_t n, float p, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
@@ -41,7 +41,7 @@ static __device__ __forceinline__ float slope_1_huber(float a, float b, float c)
         } \
     }
 
-// y_b = sum_j f(a_j, b_j); a stride of 0: one element for all of the batch.
+// y_b = sum_j f(a_j, b_j). A stride of 0: the argument has batch size 1.
 #define PAIR(name) \
     extern "C" __global__ void pair_forward_##name(size_t batch, size_t n, float p, const float *as, size_t stride_a, \
                                                    const float *bs, size_t stride_b, float *y) { \
@@ -61,7 +61,7 @@ PAIR(abs_difference)
 PAIR(binary_log_loss)
 PAIR(huber)
 
-// y = max(m - a + b, 0); an argument with fewer numbers than y serves for all of the batch.
+// y = max(m - a + b, 0). An argument with fewer numbers than y has batch size 1.
 extern "C" __global__ void pairwise_forward(size_t total, float m, const float *__restrict__ as, size_t na,
                                             const float *__restrict__ bs, size_t nb, float *y) {
     for (EACH(i, total)) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The greatest of several arguments, element by element.
+// The elementwise maximum of several arguments.
 #include "common.cuh"
 
-#define NOBODY 0xffffffffu  // a NaN is none of the arguments
+#define NOBODY 0xffffffffu  // the winner if there is a NaN, so that no argument gets the gradient
 
-// Of arguments first, first + 1, ...; y and winner hold what the ones before have. Of equal ones the first one wins. Bit
-// k of `once`: argument first + k has one batch element, of n numbers, for all of y.
+// Takes arguments first, first + 1, ...; y and winner hold the result of the arguments before. Of equal arguments, the
+// first wins. Bit k of `once`: argument first + k has batch size 1, with n numbers.
 extern "C" __global__ void emax_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
                                         unsigned first, uint32_t *winner, float *y) {
     for (EACH(i, total)) {
@@ -24,7 +24,7 @@ extern "C" __global__ void emax_forward(size_t total, size_t n, dy_pointers xs, 
     }
 }
 
-// dx += dy where argument k won; of a batch, or, with fewer numbers than y, the sum over that.
+// dx += dy where argument k won; summed over the batch if dx has fewer numbers than y.
 extern "C" __global__ void emax_backward(size_t total, size_t n, unsigned k, const uint32_t *__restrict__ winner,
                                          const float *__restrict__ dy, float *dx, int acc) {
     for (EACH(j, n)) {

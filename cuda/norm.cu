@@ -3,7 +3,7 @@
 // Normalization of layers and weights.
 #include "rng.cuh"
 
-// x is a set of lines of `len` elements that are `pre` apart, pre x post of them in a batch element, n elements in all.
+// A batch element of n numbers consists of lines of `len` elements that are `pre` floats apart.
 struct Lines {
     size_t pre, len, n;
 
@@ -12,13 +12,13 @@ struct Lines {
     __device__ size_t of(size_t i) const { return i / (pre * len) * pre + i % pre; }
 };
 
-// g or b for element i of a line: of as many elements as x, or of those of a line or fewer, which repeat.
+// g or b for element i of a line. It has as many elements as x, or as a line, or fewer, which repeat.
 static __device__ __forceinline__ float part_of(const Lines &s, const float *v, size_t m, size_t at, size_t i) {
     return m > s.len ? v[at + i * s.pre] : v[i % m];
 }
 
-// One line: y = g (x - mean) / (deviation + tiny) + b. The mean, 1 / (deviation + tiny) and 1 / deviation are saved. With
-// eps it is added to the variance instead, and the factor stands in both places.
+// One line: y = g (x - mean) / (deviation + tiny) + b. The mean, 1 / (deviation + tiny) and 1 / deviation are saved. If
+// eps > 0, it is added to the variance instead, and 1 / sqrt(variance + eps) is saved in both places.
 static __device__ __forceinline__ void norm_line(const Lines &s, size_t at, float tiny, float eps, const float *x,
                                                  const float *g, size_t ng, const float *b, size_t nb, float *saved,
                                                  float *y, float *part) {
@@ -51,8 +51,8 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
     }
 }
 
-// Columns of z = x + mask r are normalized, where a mask value is 1 / keep with probability `keep`, else 0; without items
-// there is no mask. The sums z are kept.
+// Columns of z = x + mask r are normalized. A mask value is 1 / keep with probability `keep`, otherwise 0; without items
+// there is no mask. The sums z are saved.
 extern "C" __global__ void residual_layer_norm_forward(
     size_t batch, size_t n, size_t len, float tiny, float eps, const uint64_t *__restrict__ seeds,
     const uint32_t *__restrict__ items, float keep, float value, const float *__restrict__ xs, size_t stride_x,
@@ -70,8 +70,8 @@ extern "C" __global__ void residual_layer_norm_forward(
     }
 }
 
-// dz = g dy; dx = factor (dz - mean dz - (x - mean) mean(dz z) / deviation), times the mask that the items say, if there are
-// any. dx has `elements` batch elements: those of y, or one that is the sum over them.
+// dz = g dy; dx = factor (dz - mean dz - (x - mean) mean(dz z) / deviation), times the mask that the items draw, if any.
+// dx has `elements` batch elements: as many as y, or one, which is the sum over the batch.
 extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t pre, size_t len,
                                                  const float *__restrict__ xs, size_t stride_x,
                                                  const float *__restrict__ gs, size_t ng, size_t stride_g,
@@ -105,15 +105,15 @@ extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t 
     }
 }
 
-// The gradients of g (with x) and b (without): sums over all that their m elements serve. A warp adds up 32 neighbours,
-// and the warps of a block share the terms.
+// The gradient of g (with x) or b (without x): each of its m elements gets the sum over all elements of y that use it. A
+// warp computes 32 adjacent elements, and the warps of a block share the terms.
 extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, size_t pre, size_t len, size_t m,
                                                        const float *__restrict__ x, size_t stride_x,
                                                        const float *__restrict__ saved, const float *__restrict__ dy,
                                                        size_t elements, float *dx, int acc) {
     __shared__ float part[32][32];
     Lines s = {pre, len, n};
-    // Element k serves elements p + apart (k + m j) of x, for p below `apart`.
+    // Element k is used by elements p + apart (k + m j) of x, for p below `apart`.
     size_t uses = batch / elements, repeats = n / m, tiles = (m + 31) / 32, apart = m > len ? 1 : pre;
     unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (ROWS(tile, elements * tiles)) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainers: updates by the rows of optim.def over segments of flat planes, clipping, moving averages, and gradients that
-// go to other processes.
+// Trainers: updates by the rows of optim.def over segments of flat planes, clipping, moving averages, and gathering
+// gradients for other processes.
 #include "common.cuh"
 #include "dynet_cy/gpu_update.h"
 
 static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return clip && (clip->skipped || clip->drops); }
 
-// The gradient becomes zero; the value loses a share before its step and after it. Nothing happens in an update that is
-// left out. `chosen` and `clip` are NULL without clipping.
+// An update sets gradients to zero. Weight decay is applied before the step (decoupled) and after it. An update that is
+// left out changes nothing. `chosen` and `clip` are NULL without clipping.
 #define OPTIM(name, states, rule, kind, idle) \
     static __device__ __forceinline__ float step_##name(float g, float lr, float b1, float b2, float eps, float &s0, \
                                                         float &s1, float &s2) { \
@@ -51,7 +51,7 @@ extern "C" __global__ void decay_values(const dy_range *__restrict__ segments, u
     }
 }
 
-// target = a target + b source, where a is 0 without reading it.
+// target = a target + b source; if a is 0, target is not read.
 extern "C" __global__ void axpby(const dy_range *__restrict__ segments, unsigned count, float a, float b,
                                  const float *__restrict__ source, float *target, const dy_clip *__restrict__ clip) {
     if (left_out(clip)) return;
@@ -64,7 +64,7 @@ extern "C" __global__ void axpby(const dy_range *__restrict__ segments, unsigned
     }
 }
 
-// The sum over a block of doubles, in its first thread. `part` is 32 doubles of shared memory.
+// The sum of doubles over a block, returned in its first thread. `part` is 32 doubles of shared memory.
 static __device__ inline double sum_to_first(double x, double *part) {
     for (int o = 16; o > 0; o >>= 1) x += __shfl_xor_sync(FULL_MASK, x, o);
     if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = x;
@@ -76,7 +76,7 @@ static __device__ inline double sum_to_first(double x, double *part) {
     return x;
 }
 
-// Sums of squares: each block writes those of its share, in double, and `clip_factor` adds them up.
+// Sums of squares, in double precision: each block writes the sum of its part, and `clip_groups` adds them up.
 extern "C" __global__ void squares(const dy_range *__restrict__ segments, unsigned count, const float *__restrict__ grads,
                                    double *sums) {
     __shared__ double part[32];
@@ -92,7 +92,8 @@ extern "C" __global__ void squares(const dy_range *__restrict__ segments, unsign
     if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = total;
 }
 
-// What gradients are to be multiplied by, and the learning rates. One block; `totals` is room for a number of each group.
+// Computes the factors for gradients, and chooses the learning rates. One block; `totals` is working memory, a number for
+// each group.
 extern "C" __global__ void clip_groups(const double *__restrict__ sums, const dy_clip_group *__restrict__ groups,
                                        const dy_rates *__restrict__ rates, dy_clip_limits limits, double *totals,
                                        dy_chosen *chosen, dy_clip *clip) {
@@ -138,7 +139,7 @@ extern "C" __global__ void clip_groups(const double *__restrict__ sums, const dy
     }
 }
 
-// The gradients of an update that is dropped become zero.
+// Set the gradients of a dropped update to zero.
 extern "C" __global__ void drop_gradients(const dy_range *__restrict__ segments, unsigned count, float *grads,
                                           const dy_clip *__restrict__ clip) {
     if (clip->skipped || !clip->drops) return;

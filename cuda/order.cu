@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sorting along an axis, and products up to each element. Lines of x lie along the middle one of three axes.
+// Sorting along an axis, cumulative products and cumulative sums of exponentials. Lines of x lie along the middle one of
+// three axes.
 #include "common.cuh"
 
-// Where line e begins in an array whose batch elements lie bstride floats apart.
+// The offset of line e in an array whose batch elements are bstride floats apart.
 static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
     size_t line = e / inner, b = line / outer;
     return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
@@ -14,8 +15,8 @@ static __device__ __forceinline__ bool goes_first(float a, float b, int descendi
     return descending ? a > b : a < b;
 }
 
-// Each element counts those before it: that is its place, where it is one of the first `count`. Without `where`, y gets
-// the places in x.
+// The rank of an element is the number of elements that come before it; the first `count` are written. Without `where`, y
+// gets positions in x instead of values.
 extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                       int descending, const float *__restrict__ x, size_t bstride, uint32_t *where,
                                       float *y) {
@@ -34,7 +35,7 @@ extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length,
     }
 }
 
-// dx += dy where each came from; of each line of dx there are `uses` of y.
+// dx += dy at the positions that values came from. `uses` lines of y share each line of dx.
 extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                          size_t uses, const uint32_t *__restrict__ where,
                                          const float *__restrict__ dy, float *dx) {
@@ -71,6 +72,52 @@ extern "C" __global__ void cumprod_backward(size_t lines, size_t inner, size_t l
                 size_t k = n - 1, at = line + k * inner;
                 rest = dy[at] + (n < length ? from[n * inner] * rest : 0.);
                 to[k * inner] += (float)(rest * (k ? y[at - inner] : 1.f));
+            }
+        }
+    }
+}
+
+// The sum is kept as exp(greatest) * total, so that no exponential overflows.
+extern "C" __global__ void logcumsumexp_forward(size_t lines, size_t inner, size_t length, size_t outer,
+                                                const float *__restrict__ x, size_t bstride, float *y) {
+    for (EACH(e, lines)) {
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float *to = y + line_at(e, inner, length, outer, inner * length * outer);
+        double greatest = from[0], total = 1.;
+        to[0] = from[0];
+        for (size_t k = 1; k < length; k++) {
+            double own = from[k * inner];
+            if (own > greatest) {
+                total = total * exp(greatest - own) + 1.;
+                greatest = own;
+            } else {  // equal ones may be infinite, where their difference is not a number
+                total += own == greatest ? 1. : exp(own - greatest);
+            }
+            to[k * inner] = (float)(greatest + log(total));
+        }
+    }
+}
+
+// exp(a) / exp(b), which is 1 for equal infinities.
+static __device__ __forceinline__ double ratio_of_exponentials(double a, double b) {
+    return a == b ? 1. : exp(a - b);
+}
+
+// dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
+extern "C" __global__ void logcumsumexp_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
+                                                 const float *__restrict__ x, size_t bstride,
+                                                 const float *__restrict__ y, const float *__restrict__ dy, float *dx) {
+    for (EACH(e, lines)) {
+        size_t own = inner * length * outer;
+        const float *from = x + line_at(e, inner, length, outer, bstride);
+        float *to = dx + line_at(e, inner, length, outer, own);
+        for (size_t u = 0; u < uses; u++) {
+            size_t line = line_at(e + u * lines, inner, length, outer, own);
+            double rest = 0;
+            for (size_t n = length; n > 0; n--) {
+                size_t k = n - 1, at = line + k * inner;
+                rest = dy[at] + (n < length ? ratio_of_exponentials(y[at], y[at + inner]) * rest : 0.);
+                to[k * inner] += (float)(rest * ratio_of_exponentials(from[k * inner], y[at]));
             }
         }
     }

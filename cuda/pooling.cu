@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Average and adaptive pooling. Images are rows x columns x channels. Blocks side by side share the pixels of a channel;
-// rows of blocks take different channels.
+// Average and adaptive pooling. Images are rows x columns x channels. The blocks of one row of the grid share the pixels
+// of a channel; rows of the grid take different channels.
 #include "common.cuh"
 #include "dynet_cy/pooling.h"
 
 #define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
 
-// The mean of each window, of what of it is in the image.
+// The mean of the part of each window that is inside the image.
 extern "C" __global__ void average_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t bstride,
                                            float *y) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
@@ -26,7 +26,7 @@ extern "C" __global__ void average_forward(size_t batch, dy_pooling w, const flo
     }
 }
 
-// dx has `elements` images: all, or one that is the sum over them.
+// dx has `elements` images: as many as the batch, or one, which is the sum over it.
 extern "C" __global__ void average_backward(size_t batch, dy_pooling w, const float *__restrict__ dy, size_t elements,
                                             float *dx, int acc) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1], uses = batch / elements;
@@ -52,7 +52,7 @@ extern "C" __global__ void average_backward(size_t batch, dy_pooling w, const fl
     }
 }
 
-// The greatest input of each window, the first of equal ones; NaN if there is one. `where` tells its place in the image.
+// The maximum of each window, NaN if there is one; of equal maxima, the first. `where` gets its position in the image.
 extern "C" __global__ void greatest_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t bstride,
                                             uint32_t *where, float *y) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];

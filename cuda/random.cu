@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout, noise and leaves that are drawn. Masks are not saved, but drawn again in backward. Seed and stream are read
-// on the device, so that launches are the same from step to step.
+// Dropout, noise and random leaves. Masks are not saved, but drawn again in backward. Seed and stream are read
+// from device memory, so that launches are the same in every step.
 #include "rng.cuh"
 
 // Leaves: y_b = the draw of number items_b.
@@ -26,12 +26,12 @@ extern "C" __global__ void noise_forward(size_t batch, size_t n, const uint64_t 
     }
 }
 
-// One mask value for all elements along an axis of `length`, which are `inner` floats apart: the number of that value.
+// The index of the mask value of element j. All elements along an axis of `length`, `inner` floats apart, share a value.
 static __device__ __forceinline__ size_t mask_place(size_t j, size_t inner, size_t length) {
     return length == 1 ? j : j / (inner * length) * inner + j % inner;
 }
 
-// y = x mask, where a mask value is 1 / keep with probability `keep`, else 0.
+// y = x mask, where a mask value is 1 / keep with probability `keep`, otherwise 0.
 extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner, size_t length,
                                            const uint64_t *__restrict__ seeds,
                                            const uint32_t *__restrict__ items, float keep, float value,
@@ -43,7 +43,7 @@ extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner,
     }
 }
 
-// dx += dy mask; dx of `elements` batch elements: of all, or one that is the sum over the batch.
+// dx += dy mask. dx has `elements` batch elements: as many as y, or one, which is the sum over the batch.
 extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner, size_t length,
                                             const uint64_t *__restrict__ seeds,
                                             const uint32_t *__restrict__ items, float keep, float value,

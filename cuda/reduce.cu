@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reductions: moments, deviations, norms, and ops along one axis. A thread adds up in double precision: it may have many
-// terms. Threads of a block add up in float, in halves.
+// Reductions: moments, deviations, norms, and ops along one axis. Each thread sums in double precision, since it may have
+// many terms. The threads of a block are reduced pairwise in float.
 #include "common.cuh"
 
-// Who makes an element of y: a thread, or a block, in which every thread is a lane.
+// What computes an element of y: a single thread, or a block, whose threads are the lanes.
 struct Team {
     size_t first, step, lane, lanes;
 };
@@ -32,7 +32,7 @@ static __device__ __forceinline__ float power(float x, int r) {
     return y;
 }
 
-// y = scale times the sum of x^r over the reduced axes, at each place of the kept ones.
+// y = scale times the sum of x^r over the reduced axes, for each element of the kept ones.
 extern "C" __global__ void moment_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float scale, int r,
                                           const float *__restrict__ x, float *y, int blocks) {
     __shared__ float part[32];
@@ -50,7 +50,7 @@ extern "C" __global__ void moment_forward(size_t n, size_t terms, dy_axes kept, 
     }
 }
 
-// dx = scale dy x^(r - 1). Axes of x: array 0 is y. With `uses` above 1, that is how many y share x, y_size floats apart.
+// dx = scale dy x^(r - 1). The axes are those of x; array 0 is y. `uses` elements of y, y_size floats apart, share one of x.
 extern "C" __global__ void moment_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float scale, int r,
                                            const float *__restrict__ x, const float *__restrict__ dy, float *dx,
                                            int acc) {
@@ -63,7 +63,7 @@ extern "C" __global__ void moment_backward(size_t n, dy_axes axes, size_t uses, 
     }
 }
 
-// The deviation of the reduced elements, as a whole population; their mean is saved.
+// The standard deviation of the reduced elements, as a population; their mean is saved.
 extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced,
                                        const float *__restrict__ x, float *mean, float *y, int blocks) {
     __shared__ float part[32];
@@ -90,7 +90,7 @@ extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_
     }
 }
 
-// No deviation, no direction: the gradient is 0 there.
+// Where the deviation is 0, the gradient is 0.
 extern "C" __global__ void std_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float scale,
                                         const float *__restrict__ x, const float *__restrict__ mean,
                                         const float *__restrict__ y, const float *__restrict__ dy, float *dx, int acc) {
@@ -136,9 +136,9 @@ extern "C" __global__ void norm_backward(size_t batch, size_t n, const float *__
     }
 }
 
-// ---- ops along one axis: `length` elements that are `inner` floats apart, `outer` times ----
+// ---- ops along one axis: lines of `length` elements that are `inner` floats apart ----------
 
-// Where line e begins in an array whose batch elements lie bstride floats apart.
+// The offset of line e in an array whose batch elements are bstride floats apart.
 static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
     size_t line = e / inner, b = line / outer;
     return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
@@ -149,7 +149,7 @@ struct Best {
     uint32_t at;
 };
 
-// A NaN is above all numbers; of equal ones the first is.
+// A NaN is above all numbers; of equal numbers, the first is.
 static __device__ __forceinline__ Best best_of(Best a, Best b) {
     bool above = a.x > b.x || (a.x != a.x && b.x == b.x);
     bool below = b.x > a.x || (b.x != b.x && a.x == a.x);
@@ -164,7 +164,7 @@ static __device__ inline Best warp_best(Best x) {
     return x;
 }
 
-// The greatest of sign x_k, in all lanes. Where a NaN is not to be the greatest, it counts as -inf.
+// The maximum of sign x_k, returned in all lanes. Unless `or_nan`, a NaN counts as -inf.
 static __device__ inline Best greatest(const Team &t, const float *x, size_t length, size_t inner, float sign,
                                        bool or_nan, Best *part) {
     Best top = {-INFINITY, 0xffffffffu};
@@ -197,7 +197,7 @@ extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t le
     }
 }
 
-// dx += dy where the extreme was; dx has `lines` lines, of each of which there are `uses` y.
+// dx += dy at the position of the extreme. dx has `lines` lines, each of which `uses` elements of y share.
 extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
                                             const uint32_t *__restrict__ where, const float *__restrict__ dy,
                                             float *dx) {
@@ -207,7 +207,7 @@ extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t l
     }
 }
 
-// y_b = 1 where the greatest element of x_b is, else 0.
+// y_b = 1 at the maximum of x_b, otherwise 0.
 extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t bstride, float *y) {
     __shared__ Best part[32];
     Team t = team_of(1);
@@ -217,8 +217,8 @@ extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *_
     }
 }
 
-// Sums of a line up to each element, or from each on. A line of y is added to `uses` times, from lines that are
-// use_stride floats apart.
+// Cumulative sums of a line, from its beginning or from its end. Each line of y is the sum over `uses` lines of x, which
+// are use_stride floats apart.
 extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
                                       size_t use_stride, int backward, const float *__restrict__ x, size_t bstride,
                                       float *y, int acc, int blocks) {
@@ -268,14 +268,14 @@ extern "C" __global__ void logsumexp_lines(size_t lines, size_t inner, size_t le
         double total = 0;
         for (size_t k = t.lane; k < length; k += t.lanes) top = larger(from[k * inner], top);
         top = team_max(t, top, part);
-        if (isinf(top)) top = 0.f;  // inf - inf is no number; without it the sum is 0 or inf, as it should be
+        if (isinf(top)) top = 0.f;  // inf - inf would be NaN; without subtracting, the sum is 0 or inf, as it should be
         for (size_t k = t.lane; k < length; k += t.lanes) total += expf(from[k * inner] - top);
         float sum = team_sum(t, (float)total, part);
         if (t.lane == 0) y[e] = top + logf(sum);
     }
 }
 
-// dx = dy e^(x - y); that of an infinite x is 0.
+// dx = dy e^(x - y), and 0 for an infinite x.
 extern "C" __global__ void logsumexp_lines_backward(size_t n, size_t inner, size_t length, size_t uses, size_t lines,
                                                     const float *__restrict__ x, const float *__restrict__ y,
                                                     const float *__restrict__ dy, float *dx, int acc) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The random numbers of rng.inl: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). An
-// element of a draw depends on (seed, stream, draw, index) alone, so masks are those of the CPU.
+// element of a draw depends only on (seed, stream, draw, index), so masks are the same as on the CPU.
 #pragma once
 #include "common.cuh"
 #include "dynet_cy/draws.h"
 
-// The four words of a block: elements 4 block .. 4 block + 3 of the draw of a batch element. `stream` is that of a call,
-// whose lower half goes before the number of the draw.
+// The four words of a block: elements 4 block .. 4 block + 3 of the draw of a batch element. `stream` is the stream of the
+// call.
 static __device__ inline void philox(uint64_t seed, uint64_t stream, uint32_t draw, uint32_t block, uint32_t w[4]) {
     uint32_t c0 = block, c1 = draw, c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -27,7 +27,7 @@ static __device__ inline void philox(uint64_t seed, uint64_t stream, uint32_t dr
     w[3] = c3;
 }
 
-// Bits to [0, 1) with 24 bits, and to (0, 1) with 23 bits and a half, both exact.
+// Map bits to [0, 1) with 24 bits, and to (0, 1) with 23 bits plus one half; both are exact.
 static __device__ __forceinline__ float unit(uint32_t bits) { return (float)(bits >> 8) * 5.9604644775390625e-8f; }
 static __device__ __forceinline__ float open_unit(uint32_t bits) {
     return ((float)(bits >> 9) + 0.5f) * 1.1920928955078125e-7f;
@@ -51,7 +51,7 @@ static __device__ inline float box_muller(uint32_t even, uint32_t odd, bool seco
     return sqrtf(-2.f * logf(open_unit(even))) * cos_turn(second ? turn - 0.25f : turn);
 }
 
-// draw_<name>(seeds, items, b, i, p0, p1): element i of what batch element b draws, for each row of rng.def.
+// draw_<name>(seeds, items, b, i, p0, p1): element i of the draw of batch element b, for each row of rng.def.
 #define RNG(name, value) \
     static __device__ inline float draw_##name(const uint64_t *seeds, const uint32_t *items, size_t b, size_t i, \
                                                float p0, float p1) { \

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of tensors: y_j = x_at(j), where `at` may differ from one batch element to the next. Each way to select is a
-// struct with `at`, and its inverse for the gradient: `first(b, d)`, the first j with at(b, j) = d, or NONE; and
-// `sum(b, d, dy)`, the sum of dy_j over all such j, in double precision, as there may be many.
+// Selections: y_j = x_at(j), where `at` may differ between batch elements. Each kind of selection is a struct with `at`
+// and its inverse for the gradient: `first(b, d)`, the first j with at(b, j) = d, or NONE; and `sum(b, d, dy)`, the sum of
+// dy_j over all such j, in double precision, since there may be many.
 #include "common.cuh"
 
 #define NONE SIZE_MAX
 
-// A range along the middle one of three axes: items[b] is where it begins.
+// A range along the middle one of three axes, which begins at items[b].
 struct AxisRange {
-    size_t pre, len, column;  // elements before the axis, of the range, and of x in one step of the axis behind
+    size_t pre, len, column;  // size of the first axis, length of the range, stride of the last axis in x
     const uint32_t *items;
 
     __device__ size_t at(size_t b, size_t j) const {
@@ -26,7 +26,7 @@ struct AxisRange {
     }
 };
 
-// Some places along the middle one of three axes: count items for each batch element, which may be equal.
+// Positions along the middle one of three axes: `count` items for each batch element, which may be equal.
 struct Listed {
     size_t pre, count, column;
     const uint32_t *items;
@@ -50,8 +50,8 @@ struct Listed {
     }
 };
 
-// Every so many elements along each axis: items are from, step and number of elements of each axis. The axes are those
-// of y; array 0 has the strides of x, array 1 the sizes of x.
+// Strided selection: items are start, step and number of elements for each axis. The axes are those of y; array 0 has the
+// strides of x, array 1 the sizes of x.
 struct Strided {
     const dy_axes &axes;
     const uint32_t *items;
@@ -97,8 +97,8 @@ static __device__ __forceinline__ void select(size_t batch, size_t n, Way way, f
     }
 }
 
-// dx_at(j) += dy_j. Where several batch elements add to one place, the thread of the first dy that goes to a number adds
-// all that go there, in their order.
+// dx_at(j) += dy_j. If several batch elements share dx, the thread of the first contribution to an element adds all
+// contributions to it, in order.
 template <class Way>
 static __device__ __forceinline__ void put_back(size_t batch, size_t n, Way way, const float *dy, float *dx, size_t bstride,
                                                 float *const *list) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arguments side by side, and matrices turned over.
+// Concatenation and transposition.
 #include "common.cuh"
 #include "dynet_cy/gpu_parts.h"
 
-// y = arguments side by side along the middle one of three axes: m_k numbers of each, at `start` in the columns of y.
-// Blocks with one blockIdx.y share an argument.
+// y = the arguments side by side along the middle one of three axes: m numbers of each, from `start` on in the columns of
+// y. Blocks with the same blockIdx.y share an argument.
 extern "C" __global__ void parts_forward(size_t batch, size_t post, size_t column, dy_parts parts, unsigned count,
                                          float *y) {
     for (unsigned k = blockIdx.y; k < count; k += gridDim.y) {
@@ -18,7 +18,7 @@ extern "C" __global__ void parts_forward(size_t batch, size_t post, size_t colum
     }
 }
 
-// Gradient of one of the arguments. Where several batch elements are one, the first one adds all, in their order.
+// The gradient of one argument. If batch elements share a gradient, the block of the first one adds all, in order.
 extern "C" __global__ void part_backward(size_t batch, size_t post, size_t column, size_t start, size_t m, const float *dy,
                                          float *dx, size_t bstride, float *const *list, int acc) {
     for (ROWS(b, batch)) {
@@ -39,7 +39,7 @@ extern "C" __global__ void part_backward(size_t batch, size_t post, size_t colum
     }
 }
 
-// y = x' in each of `count` matrices, m x n each of x, by tiles; a bstride of 0: one x for all of y.
+// y = x' for each of `count` m x n matrices, by tiles. A bstride of 0: one x for all of them.
 extern "C" __global__ void turn_forward(size_t m, size_t n, size_t count, const float *__restrict__ x, size_t bstride,
                                         float *__restrict__ y, int acc) {
     __shared__ float tile[32][33];

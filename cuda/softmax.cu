@@ -3,12 +3,12 @@
 // Softmax and losses over scores of classes.
 #include "common.cuh"
 
-// The maximum of n numbers, and the logarithm of the sum of their exponentials, in all threads of the block.
+// The logarithm of the sum of the exponentials of n numbers, returned in all threads of the block.
 static __device__ inline float logsumexp(const float *x, size_t n, float *part) {
     float top = -INFINITY, total = 0.f;
     for (LANES(i, n)) top = larger(x[i], top);
     top = block_max(top, part);
-    if (isinf(top)) return top;  // no x is above -inf, or one is inf
+    if (isinf(top)) return top;  // all x are -inf, or one is inf
     for (LANES(i, n)) total += expf(x[i] - top);
     return top + logf(block_sum(total, part));
 }
@@ -27,7 +27,7 @@ extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, con
     }
 }
 
-// dx += dy_b (e^(x - log-sum) - onehot). With one x for all of the batch (bstride 0), dx is the sum over it.
+// dx += dy_b (e^(x - log-sum) - onehot). If x has batch size 1 (bstride 0), dx is the sum over the batch.
 extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, const float *__restrict__ x,
                                                       size_t bstride, const uint32_t *__restrict__ items,
                                                       const float *__restrict__ saved, const float *__restrict__ dy,
@@ -43,8 +43,8 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
 }
 
 // ---- softmax, log_softmax, sparsemax: lines ---------------------------------------
-// Tensors are lines of n numbers, `step` apart; those of one step lie side by side. x may have fewer lines than y: then
-// it serves for several batch elements, and its gradient is the sum.
+// Tensors consist of lines of n numbers that are `step` floats apart; `step` lines are adjacent. x may have fewer lines
+// than y: then several batch elements share them, and their gradients are summed.
 static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t step) {
     return line / step * step * n + line % step;
 }
@@ -135,9 +135,9 @@ extern "C" __global__ void log_softmax_backward(size_t lines, size_t n, const fl
     }
 }
 
-// The threshold t, with the sum of max(x - t, 0) being 1, by rounds: t = (sum of those above the last t, minus 1) / their
-// number, until none falls out. It only rises, so there are at most n rounds, and seldom more than ten (Michelot 1986).
-// Relative to the greatest x, the first t is -1: nothing that is farther below can be above the threshold.
+// Finds the threshold t such that the sum of max(x - t, 0) is 1 (Michelot 1986). Each round sets t = (the sum of the x
+// above the last t, minus 1) / their number, until no element drops out. t only rises, so there are at most n rounds, and
+// seldom more than ten. Relative to the maximum, the first t is -1: the threshold cannot be lower.
 extern "C" __global__ void sparsemax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
                                              float *ys) {
     __shared__ float part[32];
@@ -163,7 +163,7 @@ extern "C" __global__ void sparsemax_forward(size_t lines, size_t n, const float
     }
 }
 
-// dx = dy - its mean over the support, there.
+// dx = dy - mean, where mean is that of dy over the support; 0 outside the support.
 extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const float *__restrict__ ys,
                                               const float *__restrict__ dys, size_t x_lines, float *dxs, int acc) {
     __shared__ float part[32];
@@ -185,7 +185,7 @@ extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const floa
 }
 
 // ---- restricted_log_softmax -------------------------------------------------------------
-// Over the `count` different elements that items name; -inf elsewhere.
+// Over the `count` distinct elements that the items name; -inf elsewhere.
 extern "C" __global__ void restricted_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t bstride,
                                               const uint32_t *__restrict__ items, size_t count, float *ys) {
     __shared__ float part[32];
@@ -218,14 +218,14 @@ extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uin
             const float *y = ys + b * n, *dy = dys + b * n;
             float total = 0.f;
             for (LANES(k, count)) total += dy[chosen[k]];
-            total = block_sum(total, part);  // and what the batch element before has added is there
+            total = block_sum(total, part);  // its barriers also complete the additions of the previous batch element
             for (LANES(k, count)) dx[chosen[k]] += dy[chosen[k]] - total * expf(y[chosen[k]]);
         }
     }
 }
 
-// ---- logsumexp of several arguments, element by element ---------------------------------------
-// Bit k of `once`: argument k has one batch element, of n numbers, for all of y. With acc, y is one argument more.
+// ---- logsumexp, elementwise over several arguments ----------------------------------------------
+// Bit k of `once`: argument k has batch size 1, with n numbers. With acc, y is a further argument.
 extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
                                              float *y, int acc) {
     for (EACH(i, total)) {
@@ -239,7 +239,7 @@ extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers
     }
 }
 
-// dx += dy e^(x - y), of a batch, or, with fewer numbers than y, its sum over that.
+// dx += dy e^(x - y); summed over the batch if dx has fewer numbers than y.
 extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const float *__restrict__ x,
                                               const float *__restrict__ y, const float *__restrict__ dy, float *dx,
                                               int acc) {
@@ -251,8 +251,8 @@ extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const floa
     }
 }
 
-// ---- hinge: of each line -------------------------------------------------------------------------
-// Lines of a batch element are `apart` numbers from each other, their numbers `step`; items: the true class of each.
+// ---- hinge: one loss per line --------------------------------------------------------------------
+// Lines of a batch element are `apart` floats apart, the elements of a line `step`. Items: the true class of each line.
 extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
                                          const float *__restrict__ xs, size_t bstride,
                                          const uint32_t *__restrict__ items, float *y) {
@@ -287,7 +287,7 @@ extern "C" __global__ void hinge_backward(size_t batch, size_t lines, size_t n, 
                     count += 1.f;
                 }
             count = block_sum(count, part);
-            // The thread that has this number in all batch elements.
+            // The thread that handles element v in all batch elements.
             if (count > 0.f && v % blockDim.x == threadIdx.x) dx[v * step] -= count * slope;
         }
     }

@@ -1,15 +1,15 @@
-"""Digits by a network that stops when it is sure: easy images leave after a layer, hard ones go deeper.
+"""Classifies digits with a network that stops when it is sure: easy images need one layer, hard ones more.
 
     python early_exit.py                # scikit-learn's 8x8 digits
     python early_exit.py --data DIR     # the MNIST files in DIR
 
 Each layer has an exit, a small classifier.  When an exit gives one digit a probability above the threshold, the image
-leaves there and no further layer is computed for it, neither in training nor in use (the idea: BranchyNet,
+leaves there and no further layer is computed for it, neither in training nor in use (after BranchyNet,
 Teerapittayanon, McDanel, Kung 2016).  So the graph of an image depends on values computed from its first part:
-the program asks for them midway, and goes on with the same graph.  What is computed stays computed.
+the program asks for them midway, and continues the same graph.  Nothing is computed twice.
 
-The network is written for one image.  `batched_map` runs it for all images of a minibatch, side by side: whoever asks
-for a value waits until all do, and then all their layers are run as one.
+The network is written for one image.  `batched_map` runs it for all images of a minibatch side by side: a run that asks
+for a value waits until all runs have asked for one, and then their layers are computed together.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ and Edmonds (1967).  The network is that of Dozat and Manning (Deep Biaffine Att
 ICLR 2017), made smaller, and with an MLP for the relations.
 
 The network is written for one sentence; a minibatch is the sum of the losses of its sentences, and the engine finds
-what it can compute together although no two sentences need to be of a length.
+what it can compute together, even if all sentences have different lengths.
 """
 
 from __future__ import annotations

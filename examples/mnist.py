@@ -4,8 +4,8 @@
     python mnist.py --model cnn --data DIR           # CNN on the MNIST files in DIR
     python mnist.py --model cnn --batching manual    # the same network on minibatch tensors
 
-`--batching auto` writes the network for one image and leaves it to the engine to run the images of a
-minibatch together; `--batching manual` hands it the minibatch as one tensor.  Both run the same code.
+With `--batching auto` the network gets one image at a time, and the engine runs the images of a
+minibatch together; with `--batching manual` it gets the minibatch as one tensor.  Both use the same code.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ forward algorithm sums over all sequences of tags, as operations of the graph; t
 algorithm of Viterbi (Lample, Ballesteros, Subramanian, Kawakami, Dyer: Neural Architectures for Named Entity
 Recognition, NAACL 2016).
 
-Tags are read as BIO: B-LOC begins a place, I-LOC goes on, O is outside.  A CoNLL-U treebank has no entities: in such a
-file, and so in the one that is read without `--train`, the names to be found are the runs of proper nouns, all of one
-kind.
+Tags have the BIO format: B-LOC begins a place, I-LOC continues it, O is outside.  A CoNLL-U treebank has no entities:
+in such a file, including the one used without `--train`, the names to be found are sequences of proper nouns, all of
+one kind.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python reinforce.py                        # CartPole-v1
     python reinforce.py --env Acrobot-v1
 
-A small network gives the probabilities of the actions; the action is drawn from them.  The graph that played an
-episode is also the one that learns from it: it grows with every step, values are asked for midway, and at the end
-the log probabilities of the actions taken are weighed by the returns that followed, less what was expected.
-Some episodes are played side by side, each as long as it lasts, and the engine runs their networks as one.
+A small network computes the probabilities of the actions, from which the action is drawn.  The graph that plays an
+episode is also the one that learns from it: it grows with every step, the program reads values midway, and at the end
+the log probabilities of the actions are weighted by the returns that followed, minus the expected returns.
+Several episodes of different lengths are played side by side, and the engine computes their networks together.
 """
 
 from __future__ import annotations

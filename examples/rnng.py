@@ -5,13 +5,14 @@
     echo "the dog barks" | python rnng.py parse                # print the most probable tree of a sentence
 
 A tree such as `(S (NP the dog) (VP barks))` is written by actions: open a constituent, write a word, close the
-constituent that was opened last.  The next action is chosen from the state of an LSTM over a stack of what is open,
-written and closed; what is closed becomes one vector, composed of its parts (Dyer, Kuncoro, Ballesteros and Smith,
-Recurrent Neural Network Grammars, NAACL 2016; with the stack alone, as in Kuncoro and others, EACL 2017).
+constituent that was opened last.  The next action is chosen from the state of an LSTM over a stack of open
+constituents, words and closed constituents; closing a constituent replaces its parts by one vector composed of them
+(Dyer, Kuncoro, Ballesteros and Smith, Recurrent Neural Network Grammars, NAACL 2016; with the stack alone, as in
+Kuncoro and others, EACL 2017).
 
-The parser goes over the words of a sentence with a beam of beginnings of trees that have written the same words
-(Stern, Fried and Klein, Effective Inference for Generative Neural Parsing, EMNLP 2017).  All is written for one
-beginning of one sentence; `batched_map` runs those of all sentences side by side.
+The parser goes over the words of a sentence with a beam of partial trees that have written the same words
+(Stern, Fried and Klein, Effective Inference for Generative Neural Parsing, EMNLP 2017).  The code is written for one
+partial tree of one sentence; `batched_map` runs those of all sentences side by side.
 """
 
 from __future__ import annotations

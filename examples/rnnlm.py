@@ -5,8 +5,8 @@
     python rnnlm.py --train train.txt.gz --dev dev.txt.gz      # text, a sentence a line
     python rnnlm.py --batching manual                          # the same network on minibatch tensors
 
-`--batching auto` writes the loss of one sentence and leaves it to the engine to run the sentences of a
-minibatch together.  `--batching manual` does by hand what that saves: it pads the sentences to one length, looks
+With `--batching auto` the program computes the loss of one sentence, and the engine runs the sentences of a
+minibatch together.  `--batching manual` does that by hand: it pads the sentences to one length, looks
 up a column of words at a time, and masks the losses of the padding.  Both give the same numbers.
 """
 

@@ -7,10 +7,10 @@
     echo "swim V;PST" | python seq2seq.py inflect --words FILE # only words of the file may come out
 
 A BiLSTM reads the tags and the letters of the dictionary form.  An LSTM writes the inflected form; before each
-letter it looks back at all that was read, weighed by a small MLP (Bahdanau, Cho, Bengio 2015).
+letter it attends to all of the input, with weights from a small MLP (Bahdanau, Cho, Bengio 2015).
 
-Decoding asks for values midway and goes on building the same graph.  The states of the LSTM never change,
-so a beam search just goes on from one state with several letters.  All is written for one word and one
+Decoding reads values midway and continues the same graph.  The states of the LSTM never change,
+so a beam search can continue from one state with several letters.  The code is written for one word and one
 hypothesis; `batched_map` runs many side by side.
 """
 

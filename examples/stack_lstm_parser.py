@@ -4,13 +4,13 @@
     python stack_lstm_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     python stack_lstm_parser.py parse text.conllu              # print a treebank with the trees found
 
-The state of an LSTM never changes: to push is to add an input to a state, which makes another, and to pop is to go back
-to the state before, by `prev()`, from which the LSTM may go on differently.  The vector of a word that gets a child is
-composed anew from both, so that the stack holds trees (Dyer, Ballesteros, Ling, Matthews, Smith: Transition-Based
-Dependency Parsing with Stack Long Short-Term Memory, ACL 2015; here without vectors trained elsewhere).
+The state of an LSTM never changes: a push adds an input to a state, which makes a new one, and a pop goes back to the
+previous state, with `prev()`, from which the LSTM may continue differently.  When a word gets a child, its vector is
+composed again from both, so that the stack holds trees (Dyer, Ballesteros, Ling, Matthews, Smith: Transition-Based
+Dependency Parsing with Stack Long Short-Term Memory, ACL 2015; here without pretrained vectors).
 
-What is computed depends on each action of each sentence: no two sentences of a minibatch have the same graph.  The
-engine still runs together what is alike.  As in `transition_parser.py`, the parser learns from its own errors too
+The graph depends on each action of each sentence: no two sentences of a minibatch have the same graph.  The
+engine still runs equal operations together.  As in `transition_parser.py`, the parser learns from its own errors too
 (Ballesteros, Goldberg, Dyer, Smith: Training with Exploration Improves a Greedy Stack LSTM Parser, EMNLP 2016).
 """
 

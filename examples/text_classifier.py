@@ -1,4 +1,4 @@
-"""A text classifier on pretrained word vectors: convolutions over the words of a text, and the greatest of each.
+"""A text classifier on pretrained word vectors: convolutions over the words of a text, and their maxima.
 
     python text_classifier.py                                  # Turkish sentences: from the web, or from Wikipedia?
     python text_classifier.py --vectors cc.tr.300.vec.gz       # the same with fastText's vectors
@@ -9,8 +9,8 @@ The network is that of Kim, "Convolutional neural networks for sentence classifi
 (dy.nn) and written for one text, a matrix with a column for each word.  A minibatch is the sum of the losses of its
 texts, which the engine computes together, whatever their lengths.
 
-Vectors may be those of word2vec, fastText or GloVe, see `nn.read_vectors`.  They stay as they are, so that words of
-the file that no text of the training has mean what they mean in the others; `--tune` trains them too.  Without
+Vectors may come from word2vec, fastText or GloVe, see `nn.read_vectors`.  They are not trained, so that the vectors of
+words that are not in the training texts still fit the others; `--tune` trains them too.  Without
 `--vectors` they begin with random numbers and are trained.
 """
 

@@ -5,12 +5,12 @@
     echo "swim V;PST" | python transformer_inflection.py inflect   # use the model: a word and its tags a line
 
 The encoder reads the tags and the letters of the dictionary form; the decoder writes the inflected form, and looks at
-what the encoder has read.  In training it is given the right letters, all at once: causal attention hides those that
-it has to find.  In use it writes letter by letter.  Its state has the keys and values of the letters before, and
-is never changed, so a beam search goes on from one state with several letters.
+what the encoder has read.  In training it gets the right letters, all at once: causal attention hides those that
+it has to predict.  In use it writes letter by letter.  Its state has the keys and values of the letters before, and
+is never changed, so a beam search can continue from one state with several letters.
 
-All is written for one word and one hypothesis, without padding and masks; the engine runs many side by side.  The task
-and the data are those of seq2seq.py, which does it with LSTMs.
+The code is written for one word and one hypothesis, without padding and masks; the engine runs many side by side.  The
+task and the data are those of seq2seq.py, which uses LSTMs.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     python transformer_lm.py --train shakespeare.txt.gz   # on any text, plain or .gz
     python transformer_lm.py write "ROMEO:"               # go on writing from a beginning
 
-In training a window of the text goes through the layers at once: causal attention lets no character see the next ones.
-In writing characters come one by one.  Each step keeps the keys and values of those before in the state, so that it
-computes one column and not the text again.  Both are written for one text; the windows of a minibatch, and the texts
-that are written side by side, are computed together by the engine.
+In training a window of the text goes through the layers at once: causal attention prevents each character from seeing
+the next ones.  When the program writes, characters come one by one.  The state keeps the keys and values of the
+characters before, so that each step computes one column instead of the whole text again.  Both are written for one
+text; the engine computes the windows of a minibatch, and texts that are written side by side, together.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ The choice is made from the BiLSTM's states of four words: the three on top
 of the stack and the next one to be read (Kiperwasser and Goldberg, Simple and Accurate Dependency Parsing Using
 Bidirectional LSTM Feature Representations, TACL 2016).
 
-While it learns, the parser now and then takes the action that it likes best, though it may be wrong, and learns what is
-best from there on.  So each sentence goes its own way, which depends on values.  It is written as for one sentence all
-the same: `batched_map` lets the sentences of a minibatch run side by side, and computes their scores together.
+In training, the parser now and then takes the action with the best score, even if it is wrong, and learns which action
+is best after it.  So the graph of each sentence depends on values.  The code is still written for one sentence:
+`batched_map` runs the sentences of a minibatch side by side, and computes their scores together.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python vae.py                # scikit-learn's 8x8 digits
     python vae.py --data DIR     # the MNIST files in DIR
 
-An encoder gives for each image a normal distribution of a short code z; a decoder gives for each z the
+For each image, an encoder computes a normal distribution of a short code z; for each z, a decoder computes the
 probability that each pixel is white.  Both are trained together on a lower bound (the ELBO) of the
 log probability of the images:
 

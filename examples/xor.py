@@ -2,9 +2,9 @@
 
     python xor.py
 
-The graph is built once, from inputs that can be set; then every step sets them and computes anew.
-Where the graph differs from example to example, as in all other programs here, it is built for each:
-building is cheap.
+The graph is built once, from inputs that can be set; every step sets them and computes the graph again.
+In all other programs here the graph differs from example to example, so they build a new one for each,
+which is cheap.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy import config
 from dynet_cy.graph.graph import set_autobatching
 from dynet_cy.graph.random_state import set_seed
 from dynet_cy.memory import arena
@@ -72,6 +73,14 @@ def strategy(request):
     dy.renew_cg()
     yield request.param
     set_autobatching(1)
+    dy.renew_cg()
+
+
+@pytest.fixture
+def usual_threads():
+    """The number of threads is the usual one again after the test, and its graph is gone."""
+    yield
+    config.set(threads=0)
     dy.renew_cg()
 
 

@@ -1,15 +1,15 @@
-"""Compiles and links all C of the extension modules for platforms that are not at hand.
+"""Compiles and links all C of the extension modules for other platforms.
 
     pip install ziglang                                         # a C compiler with the C libraries of all targets
     python tools/cross_compile.py                               # all targets
     python tools/cross_compile.py aarch64-macos --only kernels  # one target, modules with "kernels" in their name
 
 Sources, include paths, macros and warnings are those of setup.py.  The headers of Python and NumPy are those of the
-running interpreter, which has to be a 64-bit one, as all targets are.  Each module is linked against the C library of
-the target: a symbol that neither it, nor Python, nor OpenBLAS has is a failure.  Nothing is run.
+running interpreter, which must be a 64-bit one, as all targets are.  Each module is linked against the C library of
+the target: a symbol that is in neither it, nor Python, nor OpenBLAS is a failure.  Nothing is run.
 
-Prints a line for each file or module that fails, with the compiler's words, and one for each target.  The end status is
-0 if nothing failed.  `-v` prints a line for each file that compiles too.
+Prints the compiler's message for each file or module that fails, and a line for each target.  The exit status is 0 if
+nothing failed.  `-v` also prints a line for each file that compiles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Build:
     """What setup.py would compile, and how.
 
     Args:
-        only: modules are left out whose names do not contain it.
+        only: leave out modules whose names do not contain this text.
     """
 
     def __init__(self, only: str) -> None:
@@ -65,13 +65,13 @@ class Build:
 
 
 def zig(target: str, arguments: Sequence[str]) -> tuple[bool, str]:
-    """Whether the compiler did what it was asked to, and what it said."""
+    """Run the compiler: whether it succeeded, and its messages."""
     done = subprocess.run([*ZIG, "-target", target, *arguments], capture_output=True, text=True, check=False)
     return not done.returncode, done.stderr.strip()
 
 
 def unresolved(said: str) -> list[str] | None:
-    """The symbols that a linker misses and no library will bring; None if it fails for another reason."""
+    """The undefined symbols that no library will provide; None if the linker failed for another reason."""
     missing = UNDEFINED.findall(said)
     return sorted({name for name in missing if not ELSEWHERE.match(name)}) if missing else None
 
@@ -81,9 +81,9 @@ class Check:
 
     Args:
         build: what to compile.
-        target: for what, as Zig calls it.
+        target: Zig's name of the target.
         optimize: the level of optimisation.
-        verbose: whether to print what succeeds.
+        verbose: whether to print files that compile.
     """
 
     def __init__(self, build: Build, target: str, optimize: str, verbose: bool) -> None:

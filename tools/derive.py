@@ -1,15 +1,15 @@
-"""Writes what follows from the rows of ops and kernels and from the ops' functions, so that each is told once.
+"""Generates declarations, functions and lists from the rows of ops and kernels and from the ops' functions.
 
     python tools/derive.py            # the build does this
-    python tools/derive.py --check    # only says what is not in step, as tests/test_derived.py does
+    python tools/derive.py --check    # only reports what is out of date, as tests/test_derived.py does
 
 From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
 elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list
 of ops in `ops/api.py`, and the lists in docs/.  The output stays under version control, so that readers, editors and
 type checkers need no build.
 
-A file that is written whole says so in its first lines.  Elsewhere what is derived stands between a line with
-`derived: NAME` and one with `end of NAME`; the rest of the file is left as it is.
+A file that is generated completely says so in its first lines.  In other files, the generated part is between a line
+with `derived: NAME` and one with `end of NAME`; the rest of the file is left unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WIDTH = 120
 
 
 class Mistake(Exception):
-    """Something that nothing can be derived from; the message says where."""
+    """Something in a source that this tool cannot read; the message says where."""
 
 
 # ---- rows of .def files ------------------------------------------------------------
@@ -54,7 +54,7 @@ class Row:
 
 
 def rows(file: str) -> list[Row]:
-    """The rows of a .def file, in their order."""
+    """The rows of a .def file, in the order of the file."""
     text = (ROWS / file).read_text(encoding="utf-8")
     found = []
     for match in re.finditer(r"^([A-Z_]+)\(", text, re.MULTILINE):
@@ -66,7 +66,7 @@ def rows(file: str) -> list[Row]:
 
 
 def closing(text: str, at: int) -> int:
-    """Where the parenthesis that opens at a place is closed."""
+    """The index of the parenthesis that closes the one at an index."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text[i], 0)
@@ -76,7 +76,7 @@ def closing(text: str, at: int) -> int:
 
 
 def split(text: str) -> list[str]:
-    """What stands between commas that are in no parentheses."""
+    """The parts of a text between commas that are not inside parentheses."""
     parts, depth = [""], 0
     for c in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(c, 0)
@@ -97,9 +97,9 @@ class Face:
     Attributes:
         name: of the function.
         arguments: the expressions.
-        parameters: name, and default or "", of each number that the row takes.
+        parameters: name and default ("" if none) of each number that the row takes.
         doc: lines of the docstring.
-        requirements: condition and message of each.
+        requirements: pairs of a condition and a message.
     """
 
     name: str
@@ -110,10 +110,10 @@ class Face:
 
 
 def face(row: Row, n_arguments: int) -> Face | None:
-    """What the comment above a row says: ``/** name(x, p=1.0): What it is. */``; None if there is none.
+    """Parse the comment above a row: ``/** name(x, p=1.0): What it is. */``; None if there is none.
 
-    More lines of the docstring follow behind ` * `.  A line ``require CONDITION: MESSAGE`` is no part of it: the
-    function raises ValueError with the message where the condition does not hold.
+    Further lines of the docstring follow after ` * `.  A line ``require CONDITION: MESSAGE`` is not part of it: the
+    function raises ValueError with the message if the condition does not hold.
     """
     if not row.face:
         return None
@@ -143,7 +143,7 @@ def face(row: Row, n_arguments: int) -> Face | None:
 
 
 def described(f: Face) -> list[str]:
-    """The lines of a docstring after its first, with what its arguments are: the same for all elementwise functions."""
+    """The lines of a docstring after its first, with the section on arguments that all elementwise functions share."""
     alone = len(f.arguments) == 1
     what = "an expression of any shape, which the result has too" if alone else "expressions whose shapes broadcast"
     words = ["Args:", f"    {', '.join(f.arguments)}: {what}."]
@@ -181,7 +181,7 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
 
 
 def formulas() -> Iterator[str]:
-    """The formula of each row of unary.def that has a Python function, as Python would write it, for ONNX files."""
+    """The formula of each row of unary.def that has a Python function, in Python syntax, for ONNX files."""
     for row in rows("unary.def"):
         if row.face:
             value = " ".join(split(row.rest)[0][1:-1].split())
@@ -189,7 +189,7 @@ def formulas() -> Iterator[str]:
 
 
 def plain_number(match: re.Match[str]) -> str:
-    """A constant of C as Python writes it; the whole number in place of one that ends with a point."""
+    """A C constant in Python syntax; an integer if it ends with a point."""
     return match[1].rstrip(".")
 
 
@@ -235,7 +235,7 @@ def wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
 
 TYPES = {"float": "float", "double": "float", "int": "int", "unsigned int": "int", "bint": "bool", "str": "str"}
 
-# What annotations may use: where it is from, or what it is short for.
+# The names that annotations may use: where each is imported from, or what it abbreviates.
 IMPORTS = {
     "Callable": ("collections.abc", "Callable"),
     "Iterable": ("collections.abc", "Iterable"),
@@ -257,7 +257,7 @@ STANDARD = ("collections.abc", "typing")
 
 @dataclass
 class Function:
-    """A function of a family: its name, its arguments with their types, and the type of what it returns."""
+    """A function of a family: its name, its arguments with their types, and its return type."""
 
     name: str
     arguments: list[str]
@@ -271,9 +271,9 @@ class Family:
     Attributes:
         name: of the module.
         doc: the first line of its docstring.
-        functions: in their order.
-        aliases: other names, and of what.
-        classes: those that annotations name: their line, and their methods.
+        functions: in the order of the module.
+        aliases: other names of functions, and the names of these.
+        classes: the classes that annotations name: their headings, and their methods.
     """
 
     name: str
@@ -287,7 +287,7 @@ class Family:
 
 
 def argument(text: str, where: str) -> str:
-    """An argument of a stub.  Without a type or a default that tells it, it is an Expression."""
+    """An argument of a stub.  If neither a type nor a default says otherwise, it is an Expression."""
     if text in ("self", "*"):
         return text
     types = "|".join(TYPES)
@@ -307,7 +307,7 @@ def argument(text: str, where: str) -> str:
 
 
 def signatures(text: str, indent: str, where: str, default: str, hidden: str = "_") -> Iterator[Function]:
-    """The functions that begin at an indentation, but those whose names begin as what is hidden."""
+    """The functions at an indentation, except those whose names match `hidden`."""
     for match in re.finditer(rf"^{indent}def (\w+)\(", text, re.MULTILINE):
         if re.match(hidden, match[1]):
             continue
@@ -320,7 +320,7 @@ def signatures(text: str, indent: str, where: str, default: str, hidden: str = "
 
 
 def family(path: Path) -> Family:
-    """What a module of ops offers."""
+    """The public functions of a module of ops."""
     text = path.read_text(encoding="utf-8")
     doc = re.search(r'^"""(.+?)(?:"""|$)', text, re.MULTILINE)
     found = Family(path.stem, doc[1] if doc else "")
@@ -335,13 +335,13 @@ def family(path: Path) -> Family:
 
 
 def families() -> list[Family]:
-    """The modules that offer ops."""
+    """The modules that have public ops."""
     found = [family(path) for path in sorted(OPS.glob("*.pyx")) if path.stem != "registry"]
     return [f for f in found if f.functions]
 
 
 def definition(f: Function, indent: str = "") -> str:
-    """The line of a function in a stub, or lines, as ruff would have them."""
+    """The definition of a function in a stub, on as many lines as ruff would use."""
     line = f"{indent}def {f.name}({', '.join(f.arguments)}) -> {f.returns}: ..."
     if len(line) <= WIDTH:
         return line
@@ -395,7 +395,7 @@ def api(found: Sequence[Family]) -> str:
 
 
 def listed(found: Sequence[Family], text: str) -> Iterator[str]:
-    """The ops in docs/surface.md: its paragraphs have titles of their own, the names follow."""
+    """The ops in docs/surface.md: the titles of its paragraphs are kept, the names after them are generated."""
     titles = re.findall(r"^(\*\*.+\*\*) \(`(\w+)`\):", text, re.MULTILINE)
     by_name = {f.name: f for f in found}
     known = {name for _, name in titles}
@@ -412,7 +412,7 @@ FUNCTIONS = ROOT / "dynet_cy" / "functions"
 
 
 def offered(folder: Path) -> dict[str, list[str]]:
-    """What each module of a package offers: its `__all__`."""
+    """The `__all__` of each module of a package."""
     found = {}
     for path in sorted(folder.glob("*.py")):
         match = re.search(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -430,7 +430,7 @@ def functions_of_ops() -> Iterator[tuple[Path, str]]:
 
 
 def listed_functions() -> Iterator[str]:
-    """The same in docs/surface.md, beside the first line of each module."""
+    """The same in docs/surface.md, with the first sentence of each module's docstring."""
     for module, names in offered(FUNCTIONS).items():
         title = re.match(r'"""(.+?)\.', (FUNCTIONS / f"{module}.py").read_text(encoding="utf-8"))
         if title is None:
@@ -441,13 +441,13 @@ def listed_functions() -> Iterator[str]:
 
 
 def not_in_dynet(found: Sequence[Family]) -> list[str]:
-    """The ops that DyNet has not."""
+    """The ops that DyNet does not have."""
     surface = json.loads((ROOT / "tests" / "peer" / "surface.json").read_text(encoding="utf-8"))["dynet"]
     return [n for f in found for n in f.names() if n not in surface["functions"] and n not in surface["classes"]]
 
 
 def differences(found: Sequence[Family]) -> tuple[Path, str]:
-    """docs/differences.md: the line of the ops that DyNet has not.  No mark can stand in a table."""
+    """docs/differences.md: the row of the ops that DyNet does not have.  A table cannot contain `derived:` marks."""
     path = ROOT / "docs" / "differences.md"
     names = ", ".join(f"`{n}`" for n in not_in_dynet(found))
     line = re.compile(r"^\| `\w+`(, `\w+`)* \| not there \|$", re.MULTILINE)
@@ -474,7 +474,7 @@ def trainers() -> list[tuple[str, str, str]]:
 
 
 def stubs_of_trainers() -> Iterator[str]:
-    """Their constructors and properties: an argument is a number unless it is annotated, m is the collection."""
+    """Constructors and properties of trainers.  An argument without annotation is a number, or the collection m."""
     for name, base, body in trainers():
         yield ""
         members = list(re.finditer(r"^    (?:@(.+)\n    )?def (?!_(?!_init__\())(\w+)\(", body, re.MULTILINE))
@@ -497,12 +497,12 @@ def number(text: str) -> str:
 
 
 def builders() -> dict[str, list[str]]:
-    """What each module of `dynet_cy/rnn` offers."""
+    """The `__all__` of each module of `dynet_cy/rnn`."""
     return offered(BUILDERS)
 
 
 def imported(module: str, names: Sequence[str]) -> Iterator[str]:
-    """The statement, as ruff would have it: classes in the order of their names, whatever the case."""
+    """An import statement as ruff would format it, with the names in order regardless of case."""
     names = sorted(names, key=lambda n: (n.startswith("_"), n.lower()))
     line = f"from {module} import {', '.join(names)}"
     yield from [line] if len(line) <= WIDTH else [f"from {module} import (", *(f"    {n}," for n in names), ")"]
@@ -514,7 +514,7 @@ def quoted(names: Sequence[str]) -> Iterator[str]:
 
 
 def package() -> Iterator[tuple[Path, str]]:
-    """The names of trainers and builders in `__init__.py` of their packages and of dynet_cy."""
+    """The names of trainers and builders in the `__init__.py` of their packages and of dynet_cy."""
     own = ["Trainer", *(name for name, _, _ in trainers())]
     more = [*own, "ParameterGroup"]
     built = builders()
@@ -550,18 +550,18 @@ def package() -> Iterator[tuple[Path, str]]:
 
 
 def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> Iterator[str]:
-    """A sentence of names: those of DyNet, and the others."""
+    """A sentence that lists names: first those of DyNet, then the others."""
     both = [", ".join(f"`{n}`" for n in names if (n in surface) == known) for known in (True, False)]
     yield ""
     yield from wrapped(f"**{title}**: {both[0]}" + (f"; beyond DyNet {both[1]}" if both[1] else "") + ".", "")
     yield ""
 
 
-# ---- what is written where ---------------------------------------------------------------------
+# ---- the generated files -----------------------------------------------------------------------
 
 
 def with_region(text: str, name: str, lines: Iterator[str]) -> str:
-    """A text with other lines between the one with `derived: NAME` and the one with `end of NAME`."""
+    """A text with the lines between the one with `derived: NAME` and the one with `end of NAME` replaced."""
     match = re.search(rf"^(.*\bderived: {name}\b.*\n)((?:.*\n)*?)(.*\bend of {name}\b.*)$", text, re.MULTILINE)
     if match is None:
         raise Mistake(f"there are no lines with derived: {name} and end of {name}")
@@ -579,7 +579,7 @@ def with_regions(path: Path, **regions: Iterator[str]) -> tuple[Path, str]:
 
 
 def from_rows() -> Iterator[tuple[Path, str]]:
-    """What follows from the rows of .def files: path and text of each file."""
+    """Path and text of each file that is generated from the rows of .def files."""
     yield with_regions(ROOT / "dynet_cy" / "kernels" / "kernels.pxd", enumerators=enumerators(), kernels=members())
     yield with_regions(OPS / "unary.pyx", functions=functions("unary.def", "UNARY", "UNARY"))
     yield with_regions(OPS / "arithmetic.pyx", functions=functions("binary.def", "BINARY", "BINARY"))
@@ -587,7 +587,7 @@ def from_rows() -> Iterator[tuple[Path, str]]:
 
 
 def from_functions() -> Iterator[tuple[Path, str]]:
-    """What follows from the functions of ops."""
+    """Path and text of each file that is generated from the functions of ops."""
     found = families()
     for f in found:
         yield OPS / f"{f.name}.pyi", stub(f)
@@ -600,10 +600,10 @@ def from_functions() -> Iterator[tuple[Path, str]]:
 
 
 def main(check: bool) -> list[str]:
-    """Write what has changed, unless it is only a check.
+    """Write the files that have changed, unless it is only a check.
 
     Returns:
-        What was not in step.
+        The paths of the files that were out of date.
     """
     changed = []
     for step in (from_rows, from_functions, package):

@@ -1,12 +1,12 @@
-"""Random programs without end: results are recomputed in other ways, and memory must stay flat.
+"""Runs random programs for a long time: results are recomputed in other ways, and memory must stay flat.
 
     python tools/soak.py --minutes 60
 
-A round is one random program of one kind (`ROUNDS`), made from the seed and its number alone, so `--round N` runs one
-again.  Values are compared with NumPy in float64, gradients with differences of it, and both with other schedules,
-other threads, saved and loaded models, fresh processes and jobs of several processes.  With ``--gpu emulated`` some
-programs run on the emulated driver of tools/gpu as well, with ``--gpu real`` on GPU:0.  The end status is 0 if nothing
-differed and memory was flat after the first fifth of the time.
+A round is one random program of one kind (`ROUNDS`).  It depends only on the seed and the number of the round, so
+`--round N` repeats it.  Values are compared with NumPy in float64, gradients with finite differences of it, and both
+with other schedules, other threads, saved and loaded models, fresh processes and jobs of several processes.  With
+``--gpu emulated`` some programs run on the emulated driver of tools/gpu as well, with ``--gpu real`` on GPU:0.  The
+exit status is 0 if nothing differed and memory was flat after the first fifth of the time.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dynet_cy.memory import arena
 from dynet_cy.schedule import plan_cache
 
 N, ROWS = 6, 12
-MANY_ROWS = 800  # of a table so large that rows without a gradient have updates later
+MANY_ROWS = 800  # rows of a table that is large enough for deferred updates of rows without a gradient
 FILE = os.path.abspath(__file__)
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# What memory may grow after the first fifth: allocators keep what was freed.
+# How much memory may grow after the first fifth: allocators keep freed memory.
 MOST_GROWTH = 24 << 20
 
 
@@ -89,7 +89,7 @@ class Numpy:
 
 
 class Engine:
-    """The same of dynet_cy, where the parameters of the model are."""
+    """The same operations in dynet_cy, on the device of the model."""
 
     def __init__(self, model):
         self.model = model
@@ -126,7 +126,7 @@ class Engine:
 
 
 def program(ops, seed, numbers=None):
-    """One scalar: a random program of that seed; its inputs are drawn from the seed `numbers` if there is one."""
+    """Run the random program of a seed, which returns a scalar.  Inputs are drawn from the seed `numbers`, if given."""
     rng = np.random.default_rng(seed)
     inputs = rng if numbers is None else np.random.default_rng(numbers)
     scalars = []
@@ -158,7 +158,7 @@ def program(ops, seed, numbers=None):
 
 
 class Model:
-    """Parameters of programs, and their table, which may be on another device."""
+    """The parameters of programs, and a table, which may be on another device."""
 
     SHAPES = (("w", (N, N)), ("u", (N, N)), ("b", (N,)), ("gain", (N,)))
 
@@ -204,7 +204,7 @@ def close(found, expected, what, tolerance=1e-4):
 
 
 def same(found, expected, what):
-    """To the last bit."""
+    """Check that all bits are equal."""
     for name in expected:
         check((found[name] == expected[name]).all(), f"{what} of {name}: {found[name]} and {expected[name]}")
 
@@ -238,7 +238,7 @@ def _stop(number, frame):
 
 @contextlib.contextmanager
 def alarm(seconds):
-    """Stop comes after that time, or at the end at the latest, and nothing of it is left afterwards."""
+    """Raise Stop after that time, unless the block ends before; no alarm is pending afterwards."""
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
@@ -268,7 +268,7 @@ def values_and_gradients(rng):
 
 
 def cached_plans(rng):
-    """One structure again and again, with other inputs and parameters: soon it is not scheduled any more."""
+    """One structure several times, with different inputs and parameters: soon it is no longer scheduled."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     trainer = dy.SimpleSGDTrainer(model.collection, 0.01)
     for k in range(5):
@@ -279,12 +279,12 @@ def cached_plans(rng):
         close(loss.value(), program(Numpy(model.values()), seed, numbers), f"value of repetition {k}")
         loss.backward()
         trainer.update()
-    # One more if the two schedules share a place among those that were seen once.
+    # One more if the two schedules share a slot in the table of structures that were seen once.
     check(plan_cache.counts()[0] <= 2, f"a structure was scheduled {plan_cache.counts()[0]} times more")
 
 
 def anomalies(rng):
-    """Looking for numbers that are not finite changes none, and finds the operation."""
+    """Checks for numbers that are not finite change no numbers, and find the operation."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     found = []
     autobatch = int(rng.integers(3))
@@ -314,10 +314,10 @@ def anomalies(rng):
 
 
 def out_of_memory(rng):
-    """MemoryError wherever the limit is met; what fits in a fresh process fits afterwards."""
+    """MemoryError wherever the limit is reached; what fits in a fresh process fits afterwards."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     autobatch = int(rng.integers(3))
-    # What other rounds have left is no part of what this one may use.
+    # Free what other rounds have left, so that this one cannot use it.
     dy.renew_cg()
     gc.collect()
     arena.give_back()
@@ -354,7 +354,7 @@ TRAINERS = (
 
 
 def make_trainer(kind, rng, models):
-    """For each model a trainer of that kind, all with the same random settings."""
+    """A trainer of that kind for each model, all with the same random settings."""
     decay, dense, grouped, average, clip = (bool(rng.integers(2)) for _ in range(5))
     rates = rng.uniform(0.5, 2, 2)
     trainers = []
@@ -396,7 +396,7 @@ def poison(model, trainer, rng):
 
 
 def training(rng):
-    """Three equal models, trained under three schedules; one meets steps that are dropped, one is saved and loaded."""
+    """Three equal models, trained with three schedules; one has steps that are dropped, one is saved and loaded."""
     start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=6)
     kind = TRAINERS[rng.integers(len(TRAINERS))]
     settings = int(rng.integers(1 << 30))
@@ -419,7 +419,7 @@ def training(rng):
 
 
 def frozen(rng):
-    """Parameters that are not updated keep their values, and have no gradient nor part in the norm."""
+    """Frozen parameters keep their values, have no gradient, and do not contribute to the norm."""
     start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=4)
     kind = TRAINERS[rng.integers(len(TRAINERS))]
     settings = int(rng.integers(1 << 30))
@@ -434,7 +434,7 @@ def frozen(rng):
     for name in names:
         same({name: after[name]}, {name: before[name]}, "frozen")
         model.stored[name].set_updated(True)
-    # All programs use the table; of the others perhaps none that is not frozen.
+    # All programs use the table, but perhaps no other parameter that is not frozen.
     check("table" in names or (after["table"] != before["table"]).any(), "nothing was trained")
     train(model, trainers[0], seeds[2:], 1)
     train(models[1], trainers[1], seeds, 0, names)
@@ -442,7 +442,7 @@ def frozen(rng):
 
 
 def saving(rng):
-    """Models in every format are read as they were written."""
+    """Models are loaded as they were saved, in every format."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     expected = model.loss(seed).value()
     with tempfile.TemporaryDirectory() as folder:
@@ -469,7 +469,7 @@ def saving(rng):
 
 
 def reverts(rng):
-    """Checkpoints of a graph, what lies behind them, and errors in using it."""
+    """Checkpoints of a graph, and errors when expressions after them are used."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     loss = model.loss(seed)
     expected = program(Numpy(model.values()), seed)
@@ -509,7 +509,7 @@ def _mistakes(model):
 
 
 def errors(rng):
-    """Misuse raises, and what follows is right."""
+    """Misuse raises an error, and later results are right."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     loss = model.loss(seed)
     mistakes = _mistakes(model)
@@ -523,7 +523,7 @@ def errors(rng):
         if rng.integers(2):
             loss.value()
     close(loss.value(), program(Numpy(model.values()), seed), "value after errors")
-    # A gradient that is not a number: the update is refused, and nothing moves.
+    # A NaN gradient: the update is refused, and nothing changes.
     trainer = dy.AdamTrainer(model.collection)
     before = model.values()
     dy.renew_cg()
@@ -538,7 +538,7 @@ def errors(rng):
 
 
 def map_of(model, seeds, bound):
-    """The losses of those programs, and where one is above a bound another one too, as a map whose calls wait."""
+    """The losses of programs, computed by a map whose calls wait for values; above a bound, another loss is added."""
 
     def call(seed):
         loss = program(Engine(model), int(seed))
@@ -548,7 +548,7 @@ def map_of(model, seeds, bound):
 
 
 def maps(rng):
-    """Programs that ask for values on their way, many as one batch; some of them fail."""
+    """Programs that ask for values while they run, batched together; some of them fail."""
     model, seeds = Model(rng.integers(1 << 30)), rng.integers(1 << 30, size=int(rng.integers(1, 12)))
     values = model.values()
     expected = [program(Numpy(values), int(seed)) for seed in seeds]
@@ -583,7 +583,7 @@ def maps(rng):
 
 
 def threads(rng):
-    """Graphs of several threads at once, over one model; each trains a model of its own as well."""
+    """Graphs of several threads at once, over one model; each thread also trains its own model."""
     model = Model(rng.integers(1 << 30))
     seeds = rng.integers(1 << 30, size=(int(rng.integers(2, 5)), 5))
     expected, found, failures = [], [None] * len(seeds), []
@@ -595,7 +595,7 @@ def threads(rng):
     gradients = model.gradients()
     model.clear()
     kind, settings = TRAINERS[rng.integers(len(TRAINERS))], int(rng.integers(1 << 30))
-    looks = bool(rng.integers(2))  # for anomalies, which changes the order of sums in all threads meanwhile
+    looks = bool(rng.integers(2))  # whether to detect anomalies, which changes the order of sums in all threads
     owns = [Model(1) for _ in seeds] + [Model(1) for _ in seeds]
     trainers = make_trainer(kind, np.random.default_rng(settings), owns)
 
@@ -641,7 +641,7 @@ def threads(rng):
 
 
 def builders(rng):
-    """Recurrent networks over batches of sentences: together as one by one."""
+    """Recurrent networks over batches of sentences: the same results together and one by one."""
     collection = dy.ParameterCollection()
     kind = (dy.LSTMBuilder, dy.GRUBuilder, dy.SimpleRNNBuilder, dy.CoupledLSTMBuilder)[rng.integers(4)]
     builder = kind(int(rng.integers(1, 3)), N, N, collection)
@@ -690,7 +690,7 @@ class Deep:
 
 
 def interrupts(rng):
-    """Signals in forward, backward and updates: all is as if they had been made whole, or not been begun."""
+    """Signals in forward, backward and updates: each is either done completely or not at all."""
     deep = Deep(rng)
     autobatch = int(rng.integers(3))
     expected = deep.loss(autobatching=autobatch).value()
@@ -750,7 +750,7 @@ class Wide:
 
 
 def repeat(seed, start):
-    """What a fresh process prints for `fresh`: all bits of a program's value and gradients, and of a few updates."""
+    """What a fresh process prints for `fresh`: a hash of a program's value and gradients, and of a few updates."""
     model = Model(start)
     loss = model.loss(seed)
     value = loss.value()
@@ -774,9 +774,9 @@ def repeat(seed, start):
 
 
 def run_program(*arguments, before=()):
-    """Run this file as a program of its own, under another one if it is named; what it writes to stdout."""
+    """Run this file in a new process, after the arguments `before`; returns its standard output."""
     command = [sys.executable, *before, FILE, *map(str, arguments)]
-    done = subprocess.run(  # elsewhere: with -m, Python looks in the folder that it is started in first
+    done = subprocess.run(  # in another folder: with -m, Python searches the current folder first
         command, cwd=tempfile.gettempdir(), capture_output=True, text=True, timeout=600, check=False
     )
     check(done.returncode == 0 and "Exception ignored" not in done.stderr, f"a process of its own: {done.stderr}")
@@ -784,7 +784,7 @@ def run_program(*arguments, before=()):
 
 
 def fresh(rng):
-    """A fresh process, with all threads that the machine has, gets the same bits."""
+    """A fresh process, with all threads of the machine, gets the same bits."""
     seed, start = (int(x) for x in rng.integers(1 << 30, size=2))
     theirs, ours = run_program("--repeat", seed, start).strip(), repeat(seed, start)
     check(theirs == ours, f"bits of a fresh process: {theirs} and {ours}")
@@ -794,7 +794,7 @@ STEPS = 5
 
 
 def job(seed, folder):
-    """What a rank of `processes` does: train, save on the way, and once more from the file."""
+    """The job of a rank of `processes`: train, save a checkpoint on the way, and train again from the checkpoint."""
     rank, size = dy.parallel.rank(), dy.parallel.size()
     rng = np.random.default_rng(seed)
     kind, seeds = TRAINERS[rng.integers(len(TRAINERS))], rng.integers(1 << 30, size=(STEPS, 2))
@@ -806,7 +806,7 @@ def job(seed, folder):
     def steps(numbers):
         for number in numbers:
             dy.renew_cg()
-            # Rank r of 2 has every second program, one rank alone all of them.
+            # With 2 ranks, each has every second program; a single rank has all of them.
             dy.esum([program(Engine(model), int(s)) for s in seeds[number][rank::size]]).backward()
             trainer.update()
             if number == 1:
@@ -826,7 +826,7 @@ def job(seed, folder):
 
 
 def processes(rng):
-    """Two processes train as one does, and go on from their checkpoint to the last bit."""
+    """Two processes train like one, and continue from their checkpoint with the same bits."""
     seed = int(rng.integers(1 << 30))
     with tempfile.TemporaryDirectory() as folder:
         run_program("--job", seed, folder, before=("-m", "dynet_cy.launch", "-n", "2"))
@@ -841,7 +841,7 @@ def processes(rng):
 
 
 def gpu(rng):
-    """Programs on a GPU, or with their table elsewhere: values, gradients and training as on the CPU."""
+    """Programs on a GPU, perhaps with their table on the CPU: values, gradients and training as on the CPU."""
     places = ("GPU:0", "GPU:0" if rng.integers(2) else "CPU")
     start, seeds = rng.integers(1 << 30), rng.integers(1 << 30, size=4)
     model, here = Model(start, *places), Model(start)
@@ -861,7 +861,7 @@ def gpu(rng):
     close(model.values(), here.values(), f"parameters trained on {places} by {kind.__name__}", 2e-2)
 
 
-# How often, beside what.
+# The kinds of rounds, with their relative frequencies.
 ROUNDS = [
     (values_and_gradients, 8), (cached_plans, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
     (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (fresh, 0.03),
@@ -870,7 +870,7 @@ ROUNDS = [
 
 
 def add_gpu(kind):
-    """Let programs run on a GPU too."""
+    """Add rounds that run on a GPU."""
     if kind == "emulated":
         sys.path.insert(0, os.path.join(os.path.dirname(FILE), "gpu"))
         from emulate import environment
@@ -883,7 +883,7 @@ def add_gpu(kind):
 
 
 def run_round(seed, number):
-    """Run that round; its kind."""
+    """Run a round; returns its kind."""
     rng = np.random.default_rng([seed, number])
     weights = np.array([weight for _, weight in ROUNDS])
     kind = ROUNDS[rng.choice(len(ROUNDS), p=weights / weights.sum())][0]
@@ -896,7 +896,7 @@ def run_round(seed, number):
 
 
 def memory():
-    """Bytes of memory that the process has, after all that can be given back has been."""
+    """Bytes of memory that the process holds after freeing all that it can."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -919,7 +919,7 @@ def show(fraction, counts, used, begun):
 
 
 def soak(minutes, seed, first=0, options=()):
-    """Run rounds for that long; the number of failures."""
+    """Run rounds for that long; returns the number of failures."""
     begun = time.monotonic()
     end = begun + 60 * minutes
     counts, failures, samples = Counter(), 0, []
@@ -944,7 +944,7 @@ def soak(minutes, seed, first=0, options=()):
     samples.append((time.monotonic() - begun, memory()))
     show(1, counts, samples[-1][1], begun)
     late = [used for passed, used in samples if passed > 12 * minutes]
-    # Rounds need more memory now and then, so the least of many samples counts: what leaks is in all of them.
+    # Some rounds need more memory, so compare minima over many samples: leaked memory is in all of them.
     part = len(late) // 4
     growth = min(late[-part:]) - min(late[:part]) if part else 0
     print(", ".join(f"{name} {n}" for name, n in counts.most_common()))

@@ -1,12 +1,12 @@
-"""A server under mixed load for as long as you want: no call may be lost, no answer wrong, and memory must stay flat.
+"""Runs a server under mixed load: no call may be lost, no answer may be wrong, and memory must stay flat.
 
     python tools/soak_serving.py --minutes 30
 
-Threads and tasks of asyncio send sentences of all lengths at random times to a network that decides step by step what
-to compute next.  Some give a deadline, some cancel, some send what makes the function fail, some do not wait for room;
-meanwhile the model is replaced, and the server is paused and overloaded.  Each call must end as it may: with the answer
-that one of the models gives when it is asked alone, or with the error that was provoked.  The end status is 0 if all
-did and memory was flat after the first fifth of the time.
+Threads and asyncio tasks send sentences of all lengths at random times to a network that decides step by step what
+to compute next.  Some calls have a deadline, some are cancelled, some make the function fail, some do not wait for
+space in the queue.  Meanwhile the model is replaced, and the server is paused and overloaded.  Each call must end
+either with the answer that one of the models gives when it runs alone, or with the error that was provoked.  The exit
+status is 0 if all calls did and memory was flat after the first fifth of the time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ import dynet_cy as dy
 DIM, WORDS, SENTENCES, THREADS, TASKS = 32, 50, 200, 6, 24
 MARGIN = 1e-3  # between the best and the second action of a sentence, so that rounding decides nothing
 LONGEST = 60.0  # seconds that a call may take
-MOST_GROWTH = 24 << 20  # what memory may grow after the first fifth: allocators keep what was freed
+MOST_GROWTH = 24 << 20  # how much memory may grow after the first fifth: allocators keep freed memory
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Model:
-    """Reads a sentence by an LSTM, then goes over it by actions that follow from values: on, back, or twice."""
+    """Reads a sentence with an LSTM, then steps through it by actions that depend on values: next, stay or skip one."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ class Model:
         return self.walk(sentence)[0]
 
     def walk(self, sentence: list[int]) -> tuple[list[int], float]:
-        """The actions taken, and by how little the closest decision was made."""
+        """The actions taken, and the smallest margin of a decision."""
         states = self.reader.initial_state().transduce([self.table[word] for word in sentence])
         state, place, actions, margin = states[0], 0, [], float("inf")
         while place < len(sentence) and len(actions) < 3 * len(sentence):
@@ -68,11 +68,11 @@ class Model:
 
 
 class Fails(Exception):
-    """What a call was asked to raise."""
+    """The error that a call was asked to raise."""
 
 
 class Load:
-    """Sentences, the answers to them, and what has become of the calls."""
+    """Sentences, the answers to them, and the results of calls."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -109,7 +109,7 @@ class Load:
         return [of(model) for model in self.models]
 
     def draw(self, rng: random.Random) -> tuple[str, int, tuple, dict]:
-        """What to ask: a kind of call, and its arguments."""
+        """Draw a kind of call, and its arguments."""
         number = rng.randrange(SENTENCES)
         kind = rng.choices(["plain", "deadline", "cancel", "fails", "refusable"], [80, 5, 5, 5, 5])[0]
         arguments: tuple = (number, True) if kind == "fails" else (number,)
@@ -181,7 +181,7 @@ class Load:
         asyncio.run(all_of_them())
 
     def disturb(self, seed: int) -> None:
-        """Replace the model, pause, and send more at once than there is room for."""
+        """Replace the model, pause the server, and send more calls at once than fit into the queue."""
         rng, functions = random.Random(seed), self.functions()
         while not self.over.wait(rng.uniform(0.05, 0.5)):
             what = rng.randrange(3)
@@ -199,7 +199,7 @@ class Load:
 
 
 def memory() -> int:
-    """Bytes of memory that the process has, after all that can be given back has been."""
+    """Bytes of memory that the process holds after freeing all that it can."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
@@ -208,7 +208,7 @@ def memory() -> int:
 
 
 def soak(minutes: float, seed: int) -> int:
-    """Load a server for that long; the number of failures."""
+    """Put load on a server for that long; returns the number of failures."""
     begun, load, samples = time.monotonic(), Load(seed), []
     threads = [threading.Thread(target=load.thread, args=(seed + 100 + k,)) for k in range(THREADS)]
     threads += [threading.Thread(target=target, args=(seed + 200,)) for target in (load.tasks, load.disturb)]
@@ -233,7 +233,7 @@ def soak(minutes: float, seed: int) -> int:
     found = load.server.statistics()
     load.server.close(timeout=LONGEST)
     late = [used for passed, used in samples if passed > 12 * minutes] or [memory()]
-    # Rounds need more memory now and then, so the least of many samples counts: what leaks is in all of them.
+    # Memory use varies, so compare minima over many samples: leaked memory is in all of them.
     part = len(late) // 4
     growth = min(late[-part:]) - min(late[:part]) if part else 0
     ended = sum(load.ended.values())

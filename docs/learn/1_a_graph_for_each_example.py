@@ -8,23 +8,23 @@ library works out what it can compute together.
 """
 
 # %%
-# Parameters are what training changes. They live in a collection, and stay when
-# everything else goes.
+# Parameters are the numbers that training changes. They live in a collection, and
+# they stay when the graph is thrown away.
 
 import random
 
 import dynet_cy as dy
 
-dy.reset_random_seed(1)  # so that you see the numbers that stand here
+dy.reset_random_seed(1)  # so that you get the numbers on this page
 model = dy.ParameterCollection()
 leaf = model.add_lookup_parameters((2, 16), name="leaf")  # two rows of 16 numbers
 combine = {op: model.add_parameters((16, 32), name=op) for op in ("and", "or")}
 readout = model.add_parameters((2, 16), name="readout")
 
 # %%
-# The examples are expressions of logic: ``True``, or ``("and", True, ("or", False,
-# True))``. So each is a tree of a shape of its own. The network is a recursive
-# function. It has an ``if`` in it, as any Python function may.
+# The examples are logical expressions, such as ``True`` or ``("and", True, ("or",
+# False, True))``. Each is a tree with its own shape. The network is a recursive
+# function that contains an ``if``, like any Python function.
 
 
 def network(tree):
@@ -39,8 +39,8 @@ state = network(("and", True, ("or", False, True)))
 print(state)
 
 # %%
-# Nothing has been computed yet: `state` is an *expression*, a node of a graph that
-# knows how to compute itself. Ask for its value, and it does.
+# Nothing has been computed yet: `state` is an *expression*, which stands for a node of
+# a graph. The node is computed when you ask for its value.
 
 print(state.npvalue().round(2))
 
@@ -49,8 +49,8 @@ print(state.npvalue().round(2))
 # blackboard: each example, or each batch of examples, starts on a clean one. Call it at
 # the start of every step.
 #
-# A loss compares what the network says with what is right. For a batch, make one loss
-# for each example and add them up.
+# A loss compares the output of the network with the right answer. For a batch, make one
+# loss for each example and add them up.
 
 trees = [
     (True, 1),
@@ -67,9 +67,9 @@ loss = dy.esum(losses)
 print(f"{loss.value():.3f}")
 
 # %%
-# When `value()` was called, the library looked for nodes that do the same thing, in all
-# four trees, and ran each group as one call. A drawing shows it: nodes of one colour
-# ran together.
+# When `value()` was called, the library looked in all four trees for nodes that do the
+# same operation, and ran each group of them as one call. In the drawing, nodes of one
+# colour ran together.
 
 drawing = dy.draw(loss)
 drawing.save("four_trees.svg")
@@ -112,7 +112,8 @@ for step in range(501):
     trainer.update()
 
 # %%
-# Has it learnt logic, or only small trees? Try a thousand trees that are twice as deep.
+# Has it learnt logic, or only these small trees? Try a thousand trees that are twice as
+# deep.
 # `dy.forward` computes many expressions at once, which lets them run together.
 
 dy.renew_cg()
@@ -123,5 +124,6 @@ right = sum(int(s.npvalue().argmax()) == value for s, (_, value) in zip(scores, 
 print(f"{right} of 1000 deeper trees right")
 
 # %%
-# What to keep: **parameters stay, the graph is new each time, and nothing runs until a
-# value is asked for.** Ask late, and for many values at once, and much runs together.
+# What to remember: **parameters stay, the graph is new each time, and nothing runs
+# until you ask for a value.** Ask late, and for many values at once, so that many nodes
+# run together.

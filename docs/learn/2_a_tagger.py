@@ -2,20 +2,20 @@
 2. A tagger on a real treebank
 ==============================
 
-A tagger says of each word in a sentence what it is: a noun, a verb, a comma. It is a
-good first model for real data, because everything that makes language awkward is there
-at once. Sentences have any length, words have any length, and many of the words that
-you will meet are not in your training data.
+A tagger labels each word in a sentence with its part of speech: noun, verb, punctuation
+and so on. It is a good first model for real data, because it meets everything that
+makes language awkward. Sentences have any length, words have any length, and many of
+the words that you will meet are not in your training data.
 """
 
 # %%
-# Data first. Treebanks are texts in which people have marked each word, and most come
-# in one format, `CoNLL-U <https://universaldependencies.org/format.html>`_: a word a
-# line, columns between tabs, a blank line after each sentence. So a reader is short. We
-# use a Turkish treebank for one reason only: it is the one that pip can install
-# (``pip install turkish-treebanks``). For your own language download a treebank from
-# `universaldependencies.org <https://universaldependencies.org/>`_, and write
-# ``sentences = list(read("your-file.conllu"))`` below.
+# First the data. Treebanks are texts in which people have annotated each word. Most
+# come in one format, `CoNLL-U <https://universaldependencies.org/format.html>`_: one
+# word per line, columns separated by tabs, a blank line after each sentence. So the
+# function that reads it is short. We use a Turkish treebank for one reason only: pip
+# can install it (``pip install turkish-treebanks``). For your own language, download a
+# treebank from `universaldependencies.org <https://universaldependencies.org/>`_, and
+# write ``sentences = list(read("your-file.conllu"))`` below.
 
 import random
 from collections import Counter
@@ -38,8 +38,9 @@ sentences = list(read(files["web.conllu"].locate()))
 print(len(sentences), "sentences, one of them:", *map("/".join, zip(*sentences[15])))
 
 # %%
-# Some sentences are for testing; the network never learns from those. A word gets a
-# vector of its own if it occurs at least twice in the others. How many are left out?
+# Some sentences are held out for testing; the network never learns from them. A word
+# gets its own vector if it occurs at least twice in the training sentences. How many
+# words are left out?
 
 random.seed(1)
 random.shuffle(sentences)
@@ -54,9 +55,9 @@ print(f"{len(counts)} words, of which {len(word_ids)} have a vector")
 
 # %%
 # So a vector for each word is not enough. But a person who does not know a word still
-# sees how it is spelled: an English word in *-ly* is likely an adverb, and Turkish has
-# endings for nearly everything. So we let one small network read the letters of a word,
-# in both directions, and another read the words of the sentence:
+# sees how it is spelled: an English word that ends in *-ly* is probably an adverb, and
+# Turkish has endings for nearly everything. So we let one small network read the
+# letters of a word, in both directions, and another one read the words of the sentence:
 
 dy.reset_random_seed(1)
 model = dy.ParameterCollection()
@@ -67,14 +68,14 @@ read_sentence = dy.BiRNNBuilder(1, 32 + 48, 64, model, dy.LSTMBuilder)
 score = dy.nn.Linear(64, len(tags), model)
 
 
-# What is known of a word by itself: its vector, joined to what its letters say
+# The representation of a single word: its vector, and a summary of its letters
 def embed(word):
     letters = [letter_vectors[letter_ids.get(x, len(letter_ids))] for x in word.lower()]
     vector = word_vectors[word_ids.get(word.lower(), len(word_ids))]
     return dy.concatenate([vector, dy.emax(read_letters.transduce(letters))])
 
 
-# A score for each tag, for each word
+# For each word, a score for each tag
 def scores(words):
     states = read_sentence.transduce([embed(word) for word in words])
     return [score(state) for state in states]
@@ -85,8 +86,9 @@ def scores(words):
 # about batches. A sentence of five words makes five embeddings; a word of twelve
 # letters makes twelve steps in each direction.
 #
-# Tagging a sentence means taking the best score at each word. Ask for all of them at
-# once: `dy.forward` computes a whole list of expressions, so sentences run together.
+# Tagging a sentence means taking the tag with the best score for each word. Ask for all
+# scores at once: `dy.forward` computes a whole list of expressions, so that sentences
+# run together.
 
 
 def tag(many):
@@ -103,8 +105,8 @@ def accuracy():
 
 
 # %%
-# Training takes 16 sentences for each update. Look at how little there is to a batch: a
-# list of losses, and `dy.average`. The loss that is printed is that of the last batch.
+# Training takes 16 sentences for each update. A batch needs very little code: a list of
+# losses, and `dy.average`. The printed loss is that of the last batch.
 
 trainer = dy.AdamTrainer(model, alpha=0.003)
 for epoch in range(4):
@@ -121,20 +123,23 @@ for epoch in range(4):
     print(f"epoch {epoch}: loss {loss.value():.3f}, accuracy {accuracy():.1%}")
 
 # %%
-# A few seconds, on one core. With all sentences, larger vectors, dropout and ten epochs
-# the same design gets several points more; ``examples/tagger.py`` is that program.
+# That took a few seconds on one core. With all sentences, larger vectors, dropout and
+# ten epochs the same design gains several points; ``examples/tagger.py`` is that
+# program.
 #
-# Now write something yourself. This is "My little cat drank the milk quickly .":
+# Now tag a sentence of your own. This one means "My little cat drank the milk quickly
+# .":
 
 sentence = ["Küçük", "kedim", "sütü", "hızlıca", "içti", "."]
 print(*map("/".join, zip(sentence, tag([sentence])[0])))
 
 # %%
 # Is it worth reading letters? Take ``read_letters`` out of ``embed``, so that a word is
-# its vector, of 32 numbers, and train again. Words without a vector are then all alike.
+# only its vector of 32 numbers, and train again. The network then cannot tell unknown
+# words apart.
 #
-# What to keep: **write the network for one sentence, put the losses of many into one
-# list.** And keep the parameters, so that nobody has to train again:
+# What to remember: **write the network for one sentence, and put the losses of many
+# into one list.** Finally, save the parameters, so that nobody has to train again:
 
 model.save("tagger.txt")
 

@@ -2,19 +2,20 @@
 3. Trees
 ========
 
-"Not very good" has *good* in it and is not praise. To know what a sentence says one has
-to know what belongs to what, and that is a tree: *very* changes *good*, *not* changes
-both. A Tree-LSTM computes along such trees, from the words up to the whole sentence.
+"Not very good" contains *good*, but it is not praise. To understand a sentence, one has
+to know which words belong together, and that is a tree: *very* modifies *good*, and
+*not* modifies both. A Tree-LSTM computes along such trees, from the words up to the
+whole sentence.
 
-Trees are where batching by hand is worst, since no two of them have the same shape.
-Here you will not notice that.
+Trees are the hardest case for batching by hand, since no two of them have the same
+shape. Here batching is automatic, and the code for trees stays simple.
 """
 
 # %%
-# The Stanford Sentiment Treebank (Socher et al. 2013) has such trees of film reviews,
-# with a mark from 0, very bad, to 4, very good, at every phrase. We make up some of the
-# same kind, so that there is nothing to download: ``very`` moves a phrase away from the
-# middle, ``not`` turns it round, and after ``but`` comes what counts.
+# The Stanford Sentiment Treebank (Socher et al. 2013) has such trees for film reviews.
+# Every phrase has a mark from 0, very bad, to 4, very good. We generate similar trees,
+# so that there is nothing to download: ``very`` moves a mark away from the middle,
+# ``not`` reverses it, and after ``but`` comes the part that decides.
 #
 # A word is ``(mark, "word")`` and a phrase is ``(mark, left, right)``.
 
@@ -62,12 +63,13 @@ for tree in train[:4]:
 
 # %%
 # Why a Tree-LSTM, and not the ``tanh`` of the first tutorial? A long sentence makes a
-# deep tree, and what a word says must come through many levels. As in an LSTM over a
-# sequence, a cell carries it, and gates decide what is kept of each child.
+# deep tree, and information about a word must pass through many levels. As in an LSTM
+# over a sequence, a cell carries it, and gates decide how much of each child to keep.
 #
-# `dy.NaryTreeLSTMBuilder` is one for children in order. `add_input` takes the input of
-# a node, or None, and the states of its children. The network is a recursive function
-# that visits the tree. On its way it leaves the scores of *every* phrase in a list.
+# `dy.NaryTreeLSTMBuilder` is a Tree-LSTM for children in a fixed order. `add_input`
+# takes the input of a node, or None, and the states of its children. The network is a
+# recursive function that visits the tree and appends the scores of *every* phrase to a
+# list.
 
 dy.reset_random_seed(1)
 model = dy.ParameterCollection()
@@ -80,7 +82,7 @@ b = model.add_parameters(5, init=0, name="b")
 
 
 def visit(tree, found):
-    """The state of a phrase; `found` gets it and all below, with scores."""
+    """The state of a phrase; `found` gets it and all phrases below, with scores."""
     if len(tree) == 2:
         state = builder.add_input(vectors[ids[tree[1]]])
     else:
@@ -91,9 +93,9 @@ def visit(tree, found):
 
 
 # %%
-# A loss at every node, not at the root alone: it costs little, and it teaches much
-# more. Whoever is told only that "not very good" is bad has to guess which word did it.
-# Told also that "very good" is good, they know.
+# We put a loss at every node, not only at the root: it costs little, and it teaches
+# much more. If you learn only that "not very good" is bad, you have to guess which word
+# is the reason. If you also learn that "very good" is good, you know.
 
 
 def loss_of(trees):
@@ -105,7 +107,7 @@ def loss_of(trees):
 
 
 def marks(trees):
-    """For each tree its phrases, parts before the whole, with the marks found."""
+    """For each tree, its phrases with predicted marks, parts before the whole."""
     dy.renew_cg(forward_only=True)
     phrases = [[] for _ in trees]
     for tree, found in zip(trees, phrases):
@@ -131,11 +133,11 @@ for epoch in range(3):
     print(f"epoch {epoch}: loss {loss.value():.3f}, accuracy {accuracy(test):.1%}")
 
 # %%
-# These reviews follow rules, so all of them can be got right; those of people cannot.
-# ``examples/tree_lstm.py`` reads the files of the treebank.
+# These reviews follow rules, so a network can get all of them right; reviews written by
+# people are harder. ``examples/tree_lstm.py`` reads the files of the treebank.
 #
-# How did 25 trees of different shapes become few calls? A profile counts how many nodes
-# there were of each operation, and in how many calls they ran.
+# How could 25 trees of different shapes run in a few calls? A profile counts the nodes
+# of each operation, and the calls in which they ran.
 
 from dynet_cy import profiling
 
@@ -146,11 +148,11 @@ for row in sorted(profile, key=lambda row: -row.nodes):
     print(f"{row.nodes:4} nodes in {row.calls:2} calls  {row.op}")
 
 # %%
-# All words of all trees go first, as one call; then all phrases whose parts are known,
-# level by level. The number of calls follows the *deepest* tree, not the number of
-# trees, which is why more trees in a batch cost so little. Here are two small ones,
-# "not very dull" and "very good", without their losses. Nodes of one colour ran
-# together:
+# All words of all trees run first, in one call; then all phrases whose parts have been
+# computed, level by level. The number of calls depends on the *deepest* tree, not on
+# the number of trees. That is why more trees in a batch cost so little. Here are two
+# small trees, "not very dull" and "very good", without their losses. Nodes of one
+# colour ran together:
 
 small = [
     (2, (2, "not"), (0, (2, "very"), (1, "dull"))),
@@ -166,8 +168,8 @@ dy.draw(*outputs).save("trees.svg")
 #
 #    .. image:: trees.svg
 #
-# What does the network say of each phrase of a new review? We build a tree without
-# marks, and draw it with those that the network finds.
+# What does the network predict for each phrase of a new review? We build a tree without
+# marks, and draw it with the predicted ones.
 
 from itertools import count
 
@@ -175,7 +177,7 @@ import matplotlib.pyplot as plt
 
 
 def plot(tree, marks, columns):
-    """Draw a tree with the mark of each phrase; return where its root is."""
+    """Draw a tree with the mark of each phrase; return the position of its root."""
     if len(tree) == 2:
         x, y = next(columns), 0
         axes.text(x, -0.3, tree[1], ha="center", va="top")
@@ -200,6 +202,6 @@ axes.axis("off")
 axes.margins(0.1)
 
 # %%
-# What to keep: **a network over trees is a recursive function, and a loss at every node
-# is one more line.** The next step is
-# :doc:`decisions <4_decisions_and_value>`: trees that the network itself builds.
+# What to remember: **a network over trees is a recursive function, and a loss at every
+# node takes one more line.** The next step is
+# :doc:`decisions <4_decisions_and_value>`: trees that the network builds itself.

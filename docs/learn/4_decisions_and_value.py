@@ -3,19 +3,19 @@
 ========================
 
 So far the shape of a graph came from the data. Often it comes from the network itself:
-a parser looks at its scores to choose what to do next, a player at what a move
-promises, a reader at whether it has read enough. Such a program asks for a value in the
-middle of the graph.
+a parser looks at its scores to choose its next action, a game player evaluates its
+moves, a classifier checks whether it is already sure. Such a program asks for a value
+in the middle of the graph.
 
-It may, at any time. But a value that is asked for must be computed *now*, and what the
-program has not said yet cannot run together with it. This tutorial shows what that
-costs, and how to get it back without turning the program inside out.
+It may do so at any time. But a value that is asked for must be computed *now*, and the
+part of the graph that does not exist yet cannot run together with it. This tutorial
+shows what that costs, and how to avoid the cost without turning the program inside out.
 """
 
 # %%
 # Our parser reads ``a + b * c`` from left to right. It keeps a stack, and it has two
 # actions. *Shift* puts an operator and the letter after it on the stack. *Reduce* joins
-# the three topmost things to one tree. To see that ``b * c`` belongs together it must
+# the three topmost items into one tree. To see that ``b * c`` belongs together, it must
 # learn that ``*`` binds more tightly than ``+``, and ``^`` more tightly than both.
 
 import random
@@ -38,7 +38,7 @@ def formula(operators):
 
 
 def right_action(stack, rest):
-    """What somebody who knows the rules would do: the parser has to learn this."""
+    """The correct action by the rules, which the parser has to learn."""
     on_stack, coming = stack[-2][0], rest[0]
     if on_stack == coming == "^":  # a ^ b ^ c is a ^ (b ^ c)
         return SHIFT
@@ -46,9 +46,9 @@ def right_action(stack, rest):
 
 
 # %%
-# What lies on the stack is a text and a vector. A token has the vector of a table; the
-# vector of a tree is computed from those of its parts. The parser scores both actions
-# from the top of the stack and from the operator that comes next.
+# Each item on the stack has a text and a vector. The vector of a token comes from a
+# table; the vector of a tree is computed from those of its parts. The parser scores
+# both actions from the top of the stack and the next operator.
 
 dy.reset_random_seed(1)
 model = dy.ParameterCollection()
@@ -94,9 +94,9 @@ def parse(tokens, choose):
 # Training needs no decisions
 # ---------------------------
 #
-# To learn from right answers the parser follows them. What it would have done goes into
-# the loss, and nothing has to be asked before the whole batch is there. So the first
-# advice is: look whether you need the value at all.
+# During training the parser follows the correct actions. Its own scores only go into
+# the loss, so no value is needed before the whole batch has been built. So the first
+# advice is: check whether you need the value at all.
 
 
 def loss_of(tokens):
@@ -141,9 +141,9 @@ dy.renew_cg()
 print(parse_alone(["a", "+", "b", "*", "c", "^", "d", "^", "a", "*", "b", "+", "c"]))
 
 # %%
-# It has seen few examples, so it still gets some of them wrong; we come back to that.
-# For one formula there is nothing more to say. For a hundred a loop works too, but each
-# question is computed alone. A profile counts the calls:
+# It has seen few examples, so it still makes mistakes; we come back to that. For one
+# formula this is all you need. For a hundred formulas a loop works too, but then each
+# value is computed alone. A profile counts the calls:
 
 tests = [formula(12) for _ in range(100)]
 
@@ -167,21 +167,21 @@ print(calls(partial(in_a_loop, tests)), "calls in a loop")
 
 # %%
 # The usual cure is to rewrite the parser: keep a hundred stacks, advance all of them by
-# a step, collect the scores, ask once. That works, and it ruins the function that was
-# so easy to read. `dy.batched_map` does it for you. Give it the function for *one*
-# formula, and all formulas:
+# one step, collect the scores, and ask once. That works, but it ruins a function that
+# was easy to read. `dy.batched_map` does the same for you. Give it the function for
+# *one* formula, and all formulas:
 
 print(calls(partial(together, tests)), "calls with batched_map")
 
 # %%
-# It runs the function for the first formula until that asks for a value. There it
-# waits, and the function runs for the second formula, and so on. When all wait, what
-# they wait for is computed as one batch, and all of them go on to their next question.
-# No threads are involved, so nothing needs a lock. Results come in the order of the
-# items.
+# It runs the function for the first formula until the function asks for a value. There
+# that run waits, and the function runs for the second formula, and so on. When all of
+# them wait, their values are computed as one batch, and each run goes on until it asks
+# for the next value. The runs do not run in parallel, so nothing needs a lock. Results
+# come in the order of the items.
 #
-# How much this saves depends on how many there are. In a loop the calls grow with the
-# number of formulas; here they grow with the *longest* one.
+# How much this saves depends on the number of formulas. In a loop the number of calls
+# grows with the number of formulas; here it depends on the *longest* formula.
 
 numbers = [1, 2, 5, 10, 20, 50, 100]
 figure, axes = plt.subplots(figsize=(5, 3), dpi=80, layout="constrained")
@@ -196,11 +196,11 @@ axes.grid(alpha=0.3)
 # Learning from its own decisions
 # -------------------------------
 #
-# All items share one graph, so the function may return expressions, and one `backward`
-# serves them all. That opens another kind of training. A parser that was only ever
-# shown right stacks does not know what to do after a mistake. So let it go its own way,
-# now and then on purpose a wrong one, and tell it at each place what would have been
-# right there.
+# All items share one graph, so the function may return expressions, and one call of
+# `backward` is enough for all of them. That allows another kind of training. A parser
+# that has only seen correct stacks does not know what to do after a mistake. So let it
+# follow its own decisions, make a wrong one on purpose now and then, and train it at
+# each step on the action that is correct there.
 
 
 def practise(tokens):
@@ -233,9 +233,9 @@ for _ in range(40):
 print(f"after:  {accuracy(tests):.0%}")
 
 # %%
-# The same pattern serves games that are played by a network, layers that stop when they
-# are sure, and search: see ``reinforce.py``, ``early_exit.py`` and
+# The same pattern works for games played by a network, for networks that skip layers
+# when they are sure, and for search: see ``reinforce.py``, ``early_exit.py`` and
 # ``transition_parser.py`` among the :doc:`examples </project/examples>`.
 #
-# What to keep: **do not ask if you need not. If you must, write the function for one
-# item, and let dy.batched_map ask for all of them together.**
+# What to remember: **do not ask for a value unless you need it. If you do, write the
+# function for one item, and let dy.batched_map ask for all items together.**

@@ -2,14 +2,14 @@
 5. Attention
 ============
 
-A network that writes should be able to look again at what it has read. Attention lets
-it: before each word that it writes, it gives a weight to each word that it has read,
-and takes a mean of them by these weights. The weights are learnt, and they can be
-looked at.
+A network that generates text should be able to look back at its input. Attention makes
+that possible: before each word that it writes, the network gives a weight to each word
+that it has read, and takes the weighted mean of their states. The network learns to
+choose the weights, and you can look at them.
 
-With sentences of many lengths attention is where padding and masks usually come in:
-weights of words that are not there must not count. Here there are none, because nobody
-makes a rectangle out of the sentences.
+With sentences of different lengths, attention usually needs padding and masks, because
+padding must not get any weight. Here there is neither, because sentences are never
+padded to the same length.
 """
 
 # %%
@@ -56,8 +56,9 @@ for words, date in train[:3]:
 # letter. `dy.concatenate_cols` puts the states of all words side by side: a matrix with
 # as many columns as there are words.
 #
-# Then attention is three lines. A product says how well each word fits the state of the
-# writer, `dy.softmax` makes weights of that, and another product takes the mean.
+# Then attention takes three lines. A product computes how well each word fits the state
+# of the writer, `dy.softmax` turns the results into weights, and another product takes
+# the weighted mean.
 
 words = sorted({word for words, _ in train for word in words})
 word_ids = {word: i for i, word in enumerate(words)}
@@ -80,14 +81,14 @@ def read(words):
 
 
 def attend(columns, state):
-    """The mean of the columns that the writer looks at, and their weights."""
+    """The weighted mean of the columns, and the weights."""
     fit = dy.transpose(columns) * (W_look * state)
     weights = dy.softmax(fit)
     return columns * weights, weights
 
 
 def write(columns, choose):
-    """Write ten letters; `choose` says which, from their scores and the weights."""
+    """Write ten letters; `choose` picks each one, given the scores and the weights."""
     context, letter = dy.zeros(48), len(LETTERS)  # nothing seen, nothing written
     state = writer.initial_state()
     for _ in range(10):
@@ -98,9 +99,9 @@ def write(columns, choose):
 
 
 # %%
-# In training the letters are known, so nothing is asked while the graph is built, as in
-# :doc:`the tutorial before <4_decisions_and_value>`. Sentences of three words and of
-# ten are in one batch, and their products of different sizes still run together.
+# In training the letters are known, so no value is needed while the graph is built, as
+# in :doc:`the previous tutorial <4_decisions_and_value>`. Sentences of three words and
+# of ten are in one batch, and their products of different sizes still run together.
 
 
 def loss_of(words, date):
@@ -129,9 +130,10 @@ for epoch in range(5):
     print(f"epoch {epoch}: loss {total / (len(train) / 20):.3f}")
 
 # %%
-# To write a date of its own the network has to look at each letter before the next. It
-# asks for one item, and `dy.batched_map` asks for all of them together. What it looked
-# at is in the weights; we keep them for a picture.
+# To write a date by itself, the network has to know each letter before it can write the
+# next. The function asks for the scores of one item, and `dy.batched_map` computes
+# those of all items together. The weights show what the network looked at; we keep them
+# for a picture.
 
 
 def date_of(words):
@@ -153,8 +155,8 @@ right = sum(date == written for (_, date), (written, _) in zip(tests, found))
 print(f"{right / len(tests):.0%} of {len(tests)} new dates are right")
 
 # %%
-# Here is where it looked. Each row is a letter that was written, each column a word
-# that was read. The darker a field is, the more that word counted.
+# The picture shows where the network looked. Each row is a letter that it wrote, each
+# column a word that it read. The darker a field, the larger the weight of that word.
 
 shown = [["7", "May", "1999"], ["on", "Sunday", ",", "July", "21", ",", "1969"]]
 figure, both = plt.subplots(1, 2, figsize=(7, 3.5), dpi=80, layout="constrained")
@@ -166,11 +168,13 @@ for words, axes in zip(shown, both):
     axes.set_yticks(range(10), written)
 
 # %%
-# Nobody told it where the month is. It found out, because that was the way to be right.
+# Nobody told the network where the month is. It learnt where to look, because that was
+# the only way to get the dates right.
 #
-# Attention of the words of a sentence to each other is the same three lines with
-# another query: ``columns * dy.softmax(dy.transpose(columns) * (W * columns))`` has a
-# mean of all words for each word. That is the heart of a transformer.
+# Self-attention, where the words of a sentence attend to each other, is the same three
+# lines with another query: ``columns * dy.softmax(dy.transpose(columns) * (W *
+# columns))`` has a weighted mean of all words for each word. That is the heart of a
+# transformer.
 #
-# What to keep: **attention over a sentence needs no mask, if the sentence is its own
-# matrix. And weights are values: draw them.**
+# What to remember: **attention needs no mask if each sentence is a matrix of its own.
+# And the weights are values: draw them.**

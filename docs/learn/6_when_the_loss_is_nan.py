@@ -2,18 +2,18 @@
 6. When the loss is NaN
 =======================
 
-You start a training in the evening, and in the morning the loss is ``nan``. Somewhere
-one number was not a number. What was computed from it was none either, and what was
-computed from that. By the time you look, NaN is everywhere, and nothing says where it
-began. This tutorial makes that happen, finds the place, and says what to do where there
-is no place to find.
+You start training in the evening, and in the morning the loss is ``nan``. Somewhere one
+result was not a number. Everything computed from it became NaN as well. By the time you
+look, NaN is everywhere, and nothing says where it began. This tutorial makes that
+happen, finds the line that caused it, and says what to do when no single line is to
+blame.
 """
 
 # %%
-# The data are sales of a shop: how many pieces of each of eight things were sold on a
-# day. The network is to tell one of three kinds of days. Only the mixture should count,
-# not how much was sold in all, so the program divides each day by its length. That
-# looks harmless.
+# The data are the sales of a shop: how many pieces of each of eight products were sold
+# on a day. The network has to recognize three kinds of days. Only the proportions
+# should count, not the total, so the program divides each day's vector by its length.
+# That looks harmless.
 
 import math
 import os
@@ -65,16 +65,16 @@ except RuntimeError as error:
     print(f"step {step}: {error}")
 
 # %%
-# The training has stopped, and that is the first good news. The trainer looks at the
-# gradients before it uses them, and the model is as it was before this step. But the
-# message names all parameters there are. NaN has gone through the whole network.
+# The good news is that training has stopped. The trainer checks the gradients before it
+# uses them, and the model is as it was before this step. But the message names all
+# parameters: NaN has spread through the whole network.
 #
 # Finding the place
 # -----------------
 #
-# Run the step again within `dy.detect_anomaly`. Then every batch of operations is
-# looked at as soon as it has run, forward and backward, and each node remembers which
-# line of the program made it. The search ends at the *first* number that is not finite.
+# Run the step again within `dy.detect_anomaly`. The library then checks every batch of
+# operations as soon as it has run, forward and backward, and each node remembers which
+# line of the program made it. The check stops at the *first* number that is not finite.
 
 model.zero_gradients()
 try:
@@ -85,21 +85,22 @@ except dy.AnomalyError as error:
 
 # %%
 # Read it from the top. A division made NaN, in the line that is shown. Then come its
-# arguments: ``a`` is an input and all 0, ``b`` is a square root and 0 as well. So this
-# is 0/0. On one day nothing was sold, and a day without sales has no length.
+# arguments: ``a`` is an input whose elements are all 0, and ``b`` is a square root,
+# which is 0 as well. So this is 0/0: nothing was sold that day, and the vector has
+# length 0.
 #
 # For a whole program you need not write ``with``: ``python train.py --dynet-check``
-# does the same. It is slower, but not by much, and no number changes.
+# does the same. It is slower, but not by much, and no result changes.
 #
-# Mending it
-# ----------
+# Fixing it
+# ---------
 #
-# A small number under the root keeps the division defined. It belongs *under* the root,
-# since the slope of a root at 0 is infinite, and backward would find that out next.
+# Add a small number, so that the divisor is never 0. It belongs *under* the root, since
+# the slope of the root at 0 is infinite, and the gradient would be the next NaN.
 #
-# While we are here: ``log(softmax(x))`` is the next accident. A probability may become
-# 0, and its logarithm infinite. `dy.pickneglogsoftmax` computes the same loss without
-# the detour.
+# While we are here: ``log(softmax(x))`` is the next accident waiting to happen. A
+# probability may become 0, and its logarithm infinite. `dy.pickneglogsoftmax` computes
+# the same loss without that problem.
 
 
 def loss_of(sold, kind):
@@ -114,16 +115,16 @@ for step in range(100):
 print(f"step {step}: loss {loss:.3f}")
 
 # %%
-# When there is no place
-# ----------------------
+# When no line is to blame
+# ------------------------
 #
-# Sometimes nothing is wrong in any line. Gradients of a long recurrent network can grow
-# at every step back in time, until they are too large to be of use. And data that come
-# from sensors and spreadsheets hold a number like 1e30 now and then. Then you want to
-# see how large gradients are, to bound them, and to lose one step rather than the
-# night.
+# Sometimes no line is wrong. Gradients of a long recurrent network can grow at every
+# step back in time, until they are too large to be useful. And data from sensors and
+# spreadsheets contain a number like 1e30 now and then. Then you want to see how large
+# the gradients are, to limit them, and to lose one step rather than the whole night.
 #
-# Here a network reads 40 numbers and says their mean. Every fiftieth answer is broken.
+# Here a network reads 40 numbers and computes their mean. Every fiftieth target is
+# broken.
 
 model = dy.ParameterCollection()
 reader = dy.SimpleRNNBuilder(1, 1, 24, model)
@@ -150,12 +151,12 @@ print("updates dropped at steps", dropped)
 
 # %%
 # ``skip_nonfinite=True`` drops an update whose gradients are not finite, and training
-# goes on with the next. It is for accidents of the data. If *many* updates are dropped,
-# something is wrong, and `dy.detect_anomaly` finds it: so count them.
+# goes on with the next. It is meant for occasional bad data. Count the dropped updates:
+# if there are *many*, something else is wrong, and `dy.detect_anomaly` finds it.
 #
-# `trainer.gradient_norm` is the length of all gradients together in the last update,
-# before they were cut. A picture of it often tells more than the loss does. Gradients
-# below the dashed line are used as they are; those above it are shortened to it.
+# `trainer.gradient_norm` is the norm of all gradients together in the last update,
+# before they were clipped. A plot of it often tells more than the loss does. Gradients
+# below the dashed line are used as they are; those above it are scaled down to it.
 
 figure, axes = plt.subplots(figsize=(6, 3), dpi=80, layout="constrained")
 axes.semilogy(norms, linewidth=1)
@@ -166,5 +167,6 @@ axes.set(xlabel="step", ylabel="gradient norm")
 axes.legend()
 
 # %%
-# What to keep: **run the bad step again within dy.detect_anomaly, and read the message
-# from the top.** :doc:`Debugging </debugging>` has a table of what you may find there.
+# What to remember: **run the bad step again within dy.detect_anomaly, and read the
+# message from the top.** :doc:`Debugging </debugging>` has a table of what you may find
+# there.

@@ -2,15 +2,15 @@
 7. Why is it slow?
 ==================
 
-A program is slow for one of three reasons: it does too much, it does it in too small
-pieces, or it waits for Python. Each has its own cure, and guessing which it is takes
-longer than looking. Here is a program with two mistakes that everybody makes once. We
-look, mend, and look again.
+A program is slow for one of three reasons: it does too much work, it does the work in
+pieces that are too small, or Python itself takes most of the time. Each has its own
+cure, and guessing the reason takes longer than measuring. Here is a program with two
+mistakes that everybody makes once. We measure, fix, and measure again.
 """
 
 # %%
-# A network reads sentences and says one of two things about each. Its weights go
-# through a gate, so that it can learn to switch some of them off.
+# The network assigns one of two labels to each sentence. Its weights are multiplied by
+# a gate, so that it can learn to switch some of them off.
 
 import linecache
 import random
@@ -60,12 +60,13 @@ def epoch():
 
 
 # %%
-# Look first
-# ----------
+# Measure first
+# -------------
 #
-# How long does it take? The fastest of some runs says it best, since whatever else the
-# machine does can only add to it. Times here are of the machine that built this page;
-# counts, further below, will be the same on yours.
+# How long does an epoch take? The fastest of several runs is the best measure, since
+# other programs on the machine can only make a run slower. The times here were measured
+# on the machine that built this page; the counts further below will be the same on
+# yours.
 
 
 def fastest(run):
@@ -87,21 +88,20 @@ with profiling.measure() as profile:
 print(profile)
 
 # %%
-# Two columns tell most.
+# Two columns matter most.
 #
-# *nodes*: are there as many as there should be? ``pickneglogsoftmax`` has 64, one for
-# each sentence, and that is right. But ``logistic`` has 64 too. It computes the gate,
-# which is the same for all sentences.
+# *nodes*: are there as many as you expect? ``pickneglogsoftmax`` has 64, one for each
+# sentence, and that is right. But ``logistic`` has 64 too. It computes the gate, which
+# is the same for all sentences.
 #
-# *per call*: how many nodes ran together? One, everywhere. There are batches of sixteen
-# sentences, and yet each product was computed alone.
+# *per call*: how many nodes ran together? Only one, in every row. Although the
+# sentences come in batches of sixteen, each product was computed alone.
 #
-# Too much: do it once
-# --------------------
+# Too much work: do it once
+# -------------------------
 #
-# Which line makes the gate 64 times? Here one sees it; in a large program
-# ``measure(lines=True)`` says it. Then the profile has rows for the lines of the
-# program.
+# Which line makes the gate 64 times? Here it is easy to see. In a large program, use
+# ``measure(lines=True)``, which adds a row for each line of the program.
 
 with profiling.measure(lines=True) as profile:
     epoch()
@@ -110,10 +110,11 @@ for row in profile.lines:
         print(row.nodes, "nodes:", linecache.getline(row.file, row.line).strip())
 
 # %%
-# Each sentence makes weights of its own, all of them equal. That is work done sixteen
-# times. It also hides from the library that all sentences use *one* matrix. A product
-# of one matrix with many vectors is cheap; products of many matrices with a vector each
-# are not. What does not depend on the example goes out of the function:
+# Each sentence computes its own weights, although they are all equal, so each batch
+# does this work sixteen times. It also hides from the library that all sentences use
+# *one* matrix. A product of one matrix with many vectors is cheap; products of many
+# matrices with one vector each are not. So move what does not depend on the example out
+# of the function:
 
 
 def loss_of(words, label, weights):
@@ -141,12 +142,12 @@ def epoch():
 print(fastest(epoch))
 
 # %%
-# Too small pieces: ask late
-# --------------------------
+# Pieces that are too small: ask late
+# -----------------------------------
 #
-# Now for the second column. A picture shows what is wrong: two short sentences, where
-# the loss of the first is asked for before the second is there. Nodes of one colour ran
-# together; white ones ran alone.
+# Now for the second column. A picture shows what is wrong. It has two short sentences,
+# and the program asks for the loss of the first one before it builds the second. Nodes
+# of one colour ran together; white ones ran alone.
 
 dy.renew_cg()
 weights = dy.cmult(W, dy.logistic(gate))
@@ -161,9 +162,9 @@ dy.draw(first, second).save("asked_early.svg")
 #
 #    .. image:: asked_early.svg
 #
-# The culprit is the innocent line that adds up the loss. ``loss.value()`` asks for a
-# number, so it has to be computed at once, before the next sentence is known. Ask after
-# the whole batch instead:
+# The culprit is the innocent-looking line that adds up the loss. ``loss.value()`` asks
+# for a number, so it has to be computed at once, before the next sentence has been
+# built. Ask after the whole batch instead:
 
 
 def epoch():
@@ -191,16 +192,16 @@ dy.draw(*losses).save("asked_late.svg")
 #
 #    .. image:: asked_late.svg
 #
-# Now both sentences go in step. Anything that asks has this effect: `value`, `npvalue`,
-# an ``if`` on a score, a progress bar that shows the loss of each example. Where a
-# program must ask to go on, `dy.batched_map` helps; see :doc:`Decisions
-# <4_decisions_and_value>`.
+# Now both sentences run in step. Whatever asks for a value too early makes nodes run
+# alone: `value`, `npvalue`, an ``if`` on a score, a progress bar that shows the loss of
+# each example. Where a program needs the value to go on, `dy.batched_map` helps; see
+# :doc:`Decisions <4_decisions_and_value>`.
 #
 # Is it batched at all?
 # ---------------------
 #
 # Batching can be switched off for a graph, which is the quickest way to see what it
-# brings. The numbers stay the same, but for rounding.
+# gains. The results stay the same, except for rounding.
 
 for autobatching in (0, 1):
     dy.renew_cg(autobatching=autobatching)
@@ -215,9 +216,9 @@ for autobatching in (0, 1):
 # Or is it Python?
 # ----------------
 #
-# If the total of the table is far less than what the program takes, the rest is Python.
-# It makes the graph, node by node, and fewer, larger expressions help. A builder makes
-# all steps of a sequence in one call:
+# If the total of the table is far less than the running time of the program, Python
+# takes the rest. It builds the graph node by node, so fewer and larger expressions
+# help. A builder makes all steps of a sequence in one call:
 
 builder = dy.LSTMBuilder(1, 128, 128, model)
 words, _ = data[0]
@@ -226,7 +227,7 @@ states = builder.initial_state().transduce([table[word] for word in words])
 print(f"{len(words)} words, {len(dy.cg())} nodes")
 
 # %%
-# What to keep is a list, in the order in which to go through it:
+# What to remember: go through this list from the top.
 #
 # .. list-table::
 #    :header-rows: 1
@@ -236,11 +237,11 @@ print(f"{len(words)} words, {len(dy.cg())} nodes")
 #    * - more nodes than there should be
 #      - Move what does not depend on the example out of its function.
 #    * - about one node per call
-#      - Does something ask early? Do weights differ where they need not?
-#        :doc:`Performance </performance>` says what runs together.
+#      - Does something ask for a value too early? Do weights differ although they could
+#        be shared? :doc:`Performance </performance>` says what runs together.
 #    * - few nodes, much time
-#      - The products are large, and that is what they cost. Use threads, or
+#      - The products are large, and need that time. Use threads, or
 #        :doc:`several processes <8_several_processes>`.
-#    * - a total far below the clock
-#      - It is Python: `transduce`, `dy.affine_transform`, `dy.lookup_batch`, or a
-#        profiler for Python.
+#    * - a total far below the running time
+#      - It is Python. Use `transduce`, `dy.affine_transform` and `dy.lookup_batch`, or
+#        run a Python profiler.

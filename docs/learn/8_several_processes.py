@@ -2,16 +2,17 @@
 8. Two processes, then two machines
 ===================================
 
-A graph for each example uses one core well, and most machines have more. The simplest
-way to use them is also the one that goes on to many machines: run the same program
-several times, give each run a part of the data, and let them agree on every update.
+A program that builds a graph for each example uses one core well, but most machines
+have more. The simplest way to use them also works on several machines: run the same
+program several times, give each process a part of the data, and let them make every
+update together.
 """
 
 # %%
-# A program that trains alone needs three more lines; they are numbered below. It learns
-# to say whether there are more opening brackets than closing ones in a string. Here it
-# is a text that we write to a file, because the launcher starts files. You would have
-# the file.
+# A program written for one process needs three more lines; they are numbered below.
+# This one learns whether a string has more opening than closing brackets. Here the
+# program is a string that we write to a file, because the launcher starts files. Yours
+# would be a file already.
 
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def run(*arguments):
 
 
 # %%
-# By itself it trains as if the three lines were not there:
+# Started as usual, it trains as if the three lines were not there:
 
 run("train.py")
 
@@ -92,30 +93,32 @@ run("-m", "dynet_cy.launch", "-n", "2", "train.py")
 # %%
 # Let us go through the three lines.
 #
-# 1. `dy.parallel.wrap` puts the parameters of all processes on the same values, and
-#    lets them update together. Each process builds graphs for its own batches; before
-#    an update all gradients are averaged, and every process makes the same update. So
-#    all of them have the same model, to the last bit, at any time.
-# 2. `dy.parallel.shard` gives each process its share of the data. With two processes
-#    each has 50 of the 100 batches. An update now sees 32 examples, 16 of each process,
-#    and there are half as many updates. A larger batch may want a larger learning rate.
+# 1. `dy.parallel.wrap` sets the parameters of all processes to the same values, and
+#    makes them update together. Each process builds graphs for its own batches. Before
+#    an update the gradients of all processes are averaged, and then every process makes
+#    the same update. So after each update all processes have the same model, to the
+#    last bit.
+# 2. `dy.parallel.shard` gives each process its share of the data. With two processes,
+#    each has 50 of the 100 batches. An update now sees 32 examples, 16 from each
+#    process, and there are half as many updates. A larger batch may need a larger
+#    learning rate.
 # 3. All processes run the whole program, so all of them would print. `dy.parallel.rank`
-#    is 0 in one of them, and that one speaks, and saves the model.
+#    is 0 in one of them; let only that one print, and save the model.
 #
-# All processes must mean the same data when they share them. Here ``random.seed(1)``
-# sees to that. If they do not, an error says so.
+# All processes must have the same data before they divide them. Here ``random.seed(1)``
+# makes sure of that. If the data differ, you get an error that says so.
 #
-# Is it faster? On two free cores two processes train a tagger with batches of 64
+# Is it faster? On two free cores, two processes train a tagger with batches of 64
 # sentences 1.85 times as fast as one, by :doc:`our measurements </project/results>`.
-# That takes updates with much more work in them than in the exchange after it, and this
-# small program has not. Start as many processes as there are free cores, and look at
-# :doc:`what to expect </scaling>` of many.
+# For that, computing the gradients must take much longer than exchanging them, which is
+# not the case in this small program. Start as many processes as there are free cores,
+# and see :doc:`what to expect </scaling>` from many processes.
 #
 # When something goes wrong
 # -------------------------
 #
 # The more processes there are, the more often one of them fails. The others must not
-# wait for it for ever. So let us break one:
+# wait forever. Let us make one fail:
 
 UPDATE = "        trainer.update()\n"
 BROKEN = """\
@@ -129,30 +132,31 @@ run("-m", "dynet_cy.launch", "-n", "2", "broken.py")
 folder.cleanup()
 
 # %%
-# The job ends within seconds, says which process it was and why, and leaves nothing
-# behind. The same happens when one is killed, or hangs. With ``--max-restarts 3`` the
-# launcher starts the job again instead. Then the program should go on from a checkpoint
-# and not from the beginning; that takes two more calls, which
-# :doc:`/parallel` shows.
+# The job ends within seconds, says which process failed and why, and leaves no process
+# running. The same happens when a process is killed, or hangs. With
+# ``--max-restarts 3`` the launcher starts the job again instead. Then the program
+# should continue from a
+# checkpoint, not from the beginning; that takes two more calls, which :doc:`/parallel`
+# shows.
 #
 # Two machines
 # ------------
 #
-# Nothing in the program says where its processes are. On several machines MPI starts
-# them, as it does for most programs on clusters; ``pip install '.[mpi]'`` in the clone
-# brings what is needed on our side. Write the names of the machines into a file
-# ``hosts``, and start the same program::
+# Nothing in the program says where its processes run. On several machines MPI starts
+# them, as for most programs on clusters; ``pip install '.[mpi]'`` in the clone installs
+# what dynet_cy needs for that. Write the names of the machines into a file ``hosts``,
+# and start the same program::
 #
 #     python -m dynet_cy.launch --backend mpi -n 16 \
 #         --mpi 'mpiexec --hostfile hosts' train.py
 #
-# Under Slurm, which knows the machines already::
+# Under Slurm, which already knows the machines::
 #
 #     python -m dynet_cy.launch --backend mpi --mpi 'srun --mpi=pmix' train.py
 #
-# Processes of one machine share memory; only sums of gradients go over the network. The
-# machines need the same Python environment and the same data, usually on a file system
-# that all of them see. :doc:`/mpi` has the details.
+# Processes on one machine share memory; only sums of gradients are sent over the
+# network. The machines need the same Python environment and the same data, usually on a
+# shared file system. :doc:`/mpi` has the details.
 #
-# What to keep: **wrap the trainer, shard the data, let rank 0 speak.** With these three
-# lines a program is ready for one core, for one machine and for many.
+# What to remember: **wrap the trainer, shard the data, let rank 0 print.** With these
+# three lines a program is ready for one core, for one machine and for many.

@@ -2,16 +2,16 @@
 9. Shipping a model
 ===================
 
-A model is done when somebody else can use it, who does not know how it was trained and
-does not want to. They want a function that takes a text. Between the training and that
-function lies a file, and this tutorial is about what belongs into it, how to read it,
-and what a file from a stranger may do.
+A model is finished when somebody else can use it without knowing how it was trained.
+They want a function that takes a text. Between training and that function there is a
+file. This tutorial is about what belongs in the file, how to read it, and what a file
+from a stranger can do.
 """
 
 # %%
-# The parameters are only half of a model. The other half is what it takes to build the
-# network again: the list of words, the names of the tags, the sizes. If that is lost,
-# the numbers are worth nothing. So put it into one object from the start. We call it
+# The parameters are only half of a model. The other half is what you need to build the
+# network again: the list of words, the names of the tags, the sizes. Without it the
+# parameters are useless. So put all of that into one object from the start. We call it
 # the *spec*, and it is plain data.
 
 import json
@@ -59,13 +59,13 @@ class Tagger:
 
 
 # %%
-# `__call__` is the function that people want. It makes its own graph, so that nobody
-# else has to know about graphs. ``forward_only=True`` says that no gradients will be
-# asked for: values that nobody needs any more make room for others. And it takes many
-# texts at once, since many together are faster than many one by one.
+# `__call__` is the function that people want. It makes its own graph, so that users
+# need not know about graphs. ``forward_only=True`` says that no gradients will be asked
+# for, so the memory of values that are no longer needed can be used again. And it takes
+# many texts at once, since that is faster than one call for each.
 #
-# The last two methods are for later. Now some training, on sentences that a few rules
-# make up:
+# The last two methods are for later. Now train the network on sentences that a few
+# rules generate:
 
 LEXICON = {
     "DET": ["the", "a", "every"],
@@ -104,10 +104,9 @@ for tagged in tagger("the old dog sees a walk", "a walk walk every dog"):
 # The file
 # --------
 #
-# `dy.save` writes parameters and specs into a pair of files. For that it asks the
-# object for `param_collection` and `spec`; `dy.load` gives the spec to `from_spec` and
-# fills in the numbers. So reading a model is one line, and what comes out is the
-# function:
+# `dy.save` writes parameters and specs into a pair of files. It uses the object's
+# `param_collection` and `spec`; `dy.load` passes the spec to `from_spec` and then sets
+# the parameters. So loading a model takes one line, and the result is the function:
 
 dy.save("tagger", [tagger])
 
@@ -115,16 +114,16 @@ dy.save("tagger", [tagger])
 print(*map("/".join, loaded("every walk likes the tree")[0]))
 
 # %%
-# ``tagger.data`` has the numbers as text, ``tagger.meta`` has the spec and the name of
-# the class. The class itself is not in the file. Whoever loads it needs your
-# ``tagger.py``, and that is as it should be: code comes from where code comes from.
+# ``tagger.data`` has the numbers as text; ``tagger.meta`` has the spec and the name of
+# the class. The class itself is not in the file. Whoever loads the model needs your
+# ``tagger.py``, and that is as it should be: model files should hold data, not code.
 #
 # A file from a stranger
 # ----------------------
 #
-# Why make a point of this? In Python models are often pickles, and a pickle may call
-# any function it likes while it is read. Here is one that calls `print`; it might as
-# well delete your files.
+# Why does this matter? In Python, models are often pickles, and a pickle can call any
+# function while it is being read. The one below calls `print`; it might as well delete
+# your files.
 
 
 class Surprise:
@@ -138,9 +137,9 @@ Path("model.data").write_text("")
 pickle.loads(Path("model.meta").read_bytes())
 
 # %%
-# The files of `dy.save` have the same format, since DyNet reads them too. But `dy.load`
-# does not unpickle. It has a reader of its own, for plain data and for classes that
-# your program has imported, and the file cannot make it call anything else:
+# The files of `dy.save` have the same format, so that DyNet can read them too. But
+# `dy.load` does not unpickle them. It has its own reader, which accepts plain data and
+# classes that your program has imported; a file cannot make it call anything else:
 
 try:
     dy.load("model", dy.ParameterCollection())
@@ -148,16 +147,17 @@ except dy.ModelFileError as error:
     print(str(error).partition(";")[0])
 
 # %%
-# What is left to a bad file is to have bad numbers in it. A file that is cut off or was
-# made for another network is an error, too, before anything has changed.
+# The worst that a bad file can do is contain bad numbers. A file that is truncated or
+# belongs to another network gives an error, before any parameter has changed.
 # :doc:`/files` lists what a file can and cannot do.
 #
 # A file for other programs
 # -------------------------
 #
-# Text is slow for millions of numbers, and other programs do not read it. For large
+# Text is slow for millions of numbers, and other programs cannot read it. For large
 # models there is `dy.save_safetensors`: one binary file, in a format that many
-# libraries know, which holds arrays with names and no code. The spec goes beside it.
+# libraries support, which holds named arrays and no code. Save the spec in a file
+# beside it.
 
 dy.save_safetensors("tagger.safetensors", model)
 Path("tagger.json").write_text(json.dumps(tagger.spec))
@@ -166,8 +166,8 @@ for name, array in sorted(load_file("tagger.safetensors").items()):
     print(name, array.shape)
 
 # %%
-# It is read in two steps. First build the network, then fill it; names and shapes are
-# compared before the first number is touched.
+# Loading takes two steps: first build the network, then load its parameters. Names and
+# shapes are checked before any parameter is changed.
 
 model = dy.ParameterCollection()
 tagger = Tagger(json.loads(Path("tagger.json").read_text()), model)
@@ -175,18 +175,19 @@ dy.load_safetensors("tagger.safetensors", model)
 print(*map("/".join, tagger("a small cat finds every green dog")[0]))
 
 # %%
-# Which to take:
+# Which format to choose:
 #
 # .. list-table::
 #
-#    * - A model that loads in one line, or that DyNet reads
+#    * - A model that loads in one line, or that DyNet can read
 #      - ``dy.save``, ``dy.load``
 #    * - Large models, other programs
 #      - ``dy.save_safetensors``, and a spec in JSON
-#    * - Going on with a training
+#    * - A checkpoint, to continue training later
 #      - ``dy.save_safetensors(file, model, trainer)``
 #    * - Copies within your own programs
-#      - ``pickle``; never for files of others
+#      - ``pickle``; never for files from others
 #
-# What to keep: **a model is a spec and numbers, and what you ship is a function.** The
-# class ``Tagger`` above is a shape that fits most models. Put your own network into it.
+# What to remember: **a model is a spec and numbers, and what you ship is a function.**
+# Most models fit the pattern of the class ``Tagger`` above. Put your own network into
+# it.

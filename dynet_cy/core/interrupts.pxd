@@ -70,5 +70,5 @@ cdef bint runs_handlers() noexcept nogil
 cdef bint look_at_clock(Interrupts* s) noexcept nogil
 # Raise the exception of a handler, if there is one.
 cdef int raise_interrupt(Interrupts* s) except -1
-# How often this thread has raised one.
+# How many exceptions of handlers this thread has raised.
 cdef uint64_t raised_here() noexcept nogil

@@ -1,4 +1,4 @@
-"""A mutex where Python has no GIL; where it has one, nothing, as that guards the same."""
+"""A mutex in free-threaded Python; with a GIL it does nothing, since the GIL already protects the same data."""
 
 cdef extern from *:
     """
@@ -16,7 +16,7 @@ cdef extern from *:
     """
     bint HAS_GIL "DY_GIL"
 
-    # All zero: nobody has it. What runs while it is held must not call Python.
+    # All zero means unlocked. Code that holds it must not call Python.
     ctypedef struct Unlocked "dy_gil":
         pass
     void take "dy_take_gil"(Unlocked* m)

@@ -1,8 +1,9 @@
-"""Numbers that are not finite: found beside the executors, batch by batch, and explained.
+"""Checks for numbers that are not finite, and the errors that explain them.
 
-Executors look after each batch: `bad_values` after forward, `bad_gradients` after backward, and `bad_collected` where
-gradients of weights are multiplied in the end.  What they find they keep as a Finding; when the pass has stopped,
-`raise_anomaly` says what it means.  They read numbers here: an executor of a device fetches them first.
+Executors check after each batch: `bad_values` after forward, `bad_gradients` after backward, and `bad_collected` when
+the collected gradients of weights have been multiplied at the end.  These functions store what they find in a Finding;
+when the pass has stopped, `raise_anomaly` turns it into an error.  They read numbers on the host, so the executor of a
+GPU copies the numbers to the host first.
 """
 
 from libc.stdint cimport uint32_t
@@ -10,26 +11,26 @@ from libc.stdint cimport uint32_t
 from dynet_cy.graph.structs cimport Batch, Graph
 from dynet_cy.memory.storage cimport Param
 
-# How many have switched the checks on; 0: nothing is looked at.
+# How often the checks have been switched on; 0: nothing is checked.
 cdef int checking
 
-# What numbers are, as far as errors tell.
+# A summary of numbers, for error messages.
 cdef struct Contents:
     size_t n
     size_t nan
     size_t up                       # +inf
     size_t down                     # -inf
     size_t zero
-    size_t first                    # the first one that is not finite
-    float low                       # of the finite ones
+    size_t first                    # index of the first one that is not finite
+    float low                       # smallest and largest of the finite ones
     float high
 
 cdef enum:
     NOTHING
-    VALUE                           # of the node
-    GRADIENT                        # of an argument of the node
-    COLLECTED                       # of a parameter, which is an argument of the node
-    BEFORE                          # of a parameter, which is the node, before backward began
+    VALUE                           # the value of the node
+    GRADIENT                        # the gradient of an argument of the node
+    COLLECTED                       # the collected gradient of a parameter that is an argument of the node
+    BEFORE                          # the gradient of a parameter, the node, before backward began
 
 cdef struct Finding:
     int kind
@@ -38,7 +39,7 @@ cdef struct Finding:
     uint32_t together               # how many nodes ran in its batch
     Contents contents
 
-# Whether there is something to report.  `strict`: also infinities that came in with an input.
+# Whether there is something to report.  `strict`: also infinities that come from an input.
 cdef bint bad_values(const Graph* g, const Batch* batch, bint strict, Finding* f) noexcept nogil
 cdef bint bad_gradients(const Graph* g, const Batch* batch, Finding* f) noexcept nogil
 cdef bint bad_collected(const Graph* g, Param* p, Finding* f) noexcept nogil
@@ -46,5 +47,5 @@ cdef bint bad_collected(const Graph* g, Param* p, Finding* f) noexcept nogil
 # Raise where a gradient of a parameter is not finite before backward from target begins.
 cdef int check_before(const Graph* g, uint32_t target) except -1
 
-# The numbers of the arguments, and after backward all that backward left, must be here still.
+# The values of the arguments, and after backward all gradients, must still be in host memory.
 cdef int raise_anomaly(const Graph* g, const Finding* f) except -1

@@ -1,8 +1,9 @@
-"""Numbers that are not finite: found beside the executors, batch by batch, and explained.
+"""Checks for numbers that are not finite, and the errors that explain them.
 
-Values are reported where they come up: a NaN always, an infinity unless it came in with an input, as the mask of an
-attention does, or is what the op is for (`log_softmax` with a restriction).  A parameter is no input: one that is
-infinite has been made so by an update.  Gradients begin as ones, so each that is not finite is reported.
+Values are reported at the first op that produces them.  A NaN is always reported.  An infinity is not reported if it
+comes from an input, such as the mask of an attention, or if the op produces infinities by design (`log_softmax` with
+a restriction).  A parameter does not count as an input: if it is infinite, an update made it so.  The gradient of the
+loss is 1, so every gradient that is not finite is reported.
 """
 
 import linecache
@@ -59,7 +60,7 @@ class AnomalyError(ValueError):
     op = number = backward = argument = origin = None
 
 
-# ---- looking -------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------
 
 cdef void examine(const float* v, size_t n, Contents* c) noexcept nogil:
     cdef size_t i
@@ -69,7 +70,7 @@ cdef void examine(const float* v, size_t n, Contents* c) noexcept nogil:
     for i in range(n):
         x = v[i]
         if isfinite(x):
-            if c.nan + c.up + c.down == i:              # the first of them
+            if c.nan + c.up + c.down == i:              # the first finite number
                 c.low = c.high = x
             c.low = min(c.low, x)
             c.high = max(c.high, x)
@@ -83,7 +84,7 @@ cdef void examine(const float* v, size_t n, Contents* c) noexcept nogil:
 
 
 cdef bint came_in(const Graph* g, uint32_t number, const Contents* found) noexcept nogil:
-    """Whether infinities of the same signs stand in arguments that are no parameters."""
+    """Whether arguments other than parameters hold infinities of the same signs."""
     cdef const Node* x = &nodes_of(g)[number]
     cdef const Node* a
     cdef Contents c
@@ -161,7 +162,7 @@ cdef bint bad_gradients(const Graph* g, const Batch* batch, Finding* f) noexcept
 
 
 cdef uint32_t suspect(const Graph* g, const Batch* batch, uint32_t i, uint32_t j) noexcept nogil:
-    """Of the nodes of a batch that share argument i with node j, the first whose numbers tell of trouble."""
+    """Of the nodes of a batch that share argument i with node j, the first whose numbers are not all finite."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const uint32_t* args
     cdef uint32_t k, m, arg = args_of(g, &nodes_of(g)[ids[j]])[i]
@@ -185,7 +186,7 @@ cdef bint is_finite(const Graph* g, uint32_t number) noexcept nogil:
 
 
 cdef bint bad_collected(const Graph* g, Param* p, Finding* f) noexcept nogil:
-    """The last node that uses the parameter is named, or the last one with an argument that is not finite."""
+    """Reports the last node that uses the parameter and has an argument that is not finite, or else the last user."""
     cdef const Node* x
     cdef uint32_t i, k, m, arg
     if not bad_parameter(p, f):
@@ -227,7 +228,7 @@ cdef int check_before(const Graph* g, uint32_t target) except -1:
     return 0
 
 
-# ---- telling -------------------------------------------------------------------
+# ---- error messages ------------------------------------------------------------
 
 cdef str kinds(const Contents* c):
     found = [f"{count} {name}" for count, name in ((c.nan, "NaN"), (c.up, "inf"), (c.down, "-inf")) if count]
@@ -235,7 +236,7 @@ cdef str kinds(const Contents* c):
 
 
 cdef str described(const Contents* c):
-    """What numbers are: a range, and how many are not finite."""
+    """The range of the numbers, and how many are not finite."""
     cdef size_t strange = c.nan + c.up + c.down
     parts = [f"{kinds(c)} of {c.n}"] if strange else []
     if strange + 1 == c.n:
@@ -255,7 +256,7 @@ cdef str contents_of(const float* v, size_t n):
 
 
 cdef str trouble(const Contents* c, const Dim* d):
-    """How many numbers are not finite, of which kind, and where the first one is."""
+    """How many numbers are not finite, of what kind, and where the first one is."""
     cdef size_t at = c.first % size_of(d)
     cdef uint32_t i
     place = []
@@ -306,7 +307,7 @@ cdef list lines_of_arguments(const Graph* g, uint32_t number):
 
 
 cdef list advice(const Graph* g, uint32_t number):
-    """What parameters among the arguments are not finite."""
+    """A hint if an argument is a parameter that is not finite."""
     cdef const Node* x = &nodes_of(g)[number]
     cdef uint32_t i, arg
     for i in range(x.nargs):
@@ -318,7 +319,7 @@ cdef list advice(const Graph* g, uint32_t number):
 
 
 cdef str table_of(const Graph* g, uint32_t number, const Contents* c):
-    """For a row of a lookup table: which one."""
+    """For a row of a lookup table: the number of the row and the name of the table."""
     cdef Node* x = &nodes_of(g)[number]
     if x.nargs or x.object == NULL or state_of(g)[number] & SHARED or x.item_count != 1:
         return ""
@@ -367,7 +368,7 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1:
 
 
 def switch(on):
-    """Switch the checks on, or off again: they go on until they have been switched off as often as on."""
+    """Switch the checks on or off.  They stay on until they have been switched off as often as on."""
     if not on and checking == 0:
         raise RuntimeError("checks of values were switched off more often than on")
     atomic_add(&checking, 1 if on else -1, RELAXED)

@@ -1,4 +1,4 @@
-"""Gradients of parameters on the CPU, collected over a pass: products are multiplied together, others summed up."""
+"""Gradients of parameters on the CPU, collected over a pass: matrix products are joined, other gradients summed."""
 
 from dynet_cy.execute.walk cimport Collected, Walk
 from dynet_cy.memory.storage cimport Param

@@ -1,20 +1,20 @@
 # Used from Cython only.
-"""Gradients of parameters on the CPU, collected over a pass: products are multiplied together, others summed up.
+"""Gradients of parameters on the CPU, collected over a pass: matrix products are joined, other gradients summed.
 
 The gradient of a weight matrix is a sum of products L R', one for each call of
-the ops that use it.  A product with few columns costs its traffic on the matrix
-rather than its arithmetic, so the columns of many calls are laid side by side
-and multiplied at once.
+the ops that use it.  A product with few columns is limited by memory traffic on
+the matrix rather than by arithmetic, so the columns of many calls are laid side
+by side and multiplied at once.
 
-To the gradient of a small parameter little is added at a time, for which it had
-to be locked and noted.  So that of one pass is summed up beside, where no other
-thread sees it, and added once.
+Each contribution to the gradient of a small parameter is small, compared to the
+cost of locking the parameter and recording the change.  So the contributions of
+one pass are summed separately, where no other thread sees them, and added once.
 """
 
 from libc.string cimport memcpy
 
 from dynet_cy.execute.anomaly cimport checking
-from dynet_cy.execute.walk cimport collected_of, multiply_one
+from dynet_cy.execute.contributions cimport collected_of, multiply_one
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_alloc
@@ -28,7 +28,7 @@ cdef enum:
 
 
 cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
-    """Copy the factors, side by side; 0 where that is no gain or there is no room."""
+    """Copy the factors, side by side; 0 if that gains nothing or there is no memory."""
     cdef Collected* c
     cdef Factors* x
     if f.n >= ENOUGH_COLUMNS or f.rows * f.cols < LEAST_SIZE:
@@ -58,11 +58,11 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
 
 
 cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
-    """Where the gradient of a small parameter is summed up; NULL for a large one, and where there is no room."""
+    """The sums for the gradient of a small parameter; NULL for a large parameter, and if there is no memory."""
     cdef Collected* c = w.summed
-    if c != NULL and c.p == p:                  # mostly it is added to again and again
+    if c != NULL and c.p == p:                  # the common case: the same parameter as last time
         return c
-    if p.size >= LEAST_SIZE or checking:        # what is not finite is to be found where it comes from
+    if p.size >= LEAST_SIZE or checking:        # checks must see each contribution at the node that made it
         return NULL
     c = collected_of(w, p)
     if c == NULL:

@@ -1,4 +1,4 @@
-"""The CPU executor: walks over plans forward, and over what has run backward, and does at once what the walk says."""
+"""The CPU executor: walks over plans forward and over batches backward, and runs each call at once."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -6,13 +6,14 @@ from libc.string cimport memset
 from dynet_cy.core.interrupts cimport coarse_ms, raise_interrupt
 from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, raise_anomaly
 from dynet_cy.execute.collect cimport collect, multiply, sums_of
+from dynet_cy.execute.contributions cimport collected_of, multiply_collected, multiply_one
 from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, take_back
 from dynet_cy.execute.joined cimport run_backward_joined
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, list_batches, note, now, profiling
 from dynet_cy.execute.walk cimport (
-    Device, Failure, begin_at, begin_walk, collected_of, multiply_collected, multiply_one, open_backward, raise_failure,
-    raise_of_op, run_backward, run_planned_at_once, take,
+    Device, Failure, begin_at, begin_walk, open_backward, raise_failure, raise_of_op, run_backward,
+    run_planned_at_once, take,
 )
 from dynet_cy.graph.hooks cimport ENGINE_CPU, Engine, engine
 from dynet_cy.graph.structs cimport COMPUTED, Batch, Node, nodes_of, state_of
@@ -29,7 +30,7 @@ from dynet_cy.schedule.plan_cache cimport drop_plan_cache
 
 from dynet_cy.execute.walk import PARTIAL
 
-# A backward pass after so long a forward pass may be long enough to be interrupted.
+# If the forward pass took that long, the backward pass may be long enough to be interrupted.
 cdef enum:
     LONG_FORWARD = 50               # milliseconds
 
@@ -115,10 +116,10 @@ cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy
 # ---- backward ----------------------------------------------------------------
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters: all of it, or after an exception nothing.
+    """Add the gradient of target to the gradients of parameters: all of it, or nothing after an exception.
 
-    What a handler of a signal raises stops the pass only where gradients can be taken back.  Else the pass is
-    finished first.
+    An exception of a signal handler stops the pass only if its changes of gradients can be undone.  Otherwise the
+    pass is finished first.
     """
     cdef Walk w
     cdef Journal journal
@@ -130,7 +131,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     lock_graph(g)
     with nogil:
         begin_journal(&journal, checking or any_raises() or g.forward_ms >= LONG_FORWARD)
-        # Gradients are sent while the pass runs.
+        # Gradients are sent while the pass runs, so they cannot be undone.
         journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
         walk_back(&w, target, full)
@@ -162,7 +163,7 @@ cdef int raise_out_of_memory(const Failure* failure) except -1:
     return 0
 
 
-# The parameters that backward adds to, in the order in which they are complete.
+# The parameters that backward adds to, in the order in which their gradients are complete.
 cdef struct Uses:
     Use* all
     uint32_t n
@@ -186,7 +187,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     if gradient_hooks().complete != NULL:
         w.after = after_batch
         w.hooked = &uses
-    # Who watches is told of gradients in the order in which they were announced.
+    # Hooks must be called in the order in which the gradients were announced, which joined batches would change.
     if g.n_passes > 1 and g.strategy and w.after == NULL:
         failed = run_backward_joined(w, node.batch)
     else:
@@ -196,7 +197,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
 
 
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
-    """Tell who watches of gradients that are complete now."""
+    """Call the hooks for gradients that are complete now."""
     cdef Uses* uses = <Uses*>w.hooked
     cdef Collected* x
     while uses.n_complete < uses.n and uses.all[uses.n_complete].batch == w.number:
@@ -211,7 +212,7 @@ cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
 
 
 cdef int announce_uses(Walk* w, uint32_t target, Uses* uses) noexcept nogil:
-    """List which parameters get gradients and when, and tell who watches."""
+    """List which parameters get gradients, and after which batches, and call the hook `begin` with them."""
     cdef Graph* g = w.g
     cdef Param** coming
     cdef uint32_t i
@@ -228,7 +229,7 @@ cdef int announce_uses(Walk* w, uint32_t target, Uses* uses) noexcept nogil:
 
 
 cdef int finish_collected(Walk* w) noexcept nogil:
-    """Multiply what was collected, and look at it while checks are on."""
+    """Multiply what was collected, and check the results if checks are on."""
     cdef uint64_t begun = now() if profiling else 0
     cdef const Collected* x = w.collected
     if multiply_collected(w):

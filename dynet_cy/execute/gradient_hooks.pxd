@@ -6,13 +6,13 @@ from dynet_cy.graph.structs cimport Batch, Graph
 from dynet_cy.memory.storage cimport Param
 
 
-# Called in the thread that runs backward, without the GIL; NULL where no hook is installed.
+# Called in the thread that runs backward, without the GIL; NULL if no hook is installed.
 cdef struct GradientHooks:
     # A backward pass begins that will add to the gradients of these parameters.
     void (*begin)(Param* const* coming, uint32_t n) noexcept nogil
-    # The pass adds nothing more to the gradient of this one.
+    # The pass adds nothing more to the gradient of this parameter.
     void (*complete)(Param* p) noexcept nogil
-    # After each batch: time to make progress with transfers under way.
+    # Called after each batch, to make progress with transfers under way.
     void (*progress)() noexcept nogil
 
 cdef GradientHooks* gradient_hooks() noexcept nogil

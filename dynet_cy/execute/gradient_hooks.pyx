@@ -1,8 +1,8 @@
 """Hooks of backward: called when a gradient is complete, to send it while the rest of backward runs.
 
-Backward goes over the batches in reverse, so the gradient of a parameter is complete after the first batch, in the
-order of forward, that uses it. Lookup tables are left out: which of their rows get a
-gradient is only known at the end.
+Backward runs the batches in reverse order.  So the gradient of a parameter is complete when backward has run the batch
+that was the first to use the parameter in forward.  Lookup tables are left out: which of their rows get a gradient is
+only known at the end.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -23,9 +23,9 @@ cdef GradientHooks* gradient_hooks() noexcept nogil:
 
 
 cdef int list_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n) noexcept nogil:
-    """The parameters that backward from target adds to, in the order in which they are complete.
+    """The parameters that backward from target adds to, in the order in which their gradients are complete.
 
-    The list lies in the scratch arena. -1 if there is no room for it.
+    The list is in the scratch arena. -1 if there is no memory for it.
     """
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
@@ -34,7 +34,7 @@ cdef int list_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n) noexcept 
     cdef Use use
     cdef Use* list = NULL
     cdef Param* p
-    for i in range(target + 1):                 # as many as there are leaves, at most
+    for i in range(target + 1):                 # at most as many as there are parameter leaves
         found += nodes[i].nargs == 0 and nodes[i].val == NULL
     uses[0] = list = <Use*>arena_alloc(&g.scratch, (found + 1) * sizeof(Use))
     n[0] = 0

@@ -1,9 +1,9 @@
-"""Backward over batches of several passes as over those of one: see schedule/joining."""
+"""Backward over the batches of several forward passes, with similar batches joined: see schedule/joining."""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.walk cimport Walk
 
 
-# Gradients of the arguments of all batches up to the last, joined where that is planned.
+# Run all batches up to number `last` backward, joined as planned by schedule/joining.
 cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil

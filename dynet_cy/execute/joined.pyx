@@ -1,16 +1,17 @@
 # Used from Cython only.
-"""Batches of different passes that go backward as one call.
+"""Batches of different forward passes that run backward as one call.
 
-Their nodes are those of one batch, which exists for this call only: its list of nodes lies behind those that have run,
-in `graph.order`.  Arguments are laid side by side as forward does it, the gradients of the results are copied to one
-place, and what comes out is handed to the arguments.
+Their nodes form a temporary batch, which exists for this call only: its list of nodes follows those of the batches that
+have run, in `graph.order`.  As in forward, the arguments are laid side by side.  The gradients of the results are
+copied side by side too, and the gradients that the call computes are added to those of the arguments.
 """
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.walk cimport arrange, go_back, run_backward, take
+from dynet_cy.execute.arguments cimport arrange
+from dynet_cy.execute.walk cimport go_back, run_backward, take
 from dynet_cy.graph.structs cimport (
     LIVE, NO_BATCH, Batch, Graph, Node, batches_of, gradient_at, nodes_of, order_of, state_of,
 )
@@ -42,7 +43,7 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
 
 
 cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) noexcept nogil:
-    """Let some batches go backward as one."""
+    """Run some batches backward as one."""
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top, order_top = g.order.top
     cdef Batch joined
@@ -64,7 +65,7 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
 
 
 cdef int list_nodes(Walk* w, const uint32_t* numbers, uint32_t count, Batch* joined) noexcept nogil:
-    """The nodes of some batches, less those that the loss does not depend on."""
+    """The nodes of some batches, without those that the loss does not depend on."""
     cdef Graph* g = w.g
     cdef const Batch* batch
     cdef uint32_t* to

@@ -1,8 +1,8 @@
-"""What a backward pass has added to the gradients of parameters, so that it can be taken back.
+"""A record of the gradients of parameters that a backward pass has changed, so that the pass can be undone.
 
-A gradient that was zero before the pass becomes zero again.  One that was not must have been copied first, which is
-done only where values are checked, and in passes that are expected to be long enough to be interrupted; the others
-are finished instead.
+A gradient that was zero before the pass is set to zero again.  One that was not zero must have been copied first.  That
+is done only when values are checked, and in passes that are expected to be long enough to be interrupted.  Other passes
+are finished instead of being undone.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -12,14 +12,14 @@ from dynet_cy.memory.storage cimport Param
 
 cdef struct Before:
     Param* p
-    float* numbers                  # the gradient before the pass, or of a table its rows; NULL: it was zero
+    float* numbers                  # the gradient before the pass (of a table: its touched rows); NULL: it was zero
     uint32_t* rows
     uint32_t n_rows
 
 cdef struct Journal:
-    uint64_t number                 # of the pass, later ones have higher ones
+    uint64_t number                 # of the pass; later passes have higher numbers
     bint copies                     # gradients that are not zero are copied
-    bint irrevocable                # gradients hold those of other passes too, so nothing can be taken back
+    bint irrevocable                # other passes have added to the same gradients, so this one cannot be undone
     Before* before
     uint32_t n, room
 
@@ -34,5 +34,5 @@ cdef inline void note_before(Journal* j, Param* p) noexcept nogil:
 
 
 cdef void note_first(Journal* j, Param* p) noexcept nogil
-# Let gradients be those before the pass; False, and nothing is changed, if that can't be done.
+# Restore the gradients of before the pass; False, and nothing is changed, if that is not possible.
 cdef bint take_back(Journal* j) noexcept nogil

@@ -1,4 +1,4 @@
-"""What a backward pass has added to gradients, and taking it back; see journal.pxd."""
+"""A record of the gradients that a backward pass has changed, and how they are restored; see journal.pxd."""
 
 from libc.stdint cimport UINT64_MAX
 from libc.stdlib cimport free, malloc, realloc
@@ -39,7 +39,7 @@ cdef void end_journal(Journal* j) noexcept nogil:
 
 cdef void note_first(Journal* j, Param* p) noexcept nogil:
     cdef Before* b
-    # A pass that began later has added to it.  It learns from the number that another one has too.
+    # A pass that began later has added to the gradient.  The number UINT64_MAX tells it that this pass has, too.
     cdef bint later = p.has_gradient and p.pass_number > j.number
     p.pass_number = UINT64_MAX if later else j.number
     if later or (p.has_gradient and not j.copies):
@@ -69,7 +69,7 @@ cdef Before* add_record(Journal* j, Param* p) noexcept nogil:
 
 
 cdef int copy(Before* b, const Param* p) noexcept nogil:
-    """Keep the gradient of p; -1 if there is no room."""
+    """Copy the gradient of p; -1 if there is no memory."""
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t i
     if not p.rows:
@@ -95,7 +95,7 @@ cdef bint take_back(Journal* j) noexcept nogil:
     cdef Param* p
     while all_own and held < j.n:
         p = j.before[held].p
-        # Not waited for: it may be held by a thread that waits for another one of these.
+        # Do not wait for the lock: the thread that holds it may be waiting for one that this thread holds.
         if pthread_mutex_trylock(&p.lock):
             all_own = False
             break

@@ -1,17 +1,17 @@
-"""Elementwise batches whose arguments do not lie side by side, one or several together, in pieces that do.
+"""Elementwise batches whose arguments are not adjacent in memory, run in pieces that are.
 
-The arguments of a long elementwise batch seldom lie side by side: those of `cmult(i, u)` are some of the results of one
-batch and all of another.  To lay them so would be to copy each number before it is used, and each gradient once more
-after it is computed.  Instead the op is called for one piece after the other: as many nodes as lie side by side in all
-of their arguments.
+The arguments of a long elementwise batch are seldom adjacent: those of `cmult(i, u)` are some of the results of one
+batch and all results of another.  To make them adjacent, each number would have to be copied before it is used, and
+each gradient once more after it is computed.  Instead the op is called for one piece after another.  A piece is a run
+of nodes that are adjacent in all of their arguments.
 
-Such batches often follow each other: the logistic, tanh, products and sums of a gate.  One after the other, each would
-fetch what the one before has written from memory behind the caches.  So they run together, in tiles that fit a cache:
-all batches compute their nodes up to a node number, then the next ones.  Arguments have smaller numbers than the nodes
-that use them, and programs make the nodes of one cell one after the other, so a tile has whole cells.
+Such batches often follow each other: the logistic, tanh, products and sums of a gate.  If they ran one after another,
+the results of each would have left the cache before the next one reads them.  So they run together, in tiles that fit a
+cache: all batches compute their nodes up to some node number, then up to the next one.  Arguments have smaller numbers
+than the nodes that use them, and programs make the nodes of one cell in a row, so a tile has whole cells.
 
-Every number is computed by the same formula from the same numbers as elsewhere.  Gradients get the same contributions;
-where there are more than two to one gradient, from several tiles, they may be added in another order.
+Every number is computed by the same formula from the same numbers as otherwise.  Gradients get the same contributions,
+but if a gradient gets more than two of them from several tiles, they may be added in another order.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -35,8 +35,8 @@ cdef extern from *:
 
 cdef enum:
     MOST_TOGETHER = 32              # batches
-    FEW = 4                         # arguments; with more, pieces of backward have one node
-    TILE = 1 << 17                  # bytes of results; with arguments and gradients they fit the second-level cache
+    FEW = 4                         # arguments; for nodes with more of them, pieces of backward have one node
+    TILE = 1 << 17                  # bytes of results that, with arguments and gradients, fit the second-level cache
 
 cdef uint32_t EVERY = 0xFFFFFFFFu
 
@@ -50,7 +50,7 @@ cdef struct Part:
     const uint32_t* ids             # of its nodes
     Tensor* x
     Call call
-    uint32_t at                     # forward: the first node that has not run; backward: the node after those
+    uint32_t at                     # forward: the first node that has not run; backward: one past the last such node
 
 
 # ---- which batches --------------------------------------------------------------------
@@ -60,7 +60,7 @@ cdef inline Node* first_node(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef bint may_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
-    """What an op saves is one block for a call, so such an op has one call."""
+    """Ops that save values do not run in pieces, since saved values are one block for the whole batch."""
     cdef Node* node
     cdef const Op* op
     if batch.form != FLATTENED or batch.count == 1:
@@ -72,7 +72,7 @@ cdef bint may_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef inline bint is_rising(const Graph* g, const Batch* batch) noexcept nogil:
-    """Whether its nodes are in the order of making."""
+    """Whether the nodes of a batch are in the order in which they were made."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t j
     for j in range(1, batch.count):
@@ -111,7 +111,7 @@ cdef inline void make_flat(Dim* d) noexcept nogil:
 
 
 cdef Part* open_parts(Graph* g, const Batch* batch, uint32_t n, bint back, size_t* needed) noexcept nogil:
-    """The parts of a run over n batches, in the scratch arena; NULL: there is no room."""
+    """The parts of a run over n batches, in the scratch arena; NULL if there is no memory."""
     cdef Part* parts = <Part*>take(g, n * sizeof(Part), needed)
     cdef Part* p
     cdef Node* node
@@ -159,7 +159,7 @@ cdef inline void* take(Graph* g, size_t bytes, size_t* needed) noexcept nogil:
 
 
 cdef Part* longest(Part* parts, uint32_t n) noexcept nogil:
-    """The part with the most nodes, by which tiles are cut."""
+    """The part with the most nodes, which determines where tiles end."""
     cdef Part* found = parts
     cdef uint32_t k
     for k in range(1, n):
@@ -169,7 +169,7 @@ cdef Part* longest(Part* parts, uint32_t n) noexcept nogil:
 
 
 cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcept nogil:
-    """How many nodes of the leader are one tile.  A batch by itself is one: its nodes may stand in any order."""
+    """How many nodes of the leader are one tile.  A single batch is one tile, since its nodes may be in any order."""
     cdef size_t bytes = 0
     cdef uint32_t k
     if n == 1:
@@ -180,10 +180,10 @@ cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcep
 
 
 cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_t end, bint back) noexcept nogil:
-    """Find the piece that begins with a node and ends before `end`, and return where it ends.
+    """Find the piece that begins at node `first` and ends at or before `end`, and return its end.
 
-    In backward the states of an argument are equal as far as gradients go, and no node is more than one argument of
-    different nodes.
+    In backward, the argument nodes at each position must all be live or all not, and must all need a gradient or all
+    not.  The ranges of two different arguments must not overlap partly.
     """
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)
@@ -213,7 +213,7 @@ cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_
 
 
 cdef bint overlap(const Part* p, size_t n) noexcept nogil:
-    """Whether two arguments have some numbers, but not all, in common."""
+    """Whether two arguments overlap partly: some of their numbers are the same, but not all."""
     cdef uint32_t i, k
     for i in range(p.call.n):
         for k in range(i):
@@ -246,7 +246,7 @@ cdef size_t forward_in_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept
 
 
 cdef void forward_below(const Graph* g, Part* p, uint32_t limit) noexcept nogil:
-    """Compute the nodes of a part that have not run, and have smaller numbers than that."""
+    """Compute the nodes of a part that have not run and have numbers below the limit."""
     cdef uint32_t end = p.at
     if limit == EVERY:
         end = p.batch.count
@@ -279,7 +279,7 @@ cdef size_t backward_in_pieces(Graph* g, const Batch* batch, uint32_t n, uint32_
 
 
 cdef uint32_t backward_from(Graph* g, Part* p, uint32_t limit) noexcept nogil:
-    """Run the nodes of a part backward that have not, and have that number or a greater one; count the live ones."""
+    """Run the nodes of a part backward that have not run and have numbers from the limit on; count the live ones."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)
     cdef uint32_t i, j, after, n_live = 0, end = p.at, first = p.at
@@ -307,7 +307,7 @@ cdef uint32_t backward_from(Graph* g, Part* p, uint32_t limit) noexcept nogil:
 
 
 cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint32_t end) noexcept nogil:
-    """Gradient of argument i of a piece."""
+    """The gradient of argument i of a piece."""
     cdef uint8_t* state = state_of(g)
     cdef Call* c = &p.call
     cdef uint8_t of_first = state[args_of(g, &nodes_of(g)[p.ids[first]])[i]]
@@ -325,7 +325,7 @@ cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint3
 
 
 def counts():
-    """How many batches ran forward in pieces, and in how many tiles, since `reset`."""
+    """The number of batches that ran forward in pieces, and the number of tiles, since `reset`."""
     return n_batches, n_tiles
 
 

@@ -1,4 +1,4 @@
-"""Nodes and their arguments, brought into the cache all at once: in a large graph each would be waited for."""
+"""Prefetches nodes and their arguments.  In a large graph they are not in the cache, and each access would stall."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""How many nodes ran in how many calls, and for how long, by operation; and by line, where lines are recorded."""
+"""Counts of nodes and calls, and the time they took, by operation and, if lines are recorded, by line."""
 
 import sys
 from typing import NamedTuple
@@ -48,13 +48,13 @@ cdef struct Entry:
 
 cdef Entry* entries = NULL          # for each op forward, then backward
 
-# What one line did with one operation in one direction.
+# Counts of one line for one operation in one direction.
 cdef struct Line:
-    uint64_t key                    # 0: none yet; number of line and scope, op, direction
-    uint64_t last_call              # a call counts once for a line
+    uint64_t key                    # number of line and scope, op, direction; 0: the slot is empty
+    uint64_t last_call              # the last call that was counted, since a call counts once for each line
     Entry of
 
-# A hash table, half full at most. The lock is held while it is read or changed.
+# A hash table, at most half full. The lock is held while it is read or changed.
 cdef Line* lines = NULL
 cdef size_t n_lines = 0, room_for_lines = 0
 cdef uint64_t n_calls = 0
@@ -63,7 +63,7 @@ pthread_mutex_init(&lines_lock, NULL)
 
 
 class Counts(NamedTuple):
-    """What an operation did in one direction."""
+    """Counts for an operation in one direction."""
 
     op: str
     backward: bool
@@ -73,7 +73,7 @@ class Counts(NamedTuple):
 
 
 class LineCounts(NamedTuple):
-    """What a line of the program did with an operation in one direction, within a scope."""
+    """Counts for an operation in one direction, made by one line of the program within one scope."""
 
     origin: object
     scope: str
@@ -85,7 +85,7 @@ class LineCounts(NamedTuple):
 
 
 class RequestCounts(NamedTuple):
-    """What a line of the program asked for."""
+    """The passes that a line of the program asked for."""
 
     origin: object
     passes: int
@@ -121,7 +121,7 @@ cdef void note_time(uint32_t op, bint backward, uint32_t nodes, uint64_t taken) 
 
 
 cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
-    """Count one call of an op with that many nodes, which began at that time."""
+    """Count one call of an op with `nodes` nodes, which began at time `since`."""
     note_time(op, backward, nodes, now() - since)
     if tracing and op == <uint32_t>WEIGHT_GRADIENTS:
         end_span(WEIGHTS, since)
@@ -147,7 +147,7 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backwar
             continue
         n += 1
         line = line_for(<uint64_t>origin_of(g, ids[j]) << 32 | op << 1 | backward)
-        if line == NULL:                # no memory: it is left out
+        if line == NULL:                # no memory: not counted
             continue
         line.of.nodes += 1
         line.of.nanoseconds += taken
@@ -169,7 +169,7 @@ cdef Line* place_of(Line* table, size_t room, uint64_t key) noexcept nogil:
 
 
 cdef Line* line_for(uint64_t key) noexcept nogil:
-    """The entry of a line, made if it is the first time; NULL without memory, and where nothing was noted."""
+    """The entry of a line, made if there is none; NULL if there is no memory, or if no line was recorded."""
     global lines, n_lines, room_for_lines
     cdef Line* found
     cdef Line* more
@@ -219,7 +219,7 @@ hooks.end = note_pass
 
 
 cdef int list_batches(Graph* g, uint32_t first) except -1:
-    """Write what has run since a batch, a batch a line, to stderr."""
+    """Write the batches that have run, from number `first` on, to stderr, one per line."""
     cdef const Batch* batch
     cdef const Node* node
     lines = ["Forward Call"]
@@ -233,7 +233,7 @@ cdef int list_batches(Graph* g, uint32_t first) except -1:
 
 
 def request_counts():
-    """What has been counted of passes that were asked for, as a list of RequestCounts."""
+    """The passes that each line has asked for, as a list of RequestCounts."""
     found = []
     for line, counted in list(requests.items()):
         x = <_Requests>counted
@@ -243,7 +243,7 @@ def request_counts():
 
 
 def line_counts():
-    """What has been counted by line, as a list of LineCounts."""
+    """The counts by line, as a list of LineCounts."""
     cdef size_t i, room
     cdef Line* x
     cdef Line* all
@@ -252,7 +252,7 @@ def line_counts():
     room = room_for_lines
     all = <Line*>calloc(room + 1, sizeof(Line))
     if all != NULL and room:
-        memcpy(all, lines, room * sizeof(Line))         # Python may do anything while objects are made
+        memcpy(all, lines, room * sizeof(Line))         # making objects may run any code, which may change the table
     pthread_mutex_unlock(&lines_lock)
     if all == NULL:
         raise MemoryError("the profile by line")
@@ -270,7 +270,7 @@ def line_counts():
 
 
 def counts():
-    """What has been counted, as a list of Counts; what did not run is left out."""
+    """The counts by operation, as a list of Counts, without operations that did not run."""
     found = []
     if entries != NULL:
         for i in range(2 * PLACES):
@@ -308,5 +308,5 @@ def set_level(int level):
 
 
 def level():
-    """What `set_level` has set."""
+    """The level that `set_level` has set."""
     return profiling

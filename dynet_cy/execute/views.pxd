@@ -1,15 +1,15 @@
-"""Batches of views (schedule/views): where their values are, and what backward does about their gradients."""
+"""Batches of views (schedule/views): where their values are, and how backward completes their gradients."""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.structs cimport Batch, Graph
 
-# Whether a planned batch can be views now: what the nodes pick of one argument does not overlap.
+# Whether the nodes of a planned batch can be views: the ranges that they pick from one argument do not overlap.
 cdef bint lie_apart(const Graph* g, const Batch* batch) noexcept nogil
-# Let its nodes have their values in those of their arguments.
+# Let the values of its nodes point into those of their arguments.
 cdef void place_views(Graph* g, const Batch* batch) noexcept nogil
-# Complete the gradients of the arguments, of which those of the views are parts, and return how many of these are live.
+# Complete the gradients of the arguments, which contain those of the views, and return how many views are live.
 cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil
-# Copy views of arguments that have other users up to a node, so that their gradients are apart; returns 0, or the bytes
-# of working memory for which there was no room.
+# Copy views whose argument has other users among the nodes up to `target`, so that their gradients do not mix.  Returns
+# 0, or the size of the working memory that could not be allocated.
 cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil

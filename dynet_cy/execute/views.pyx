@@ -1,8 +1,9 @@
-"""Batches of views (schedule/views): where their values are, and what backward does about their gradients.
+"""Batches of views (schedule/views): where their values are, and how backward completes their gradients.
 
-The nodes of such a batch that have one argument stand behind one another, and the plan had no other users of it.
-Other nodes may come to use it later.  Then contributions of theirs would mix with gradients of views, so before
-backward these views are copied to the memory that was kept for them, and have gradients of their own from then on.
+Within such a batch, the nodes with the same argument follow each other.  When the batch was planned, the argument had
+no other users.  Other nodes may use it later, and their contributions would mix with the gradients of the views.  So
+before backward these views are copied to the memory that was reserved for them, and have their own gradients from then
+on.
 """
 
 from libc.stddef cimport ptrdiff_t
@@ -29,13 +30,13 @@ cdef uint64_t n_views = 0           # since `reset`
 cdef uint64_t n_copied = 0
 
 
-# Nodes that are brought into the cache together.
+# How many nodes are prefetched at once.
 cdef enum:
     AHEAD = 64
 
 
 cdef inline void fetch_from(const Graph* g, const Batch* batch, uint32_t first, uint32_t* fetched) noexcept nogil:
-    """Fetch nodes from the first one on that have not been fetched."""
+    """Prefetch the next nodes if `first` has not been prefetched yet."""
     if first >= fetched[0]:
         fetched[0] = min(batch.count, first + AHEAD)
         fetch(g, order_of(g) + batch.first + first, fetched[0] - first)
@@ -46,7 +47,7 @@ cdef inline uint32_t argument_of(const Graph* g, uint32_t node) noexcept nogil:
 
 
 cdef inline uint32_t end_of_run(const Graph* g, const Batch* batch, uint32_t first) noexcept nogil:
-    """The nodes from the first one on that have the same argument end before this one."""
+    """The end of the run of nodes, from `first` on, that have the same argument."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t j = first + 1
     while j < batch.count and argument_of(g, ids[j]) == argument_of(g, ids[first]):
@@ -106,13 +107,13 @@ cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef void clear_others(Graph* g, const uint32_t* ids, uint32_t n, const Node* arg) noexcept nogil:
-    """Set to 0 what is no gradient of a live view."""
+    """Set the gradient of the argument to 0 outside the live views."""
     cdef const Node* nodes = nodes_of(g)
     cdef float* at = gradient_at(g, arg.val)
     cdef size_t size = total_of(&arg.dim), done = 0, begin, end, start
     cdef uint32_t j
     while done < size:
-        begin = end = size                      # of the next live view
+        begin = end = size                      # the bounds of the next live view
         for j in range(n):
             start = nodes[ids[j]].val - arg.val
             if state_of(g)[ids[j]] & LIVE and done <= start < begin:
@@ -131,7 +132,7 @@ cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil:
 
 
 cdef size_t part_shared(Graph* g, uint32_t target) noexcept nogil:
-    """Copy views of arguments that a node uses which is no view."""
+    """Copy the views of arguments that are also used by a node that is not a view."""
     cdef size_t top = g.scratch.top, bytes = target + <size_t>1
     cdef uint8_t* used = <uint8_t*>arena_alloc(&g.scratch, bytes)
     cdef const Node* x
@@ -177,7 +178,7 @@ cdef void copy_views(Graph* g, Batch* batch) noexcept nogil:
 
 
 def counts():
-    """How many values were views, and how many of them were copied before backward, since `reset`."""
+    """The number of values that were views, and of those that were copied before backward, since `reset`."""
     return n_views, n_copied
 
 

@@ -1,11 +1,11 @@
 """The walk over batches, forward and backward: the rules, for all devices.
 
-The walk decides where the values, the gradients and the working memory of a batch lie, which arguments have to be laid
-side by side or listed, and how each contribution to a gradient is added.  What is then to be done goes to the functions
-of a Device: those of the CPU do it at once, those of a GPU append commands to a pass, which runs later.
+The walk decides where the values, the gradients and the working memory of a batch are, which arguments have to be laid
+side by side or listed, and how each contribution to a gradient is added.  Then it calls the functions of a Device:
+those of the CPU do the work at once, those of a GPU append commands to a pass, which runs later.
 
-The walk works with places in the arenas of the graph.  A device with memory of its own has the same places there:
-`place` says where, and calls and lists hold these.
+The walk uses host pointers into the arenas of the graph.  A GPU mirrors these arenas: `place` translates a host pointer
+to the device pointer, which is what calls and lists contain.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -24,8 +24,8 @@ from dynet_cy.ops.registry cimport Factors, Op
 
 # What went wrong in a nogil function, for the error that is raised after it.
 cdef struct Failure:
-    size_t needed                   # bytes for which there was no room
-    bint partial                    # backward: a part of the gradients could not be taken back
+    size_t needed                   # bytes that could not be allocated
+    bint partial                    # backward: some gradients have been changed and could not be restored
     Finding finding                 # of numbers that are not finite
     void* raised                    # the exception of an op that runs Python; owned
     Interrupts interrupts
@@ -35,8 +35,8 @@ cdef struct Collected:
     Collected* next                 # of the next parameter
     Param* p
     float* sums                     # of a small one: its gradient in this pass; NULL: it is a product
-    Factors product                 # `n` counts the columns collected so far; of sums it is 0 as long as there are none
-    void* parts                     # for the device: the first of those that it keeps apart, and the last
+    Factors product                 # `n` counts the columns collected so far; with `sums`, 0 until something is added
+    void* parts                     # for GPUs: a linked list of the factors of each call, its first and last element
     void* last
 
 # A pass over batches of a graph.
@@ -44,53 +44,53 @@ cdef struct Walk:
     Graph* g
     const Device* device
     int kind                        # of the device
-    bint at_once                    # on the CPU; else calls are listed, and places are not what ops are given
-    Arena* tables                   # where items and lists are put for ops to read
-    Journal* journal                # what backward adds to the gradients of parameters; NULL: it can't be taken back
-    Collected* collected            # gradients that are products, and of small parameters
-    Collected* summed               # that of the small parameter which was added to last
+    bint at_once                    # on the CPU; otherwise calls are listed, and ops get translated pointers
+    Arena* tables                   # items and lists that ops read
+    Journal* journal                # which gradients of parameters backward has changed; NULL: it cannot be undone
+    Collected* collected            # gradients that are products, and those of small parameters
+    Collected* summed               # the element for the small parameter that was added to last
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
-    float* dy                       # gradients of the results of a joined batch; NULL: they lie as the results do
-    bint whole                      # what handlers of signals raise does not end it
+    float* dy                       # gradients of the results of a joined batch; NULL: at the offsets of the results
+    bint whole                      # exceptions of signal handlers do not end it
     uint64_t seed                   # of random ops
-    uint64_t end                    # forward: no further batch from this time on, as `now` has it; 0: all of them
-    int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward; NULL: nothing is
-    void* hooked                    # what `after` works on
-    bint pending                    # copies are listed but not made: what they read must stay where it is
+    uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
+    int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
+    void* hooked                    # data of `after`
+    bint pending                    # copies are listed but not made yet: what they read must not be overwritten
     Failure failure
 
-# What a walk needs of a device.  Functions return -1 after a failure, which they note in the walk, or else 0.
-# Pointers are those that ops on the device are given, unless a comment says something else.
+# The functions that a walk calls.  They return 0, or -1 after a failure, which they store in the walk.
+# Pointers are those that ops on the device get, unless a comment says otherwise.
 cdef struct Device:
-    int kind                        # which needs of an op are meant: CPU or GPU
+    int kind                        # selects the `needs` of ops: CPU or GPU
 
-    # Those of the CPU are NULL from here up to `settle`: the walk itself does it at once, since it is done for each
-    # node, or there is nothing to do.
-    float* (*place)(Walk* w, const void* p) noexcept nogil      # of what lies at p, in an arena of the graph
+    # On the CPU, the functions from here up to `settle` are NULL: either the walk does the work itself, because it is
+    # done for each node, or there is nothing to do.
+    float* (*place)(Walk* w, const void* p) noexcept nogil      # the device pointer for p, in an arena of the graph
     void (*took)(Walk* w) noexcept nogil                        # working memory was taken
     int (*send_arguments)(Walk* w, const Batch* batch) noexcept nogil
-    int (*translate)(Walk* w, const Batch* batch, Call* c) noexcept nogil   # from places in arenas and storages
+    int (*translate)(Walk* w, const Batch* batch, Call* c) noexcept nogil   # from host to device pointers
 
     int (*forward)(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil
     int (*begin_backward)(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil
     int (*backward)(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil
 
-    # `copy`, `add` and `zero` may wait, and then run in any order, until `settle`.  `to` is a place of the host: in an
-    # arena of the graph, or for `add` the gradient of `node`, which may be a parameter.
-    int (*copy)(Walk* w, float* to, const float* source, size_t n) noexcept nogil   # `source` is one too
+    # `copy`, `add` and `zero` may be deferred until `settle`, and then run in any order.  `to` is a host pointer: into
+    # an arena of the graph, or for `add` to the gradient of `node`, which may be a parameter.
+    int (*copy)(Walk* w, float* to, const float* source, size_t n) noexcept nogil   # `source` is a host pointer too
     int (*add)(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
                bint accumulate) noexcept nogil
     int (*settle)(Walk* w) noexcept nogil
 
     int (*zero)(Walk* w, float* to, size_t n) noexcept nogil
     int (*fill)(Walk* w, float* to, size_t n, float x) noexcept nogil       # n numbers become x
-    # Collect the factors of the gradient of p: 1, or 0 where they are better multiplied at once.
+    # Collect the factors of the gradient of p: 1, or 0 if it is better to multiply them at once.
     int (*collect)(Walk* w, Param* p, const Factors* f) noexcept nogil
-    # Where the gradient of p is collected if p is small, so that it is locked and noted once; else NULL.
+    # The sums for the gradient of a small parameter, so that it is locked and recorded once per pass; else NULL.
     Collected* (*sums)(Walk* w, Param* p) noexcept nogil
-    # Add what was collected, or the product of it, to the gradient.
+    # Add the collected sums, or the product of the collected factors, to the gradient.
     int (*multiply)(Walk* w, Collected* x) noexcept nogil
 
 
@@ -100,7 +100,7 @@ cdef int raise_of_op(const Failure* failure) except -1
 
 
 cdef inline void* take(Walk* w, size_t n) noexcept nogil:
-    """Working memory, in the scratch arena of the graph; NULL: there is none."""
+    """Allocate working memory in the scratch arena of the graph; NULL if there is none left."""
     cdef void* p = arena_alloc(&w.g.scratch, n)
     if p == NULL:
         w.failure.needed = n
@@ -110,9 +110,9 @@ cdef inline void* take(Walk* w, size_t n) noexcept nogil:
 
 
 cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
-    """Whether the pass ends here, since a handler of a signal has raised an exception.
+    """Whether the pass ends here because a signal handler has raised an exception.
 
-    Backward ends only where it is then as if it had not begun.  What a device does later is not stopped here.
+    Backward ends only if its changes can be undone.  Passes on a GPU are only listed at this time, and do not end.
     """
     if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
         return False
@@ -120,24 +120,44 @@ cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
 
 
 cdef inline int settle(Walk* w) noexcept nogil:
-    """Let copies that wait come before what follows."""
+    """Make pending copies run before the commands that follow."""
     return w.device.settle(w) if w.pending else 0
 
 
-# Lay the arguments and items of a call side by side.
-cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
+cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
+    """Whether what an op has just run has raised an exception."""
+    if op.raised == NULL:
+        return False
+    failure.raised = op.raised()
+    return failure.raised != NULL
+
+
+cdef inline void* take_table(Walk* w, size_t n) noexcept nogil:
+    """Room for what ops read beside numbers.  Copies that wait are a table too, so they end here."""
+    cdef void* p = NULL
+    if settle(w):
+        return NULL
+    p = arena_alloc(w.tables, n)
+    if p == NULL:
+        w.failure.needed = n
+    return p
+
+
+cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
+    """What ops are given for what lies at p, in an arena of the graph."""
+    return <float*>p if w.at_once else w.device.place(w, p)
 
 
 # ---- forward
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
-# Find room for the values of a planned batch, and compute them, or list the call that does.  Its nodes do not have
-# them yet.
+# Allocate the values of a planned batch, and compute them, or list the call that will.  Its nodes must have no values
+# yet.
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil
 
 
 cdef inline bint make_room(Graph* g, Batch* batch) noexcept nogil:
-    """Find room for the values of a batch, side by side; False if there is none, and `batch.bytes` are too many."""
+    """Allocate the values of a batch, side by side; False if there is no memory for `batch.bytes` bytes."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
     cdef uint32_t j
@@ -152,7 +172,7 @@ cdef inline bint make_room(Graph* g, Batch* batch) noexcept nogil:
 
 
 cdef inline void hand_out_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil:
-    """Let each node of a batch have its part of the values."""
+    """Give each node of a batch its part of the values."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef Node* node
     cdef float* y = batch.y
@@ -165,7 +185,7 @@ cdef inline void hand_out_values(Graph* g, const Batch* batch, uint32_t number) 
 
 
 cdef inline void count_as_run(Graph* g) noexcept nogil:
-    """Note that the next planned batch has run."""
+    """Mark the next planned batch as run."""
     cdef const Batch* batch = &batches_of(g)[g.n_batches]
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint8_t* state = state_of(g)
@@ -176,13 +196,8 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
     g.n_batches += 1
 
 
-# ---- backward: mark nodes, begin with the target, go over batches, and multiply what was collected
+# ---- backward: mark nodes, begin with the target, and go over batches
 cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
 cdef int begin_at(Walk* w, uint32_t target) noexcept nogil
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil
 cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil
-cdef int multiply_collected(Walk* w) noexcept nogil
-cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
-cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
-# Add n numbers to the gradient of a node: the first contribution assigns.
-cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil

@@ -16,13 +16,13 @@ from dynet_cy.ops.arithmetic cimport BINARY
 from dynet_cy.ops.registry cimport MAX_OPS
 
 cdef int CU = module_at(b"binary")
-# By number of the op; backward: of each argument, by threads and by blocks.
+# Kernels by number of the op; backward: for each argument, one by threads and one by blocks.
 cdef int[MAX_OPS] FORWARD
 cdef int[MAX_OPS][2][2] BACKWARD
 
 
 cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
-    """The axes of y with the strides of a, b and y: all, and those that argument i has or lacks."""
+    """The axes of y with the strides of a, b and y: all of them, and separately those that argument i has or lacks."""
     cdef uint32_t k, j
     cdef size_t size, total = 1
     cdef size_t[2] own, step, stride
@@ -68,7 +68,7 @@ cdef int which, argument
 cdef bytes name, side
 cdef GpuOp* op
 for which in range(DY_BINARY_COUNT):
-    if BINARY[which] == NULL:                           # a part of other ops
+    if BINARY[which] == NULL:                           # not an op, only a part of other ops
         continue
     name = BINARY[which].name
     op = gpu_op(name, CU)
@@ -85,7 +85,7 @@ for which in range(DY_BINARY_COUNT):
 # ---- esum, average ---------------------------------------------------------------
 
 cdef bint side_by_side(const Call* c) noexcept nogil:
-    """Whether all arguments lie one behind the other, each as large as y."""
+    """Whether all arguments are adjacent and as large as y."""
     cdef size_t total = total_of(&c.y.dim)
     cdef uint32_t i
     for i in range(c.n):
@@ -95,7 +95,7 @@ cdef bint side_by_side(const Call* c) noexcept nogil:
 
 
 cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
-    """y = scale times the sum of all arguments; where these need several kernels, of the sums that those make."""
+    """y = scale times the sum of all arguments; if one kernel cannot take all of them, it adds partial sums."""
     cdef Pointers xs
     cdef Axes axes, terms
     cdef uint32_t i, n = 0, sums = 0
@@ -126,7 +126,7 @@ cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
         add_axis(&terms, sums, total, 0, 0)
         contract(gpu, &axes, &terms, 1, c.work, c.y.v, 0)
     for i in range(c.n):
-        if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for all
+        if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for the whole batch
             axes_in(&c.y, &c.x[i], &axes)
             expand(gpu, &axes, scale, c.x[i].v, c.y.v, acc)
             acc = True
@@ -177,7 +177,7 @@ op.spread = spread_average
 op.assigns = True
 
 
-# ---- emax: which argument won is saved ---------------------------------------------------------
+# ---- emax: the number of the largest argument is saved -----------------------------------------
 
 cdef int MANY = module_at(b"many")
 cdef int EMAX_FORWARD = kernel_at(MANY, b"emax_forward")

@@ -51,7 +51,7 @@ cdef int BACKWARD_BIAS = kernel_at(CU, b"attention_backward_bias")
 
 
 cdef inline size_t sums_of(const Call* c) noexcept nogil:
-    """One for each query of each head of each batch element."""
+    """The number of softmax sums: one for each query of each head of each batch element."""
     return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
 
 

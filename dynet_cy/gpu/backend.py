@@ -1,6 +1,6 @@
 """The backend as a whole: importing it loads all GPU ops, the executor and the memory of devices.
 
-Nothing of CUDA is looked for before `device_count` or `open_device`.
+CUDA is not looked for before `device_count` or `open_device` is called.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What many ops need: copies and sums over axes, for launchers to apply."""
+"""Launchers that many ops need: copies and sums over axes."""
 
 from dynet_cy.core.tensor cimport axis_of, total_of
 from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at

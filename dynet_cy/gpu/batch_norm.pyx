@@ -1,4 +1,4 @@
-"""Channels normalized by the statistics of a minibatch."""
+"""Batch normalization: channels normalized by the statistics of a minibatch."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,4 +1,4 @@
-"""Products of tensors of three and more axes, by cuBLAS."""
+"""Products of tensors with three or more axes, by cuBLAS."""
 
 from libc.stdint cimport uint32_t
 
@@ -10,7 +10,7 @@ from dynet_cy.ops.batched cimport Products, nth_product, products_of
 
 
 cdef bint in_step(const Products* p, const Call* c) noexcept nogil:
-    """Whether the matrices of all batch elements of both arguments lie one behind the other."""
+    """Whether the matrices of all batch elements are at constant strides in both arguments."""
     return not (p.spread[0] or p.spread[1]) and c.x[0].dim.bd == c.y.dim.bd and c.x[1].dim.bd == c.y.dim.bd
 
 
@@ -33,7 +33,7 @@ cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int gradient(Gpu* gpu, const Products* p, uint32_t side, const float* a, size_t step_a, const float* b,
                   size_t step_b, const float* dy, size_t step_y, float beta, float* dx, size_t count) noexcept nogil:
-    """Of `count` products, whose matrices lie that far apart, the gradients of one argument."""
+    """The gradients of one argument of `count` products, whose matrices are `step_*` numbers apart."""
     cdef size_t lda = p.k if p.ta else p.m, ldb = p.n if p.tb else p.k
     if side == 0 and not p.ta:
         return gemm_strided(gpu, 0, not p.tb, p.m, p.k, p.n, 1, dy, p.m, step_y, b, ldb, step_b, beta, dx, lda, step_a,

@@ -1,4 +1,4 @@
-"""The output of a cell, o tanh(c): the gate o stands at the block of that number."""
+"""The output of an LSTM cell, o tanh(c), where o is block number `block` of the gates."""
 
 from libc.stdint cimport uint32_t
 

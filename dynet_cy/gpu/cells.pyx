@@ -16,8 +16,8 @@ CELLS = module_at(b"cells")
 
 
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
-# The gradient of the sums, which serves all arguments, takes the place of the
-# saved values.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
+# The gradient of the sums, which all arguments need, is stored in place of the saved
+# values.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
 
 cdef int GATES_FORWARD = kernel_at(CELLS, b"lstm_gates_forward")
 cdef int GATES_BACKWARD = kernel_at(CELLS, b"lstm_gates_backward")
@@ -36,7 +36,7 @@ cdef Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept n
 
 
 cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
-    """|(h, x)|^2 of each batch element, to work."""
+    """Store |(h, x)|^2 of each batch element in the working memory."""
     cdef size_t n, batch = c.y.dim.bd
     cdef uint32_t i
     for i in range(2, c.n, 2):
@@ -82,12 +82,12 @@ cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 
 cdef float* gates_same(const Call* c, uint32_t i) noexcept nogil:
-    """The gradient of sums is that of what is added to them, where each batch element has its own."""
+    """The gradient of the bias equals that of the sums, if each batch element has its own bias."""
     return c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
 
 
 cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    """The contribution of the noise's deviation to the gradient of x or h."""
+    """The gradient of x or h through the standard deviation of the noise."""
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
     cdef float* slopes = c.work + batch
     squares_of_inputs(gpu, c)
@@ -106,7 +106,7 @@ cdef int gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if i == 2:
         multiply_backward_b(gpu, &c.x[1], &dsums, &c.dx, accumulate)
     elif i % 2:
-        if c.n > 5 and not accumulate:          # blocks of other inputs have no gradient here
+        if c.n > 5 and not accumulate:          # only the columns of this input are written below
             fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
             accumulate = True
         part = block_of(&c.dx, &c.x[i + 1], c.before)
@@ -199,7 +199,7 @@ cdef int cell_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dy.v, own, c.dx.v, c.accumulate)
 
 
-# The gate o stands at the block of that number.
+# The gate o is block number `block` of the gates.
 
 cdef int output_of(Gpu* gpu, const Call* c, size_t block) noexcept nogil:
     cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd

@@ -1,4 +1,4 @@
-"""What devices have found in the gradients of updates; see clips.pyx."""
+"""The results of clipping on devices; see clips.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -16,7 +16,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
     uint64_t done_dropped "dy_clip_done_dropped"(const Clip* c)
 
 
-# Updates under way, of a trainer that drops those that are not finite, after which it waits.
+# A trainer that drops updates with gradients that are not finite waits if it has more updates than this under way.
 cdef enum:
     MOST_COMING = 64
 
@@ -24,11 +24,11 @@ cdef enum:
 cdef class Clipping:
     cdef Gpu* gpu
     cdef Address device_ptr             # the record, on the device
-    cdef Clip* host_ptr                 # a copy of it after the last update that is done
-    cdef uint32_t asked                 # updates
-    cdef uint32_t counted               # clips that have been taken from the record
-    cdef uint32_t known                 # updates that were dropped, likewise
-    # Of records before this one, and not taken so far.
+    cdef Clip* host_ptr                 # a copy of the record as of the last finished update
+    cdef uint32_t asked                 # number of updates that were requested
+    cdef uint32_t counted               # clips in the record that have been reported
+    cdef uint32_t known                 # dropped updates in the record that have been reported
+    # Counts from before the record was last reset that have not been reported yet.
     cdef uint32_t n_clips
     cdef uint32_t n_dropped
     cdef uint32_t n_left_out
@@ -39,5 +39,6 @@ cdef class Clipping:
     cdef list note_gradients(self)
 
 
-# Raise if an update was left out since its gradients are not finite.  Whoever has waited for a device calls it.
+# Raise an error if an update was left out because its gradients are not finite.  To be called after each wait for the
+# device.
 cdef int check_updates(Gpu* gpu) except -1

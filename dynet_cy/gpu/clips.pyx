@@ -1,9 +1,10 @@
-"""What devices have found in the gradients of updates: whether they were finite, norms, how often they were clipped.
+"""The results of clipping on devices: whether gradients were finite, their norms, how often they were clipped.
 
-A device clips by itself, so the host does not wait for an update.  What became of it stands in a record on the device,
-of which a copy in page-locked memory follows each update: a `Clipping`.  Whoever has waited for the device, for a value
-say, calls `check_updates`, which raises if updates were left out; those after the first of them were left out as well,
-and from then on they are made again.  Trainers see it at their next call, when `poll_errors` reads the record.
+Clipping runs on the device, so the host does not wait for an update.  The result is stored in a record on the device,
+and copied to page-locked memory after each update: a `Clipping`.  Code that has waited for the device, for a value for
+example, calls `check_updates`.  It raises an error if updates were left out.  Once an update is left out, so are all
+later ones, until the error has been raised.  Trainers see the result at their next call, when `poll_errors` reads the
+record.
 """
 
 cimport cython
@@ -23,10 +24,10 @@ from dynet_cy.model.parameters cimport _Stored
 cdef enum:
     PAGE = 4096
 
-# For each device: places of records, on the device and in page-locked memory, that nobody uses.
+# For each device: addresses of free records, on the device and in page-locked memory.
 cdef dict spare = {}
 
-# Those of each device that are alive; none is owned.
+# The Clippings of each device that exist, as borrowed references.
 cdef struct Open:
     void** all
     uint32_t n
@@ -37,7 +38,7 @@ memset(opened, 0, sizeof(opened))
 
 
 cdef int more_places(Gpu* gpu, list places) except -1:
-    """Make a page of them."""
+    """Allocate a page of records."""
     cdef Address device_ptr = 0
     cdef void* page = NULL
     cdef int error
@@ -111,10 +112,10 @@ cdef class Clipping:
             spare[self.gpu.number].append((self.device_ptr, <uintptr_t>self.host_ptr))
 
     def wait(self, bint polls=True):
-        """Wait until all updates are done, so that what is said here holds for them.
+        """Wait until all updates are done, so that the record is up to date.
 
         Args:
-            polls: whether handlers of signals may run meanwhile, and end the wait.
+            polls: whether signal handlers may run meanwhile, and interrupt the wait.
         """
         cdef int error
         if polls:
@@ -128,10 +129,10 @@ cdef class Clipping:
         self.under_way = False
 
     def check(self):
-        """See whether an update that is done was left out.
+        """Check whether a finished update was left out.
 
         Raises:
-            RuntimeError: it was, and so were those after it; gradients are what they are on the device.
+            RuntimeError: an update was left out, and so were all later ones; the gradients are still on the device.
         """
         if self.host_ptr.skipped:
             self.report()
@@ -143,7 +144,7 @@ cdef class Clipping:
         with nogil:
             if not enter(self.gpu) and not wait(self.gpu):
                 found = self.host_ptr[0]
-                if found.skipped:                   # else another thread was first
+                if found.skipped:                   # otherwise another thread has reported it
                     self.n_clips += found.clips - self.counted
                     self.n_dropped += found.dropped - self.known
                     self.n_left_out += found.skipped
@@ -159,7 +160,7 @@ cdef class Clipping:
         raise bad_gradients(found.norm, self.note_gradients(), found.skipped)
 
     cdef list note_gradients(self):
-        """Let parameters have the gradients that are there, of which they have no note; names of those not finite."""
+        """Copy the gradients to the host and mark parameters that have one; returns the names of those not finite."""
         cdef _Stored x
         cdef Param* p
         cdef size_t i, n
@@ -193,37 +194,37 @@ cdef class Clipping:
         return names
 
     def left_out(self):
-        """Updates that were left out since the last call, as far as it has been reported."""
+        """The number of updates that were left out since the last call, as far as errors have reported them."""
         found, self.n_left_out = self.n_left_out, 0
         return found
 
     def clips(self):
-        """Updates that were clipped since the last call."""
+        """The number of updates that were clipped since the last call."""
         cdef uint32_t now = self.host_ptr.clips, before = self.counted
         found, self.n_clips = self.n_clips + now - before, 0
         self.counted = now
         return found
 
     def dropped(self):
-        """Updates that were dropped since the last call, as far as it is known here."""
+        """The number of updates that were dropped since the last call, as far as the host knows."""
         cdef uint32_t now = <uint32_t>(done_dropped(self.host_ptr) >> 32), before = self.known
         found, self.n_dropped = self.n_dropped + now - before, 0
         self.known = now
         return found
 
     def coming(self):
-        """How many updates the device may drop of which `dropped` does not know yet."""
+        """The number of updates that the device may have dropped without `dropped` having counted them yet."""
         cdef uint64_t both = done_dropped(self.host_ptr)
         return self.asked - <uint32_t>both + <uint32_t>(both >> 32) - self.known
 
     def catch_up(self):
-        """Wait if many updates are under way."""
+        """Wait if too many updates are under way."""
         if self.asked - <uint32_t>done_dropped(self.host_ptr) > MOST_COMING:
             self.wait()
 
     @property
     def norm(self):
-        """The norm of the last update; or that because of which the first was left out."""
+        """The norm of the last update or, after updates were left out, of the first of these."""
         return self.host_ptr.norm
 
 
@@ -237,9 +238,10 @@ cdef int check_updates(Gpu* gpu) except -1:
 
 
 def settle_others(list stored not None, Clipping own=None):
-    """Let updates of these parameters that others have asked for be done, and raise if they were left out.
+    """Wait for updates of these parameters by other trainers, and raise an error if they were left out.
 
-    Gradients that are not finite are still there, without a note.
+    In that case the gradients that are not finite are still on the device, but the parameters are not marked as having
+    a gradient.
     """
     cdef Clipping other
     cdef _Stored x

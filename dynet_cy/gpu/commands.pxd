@@ -1,8 +1,8 @@
 """Passes over a graph on a device: the commands of a pass, and the walk that lists them.
 
-The walk over batches (execute/walk) lays out a pass: the functions of a GPU that it calls append commands.  Tables that
-the device reads (items, lists of places, moves of numbers) and inputs are collected.  Then `run_pass` of gpu/passes
-sends these in one upload and runs the commands.
+The walk over batches (execute/walk) calls the functions of a GPU, which append commands to a pass.  Tables that the
+device reads (items, lists of pointers, moves) and inputs are collected.  Then `run_pass` of gpu/passes sends these in
+one upload and runs the commands.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -25,7 +25,7 @@ cdef extern from "dynet_cy/gpu_move.h" nogil:
         uint8_t follower
 
 cdef enum:
-    MOVES                           # p: Moves, count of them, the longest has n numbers
+    MOVES                           # p: an array of `count` Moves, the longest of which has n numbers
     FILL                            # n numbers at p become x
     FORWARD
     BEGIN
@@ -36,9 +36,9 @@ cdef struct Command:
     Command* next
     int kind
     uint32_t i
-    uint32_t nodes                  # for the profile: how many ran
-    uint32_t batch                  # number of the batch that it is part of, or NO_BATCH
-    uint32_t first                  # of a call: where its nodes begin in graph.order, and how many there are
+    uint32_t nodes                  # for the profile: how many nodes ran
+    uint32_t batch                  # number of the batch that the command belongs to, or NO_BATCH
+    uint32_t first                  # for a call: where its nodes begin in graph.order, and how many there are
     uint32_t members
     uint16_t op
     float* p
@@ -52,24 +52,24 @@ cdef struct Command:
     const uint32_t* items           # of the call, on the host
     Call call
 
-# A pass in the making.
+# A pass that is being listed.
 cdef struct Pass:
-    Walk walk                       # first: a pointer to it is one to the pass
+    Walk walk                       # must be first: a pointer to it is also a pointer to the pass
     DeviceGraph* d
     Command* first
     Command** end
     uint64_t modules
-    uint32_t missing                # number of an op that has no GPU op + 1
+    uint32_t missing                # 1 + the number of an op without a GPU op; 0: none
     bint missing_gradient
-    size_t values_needed            # of the device, for the pass
+    size_t values_needed            # device memory that the pass needs
     size_t scratch_needed
     size_t tables_from
-    uint64_t* seeds                 # seed and stream of what is drawn, in the tables; NULL: nothing so far
+    uint64_t* seeds                 # seed and stream of random ops, in the tables; NULL: none so far
     Move* moves                     # of the group that is being collected
     uint32_t n_moves
     size_t longest
-    uint32_t group                  # where the numbers of its moves begin, among those of all groups
-    uint32_t* last_move             # by number of a node: the last one to its gradient, as one of all groups; 0: none
+    uint32_t group                  # number of the group's first move; moves of all groups are numbered in one sequence
+    uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
 
 
 cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil

@@ -1,15 +1,16 @@
 # Used from Cython only.
 """The commands of a pass on a device, and the functions that append them for the walk; see commands.pxd.
 
-The arenas of the graph have mirrors on the device.  So the host decides where values, gradients and working memory lie,
-as for the CPU.  It writes nothing to its own arenas but tables, so they take no memory of the host.
+The arenas of the graph are mirrored on the device.  So the host decides where values, gradients and working memory are,
+as for the CPU.  It writes only tables to its own arenas, so the others take no host memory.
 """
 
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
-from dynet_cy.execute.walk cimport Collected, Device, begin_walk, collected_of, settle, take
+from dynet_cy.execute.contributions cimport collected_of
+from dynet_cy.execute.walk cimport Collected, Device, begin_walk, settle, take
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range
@@ -53,7 +54,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
 
 
 cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint32_t i, uint32_t nodes) noexcept nogil:
-    """The command of a call: a copy of it, with its arguments."""
+    """Append the command of a call: a copy of the call and of its arguments."""
     cdef Command* c = add_command(s, kind)
     cdef Tensor* x
     if c == NULL:
@@ -74,7 +75,7 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
 
 
 # ---- moves -----------------------------------------------------------------------
-# A group of them is one command.  It is a contiguous table: nothing else goes into the tables until it ends.
+# A group of moves is one command.  It is a contiguous table: nothing else is added to the tables until the group ends.
 
 cdef inline void open_group(Pass* s) noexcept nogil:
     if not s.walk.pending:
@@ -123,7 +124,7 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
 
 
 cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept nogil:
-    """A move that assigns; one that goes on where the one before it ends is part of that."""
+    """Add a move that assigns.  If it continues where the previous move ends, that move is extended instead."""
     cdef Move* m
     if s.walk.pending and s.n_moves:
         m = &s.moves[s.n_moves - 1]
@@ -135,21 +136,21 @@ cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept no
     return 0 if add_move(s, source, to, n, False) != NULL else -1
 
 
-# ---- what the walk calls -----------------------------------------------------------
+# ---- the functions of the device -----------------------------------------------------
 
 cdef float* place(Walk* w, const void* p) noexcept nogil:
     return on_device(pass_of(w), p)
 
 
 cdef void took(Walk* w) noexcept nogil:
-    """The device needs the working memory too."""
+    """Note that the device needs the working memory too."""
     cdef Pass* s = pass_of(w)
     s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
     note_use(&w.g.scratch, &s.d.scratch)
 
 
 cdef int send_arguments(Walk* w, const Batch* batch) noexcept nogil:
-    """Let the upload hold inputs that the nodes of a batch use, and that the device lacks."""
+    """Add inputs of the nodes of a batch to the upload, unless they have been sent."""
     cdef Graph* g = w.g
     cdef const Node* node
     cdef uint32_t i, j
@@ -179,7 +180,7 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
 
 
 cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
-    """Let the pointers of a call be those of the device."""
+    """Replace the pointers of a call by device pointers."""
     cdef Pass* s = pass_of(w)
     cdef Graph* g = w.g
     cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
@@ -265,7 +266,7 @@ cdef int zero(Walk* w, float* to, size_t n) noexcept nogil:
 
 cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
              bint accumulate) noexcept nogil:
-    """A move to the gradient of a node, after what the group has added there before."""
+    """Add a move to the gradient of a node, to run after earlier moves of the group to the same gradient."""
     cdef Pass* s = pass_of(w)
     cdef const Node* a = &nodes_of(w.g)[node]
     cdef uint32_t last
@@ -288,7 +289,7 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
 
 
 # ---- gradients of weights --------------------------------------------------------------
-# They are products; those of one parameter are one product, of factors laid side by side.
+# The products for one parameter are computed as one product of factors that are laid side by side.
 
 # The factors of one call.
 cdef struct Part:
@@ -393,7 +394,7 @@ cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     begin_walk(&s.walk, g, &gpu)
     s.d = d
     s.end = &s.first
-    s.group = 1                                 # the number of a move is not 0
+    s.group = 1                                 # moves are numbered from 1; 0 means none
     s.values_needed = g.values.top
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top

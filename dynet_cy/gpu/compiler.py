@@ -1,9 +1,9 @@
-"""Kernels: from the sources in `cuda/` to code for a device, compiled through PyCUDA and kept on disk.
+"""Compiles the kernels in `cuda/` for a device, through PyCUDA, and caches the code on disk.
 
-The name of a cached file says what it was made from: a hash of the source, of all headers and of the options; the
-architecture; a hash of the compiler's version. If there is no compiler, a file made by another one from the same
-sources is used. A file begins with a hash of the rest, so that damage is detected and the file is made again; files
-are moved into place when they are whole, so that processes may write the same one at the same time.
+The name of a cached file consists of the module, the architecture, a hash of the source, all headers and the options,
+and a hash of the compiler's version. If there is no compiler, a file that any compiler made from the same
+sources is used. A file begins with a hash of the rest, so that damage is detected and the file is made again. Files
+are moved into place when they are complete, so that several processes may write the same file at the same time.
 
 Environment variables: `DYNET_CY_NVCC` is the compiler (default: `nvcc` in the path, then below `CUDA_ROOT`,
 `CUDA_HOME`, `/usr/local/cuda`), `DYNET_CY_CUDA_CACHE` the folder (default: `dynet_cy/cubins` below `XDG_CACHE_HOME` or
@@ -69,7 +69,7 @@ def _version(compiler: str) -> str:
 
 
 def _source_hash(name: str) -> str:
-    """A hash of all that the code of a module depends on."""
+    """A hash of everything that the code of a module depends on."""
     if name in _source_hashes:
         return _source_hashes[name]
     cuda, include = source_folders()
@@ -89,7 +89,7 @@ def _cache_folder() -> Path:
 
 
 def _read(path: Path) -> bytes | None:
-    """The code in a kept file, or None where there is none or it is damaged."""
+    """The code in a cached file, or None if there is no such file or it is damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -140,7 +140,7 @@ def cubin(name: str, architecture: str) -> bytes:
     """The kernels of `cuda/<name>.cu` as code for an architecture, such as "sm_90".
 
     Raises:
-        GpuUnavailable: there is no compiler, and no file that one has made before.
+        GpuUnavailable: there is no compiler, and no cached file.
         GpuError: the compiler reports errors.
     """
     folder = _cache_folder()

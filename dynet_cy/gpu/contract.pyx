@@ -9,7 +9,7 @@ from dynet_cy.gpu.linalg cimport multiply, multiply_backward_a, multiply_backwar
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 
 
-# ---- contract3d_1d: the tensor is a matrix, whose columns are its last axis -------------
+# ---- contract3d_1d: the tensor is used as a matrix with one column per index of its last axis ----
 
 cdef Tensor as_matrix(const Tensor* x, size_t rows, size_t cols) noexcept nogil:
     cdef Tensor m = x[0]

@@ -1,4 +1,4 @@
-"""Convolution, as a product with a matrix of patches for so many images at a time, and pooling."""
+"""Convolution, as products with matrices of patches (im2col) of several images at a time, and pooling."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -44,12 +44,12 @@ cdef Window on_device(const dy_window* w) noexcept nogil:
 
 
 cdef unsigned across(const Gpu* gpu, size_t n) noexcept nogil:
-    """Blocks side by side for n things."""
+    """The number of blocks in a row of the grid, with one thread for each of n elements."""
     return blocks(gpu, (n + THREADS - 1) // THREADS)
 
 
 cdef unsigned planes(size_t n) noexcept nogil:
-    """Rows of blocks for n things."""
+    """The number of rows of the grid, with one row for each of n elements."""
     return <unsigned>min(n, <size_t>65535)
 
 
@@ -60,7 +60,7 @@ cdef unsigned planes(size_t n) noexcept nogil:
 cdef int PATCHES = kernel_at(CU, b"patches")
 cdef int ADD_PATCHES = kernel_at(CU, b"add_patches")
 
-# Floats of working memory that are worth fewer calls.
+# Take as many images at a time as fit this working memory, in floats: more images per call mean fewer calls.
 cdef enum:
     ENOUGH_WORK = 1 << 24
 
@@ -73,7 +73,7 @@ cdef struct Product:
     size_t outputs                  # of one group
     size_t batch
     size_t images                   # how many at a time
-    bint turned                     # the result is outputs x rows, and else rows x outputs
+    bint turned                     # the result is outputs x rows instead of rows x outputs
 
 
 cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t outputs, bint turned) noexcept nogil:
@@ -95,12 +95,13 @@ cdef size_t product_work(const Product* p, int i) noexcept nogil:
     return p.images * p.rows * (p.inner + (p.outputs if i == 1 and not p.turned else 0))
 
 
-# Images are worked on `images` at a time, group by group: turn // groups says which images, turn % groups which group.
+# One product: `images` images, one group of channels.  Turn // groups is the number of the set of images, turn % groups
+# that of the group.
 cdef struct Turn:
     size_t first
     size_t images
-    size_t all_rows                 # patches of all of them
-    size_t image                    # where the group begins in an image, in the filters and in a result
+    size_t all_rows                 # patches of all these images
+    size_t image                    # offset of the group in an image, in the filters and in a result
     size_t filters
     size_t result
 
@@ -130,7 +131,7 @@ cdef int make_patches(Gpu* gpu, const Product* p, const Turn* t, const Tensor* x
 
 cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f, float* work, const Tensor* result,
                     float beta) noexcept nogil:
-    """The result of images x and filters, added to beta times what is there."""
+    """result = beta result + the convolution of images x with filters f."""
     cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef Turn t
     cdef const float* filters
@@ -151,7 +152,7 @@ cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f
 
 cdef int set_image(Gpu* gpu, const Product* p, const Tensor* f, const Tensor* result, float* work, const Tensor* dx,
                    bint accumulate) noexcept nogil:
-    """Images, or their gradients, from filters and results, or their gradients."""
+    """The images of a transposed convolution, or the gradient of the images of a convolution."""
     cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef size_t own, pixels = <size_t>p.w.inputs[0] * p.w.inputs[1]
     cdef bint shared = dx.dim.bd == 1
@@ -172,7 +173,7 @@ cdef int set_image(Gpu* gpu, const Product* p, const Tensor* f, const Tensor* re
 
 cdef int set_filters(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* dy, float* work, const Tensor* df,
                      bint accumulate) noexcept nogil:
-    """The gradient of filters, from images and the gradient of their results."""
+    """The gradient of the filters, from the images and the gradient of the results."""
     cdef size_t turn, m = p.rows, k = p.inner, o = p.outputs
     cdef Turn t
     cdef Axes axes
@@ -189,7 +190,7 @@ cdef int set_filters(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* 
                          accumulate, to, k, df.bstride, t.images)
             continue
         turned = g
-        if not p.turned and t.images > 1:       # the rows of all images below each other, as those of the patches
+        if not p.turned and t.images > 1:       # stack the rows of all images, in the order of the patches
             turned = work + t.all_rows * k
             no_axes(&axes)
             add_axis(&axes, m, 1, 0, 0)
@@ -267,7 +268,7 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
         return set_filters(gpu, &p, &c.dy, &c.x[0], c.work, &c.dx, c.accumulate)
     if c.dx.dim.bd == p.batch:
         return set_result(gpu, &p, &c.dy, &c.x[1], c.work, &c.dx, c.accumulate)
-    p.batch = p.images = 1                      # the sum over all, one after the other
+    p.batch = p.images = 1                      # sum over the batch, one element after another
     for b in range(c.y.dim.bd):
         one = c.dy
         one.v = element(&c.dy, b)
@@ -328,7 +329,7 @@ op.work = filter1d_work
 op.assigns = True
 
 
-# ---- maxpooling2d: where the greatest are is saved --------------------------------------------
+# ---- maxpooling2d: the positions of the maxima are saved ---------------------------------------
 # Attributes: size, stride; valid is the sign of the first size.
 
 cdef int MAXPOOL_FORWARD = kernel_at(CU, b"maxpool_forward")
@@ -394,7 +395,7 @@ op.forward = kmax_forward
 op.backward = kmax_backward
 
 
-# ---- kmh_ngram: attributes: columns of a sum -----------------------------------------------------
+# ---- kmh_ngram: attributes: the number of columns in a sum ---------------------------------------
 
 cdef int NGRAM_FORWARD = kernel_at(CU, b"ngram_forward")
 cdef int NGRAM_BACKWARD = kernel_at(CU, b"ngram_backward")

@@ -14,7 +14,7 @@ cdef int TRANSITIONS_BACKWARD = kernel_at(CU, b"crf_transitions_backward")
 cdef int VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
-# Of each batch element are saved alphas, betas, and by how much each column of alphas is lowered.
+# Saved for each batch element: alphas, betas, and the number that was subtracted from each column of alphas.
 
 cdef size_t saved_of_one(const Call* c) noexcept nogil:
     return 2 * size_of(&c.x[0].dim) + cols_of(&c.x[0].dim)

@@ -111,8 +111,8 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     ctypedef struct ByValue "dy_by_value":
         pass
 
-    # For launchers.  The arguments of the kernel follow: pointers, numbers, value_at(a struct).  A whole number may
-    # be declared with 4 or 8 bytes in the kernel, a float with 4.
+    # For launchers.  The arguments of the kernel follow: pointers, numbers, value_at(a struct).  In the kernel, an
+    # integer may have 4 or 8 bytes, a float has 4.
     ByValue value_at "dy_value_at"(const void* p)
     int launch "DY_LAUNCH"(Gpu* gpu, int kernel, unsigned grid_x, unsigned grid_y, unsigned block, unsigned shared, ...)
     int launch_each "DY_LAUNCH_EACH"(Gpu* gpu, int kernel, size_t n, ...)
@@ -169,15 +169,15 @@ cdef extern from "dynet_cy/gpu.h" nogil:
 cdef enum:
     MOST_GPUS = 64
 
-cdef const char* kernel_names[2048]             # by number, for messages; the registry fills it
-cdef Gpu* gpu_at(int number) except NULL        # opens it at the first call
+cdef const char* kernel_names[2048]             # by number, for messages; filled by the registry
+cdef Gpu* gpu_at(int number) except NULL        # opens the device at the first call
 cdef int check(Gpu* gpu, int error, str what) except -1
-cdef int raise_error(Gpu* gpu, int error) except -1     # what leave() has returned
-cdef int enter(Gpu* gpu) noexcept nogil         # lock, and make its context current
-cdef int leave(Gpu* gpu) noexcept nogil         # unlock; the error since enter(), which is for this thread to raise
+cdef int raise_error(Gpu* gpu, int error) except -1     # raise an error that leave() has returned
+cdef int enter(Gpu* gpu) noexcept nogil         # lock the device, and make its context current
+cdef int leave(Gpu* gpu) noexcept nogil         # unlock; returns the error since enter(), for this thread to raise
 cdef int fetch_bytes(Gpu* gpu, void* host_ptr, Address device_ptr, size_t n) noexcept nogil  # done when wait() returns
 cdef int wait(Gpu* gpu) noexcept nogil
-# Wait for what the device has been asked for, without the lock: handlers of signals run, and what they raise passes on.
+# Wait until the stream is idle, without the lock.  Signal handlers run meanwhile, and their exceptions propagate.
 cdef int wait_for(Gpu* gpu) except -1
-# The same, but what they raise is kept in `s`, and ends the wait.
+# The same, but an exception of a handler is kept in `s`, and ends the wait.
 cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil

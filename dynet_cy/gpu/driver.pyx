@@ -1,8 +1,8 @@
 """The driver and cuBLAS, found at run time, and the devices that are open.
 
 Every call goes through a pointer that dlsym has found, under the name that the
-library exports ("_v2" and so on), so nothing of CUDA is needed to build this.
-PyCUDA holds the primary context of a device, which libraries share.
+library exports ("_v2" and so on), so CUDA is not needed to build this module.
+PyCUDA retains the primary context of a device, which libraries share.
 
 Environment variables: `DYNET_CY_LIBCUDA` and `DYNET_CY_LIBCUBLAS` name the
 libraries to load instead of those of the system.
@@ -22,7 +22,7 @@ from dynet_cy.core.interrupts cimport LARGE, Interrupts, begin_interrupts, inter
 
 cdef extern from *:
     """
-    /* The kernel of the error that leave() has returned last in this thread, or -1. */
+    /* The kernel that caused the last error that leave() has returned in this thread, or -1. */
     static _Thread_local int dy_left_kernel = -1;
     """
     int left_kernel "dy_left_kernel"
@@ -42,18 +42,18 @@ cdef enum:
     VIRTUAL_MEMORY = 102
     MAJOR = 75                      # of the compute capability
 
-# What NVIDIA advises for the workspace of cuBLAS.
+# Sizes of the cuBLAS workspace that NVIDIA recommends.
 cdef enum:
     WORKSPACE = 4 << 20
     WORKSPACE_FROM_HOPPER = 32 << 20
 
-# Whether a stream has something to do: what asks for it, and what that answers then.
+# cuStreamQuery, and what it returns if the stream is not idle.
 ctypedef int (*StreamQuery)(void* stream) noexcept nogil
 cdef const char* QUERY = b"cuStreamQuery"
 cdef enum:
     NOT_READY = 600
 
-# Errors that leave the context useless: faults of kernels, and of the device.
+# Errors after which the context cannot be used: faults of kernels, and of the device.
 cdef int[11] FATAL = [214, 700, 702, 710, 714, 715, 716, 717, 718, 719, FORKED]
 
 cdef Gpu* gpus[MOST_GPUS]
@@ -65,7 +65,7 @@ cdef void* libcublas = NULL
 
 
 class GpuUnavailable(RuntimeError):
-    """A GPU is asked for, and there is none, or something that it needs is not installed."""
+    """A GPU was requested, but there is none, or something that it needs is not installed."""
 
 
 class GpuError(RuntimeError):
@@ -79,10 +79,10 @@ AFTER_FORK = (
 
 
 def _forked():
-    """Let nothing be asked of the driver in this process, which has just been forked."""
+    """Refuse all use of the driver in this process, which has just been forked."""
     global forked, opening
     cdef int i
-    opening = threading.Lock()                          # another thread may have held it, as those below
+    opening = threading.Lock()                          # another thread may have held it, and the locks below
     forked = libcuda != NULL
     for i in range(MOST_GPUS):
         if gpus[i] != NULL:
@@ -124,7 +124,7 @@ cdef int open_driver() except -1:
     if libcuda != NULL:
         return 0
     path = os.environ.get("DYNET_CY_LIBCUDA", "libcuda.so.1")
-    # Before PyCUDA, which then gets the same one: the loader matches by the name inside the library.
+    # Load it before PyCUDA does, which then gets the same library: the loader compares the names inside libraries.
     lib = open_library([path], RTLD_NOW | RTLD_GLOBAL, "the driver of NVIDIA (libcuda.so.1)")
     try:
         import pycuda.driver
@@ -141,7 +141,7 @@ cdef int open_driver() except -1:
 
 
 def cublas_candidates():
-    """Where cuBLAS is looked for: the wheel, the paths of the loader, the toolkit's usual place."""
+    """Where cuBLAS is looked for: in its wheel, on the loader's path, in the usual folder of the toolkit."""
     given = os.environ.get("DYNET_CY_LIBCUBLAS")
     if given:
         return [given]
@@ -165,7 +165,7 @@ cdef int open_blas() except -1:
 
 
 def device_count():
-    """How many GPUs the driver shows.
+    """The number of GPUs that the driver reports.
 
     Raises:
         GpuUnavailable: there is no driver, or no PyCUDA.
@@ -179,7 +179,7 @@ def open_device(int number):
     """Open a device, if it is not open.
 
     Raises:
-        GpuUnavailable: there is none of that number, or it cannot be used.
+        GpuUnavailable: there is no device with that number, or it cannot be used.
         GpuError: it has failed before.
     """
     gpu_at(number)
@@ -193,14 +193,14 @@ def architecture(int number):
 
 
 def device_name(int number):
-    """What the driver calls the device."""
+    """The driver's name for the device."""
     gpu_at(number)
     import pycuda.driver
     return pycuda.driver.Device(number).name()
 
 
 def memory_info(int number):
-    """Bytes of the device's memory that no process uses, and all of them."""
+    """Bytes of device memory: free, and in total."""
     cdef size_t unused = 0, total = 0
     cdef Gpu* gpu = gpu_at(number)
     cdef int error
@@ -220,7 +220,7 @@ cdef Gpu* gpu_at(int number) except NULL:
             if gpus[number] == NULL:
                 gpus[number] = new_gpu(number)
     error = error_of(gpus[number])
-    if is_fatal(error):                         # for good, as is what the record says of it
+    if is_fatal(error):                         # such errors are never reset
         raise_of_kernel(gpus[number], error, gpus[number].error_kernel)
     return gpus[number]
 
@@ -264,14 +264,14 @@ cdef int open_gpu(Gpu* gpu, int number) except -1:
     check_blas(gpu, gpu.blas.cublasCreate_v2(&gpu.blas_handle))
     check_blas(gpu, gpu.blas.cublasSetStream_v2(gpu.blas_handle, gpu.stream))
     check_blas(gpu, gpu.blas.cublasSetMathMode(gpu.blas_handle, 0))     # products of float32 in float32
-    # With a workspace of its own, cuBLAS allocates nothing, so that products can be captured.
+    # If it is given a workspace, cuBLAS allocates nothing, so that products can be captured.
     check(gpu, gpu.driver.cuDeviceGetAttribute(&value, MAJOR, number), "opening the device")
     size = WORKSPACE_FROM_HOPPER if value >= 9 else WORKSPACE
     if gpu.driver.cuMemAlloc_v2(&gpu.workspace, size):
         gpu.workspace = 0
     else:
         check_blas(gpu, gpu.blas.cublasSetWorkspace_v2(gpu.blas_handle, <void*><uintptr_t>gpu.workspace, size))
-    # It is never given back: graphs may be closed when the interpreter has ended nearly everything else.
+    # The context is never released: graphs may be closed late, when the interpreter has torn down nearly everything.
     Py_INCREF(context)
     return 0
 
@@ -336,21 +336,21 @@ cdef int leave(Gpu* gpu) noexcept nogil:
     global left_kernel
     cdef int error = gpu.error
     left_kernel = gpu.error_kernel if error else -1
-    if not is_fatal(error):                     # another thread begins anew, and takes it for none of its own
+    if not is_fatal(error):                     # reset it, so that another thread does not take it for its own
         set_error(gpu, 0)
     pthread_mutex_unlock(&gpu.lock)
     return error
 
 
 cdef int fetch_bytes(Gpu* gpu, void* host_ptr, Address device_ptr, size_t n) noexcept nogil:
-    """Ask for bytes of the device; they have arrived when the stream has been waited for."""
+    """Start copying bytes from the device; they have arrived when the stream has been waited for."""
     gpu.counts.fetches += 1
     gpu.counts.fetched_bytes += n
     return failed(gpu, gpu.driver.cuMemcpyDtoHAsync_v2(host_ptr, device_ptr, n, gpu.stream), -1)
 
 
 cdef int wait(Gpu* gpu) noexcept nogil:
-    """Wait for all that the device has been asked for."""
+    """Wait until the stream is idle."""
     gpu.counts.waits += 1
     return failed(gpu, gpu.driver.cuStreamSynchronize(gpu.stream), -1)
 
@@ -373,11 +373,11 @@ cdef void wait_with(Gpu* gpu, Interrupts* s) noexcept nogil:
 
 
 def counts(int number):
-    """What a device has been asked for since it was opened, as a dictionary.
+    """Counts of the work that was sent to a device since it was opened, as a dictionary.
 
     launches (of kernels), products (of cuBLAS), fills, uploads and fetches (copies to and from the device) with
-    their bytes, and waits of the host.  Of CUDA graphs: captures (those that were made), failed_captures, replays (how
-    often one was launched) and replayed (launches, products and fills that these stood for, which are not counted
+    their bytes, and waits of the host.  For CUDA graphs: captures (graphs that were made), failed_captures, replays
+    (launches of graphs) and replayed (the launches, products and fills within replayed graphs, which are not counted
     above).
     """
     cdef Counts* c = &gpu_at(number).counts
@@ -388,10 +388,10 @@ def counts(int number):
 
 
 def synchronize(int number):
-    """Wait until a device has done all that it was asked for.
+    """Wait until a device has finished all work.
 
     Raises:
-        GpuError: something has failed there.
+        GpuError: something has failed on the device.
     """
     cdef Gpu* gpu = gpu_at(number)
     cdef int error

@@ -24,7 +24,7 @@ from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
-# Batches that are sent as one pass.  Between passes handlers of signals run.
+# How many batches are sent as one pass.  Signal handlers run between passes.
 cdef enum:
     MOST_TOGETHER = 1 << 12
 
@@ -61,7 +61,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 
 
 cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
-    """Run the next planned batches in one pass; after an error all that is planned is dropped."""
+    """Run the next planned batches in one pass; after an error the rest of the plan is dropped."""
     cdef Pass s
     cdef int error = 0
     cdef uint32_t before = g.n_batches, number
@@ -85,7 +85,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
         run_pass(&s, "the values of the graph")
         for _ in range(n_batches):
             count_as_run(g)
-        if g.check_validity and not checking:       # else the pass has looked at them already
+        if g.check_validity and not checking:       # if checks are on, the pass has checked the values already
             check_values(g, d, before)
         if g.forward_only:
             release(g, before)
@@ -100,15 +100,17 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
 
 
 cdef void release(Graph* g, uint32_t before) noexcept nogil:
-    """Drop what nobody needs now that the batches since have run.  It is dropped after the pass and not within it:
-    inputs are read from here when the pass is laid out."""
+    """Release values that are no longer needed, now that the batches from number `before` on have run.
+
+    They are released after the pass, not during it, because inputs are still read from the host when the pass is sent.
+    """
     cdef uint32_t b
     for b in range(before, g.n_batches):
         release_arguments(g, &batches_of(g)[b])
 
 
 cdef void undo(Graph* g, uint32_t before) noexcept nogil:
-    """Forget the batches that were laid out since, and that inputs were sent."""
+    """Undo the batches from number `before` on, and mark inputs as not sent."""
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
     for i in range(g.n_nodes):
@@ -124,7 +126,7 @@ cdef void undo(Graph* g, uint32_t before) noexcept nogil:
 
 
 cdef int check_values(Graph* g, const DeviceGraph* d, uint32_t first) except -1:
-    """Raise where a value that has been computed since is not finite."""
+    """Raise an error if a value of the batches from number `first` on is not finite."""
     cdef Finding finding
     cdef Batch* batch
     cdef Node* x

@@ -1,4 +1,4 @@
-"""Numbers of parameters on a device, gathered in one flat buffer: one launch and one copy, however many they are."""
+"""Numbers of parameters on a device, gathered in a flat buffer: one launch and one copy for all parameters."""
 
 import numpy as np
 
@@ -26,26 +26,26 @@ cdef int CU = module_at(b"optim")
 cdef int GATHER = kernel_at(CU, b"gather_ranges")
 cdef int SCATTER = kernel_at(CU, b"scatter_ranges")
 
-# Where the numbers lie side by side on each device, behind the table that tells where they are from.
+# The buffer of each device: the table of segments, followed by the gathered numbers.
 cdef DeviceArena[MOST_GPUS] arenas
 memset(arenas, 0, sizeof(arenas))
 
 
 cdef class FlatBuffer:
-    """Parts of a plane, and the buffer in which they lie side by side.
+    """Parts of a plane, and a buffer in which they are laid side by side.
 
     Args:
-        parts: for each (parameter or table, None) for all of it, or (table, numbers of rows as uint32).
+        parts: a list of (parameter or table, None), for all of its numbers, or (table, row numbers as uint32).
 
     Attributes:
-        size: how many floats they are.
-        starts: where each part begins.
+        size: the total number of floats.
+        starts: where each part begins in the buffer.
     """
 
     cdef Gpu* gpu
-    cdef object segments                # (place, floats, place side by side)
-    cdef uint64_t* table                # the same, in memory
-    cdef size_t height                  # how many
+    cdef object segments                # array; columns: offset in the plane, number of floats, offset in the buffer
+    cdef uint64_t* table                # the address of its numbers
+    cdef size_t height                  # number of segments
     cdef size_t longest
     cdef readonly size_t size
     cdef readonly list starts
@@ -73,14 +73,14 @@ cdef class FlatBuffer:
         self.height = len(self.segments)
 
     cdef int grid(self, unsigned* wide, unsigned* high) except -1:
-        """Blocks along a segment, and for different ones."""
+        """The grid: blocks along a segment, and rows of blocks for different segments."""
         cdef size_t most = <size_t>16 * self.gpu.multiprocessors
         high[0] = <unsigned>min(self.height, most)
         wide[0] = <unsigned>min((self.longest + 255) // 256, max(most // high[0], <size_t>1))
         return 0
 
     cdef size_t ready(self) except? 0:
-        """Load the kernels and have room; where the numbers begin behind the table."""
+        """Load the kernels and allocate the buffer; returns where the numbers begin, after the table."""
         cdef DeviceArena* a = &arenas[self.gpu.number]
         cdef size_t begin = self.height * sizeof(GatherRange), n = begin + self.size * sizeof(float)
         cdef int error
@@ -126,10 +126,10 @@ cdef class FlatBuffer:
         return found
 
     def send(self, Plane plane not None, numbers not None):
-        """Put numbers back, as `fetch` has them.
+        """Write numbers, in the order of `fetch`, back to the plane.
 
         Raises:
-            ValueError: they are more or fewer.
+            ValueError: the number of numbers is wrong.
         """
         cdef float* to = plane.device_base()
         cdef DeviceArena* a

@@ -1,4 +1,4 @@
-"""Sums of products with their activation, and what GRUs and Tree-LSTMs make of such gates."""
+"""Gates, which are sums of products with an activation, and the steps of GRUs and Tree-LSTMs that use them."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -23,8 +23,9 @@ cdef int CU = module_at(b"gated")
 
 
 # ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
-# Attributes: blocks of rows of y, and of these the first that are logistic, and then
-# tanh.  The gradient of the sum, which serves all arguments, takes the place of the saved values.
+# Attributes: the number of blocks of rows of y; how many of these, from the first on, are
+# logistic; how many after these are tanh.  The gradient of the sum, which all arguments
+# need, is stored in place of the saved values.
 
 cdef int GATES_FORWARD = kernel_at(CU, b"gates_forward")
 cdef int GATES_BACKWARD = kernel_at(CU, b"gates_backward")
@@ -46,7 +47,7 @@ cdef int gated_begin(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef Call of_sums(const Call* c) noexcept nogil:
-    """The call of the sum alone."""
+    """The call of the sum without the activation."""
     cdef Call sums = c[0]
     sums.dy.v = c.saved
     return sums
@@ -100,7 +101,7 @@ op.backward = gru_h_backward
 op.assigns = True
 
 
-# ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ...; so many cells at a time --------------
+# ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ...; at most MOST_CELLS cells per launch ---
 
 cdef int TREE_FORWARD = kernel_at(CU, b"tree_c_forward")
 cdef int TREE_BACKWARD_CELL = kernel_at(CU, b"tree_c_backward_cell")
@@ -108,7 +109,7 @@ cdef int TREE_BACKWARD_GATES = kernel_at(CU, b"tree_c_backward_gates")
 
 
 cdef uint32_t some_cells(const Call* c, uint32_t start, Cells* cells) noexcept nogil:
-    """The next cells from number `start` on, and how many."""
+    """List the next cells, from number `start` on; returns how many they are."""
     cdef uint32_t k, n = min(c.n - 1 - start, MOST_CELLS)
     memset(cells, 0, sizeof(Cells))
     for k in range(n):

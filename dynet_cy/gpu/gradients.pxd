@@ -11,8 +11,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1
 # List the commands of backward over batches, the last one first.
 cdef int walk_batches_back(Pass* s, uint32_t first, uint32_t last) noexcept nogil
 
-# While checks are on, a pass that is not finished leaves the gradients of parameters as they were: keep them before it;
-# note afterwards that it has added to them, or put them back.
+# While checks are on, a pass that fails must leave the gradients of parameters unchanged.  Copy them before the pass;
+# after it, record that the pass has added to them, or restore them.
 cdef int keep_gradients(const Graph* g, uint32_t target, Journal* journal) except -1
 cdef void note_after(Journal* journal) noexcept nogil
 cdef int put_gradients_back(Journal* journal) except -1

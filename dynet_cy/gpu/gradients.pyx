@@ -4,8 +4,9 @@
 from libc.stdint cimport uint64_t
 
 from dynet_cy.execute.anomaly cimport check_before, checking
+from dynet_cy.execute.contributions cimport multiply_collected
 from dynet_cy.execute.journal cimport begin_journal, end_journal, note_before, take_back
-from dynet_cy.execute.walk cimport begin_at, multiply_collected, open_backward, run_backward
+from dynet_cy.execute.walk cimport begin_at, open_backward, run_backward
 from dynet_cy.gpu.commands cimport begin_pass
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph
@@ -20,10 +21,10 @@ from dynet_cy.memory.storage cimport Param
 
 
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
-    """Add the gradient of target to the gradients of parameters: all of it, or after an anomaly nothing.
+    """Add the gradient of target to the gradients of parameters: all of it, or nothing after an anomaly.
 
-    No handler of a signal runs from where the first gradient is noted on: all kernels that ops need are loaded, since
-    forward has run them.
+    No signal handler runs once the first gradient is recorded.  Kernels, which Python code loads, are all loaded by
+    then: forward has loaded the modules of the ops.
     """
     cdef DeviceGraph* d = device_graph(g, g.device)
     cdef Pass s
@@ -51,7 +52,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     finally:
         end_journal(&journal)
         arena_rewind(&g.scratch, scratch_top)
-        arena_rewind(&g.tables, tables_top)     # what comes there next comes after this pass
+        arena_rewind(&g.tables, tables_top)     # later uploads run after this pass, so the memory can be reused
         unlock_graph(g)
     end_span(BACKWARD_PASS, span)
     return 0
@@ -73,10 +74,10 @@ cdef int walk_batches_back(Pass* s, uint32_t first, uint32_t last) noexcept nogi
     return -1 if run_backward(&s.walk, first, last) else multiply_collected(&s.walk)
 
 
-# ---- taking a pass back ----------------------------------------------------------------
+# ---- undoing a pass --------------------------------------------------------------------
 
 cdef int keep_gradients(const Graph* g, uint32_t target, Journal* journal) except -1:
-    """While checks are on: keep the gradients of all parameters that backward from target may add to."""
+    """While checks are on: copy the gradients of all parameters that backward from target may add to."""
     cdef const Node* x = nodes_of(g)
     cdef Param* p
     cdef uint32_t i
@@ -96,14 +97,14 @@ cdef void note_of(Journal* journal, Param* p) noexcept nogil:
 
 
 cdef void note_after(Journal* journal) noexcept nogil:
-    """The pass has added to what was kept: a pass that has begun meanwhile cannot take back what it finds there."""
+    """Record that the pass has added to the gradients, so that a pass that began meanwhile does not restore them."""
     cdef uint32_t i
     for i in range(journal.n):
         note_of(journal, journal.before[i].p)
 
 
 cdef int put_gradients_back(Journal* journal) except -1:
-    """Let gradients that were kept be what they were, where no other pass has added to them."""
+    """Restore the copied gradients, unless another pass has added to them."""
     cdef Param* p
     cdef uint32_t i
     if not take_back(journal):

@@ -15,13 +15,13 @@ cdef struct DeviceGraph:
     Mirror grads
     Mirror scratch
     Mirror tables
-    Arena commands                  # of the host: those of the pass that runs
-    void* replays                   # CUDA graphs of passes before
-    Array ranges                    # of the host: Range, what its upload consists of
+    Arena commands                  # on the host: the commands of the current pass
+    void* replays                   # CUDA graphs of earlier passes
+    Array ranges                    # on the host: the Ranges of the current pass's upload
 
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1
-# The same within a pass that is not to be ended: what handlers of signals raise is kept.
+# The same within a pass that must not be interrupted: exceptions of signal handlers are kept in `s`.
 cdef int fetch_within(Graph* g, int device, float* v, size_t n, Interrupts* s) except -1
 cdef void close(Graph* g) noexcept

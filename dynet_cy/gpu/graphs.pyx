@@ -1,7 +1,7 @@
 """The device side of a graph: memory on the device that mirrors the arenas of the graph.
 
-Each segment of an arena has a part on the device.  What is at some offset in the segment is at the same offset in the
-part, so `device_ptr` maps a pointer of the host to one of the device.
+Each segment of an arena has a counterpart on the device with everything at the same offsets, so `device_ptr` translates
+host pointers to device pointers.
 """
 
 from libc.stdint cimport uintptr_t
@@ -17,9 +17,9 @@ from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_o
 
 
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil:
-    """The device's address of what has a place in an arena of the graph.
+    """The device address for a host pointer into an arena of the graph.
 
-    NULL where there is no room on the device for the segment that it is in; the pass fails then, see `run_pass`.
+    NULL if the device has no memory for the segment; the pass fails then, see `run_pass`.
     """
     cdef Address at = address_in(&g.values, &d.values, p)
     if not at:
@@ -32,7 +32,7 @@ cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept n
 
 
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
-    """The record of the graph on a device; made when it first runs on it."""
+    """The record of the graph on a device; made when the graph first runs there."""
     cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
     cdef Gpu* gpu = gpu_at(device - 1)
     while d != NULL and d.gpu != gpu:
@@ -75,9 +75,9 @@ cdef void close_one(DeviceGraph* d) noexcept:
 
 
 cdef int fetch(Graph* g, int device, float* v, size_t n) except -1:
-    """Copy n floats at v, a place in an arena of the graph, from the device to v."""
+    """Copy n floats from the device to v, which points into an arena of the graph."""
     cdef DeviceGraph* d = device_graph(g, device)
-    wait_for(d.gpu)                             # nothing is copied if a handler of a signal raises
+    wait_for(d.gpu)                             # nothing is copied if a signal handler raises
     copy_here(g, d, v, n)
     return check_updates(d.gpu)
 

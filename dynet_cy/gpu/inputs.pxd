@@ -1,4 +1,4 @@
-"""Rows of tables, for other families to apply."""
+"""Launchers for rows of tables, which other families use too."""
 
 from libc.stdint cimport uint32_t
 

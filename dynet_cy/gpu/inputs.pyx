@@ -1,4 +1,4 @@
-"""Leaves: rows of tables.  Inputs and parameters need no running."""
+"""Leaves: rows of tables.  Inputs and parameters have nothing to compute."""
 
 from libc.stdint cimport uint32_t
 
@@ -12,7 +12,7 @@ cdef int FORWARD = kernel_at(CU, b"lookup_forward")
 cdef int BACKWARD = kernel_at(CU, b"lookup_backward")
 cdef int UNORDERED = kernel_at(CU, b"lookup_backward_unordered")
 
-# With more rows than this, looking for equal ones costs more than the addition.
+# With more rows than this, searching for equal row numbers costs more than the addition.
 cdef enum:
     MOST_ORDERED = 8192
     PART = 256                  # MOST of the kernel

@@ -30,7 +30,7 @@ cdef int inverse_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if c.dx.dim.bd == batch:
         return gemm_strided(gpu, 0, 1, n, n, n, -1, c.work, n, size, c.y.v, n, size, c.accumulate, c.dx.v, n, size,
                             batch)
-    for b in range(c.y.dim.bd):                 # one x, and y of a batch
+    for b in range(c.y.dim.bd):                 # x has batch size 1: sum over the batch
         gemm(gpu, 0, 1, n, n, n, -1, c.work + b * size, n, element(&c.y, b), n, c.accumulate or b > 0, c.dx.v, n)
     return gpu.error
 
@@ -47,7 +47,7 @@ op.work = inverse_work
 op.assigns = True
 
 
-# ---- logdet: the inverse is saved: its transpose is the gradient --------------------------------
+# ---- logdet: the inverse is saved, since its transpose is the gradient ---------------------------
 
 cdef int logdet_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = rows_of(&c.x[0].dim), batch = c.y.dim.bd

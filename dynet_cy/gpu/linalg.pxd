@@ -1,11 +1,11 @@
-"""Products, for other families to apply."""
+"""Launchers for products, which other families use too."""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.gpu.driver cimport Gpu
 
-cdef int LINALG              # the module of what does not go through cuBLAS
+cdef int LINALG              # the module of the kernels that are not cuBLAS calls
 
 # As in dynet_cy/ops/linalg.pyx.
 cdef int multiply(Gpu* gpu, const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
@@ -13,7 +13,7 @@ cdef int multiply_backward_a(Gpu* gpu, const Tensor* b, const Tensor* dy, const 
                              bint accumulate) noexcept nogil
 cdef int multiply_backward_b(Gpu* gpu, const Tensor* a, const Tensor* dy, const Tensor* db,
                              bint accumulate) noexcept nogil
-# dx += factor_b x_b: batch element by batch element, or where dx has one, the sum.
+# dx_b += factor_b x_b for each batch element b; summed over the batch if dx has batch size 1.
 cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, size_t batch,
                              const Tensor* dx) noexcept nogil
 # The launchers of affine_transform.

@@ -27,7 +27,7 @@ cdef int multiply_backward_a(Gpu* gpu, const Tensor* b, const Tensor* dy, const 
     cdef uint32_t i
     if da.dim.bd == 1 and b.dim.bd == dy.dim.bd:
         return gemm(gpu, 0, 1, m, k, n * b.dim.bd, 1, dy.v, m, b.v, k, accumulate, da.v, m)
-    if da.dim.bd == 1:                          # one a and one b, and dy of a batch
+    if da.dim.bd == 1:                          # a and b have batch size 1: sum over the batch of dy
         for i in range(dy.dim.bd):
             gemm(gpu, 0, 1, m, k, n, 1, element(dy, i), m, b.v, k, accumulate or i > 0, da.v, m)
         return gpu.error
@@ -72,7 +72,7 @@ op.assigns = True
 # ---- affine_transform ------------------------------------------------------------
 
 cdef Tensor as_matrix(const Tensor* x) noexcept nogil:
-    """x with all axes behind the first as one."""
+    """x with all axes after the first merged into one."""
     cdef Tensor y = x[0]
     y.dim.nd = 2
     y.dim.d[0] = rows_of(&x.dim)
@@ -81,7 +81,7 @@ cdef Tensor as_matrix(const Tensor* x) noexcept nogil:
 
 
 cdef void one_element(Tensor* y, Tensor* x) noexcept nogil:
-    """One batch element of each, for axes of what is listed."""
+    """Reduce both shapes to one batch element, for the axes of LIST arguments."""
     y.dim.bd = 1
     x.dim.bd = 1
 

@@ -11,7 +11,7 @@ cdef int CU = module_at(b"losses")
 
 
 # ---- squared_distance, l1_distance, binary_log_loss, huber_distance: y = sum_j f(x_j, y_j) ----
-# Attributes: c of huber_distance.  Kernels by number of the op; backward: of each argument.
+# Attributes: c of huber_distance.  Kernels by number of the op; backward: one for each argument.
 
 cdef int[MAX_OPS] FORWARD
 cdef int[MAX_OPS][2] BACKWARD

@@ -1,13 +1,13 @@
 """Memory of a device: arenas that grow in place, and copies.
 
-An arena is a reserved range of addresses of the device; chunks of memory are
-mapped to it from its beginning on, each as large as all before it.  So pointers
-into it stay as they are when it grows, as they do in the arenas of the host.
+An arena is a reserved range of device addresses.  Chunks of memory are mapped to
+it from its beginning on, each as large as all chunks before it.  So pointers into
+it stay valid when it grows, as in the arenas of the host.
 
 Copies to the device go through a ring of page-locked buffers.  Each has an
-event that says when the device has read it, so the host waits only where it is
-several buffers ahead.  What fits into one buffer is one copy for each range of
-the device.
+event that says when the device has read it, so the host waits only if it is
+several buffers ahead.  The contents of one buffer are one copy for each
+contiguous range on the device.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uintptr_t
@@ -24,9 +24,9 @@ from dynet_cy.memory.mirror cimport mirrors
 cdef enum:
     RING = 3
     LEAST_BUFFER = 1 << 16
-    MOST_AT_ONCE = 1 << 23              # more takes several buffers, so that these stay small
+    MOST_AT_ONCE = 1 << 23              # larger uploads take several buffers, so that buffers stay small
 
-# What cuda.h calls CUmemAllocationProp and CUmemAccessDesc.
+# CUmemLocation, CUmemAllocationProp and CUmemAccessDesc of cuda.h.
 cdef struct Location:
     int32_t type
     int32_t id
@@ -77,7 +77,7 @@ cdef int open_arena(Gpu* gpu, DeviceArena* a) except -1:
     error = gpu.driver.cuDeviceTotalMem_v2(&total, gpu.number)
     if not error:
         error = reserve_arena(gpu, a, total)
-        # Addresses may be short where there are many collections.
+        # With many collections, addresses may run out.
         while error == OUT_OF_MEMORY and total > 1 << 27:
             total //= 2
             error = reserve_arena(gpu, a, total)
@@ -120,7 +120,7 @@ cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
     want = min(want, a.reserved - a.mapped)
     chunk = &a.chunks[a.n_chunks]
     error = gpu.driver.cuMemCreate(&chunk.handle, want, &p, 0)
-    if error == OUT_OF_MEMORY:                  # as much as is needed, if no more
+    if error == OUT_OF_MEMORY:                  # try again with no more than is needed
         want = (n - a.mapped + step - 1) // step * step
         error = gpu.driver.cuMemCreate(&chunk.handle, want, &p, 0)
     if error:
@@ -133,7 +133,7 @@ cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
         error = gpu.driver.cuMemSetAccess(a.base + a.mapped, want, &access, 1)
         if error:
             gpu.driver.cuMemUnmap(a.base + a.mapped, want)
-    # The mapping keeps the memory from now on.
+    # From now on the mapping keeps the memory alive.
     gpu.driver.cuMemRelease(chunk.handle)
     if error:
         return error
@@ -143,12 +143,12 @@ cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
 
 
 cdef void close_arena(DeviceArena* a, bint enters=True) noexcept nogil:
-    """Give memory and addresses back.  Errors mean that the driver has gone before us."""
+    """Free the memory and the addresses.  Errors are ignored: they mean that the driver has been shut down already."""
     cdef uint32_t i
     cdef Address at = a.base
     if a.base == 0:
         return
-    if (enter(a.gpu) if enters else a.gpu.error) != FORKED:     # it is the other process's
+    if (enter(a.gpu) if enters else a.gpu.error) != FORKED:     # after a fork the memory is the parent's
         a.gpu.driver.cuStreamSynchronize(a.gpu.stream)
         for i in range(a.n_chunks):
             a.gpu.driver.cuMemUnmap(at, a.chunks[i].n)
@@ -162,7 +162,7 @@ cdef void close_arena(DeviceArena* a, bint enters=True) noexcept nogil:
 
 
 cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1:
-    """Raise: n bytes in all could not be had."""
+    """Raise the error for memory of n bytes in all that could not be allocated."""
     cdef size_t unused = 0, total = 0
     if error != OUT_OF_MEMORY:
         check(gpu, error, f"memory for {what}")
@@ -175,7 +175,7 @@ cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1
 # ---- copies --------------------------------------------------------------------
 
 cdef char* staging(Gpu* gpu, size_t n, Buffer** out) noexcept nogil:
-    """Room in the next buffer of the ring, which the device has read; NULL after an error."""
+    """The next buffer of the ring, with at least n bytes, after the device has read it; NULL after an error."""
     cdef Ring* ring = &rings[gpu.number]
     cdef Buffer* b = &ring.buffers[ring.next]
     ring.next = (ring.next + 1) % RING
@@ -198,7 +198,7 @@ cdef char* staging(Gpu* gpu, size_t n, Buffer** out) noexcept nogil:
     return b.p
 
 
-# Bytes of a buffer that lie side by side on the device too, and are one copy.
+# A part of a buffer that is contiguous on the device too, and so is one copy.
 cdef struct Run:
     Address device_ptr
     char* host_ptr
@@ -215,7 +215,7 @@ cdef int send_run(Gpu* gpu, Run* run) noexcept nogil:
 
 
 cdef int send_buffer(Gpu* gpu, Buffer* b, Run* run) noexcept nogil:
-    """Send what the buffer still holds, and note when the device has read it."""
+    """Send the rest of the buffer, and record the event that says when the device has read it."""
     if send_run(gpu, run):
         return gpu.error
     b.busy = True
@@ -255,7 +255,7 @@ cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil
     return send_buffer(gpu, b, &run) if p != NULL else gpu.error
 
 
-# ---- what storage and graphs ask for -------------------------------------------
+# ---- the functions of memory/mirror --------------------------------------------
 
 cdef void* mirror_open(int device) except NULL:
     cdef DeviceArena* a = <DeviceArena*>calloc(1, sizeof(DeviceArena))

@@ -6,7 +6,7 @@ from dynet_cy.gpu.driver cimport Address, DeviceArena, Gpu
 from dynet_cy.memory.arena cimport Arena, Segment, segment_of
 
 
-# Memory of the device that is cut into blocks of one size.
+# Device memory that is divided into blocks of one size.
 cdef struct Slab:
     Slab* next
     DeviceArena memory
@@ -15,19 +15,19 @@ cdef struct Slab:
     unsigned long long[8] used          # a bit for each block
 
 
-# Addresses in which the parts for some segments lie side by side.
+# A range of device addresses that contains the parts of several consecutive segments.
 cdef struct Run:
     Address base
     size_t size
-    size_t used                         # by parts
-    size_t needed                       # by passes
-    Slab* slab                          # where it is a block,
-    DeviceArena* own                    # or else its memory
+    size_t used                         # bytes that parts take
+    size_t needed                       # bytes that the current pass uses
+    Slab* slab                          # the slab that it is a block of,
+    DeviceArena* own                    # or its own memory if it is not a block
 
-# What stands for a segment of an arena of the host.
+# The counterpart of a segment of a host arena.
 cdef struct Part:
-    const char* host_ptr                  # the segment
-    size_t n                            # its bytes
+    const char* host_ptr                # start of the segment
+    size_t n                            # size of the segment in bytes
     Address device_ptr
     uint32_t run
 
@@ -37,20 +37,21 @@ cdef struct Mirror:
     uint32_t n
     Run* runs
     uint32_t n_runs
-    int error                           # of the driver, where there was no room for a part; 0: there was
+    int error                           # of the driver, if a part could not be allocated; 0: none
 
 
 cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil
 cdef void close_mirror(Mirror* m) noexcept nogil
-# A part for a segment that has none; NULL: there was no room, which is noted.  The device is not entered.
+# Make the part for a segment that has none; NULL if there is no memory, which is stored in `error`.  Must be called
+# without the device entered.
 cdef Part* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil
-# A pass begins, that notes what it uses: the segment in use up to the bump pointer, or all segments.
+# A pass begins.  It then notes what it uses: the current segment up to the bump pointer, or all segments.
 cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
-# Whether what passes use of the next segment follows on this one.
+# Whether the next segment is in use and directly follows this one on the device.
 cdef bint goes_on(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil
-# Have memory for what was noted.  The device is entered already.  0, or the error of the driver.
+# Map memory for what was noted, with the device entered.  Returns 0 or the error of the driver.
 cdef int extend_mirror(Mirror* m) noexcept nogil
 
 
@@ -59,7 +60,7 @@ cdef inline bint stands_for(const Part* part, const Segment* s) noexcept nogil:
 
 
 cdef inline Part* part_of(const Arena* host, Mirror* m, const Segment* s) noexcept nogil:
-    """The part that stands for a segment, made if it is not there; see `new_part`."""
+    """The part for a segment, made if there is none; see `new_part`."""
     cdef uint32_t i = <uint32_t>(s - host.segments)
     if i < m.n and stands_for(&m.parts[i], s):
         return &m.parts[i]
@@ -67,7 +68,7 @@ cdef inline Part* part_of(const Arena* host, Mirror* m, const Segment* s) noexce
 
 
 cdef inline Address address_in(const Arena* host, Mirror* m, const void* p) noexcept nogil:
-    """Where something lies on the device that lies in a segment of the arena; 0: it does not, or see `new_part`."""
+    """The device address for a pointer into the arena; 0 if it is not in the arena, or if `new_part` fails."""
     cdef const Segment* s = segment_of(host, p)
     cdef Part* part
     if s == NULL:

@@ -1,11 +1,12 @@
 """Arenas of graphs on a device.
 
-Each segment of an arena of the host has a part of a range of addresses of the device, in which all lies where it does
-here; pointers into it stay.  A range, or run, is some times as large as the first segment in it, so that those that
-follow go there too, and one copy is enough for them; memory is mapped as far as passes use it.  Small runs are blocks
-of memory that all graphs share: thousands of graphs take little, where the least that can be mapped is 2 MiB.
+Each segment of a host arena has a counterpart, a part, in a range of device addresses, with everything at the same
+offsets.  Pointers into it stay valid.  A range, or run, is 16 times as large as its first segment, so that later
+segments fit into it too, and one copy is enough for all of them.  Memory is mapped as far as passes use it.  Small runs
+are blocks of memory that all graphs share.  So thousands of graphs take little memory, although no less than 2 MiB can
+be mapped.
 
-Parts go when the segments do.  Blocks are used again at once, since a device does one thing after another.
+A part is dropped when its segment is.  Blocks can be reused at once, since the work on a device runs in order.
 """
 
 from libc.stdint cimport uint32_t
@@ -19,9 +20,9 @@ cdef enum:
     SLAB = 1 << 21
     LEAST_BLOCK = 1 << 14
     SIZES = 7                           # up to a MiB
-    AHEAD = 16                          # how many times as large as its first segment a run is
+    AHEAD = 16                          # size of a run, relative to its first segment
 
-# Those that have room, by device and size of their blocks, the smallest first; used with the device entered.
+# Slabs with free blocks, by device and block size, the smallest first; accessed with the device entered.
 ctypedef Slab* OfSize
 cdef OfSize[MOST_GPUS][SIZES] slabs
 memset(slabs, 0, sizeof(slabs))
@@ -34,7 +35,7 @@ cdef inline size_t block_bytes(uint32_t size) noexcept nogil:
 
 
 cdef int take_block(Gpu* gpu, Run* run) noexcept nogil:
-    """A block for a run; 0, or the error of the driver."""
+    """Take a block for a run.  Returns 0 or the error of the driver."""
     cdef uint32_t size = 0, i = 0
     cdef Slab* s
     cdef int error
@@ -74,7 +75,7 @@ cdef void give_block(Gpu* gpu, Run* run) noexcept nogil:
         at[0] = s
     s.used[i // 64] &= ~(<unsigned long long>1 << (i % 64))
     s.n_used -= 1
-    if s.n_used or (at[0] == s and s.next == NULL):     # the last one stays
+    if s.n_used or (at[0] == s and s.next == NULL):     # keep the last slab
         return
     while at[0] != s:
         at = &at[0].next
@@ -86,7 +87,7 @@ cdef void give_block(Gpu* gpu, Run* run) noexcept nogil:
 # ---- runs and parts --------------------------------------------------------------
 
 cdef int open_run(Gpu* gpu, Run* run, size_t first, size_t before) noexcept nogil:
-    """A run for a segment of that size, behind so many bytes of others; 0, or the error of the driver."""
+    """Open a run for a segment of `first` bytes, after `before` bytes of others.  Returns 0 or the driver's error."""
     cdef int error
     memset(run, 0, sizeof(Run))
     run.size = max(first * AHEAD if before else first, <size_t>LEAST_BLOCK)
@@ -97,7 +98,7 @@ cdef int open_run(Gpu* gpu, Run* run, size_t first, size_t before) noexcept nogi
     if run.own == NULL:
         return OUT_OF_MEMORY
     error = reserve_arena(gpu, run.own, run.size)
-    if error == OUT_OF_MEMORY and run.size > first:     # addresses are short
+    if error == OUT_OF_MEMORY and run.size > first:     # addresses are scarce
         run.size = first
         error = reserve_arena(gpu, run.own, first)
     run.base = run.own.base
@@ -113,7 +114,7 @@ cdef void close_run(Gpu* gpu, Run* run) noexcept nogil:
 
 
 cdef void drop_parts(Mirror* m, uint32_t first) noexcept nogil:
-    """Drop a part and all behind it.  The device is entered already."""
+    """Drop a part and all after it.  The device must be entered."""
     cdef Part* part
     while m.n > first:
         m.n -= 1
@@ -125,7 +126,7 @@ cdef void drop_parts(Mirror* m, uint32_t first) noexcept nogil:
 
 
 cdef int add_part(Mirror* m, const Segment* s) noexcept nogil:
-    """A part behind the others; 0, or the error of the driver.  The device is entered already."""
+    """Append a part.  The device must be entered.  Returns 0 or the error of the driver."""
     cdef Part* parts = <Part*>realloc(m.parts, (m.n + 1) * sizeof(Part))
     cdef Run* runs
     cdef Run* run
@@ -176,7 +177,7 @@ cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil:
 
 
 cdef void close_mirror(Mirror* m) noexcept nogil:
-    """Errors mean that the driver has gone before us."""
+    """Free all parts.  Errors are ignored: they mean that the driver has been shut down already."""
     if m.n:
         enter(m.gpu)
         drop_parts(m, 0)
@@ -201,7 +202,7 @@ cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil:
 
 
 cdef void note(const Arena* host, Mirror* m, uint32_t i, size_t end) noexcept nogil:
-    """Note that the segment of that number is used up to an offset."""
+    """Note that segment i is used up to an offset."""
     cdef Part* part
     cdef Run* run
     if end > host.segments[i].begin:

@@ -1,10 +1,10 @@
 """The executor of graphs on several devices.
 
-A plan is run in segments: batches that follow each other and run on one device.
-What is copied from one device to another goes through the graph's arenas here:
-a place in them stands for one on each device, so a value, or a gradient, lies
-at the same place wherever it is.  A copy from a device is waited for; one to a
-device is not, nor is what runs there.
+A plan is run in segments: consecutive batches that run on one device.  Copies
+from one device to another go through the graph's arenas on the host.  Each
+address in them has a counterpart on each device, so a value or a gradient is at
+the same offset on every device.  The host waits for copies from a device, but
+neither for copies to a device nor for the batches that run there.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -13,11 +13,12 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.anomaly cimport Finding, bad_values, check_before, checking, raise_anomaly
+from dynet_cy.execute.contributions cimport contribute
 from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal
 from dynet_cy.execute.profile cimport list_batches, profiling
 from dynet_cy.execute.walk cimport (
-    Walk, begin_at, contribute, count_as_run, hand_out_values, make_room, open_backward, raise_failure, run_backward,
+    Walk, begin_at, count_as_run, hand_out_values, make_room, open_backward, raise_failure, run_backward,
     run_planned_at_once, settle,
 )
 from dynet_cy.gpu.clips cimport check_updates
@@ -48,17 +49,17 @@ from dynet_cy.schedule.plan cimport drop_plan, plan
 # ---- segments --------------------------------------------------------------------
 
 cdef inline uint32_t node_of(const Graph* g, uint32_t batch) noexcept nogil:
-    """The first node of a batch: all of them run on its device."""
+    """The first node of a batch.  All nodes of a batch run on the same device."""
     return order_of(g)[batches_of(g)[batch].first]
 
 
 cdef inline bint copies(const Graph* g, uint32_t batch) noexcept nogil:
-    """Whether a batch copies values from device to device.  It is a segment of its own."""
+    """Whether a batch copies values between devices.  Such a batch is a segment of its own."""
     return is_transfer(&nodes_of(g)[node_of(g, batch)])
 
 
 cdef inline bint go_together(const Graph* g, uint32_t a, uint32_t b) noexcept nogil:
-    """Whether batches that follow each other are of one segment."""
+    """Whether two consecutive batches belong to the same segment."""
     return (not copies(g, a) and not copies(g, b)
             and device_of(g, node_of(g, a)) == device_of(g, node_of(g, b)))
 
@@ -153,13 +154,13 @@ cdef int copy_forward(Graph* g, int device) except -1:
 
 
 cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
-    """Bring the arguments of the nodes of a batch from a device to the place of their results here."""
+    """Copy the arguments of the nodes of a batch from a device to the host memory of their results."""
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef DeviceGraph* d = device_graph(g, device) if device else NULL
     cdef Gpu* gpu = d.gpu if device else NULL
     cdef float* y = batch.y
-    # What is fetched next: it goes on while the arguments lie side by side.
+    # The pending copy; it is extended as long as arguments are adjacent.
     cdef float* source = NULL
     cdef size_t n = 0, size
     cdef const float* at
@@ -174,7 +175,7 @@ cdef int take_from(Graph* g, const Batch* batch, int device) except -1:
         for j in range(batch.count):
             a = &nodes[args_of(g, &nodes[ids[j]])[0]]
             size = total_of(&a.dim)
-            if gpu == NULL or (a.val != NULL and a.batch == NO_BATCH):      # inputs are here
+            if gpu == NULL or (a.val != NULL and a.batch == NO_BATCH):      # inputs are on the host
                 memcpy(y, value_of(a), size * sizeof(float))
             else:
                 at = parameter_of(a).device_value if a.val == NULL else device_ptr(g, d, a.val)
@@ -208,7 +209,7 @@ cdef int fetch_part(Gpu* gpu, const float* source, float* to, size_t n) noexcept
 
 
 cdef int give_to(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
-    """Send values at a place of the graph to the same place on a device."""
+    """Send n values from an arena of the graph to the mirror of the arena on a device."""
     cdef Gpu* gpu = d.gpu
     cdef size_t needed = g.values.top
     cdef int error = 0, failure
@@ -236,7 +237,8 @@ cdef int give_to(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
 cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     """Add the gradient of target to the gradients of parameters, each on its device.
 
-    What a handler of a signal raises is kept until all of it has been added, and so is what waiting for a device tells.
+    Exceptions of signal handlers, and errors that waiting for a device reports, are raised when all gradients have been
+    added.
     """
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
     cdef Walk cpu                               # over the batches of the CPU
@@ -255,7 +257,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     begin_journal(&journal, True)
     try:
         keep_gradients(g, target, &journal)
-        journal.irrevocable |= not checking     # gradients on devices are not taken back then
+        journal.irrevocable |= not checking     # without checks, gradients on devices are not restored
         with nogil:
             error = open_backward(&cpu, target, full)
         if error:
@@ -300,9 +302,9 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
 
 
 cdef uint64_t open_devices(Graph* g, uint32_t target) except? 0:
-    """Have what backward needs on each device, before anything is added; the numbers of the GPUs, as bits.
+    """Prepare each device for backward, before anything is added.  Returns the numbers of the GPUs, as bits.
 
-    The kernels of ops are there, since forward has run them.
+    The kernels of ops are loaded already, since forward has run them.
     """
     cdef uint64_t used = 0
     cdef uint32_t b
@@ -324,7 +326,7 @@ cdef int open_device(Graph* g, int device, uint64_t* used) except -1:
 
 
 cdef int begin(Walk* cpu, uint32_t target) except -1:
-    """The gradient of the target by itself is one, on its device."""
+    """Set the gradient of the target to one, on its device."""
     cdef Graph* g = cpu.g
     cdef int device = device_of(g, target), error
     cdef Pass s
@@ -338,14 +340,14 @@ cdef int begin(Walk* cpu, uint32_t target) except -1:
 
 
 cdef int finish_pass(Pass* s, int error) except -1:
-    """Run a pass that is listed, or raise for what stopped the listing."""
+    """Run a pass that has been listed, or raise the error that stopped the listing."""
     if error:
         raise_pass_failure(s, "the gradients of the graph")
     return run_pass(s, "the gradients of the graph")
 
 
 cdef int run_back(Graph* g, DeviceGraph* d, uint32_t first, uint32_t last) except -1:
-    """Backward over batches of a device."""
+    """Run batches of a GPU backward."""
     cdef Pass s
     cdef int error
     begin_pass(&s, g, d)
@@ -355,7 +357,7 @@ cdef int run_back(Graph* g, DeviceGraph* d, uint32_t first, uint32_t last) excep
 
 
 cdef int run_back_here(Walk* w, uint32_t first, uint32_t last) except -1:
-    """Backward over batches of the CPU."""
+    """Run batches of the CPU backward."""
     cdef int error
     with nogil:
         enter_pool()
@@ -371,7 +373,7 @@ cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
 
 
 cdef int copy_backward(Walk* cpu, const Batch* batch, int device) except -1:
-    """Add the gradients of nodes that are copies, which are on a device, to those of what they are copies of."""
+    """Add the gradients of copies, which are on `device`, to those of the nodes that were copied."""
     cdef Graph* g = cpu.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef int source = source_of(&nodes_of(g)[ids[0]])
@@ -399,7 +401,7 @@ cdef int copy_backward(Walk* cpu, const Batch* batch, int device) except -1:
 
 
 cdef int hand_back(Walk* w, DeviceGraph* d, const Batch* batch) noexcept nogil:
-    """Add gradients of nodes, which are on the CPU, to those of their arguments; `d` where these are on a device."""
+    """Add gradients of nodes, which are on the host, to those of their arguments, which are on `d` (NULL: the CPU)."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef const Node* x

@@ -53,7 +53,7 @@ cdef int RESIDUAL_FORWARD = kernel_at(CU, b"residual_layer_norm_forward")
 
 
 cdef inline float* sums_of(const Call* c) noexcept nogil:
-    """Where the sums x + mask r are saved: behind three numbers of each column."""
+    """Where the sums x + mask r are saved: after three numbers for each column."""
     return c.saved + 3 * columns_of(&c.y.dim).post * c.y.dim.bd
 
 

@@ -1,4 +1,4 @@
-"""Sorting, and products up to each element."""
+"""Sorting, cumulative products and cumulative sums of exponentials."""
 
 from libc.stdint cimport uint32_t
 
@@ -12,6 +12,8 @@ cdef int SORT = kernel_at(CU, b"sort_lines")
 cdef int SORT_BACKWARD = kernel_at(CU, b"sort_backward")
 cdef int CUMPROD = kernel_at(CU, b"cumprod_forward")
 cdef int CUMPROD_BACKWARD = kernel_at(CU, b"cumprod_backward")
+cdef int LOGCUMSUMEXP = kernel_at(CU, b"logcumsumexp_forward")
+cdef int LOGCUMSUMEXP_BACKWARD = kernel_at(CU, b"logcumsumexp_backward")
 
 
 cdef size_t lines_of(const Split* s, const Tensor* x) noexcept nogil:
@@ -19,11 +21,11 @@ cdef size_t lines_of(const Split* s, const Tensor* x) noexcept nogil:
 
 
 cdef size_t uses_of(const Call* c) noexcept nogil:
-    """How many batch elements of y share one of dx."""
+    """How many batch elements of y share one batch element of dx."""
     return c.y.dim.bd // c.dx.dim.bd
 
 
-# ---- sort, argsort: attributes are the axis, how many, and whether the greatest comes first --------
+# ---- sort, argsort: attributes: the axis, how many to keep, and whether the order is descending -----
 
 cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
@@ -59,25 +61,45 @@ op = gpu_op(b"argsort", CU)
 op.forward = argsort_forward
 
 
-# ---- cumprod -------------------------------------------------------------------------
+# ---- cumprod, logcumsumexp: the attribute is the axis --------------------------------
 
-cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef int accumulate(Gpu* gpu, int kernel, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t n = lines_of(&s, &c.y)
     if total_of(&c.y.dim) == 0:
         return 0
-    return launch_each(gpu, CUMPROD, n, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v)
+    return launch_each(gpu, kernel, n, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
-cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int accumulate_backward(Gpu* gpu, int kernel, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t n = lines_of(&s, &c.dx)
     if total_of(&c.y.dim) == 0:
         return 0
-    return launch_each(gpu, CUMPROD_BACKWARD, n, n, s.pre, s.len, s.post, uses_of(c), c.x[0].v, c.x[0].bstride, c.y.v,
-                       c.dy.v, c.dx.v)
+    return launch_each(gpu, kernel, n, n, s.pre, s.len, s.post, uses_of(c), c.x[0].v, c.x[0].bstride, c.y.v, c.dy.v,
+                       c.dx.v)
+
+
+cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return accumulate(gpu, CUMPROD, c)
+
+
+cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return accumulate_backward(gpu, CUMPROD_BACKWARD, c)
+
+
+cdef int logcumsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return accumulate(gpu, LOGCUMSUMEXP, c)
+
+
+cdef int logcumsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return accumulate_backward(gpu, LOGCUMSUMEXP_BACKWARD, c)
 
 
 op = gpu_op(b"cumprod", CU)
 op.forward = cumprod_forward
 op.backward = cumprod_backward
+
+op = gpu_op(b"logcumsumexp", CU)
+op.forward = logcumsumexp_forward
+op.backward = logcumsumexp_backward

@@ -1,11 +1,11 @@
-"""Passes over a graph on a device: what has been listed is sent and run.  Nothing is waited for."""
+"""Passes over a graph on a device: sends the listed tables and runs the listed commands, without waiting."""
 
 from dynet_cy.gpu.commands cimport Pass
 from dynet_cy.gpu.driver cimport Gpu
 
-# Load what all passes need.  That runs Python, and so perhaps handlers of signals: what can't be taken back comes
-# after it.
+# Load the kernel that all passes need.  That runs Python code, and so perhaps signal handlers: call it before changes
+# that cannot be undone.
 cdef int load_moves(Gpu* gpu) except -1
 cdef int run_pass(Pass* s, str what) except -1
-# Raise for what stopped the walk that lists a pass.
+# Raise the error that stopped the walk that lists a pass.
 cdef int raise_pass_failure(Pass* s, str what) except -1

@@ -1,5 +1,5 @@
 # Used from Cython only.
-"""Passes over a graph on a device: what has been listed is sent and run."""
+"""Passes over a graph on a device: sends the listed tables and runs the listed commands."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
@@ -30,7 +30,7 @@ cdef int MOVE = kernel_at(BASE, b"move_floats")
 
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
-    """Raise for what stopped the walk that lists a pass."""
+    """Raise the error that stopped the walk that lists a pass."""
     if s.missing:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
@@ -46,7 +46,7 @@ cdef int load_moves(Gpu* gpu) except -1:
 
 
 cdef int run_pass(Pass* s, str what) except -1:
-    """Run a pass that is listed: load what is needed, make room on the device, upload, run the commands."""
+    """Run a listed pass: load the kernels, allocate device memory, upload tables and inputs, run the commands."""
     cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
@@ -95,7 +95,7 @@ cdef int by_place(const void* a, const void* b) noexcept nogil:
 
 
 cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
-    """Let inputs be one range where nothing but the gaps of alignment lies between them."""
+    """Join ranges of inputs if only alignment gaps are between them."""
     cdef size_t i, k = 0
     cdef uint64_t gap
     qsort(r, n, sizeof(Range), by_place)
@@ -105,14 +105,14 @@ cdef size_t join_ranges(Range* r, size_t n) noexcept nogil:
             r[k].n += gap
             if <const char*>r[k].host_ptr + r[k].n == <const char*>r[i].host_ptr:
                 r[k].n += r[i].n
-                continue                        # else two segments of an arena meet there
+                continue                        # otherwise two segments of an arena meet there
         k += 1
         r[k] = r[i]
     return k + 1 if n else 0
 
 
 cdef int upload(Pass* s) noexcept nogil:
-    """Inputs and tables, in one buffer."""
+    """Send inputs and tables, in one buffer."""
     cdef Arena* tables = &s.walk.g.tables
     cdef Range* r = <Range*>s.d.ranges.base
     cdef const Segment* part
@@ -123,7 +123,7 @@ cdef int upload(Pass* s) noexcept nogil:
         end = copied = tables.top
         if part < tables.segments + tables.now:
             end = copied = part[1].begin
-            if goes_on(tables, &s.d.tables, part):  # with its unused end it is one copy with the next one
+            if goes_on(tables, &s.d.tables, part):  # copying the unused end too joins it with the next segment
                 copied = part.begin + part.bytes
         r = <Range*>array_push(&s.d.ranges, sizeof(Range))
         if r == NULL:
@@ -140,9 +140,9 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef Command* c = s.first
     cdef GpuOp* gpu_op
     cdef uint64_t begun
-    # While commands are timed, each is run and waited for by itself.
+    # While commands are timed, each one is waited for.
     cdef bint timed = profiling != 0
-    # While they are checked, each batch is waited for.
+    # While numbers are checked, each batch is waited for.
     cdef bint checked = checking != 0
     cdef bint listed = not timed and not checked and begin_listing(gpu)
     if timed:
@@ -178,17 +178,17 @@ cdef int run_commands(Pass* s) noexcept nogil:
     return run_listed(gpu, &s.d.replays) if listed else gpu.error
 
 
-# ---- checks: what CPU executors look at, after it was fetched --------------------------
+# ---- checks: the numbers are fetched, then checked as on the CPU -----------------------
 
 cdef int bring(Pass* s, const float* source, const float* host_ptr, size_t n) noexcept nogil:
-    """Ask for n numbers of the device."""
+    """Start fetching n numbers from the device."""
     if n == 0 or s.d.gpu.error:
         return s.d.gpu.error
     return fetch_bytes(s.d.gpu, <void*>host_ptr, <Address><uintptr_t>source, n * sizeof(float))
 
 
 cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
-    """Ask for the value or the gradient of a node."""
+    """Start fetching the value or the gradient of a node."""
     cdef Node* x = &nodes_of(s.walk.g)[number]
     cdef Param* p
     cdef float* v = x.val
@@ -205,7 +205,7 @@ cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
 
 
 cdef bint look(Pass* s, uint32_t number) noexcept nogil:
-    """Look at the numbers that a batch has just made; True if there is something to report."""
+    """Check the numbers that a batch has just computed; True if there is something to report."""
     cdef Graph* g = s.walk.g
     cdef const Batch* batch = &batches_of(g)[number]
     cdef Node* x
@@ -230,13 +230,13 @@ cdef bint look(Pass* s, uint32_t number) noexcept nogil:
     bring_all(s, batch)
     if not forward:
         return True
-    # Infinities that came in with an input are no anomaly: the inputs are here now.
+    # Infinities that come from an input are not reported.  Check again, now that the arguments have been fetched.
     s.walk.failure.finding.kind = 0
     return bad_values(g, batch, g.check_validity, &s.walk.failure.finding)
 
 
 cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
-    """Fetch what an error tells of: arguments, and of what has run forward values and gradients."""
+    """Fetch what the error message describes: the arguments, values and gradients of the nodes of a batch."""
     cdef Graph* g = s.walk.g
     cdef Node* x
     cdef uint32_t i, j, number
@@ -252,7 +252,7 @@ cdef void bring_all(Pass* s, const Batch* batch) noexcept nogil:
 
 
 cdef void look_at_collected(Pass* s) noexcept nogil:
-    """Look at the gradients of weights that the pass has multiplied in the end."""
+    """Check the collected gradients of weights, which the pass has multiplied at the end."""
     cdef const Collected* x = s.walk.collected
     cdef Graph* g = s.walk.g
     cdef uint32_t i
@@ -262,13 +262,13 @@ cdef void look_at_collected(Pass* s) noexcept nogil:
         if not s.d.gpu.error and bad_collected(g, x.p, &s.walk.failure.finding):
             for i in range(g.n_batches):
                 bring_all(s, &batches_of(g)[i])
-            bad_collected(g, x.p, &s.walk.failure.finding)       # now with the numbers of those that use it
+            bad_collected(g, x.p, &s.walk.failure.finding)       # now with the values of the nodes that use it
             return
         x = x.next
 
 
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
-    """Blocks side by side work on one move, rows of blocks on different ones."""
+    """Run a group of moves: the blocks of one row of the grid share a move, different rows run different moves."""
     cdef size_t most = 16 * gpu.multiprocessors
     cdef size_t wide = min((c.n + 1023) // 1024, max(most // c.count, <size_t>1))
     return launch(gpu, MOVE, <unsigned>wide, min(c.count, <uint32_t>65535), 256, 0, c.p, c.count)

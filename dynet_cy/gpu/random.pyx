@@ -1,4 +1,4 @@
-"""Random values: dropout, noise, and leaves that are drawn; the numbers are those of the CPU."""
+"""Dropout, noise and random leaves.  They draw the same numbers as on the CPU."""
 
 from libc.stdint cimport uint32_t
 
@@ -16,11 +16,11 @@ cdef int DROPOUT_BACKWARD = kernel_at(CU, b"dropout_backward")
 cdef int NOISE_FORWARD = kernel_at(CU, b"noise_forward")
 
 
-# ---- dropout: elements that share a mask value lie along one axis --------------------
+# ---- dropout: elements along one axis share a mask value ------------------------------
 # Attributes: p, axis.
 
 cdef Split whole(const Call* c) noexcept nogil:
-    """No elements share one: an axis of length 1."""
+    """Every element has its own mask value: an axis of length 1."""
     cdef Split s
     s.pre = size_of(&c.y.dim)
     s.len = s.post = 1
@@ -32,7 +32,7 @@ cdef Split along(const Call* c) noexcept nogil:
 
 
 cdef Split together(const Call* c) noexcept nogil:
-    """All elements share one."""
+    """All elements share one mask value."""
     cdef Split s
     s.pre = s.post = 1
     s.len = size_of(&c.y.dim)
@@ -125,7 +125,7 @@ op.assigns = True
 
 
 # ---- leaves ----------------------------------------------------------------------------
-# Attributes: the two of the distribution.
+# Attributes: the two parameters of the distribution.
 
 cdef int[MAX_OPS] DRAW                      # by number of the op
 

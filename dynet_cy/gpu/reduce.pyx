@@ -13,7 +13,7 @@ from dynet_cy.ops.axes cimport Split, split_at
 
 cdef int CU = module_at(b"reduce")
 
-# With so many results, threads that make one each keep the device busy.
+# With this many results, one thread for each result keeps the device busy.
 cdef enum:
     MANY_RESULTS = 4096
 
@@ -21,9 +21,9 @@ cdef enum:
 # ---- sum: attributes: the axes, one bit each, and the batch ------------------------
 
 cdef void axes_of(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept nogil:
-    """Axes of x that stay and that are summed over, with the strides of x; all of them with those of y.
+    """The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 
-    Where nodes that run together share x, each has a sum of its own: an axis of y that x has not.
+    If the nodes of a batch share x, each has its own sum: an axis of y that x does not have.
     """
     cdef uint32_t k
     cdef uint32_t mask = c.attrs[0].u
@@ -84,7 +84,7 @@ cdef int MOMENT_BACKWARD = kernel_at(CU, b"moment_backward")
 
 
 cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:
-    """Whether a block makes each result; `neighbours`: the terms of one lie side by side."""
+    """Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent."""
     return terms > FEW_TERMS and (neighbours or results < MANY_RESULTS)
 
 
@@ -93,7 +93,7 @@ cdef bint by_blocks_over(const Axes* kept, const Axes* reduced) noexcept nogil:
 
 
 cdef float share(const Call* c) noexcept nogil:
-    """One part of as many as there are elements of x to one of y."""
+    """1 / the number of elements of x for each element of y."""
     cdef size_t n = size_of(&c.y.dim) if c.x[0].dim.bd == 1 else total_of(&c.y.dim)
     cdef size_t m = total_of(&c.x[0].dim)
     if m == 0 and n:
@@ -106,7 +106,7 @@ cdef float moment_scale(const Call* c) noexcept nogil:
 
 
 cdef size_t sharing(const Call* c) noexcept nogil:
-    """How many results share an element of x that they do not have in one batch element."""
+    """How many batch elements of y share one batch element of x."""
     return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
 
 
@@ -232,11 +232,11 @@ cdef Split lines_of(const Call* c) noexcept nogil:
 
 
 cdef size_t how_many(const Split* s, const Tensor* x) noexcept nogil:
-    """Lines of x."""
+    """The number of lines of x along the axis."""
     return s.pre * s.post * x.dim.bd
 
 
-# ---- max_dim, min_dim: where they are is saved ----------------------------------------------
+# ---- max_dim, min_dim: their positions are saved --------------------------------------------
 
 cdef int EXTREME_FORWARD = kernel_at(CU, b"extreme_forward")
 cdef int EXTREME_BACKWARD = kernel_at(CU, b"extreme_backward")

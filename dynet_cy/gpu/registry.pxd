@@ -4,9 +4,9 @@ from libc.stdint cimport uint64_t
 
 from dynet_cy.gpu.driver cimport Gpu, GpuOp
 
-# The GPU op for the op of that name, to be filled in; `module` (of `module_at`) holds its kernels.
+# The GPU op for the op of that name, to be filled in.  Module number `module`, from `module_at`, contains its kernels.
 cdef GpuOp* gpu_op(bytes name, int module) except NULL
-# Of the op, as in tables and in gpu.op.
+# The number of the op, which indexes tables and is passed in gpu.op.
 cdef unsigned number_of(const GpuOp* op) noexcept nogil
 cdef GpuOp* gpu_op_at(unsigned op) noexcept nogil
 cdef int module_at(bytes name) except -1

@@ -24,7 +24,7 @@ memset(loaded_modules, 0, sizeof(loaded_modules))
 importlib.import_module("dynet_cy.ops.api")     # registers all of them
 _op_numbers = {op["name"]: i for i, op in enumerate(describe_ops())}
 _modules = []                   # names
-_kernels = []                   # (module, name as bytes): kept, since names point into them
+_kernels = []                   # (module, name as bytes); `kernel_names` points into the names
 _pictures = []                  # code that devices have loaded
 
 
@@ -83,7 +83,8 @@ cdef int load_module(Gpu* gpu, int number) except -1:
     cdef int k, error
     cdef list own = [(k, name) for k, (owner, name) in enumerate(_kernels) if owner == number]
     cdef bytes code = compiler.cubin(_modules[number], architecture(gpu.number)), missing = None
-    # From here on no other thread launches, nor runs Python: one that was compiling the same module finds it loaded.
+    # From here on no other thread launches or runs Python.  Another thread that compiled the same module may have
+    # loaded it first.
     error = enter(gpu)
     if loaded_modules[gpu.number] >> number & 1:
         leave(gpu)
@@ -105,7 +106,7 @@ cdef int load_module(Gpu* gpu, int number) except -1:
 
 
 cdef int parameters_of(Gpu* gpu, int kernel) noexcept:
-    """How many parameters a kernel takes; their sizes are noted."""
+    """Store the sizes of a kernel's parameters; returns how many it has."""
     cdef size_t offset = 0, size = 0
     cdef int n = 0
     while gpu.driver.cuFuncGetParamInfo(gpu.functions[kernel], n, &offset, &size) == 0:
@@ -130,5 +131,5 @@ def describe():
 
 
 def kernels():
-    """The kernels that launchers name: module and name of each."""
+    """The kernels that launchers use, as a list of (module, name)."""
     return [(_modules[module], name.decode()) for module, name in _kernels]

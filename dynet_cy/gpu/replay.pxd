@@ -1,9 +1,10 @@
-"""CUDA graphs of passes that repeat: one launch for all that a pass consists of."""
+"""CUDA graphs of passes that repeat: a single launch for a whole pass."""
 
 from dynet_cy.gpu.driver cimport Gpu
 
-# Between the two, launches, products and fills are listed; the second one makes them.  False: they are made at once.
-# `kept` is where a graph keeps what it may replay, NULL at first.
+# Between these two calls, launches, products and fills are listed; `run_listed` issues them.  If `begin_listing`
+# returns False, they are issued at once.  `kept` points to the captured CUDA graphs of a computation graph, NULL at
+# first.
 cdef bint begin_listing(Gpu* gpu) noexcept nogil
 cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil
 

@@ -1,25 +1,24 @@
-"""CUDA graphs of passes that repeat: one launch for all that a pass consists of.
+"""CUDA graphs of passes that repeat: a single launch for a whole pass.
 
-The launches, products and fills of a pass are listed first, as records: the
-kernel, its grid, its arguments, byte by byte.  When records are seen again,
-the stream is captured while they are made, and the CUDA graph that comes of it
-is launched in their place from then on, whenever records are equal to its own.
-A hash only finds the candidate.  So whatever a launch depends on is compared;
-what changes from step to step without being compared is what kernels read on
-the device, inputs and tables, which are sent before, and parameters.
+The launches, products and fills of a pass are first listed as records: the
+kernel, its grid and its arguments, byte by byte.  When the same records are seen
+again, the stream is captured while they are issued.  From then on, the resulting
+CUDA graph is launched instead whenever the records of a pass are equal to its
+own.  A hash only finds the candidate; the records are compared.  So everything
+that a launch depends on is compared.  Only what kernels read on the device may
+change: inputs and tables, which are sent before, and parameters.
 
-Each graph of the program keeps its own CUDA graphs, those used last, up to a
-number of them and of their nodes.  If many structures alternate, they would
-evict each other all the time, and capturing one costs more than a single
-replay saves.  So each graph that is evicted before it has saved the cost of its
-capture doubles the number of times that a record must be seen before it is
-captured.
+Each computation graph keeps its most recently used CUDA graphs, up to a limit on
+their number and on their nodes.  If many structures alternated, they would evict
+each other all the time, and a capture costs more than a single replay saves.  So
+each CUDA graph that is evicted before it has paid for its capture doubles the
+number of times that records must be seen before they are captured.
 
-A device on which capturing fails runs without it from then on, and
-`failed_captures` of `dynet_cy.gpu.driver.counts` counts it.  So does one without
-memory for the workspace of cuBLAS.
+If a capture fails on a device, it runs without captures from then on, and
+`failed_captures` of `dynet_cy.gpu.driver.counts` counts the failure.  Devices
+without memory for the cuBLAS workspace run without captures too.
 
-`DYNET_CY_CUDA_GRAPHS=0` in the environment switches all of it off.
+`DYNET_CY_CUDA_GRAPHS=0` in the environment switches captures off.
 """
 
 import os
@@ -32,27 +31,27 @@ from dynet_cy.gpu.driver cimport FORKED, MOST_GPUS, Counts, Records, enter, fail
 from dynet_cy.schedule.hash cimport dy_hash
 
 cdef enum:
-    LEAST_NODES = 4                 # what is shorter is launched as it is
-    SETS = 64                       # of records that were seen, by their hash
-    WAYS = 4                        # what each set remembers
+    LEAST_NODES = 4                 # shorter passes are not captured
+    SETS = 64                       # sets of the table of seen records, which is indexed by hash
+    WAYS = 4                        # entries of a set
     FIRST_SIGHTS = 2
     MOST_SIGHTS = 64
-    PAYS = 4                        # launches of a CUDA graph that make up for making it
-    THREAD_LOCAL = 1                # other threads may do what they like meanwhile
+    PAYS = 4                        # number of replays that pay for a capture
+    THREAD_LOCAL = 1                # capture mode: does not restrict other threads
 
 cdef uint32_t most_graphs = 32
 cdef uint64_t most_nodes = 1 << 16
 if os.environ.get("DYNET_CY_CUDA_GRAPHS", "1") in ("", "0"):
     most_graphs = 0
 
-# Of each device, for the pass that runs.
+# For each device, the records of the current pass.
 cdef Records[MOST_GPUS] lists
 memset(lists, 0, sizeof(lists))
 
 
-# What follows it in memory: its records.
+# Its records follow the struct in memory.
 cdef struct Replay:
-    Replay* next                    # used less recently
+    Replay* next                    # the next less recently used one
     void* exec
     uint64_t hash
     size_t n_bytes
@@ -69,7 +68,7 @@ cdef struct Replays:
     uint32_t n
     uint32_t sights                 # how often records are seen before they are captured
     uint64_t n_nodes
-    Sight[SETS][WAYS] seen          # of each set the one seen last is first
+    Sight[SETS][WAYS] seen          # in each set, the most recently seen entry is first
 
 
 cdef bint begin_listing(Gpu* gpu) noexcept nogil:
@@ -111,7 +110,7 @@ cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
 
 
 cdef Replay* find(Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
-    """What was captured of equal records, which is the one used last then; or NULL."""
+    """Find the capture of equal records, and move it to the front of the list; NULL if there is none."""
     cdef Replay** link = &replays.first
     cdef Replay* x = link[0]
     while x != NULL:
@@ -126,7 +125,7 @@ cdef Replay* find(Replays* replays, const Records* r, uint64_t hash) noexcept no
 
 
 cdef bint is_due(Replays* replays, uint64_t hash) noexcept nogil:
-    """Count a sight of records that are not kept; True if they have been seen often enough."""
+    """Count that records without a capture were seen; True if they have been seen often enough."""
     cdef Sight* seen = replays.seen[hash % SETS]
     cdef uint64_t times = 1
     cdef int way = 0
@@ -141,7 +140,7 @@ cdef bint is_due(Replays* replays, uint64_t hash) noexcept nogil:
 
 
 cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
-    """Make a CUDA graph of records, which are not run by that; NULL where that fails, for good."""
+    """Capture records as a CUDA graph, without running it; NULL if that fails, and nothing is captured from then on."""
     cdef Counts before = gpu.counts
     cdef void* graph = NULL
     cdef void* exec = NULL
@@ -161,7 +160,7 @@ cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash
         gpu.driver.cuGraphDestroy(graph)
     gpu.counts = before
     if error:
-        # Nothing has run.  What is wrong with the records themselves comes up again when they are made.
+        # Nothing has run.  Errors in the records themselves are reported when the records are issued.
         set_error(gpu, 0)
         gpu.error_kernel = -1
         gpu.counts.failed_captures += 1
@@ -198,13 +197,13 @@ cdef void make_room(Gpu* gpu, Replays* replays, uint64_t nodes) noexcept nogil:
         replays.n_nodes -= x.n_nodes
         if x.uses < PAYS:
             replays.sights = min(2 * replays.sights, <uint32_t>MOST_SIGHTS)
-        # The driver frees it when it has run.
+        # If it is still running, the driver frees it afterwards.
         gpu.driver.cuGraphExecDestroy(x.exec)
         free(x)
 
 
 cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
-    """Free all that is kept; errors mean that the driver has gone before us."""
+    """Free all captures.  Errors are ignored: they mean that the driver has been shut down already."""
     cdef Replays* replays = <Replays*>kept[0]
     cdef Replay* x
     cdef int error
@@ -214,7 +213,7 @@ cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
     while replays.first != NULL:
         x = replays.first
         replays.first = x.next
-        if error != FORKED:                     # they are the other process's
+        if error != FORKED:                     # after a fork they are the parent's
             gpu.driver.cuGraphExecDestroy(x.exec)
         free(x)
     leave(gpu)
@@ -223,14 +222,14 @@ cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
 
 
 def set_limits(uint32_t graphs, uint64_t nodes):
-    """Limit what each graph keeps on its device.
+    """Limit the CUDA graphs that each computation graph keeps on its device.
 
     Args:
         graphs: number of CUDA graphs; 0 switches them off.
-        nodes: how many launches, products and fills they have together.
+        nodes: total number of launches, products and fills in them.
 
     Returns:
-        The limits before, as a tuple.
+        The previous limits, as a tuple.
     """
     global most_graphs, most_nodes
     before = most_graphs, most_nodes

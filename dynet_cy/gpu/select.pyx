@@ -69,7 +69,7 @@ for name in (b"select_rows", b"select_cols"):
     op.backward = listed_backward
 
 
-# ---- scatter_rows: the same ways round ---------------------------------------------------
+# ---- scatter_rows: the inverse of select_rows, with forward and backward exchanged -------
 
 cdef int scatter_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = c.item_count, size = size_of(&c.y.dim)
@@ -102,14 +102,17 @@ op.backward = scatter_backward
 op.work = scatter_work
 
 
-# ---- strided_select: items are from, step and number of elements of each axis ----------
+# ---- strided_select: items: start, step and number of elements for each axis -----------
 
 cdef int STRIDED_FORWARD = kernel_at(CU, b"strided_forward")
 cdef int STRIDED_BACKWARD = kernel_at(CU, b"strided_backward")
 
 
 cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
-    """Axes of y with the strides of x, and its sizes in the place of other strides; the kernel needs each of them."""
+    """The axes of y with the strides of x in array 0, and with the sizes of x in place of the strides of array 1.
+
+    Axes of size 1 are kept, since the kernel needs every axis.
+    """
     cdef size_t stride = 1
     cdef uint32_t k
     no_axes(axes)
@@ -147,7 +150,7 @@ op.forward = strided_forward
 op.backward = strided_backward
 
 
-# ---- pick_batch_elems: rows of a table of batch elements ----------------------------------
+# ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
 
 cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return take_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)

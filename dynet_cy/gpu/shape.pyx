@@ -27,7 +27,7 @@ cdef int CU = module_at(b"shape")
 # ---- reshape, nobackprop, flip_gradient, scale_gradient: y has the elements of x --------
 
 cdef int copy_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    """y has the elements of x in their order, as often as nodes share x."""
+    """y has the elements of x in the same order, repeated if several nodes share x."""
     cdef size_t n = total_of(&c.x[0].dim), total = total_of(&c.y.dim)
     cdef Axes axes
     if total == n or total == 0:
@@ -81,13 +81,13 @@ op.backward = scale_gradient_backward
 op.assigns = True
 
 
-# ---- transpose: axis i of y is axis i of the octal digits of attribute 0 in x -----------
+# ---- transpose: octal digit i of attribute 0 is the axis of x that is axis i of y -------
 
 cdef int TURN = kernel_at(CU, b"turn_forward")
 
 
 cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogil:
-    """Which axis of y an axis of x is."""
+    """The axis of y that corresponds to an axis of x; 7 if there is none."""
     cdef uint32_t k
     for k in range(n):
         if (dims >> 3 * k & 7) == axis:
@@ -97,7 +97,7 @@ cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogi
 
 cdef int turned(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t bstride, float* y,
                 int acc) noexcept nogil:
-    """y with axes of its own, whose strides are those in x, for each of `count` batch elements."""
+    """Copy x to y in the order of `axes`, the axes of y with their strides in x, for each of `count` batch elements."""
     cdef size_t m, n
     cdef Axes all = axes[0]
     if axes.n == 2 and axes.stride[0][1] == 1 and axes.stride[0][0] == axes.size[1]:
@@ -160,12 +160,12 @@ cdef int PART_BACKWARD = kernel_at(CU, b"part_backward")
 
 
 cdef size_t part_size(const Tensor* x, const Split* s) noexcept nogil:
-    """Numbers of an argument in each column of the result."""
+    """How many numbers of an argument are in each column of the result."""
     return size_of(&x.dim) // s.post
 
 
 cdef int lay_parts(Gpu* gpu, const Call* c, const Split* s, size_t batch) noexcept nogil:
-    """The arguments side by side along the middle axis of y; with no batch, whole ones."""
+    """Lay the arguments side by side along the middle axis of y; with `batch` 0, whole arguments with their batches."""
     cdef Parts parts
     cdef Part* part
     cdef uint32_t k, n = 0
@@ -228,7 +228,7 @@ op.backward = concatenate_to_batch_backward
 op.assigns = True
 
 
-# ---- fold_rows: sums of each so many rows ------------------------------------------------------
+# ---- fold_rows: sums of n consecutive rows.  Attributes: n ---------------------------------------
 
 cdef int fold_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = c.attrs[0].u, size = size_of(&c.y.dim)

@@ -1,4 +1,4 @@
-"""Softmax and what belongs to it."""
+"""Softmax, related functions and their losses."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -38,7 +38,7 @@ op.assigns = True
 # ---- softmax, log_softmax, sparsemax: lines of numbers --------------------------------
 
 cdef enum:
-    SIDE_BY_SIDE = 32               # so many lines are read together by the threads of a warp
+    SIDE_BY_SIDE = 32               # with this many adjacent lines, the threads of a warp read 32 of them together
 
 cdef int SOFTMAX_BY_BLOCKS = kernel_at(CU, b"softmax_by_blocks")
 cdef int SOFTMAX_BY_THREADS = kernel_at(CU, b"softmax_by_threads")
@@ -143,7 +143,7 @@ op.forward = restricted_forward
 op.backward = restricted_backward
 
 
-# ---- logsumexp: of several arguments, element by element -----------------------------------
+# ---- logsumexp: elementwise over several arguments -----------------------------------------
 
 cdef int LOGSUMEXP_FORWARD = kernel_at(CU, b"logsumexp_forward")
 cdef int LOGSUMEXP_BACKWARD = kernel_at(CU, b"logsumexp_backward")
@@ -181,14 +181,14 @@ op.backward = logsumexp_backward
 op.assigns = True
 
 
-# ---- hinge, hinge_dim: of each line.  Attributes: the margin, the axis of the classes ---------
+# ---- hinge, hinge_dim: one loss per line.  Attributes: the margin, the axis of the classes -----
 
 cdef int HINGE_FORWARD = kernel_at(CU, b"hinge_forward")
 cdef int HINGE_BACKWARD = kernel_at(CU, b"hinge_backward")
 
 
 cdef void lines_of(const Call* c, size_t* n, size_t* step, size_t* apart) noexcept nogil:
-    """Elements of a line, numbers from one to the next, and from one line to the next."""
+    """The number of elements of a line, and the distances between elements and between lines."""
     cdef size_t rows = rows_of(&c.x[0].dim)
     if c.attrs[1].i:
         n[0] = cols_of(&c.x[0].dim)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables that driver.pyx fills, and the names that it looks up for them. */
+ * The tables of functions that driver.pyx fills, and the names that it looks up. */
 #ifndef DYNET_CY_GPU_TABLES_H
 #define DYNET_CY_GPU_TABLES_H
 

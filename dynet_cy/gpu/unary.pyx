@@ -11,7 +11,7 @@ from dynet_cy.ops.registry cimport MAX_OPS
 from dynet_cy.ops.unary cimport THROUGH, UNARY
 
 cdef int CU = module_at(b"unary")
-# By number of the op.
+# Kernels by number of the op.
 cdef int[MAX_OPS] FORWARD
 cdef int[MAX_OPS] BACKWARD
 

@@ -3,10 +3,10 @@
 A rule is one launch over a table of segments of the flat planes: whole
 parameters, or those rows of tables that have a gradient.
 
-With clipping the device computes by itself what gradients are to be multiplied
-by, so the host does not wait.  Where their norm is not finite, it drops this
-update if that is asked for; otherwise it leaves out this update and all later ones of the
-trainer, until the host has learned of it: see clips.pyx.
+With clipping, the device itself computes the factor for the gradients, so the
+host does not wait.  If the norm is not finite, the device drops the update if the
+caller asked for that.  Otherwise it leaves out this update and all later ones of
+the trainer, until the host has noticed: see clips.pyx.
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -85,18 +85,18 @@ cdef int which
 for which in range(DY_OPTIM_COUNT):
     RULES[which] = kernel_at(CU, b"optim_" + rule_names[which])
 
-# Parameters begin at multiples of this in their planes; what lies between them is zero and stays so.
+# Parameters begin at multiples of this in their planes; the gaps between them are zero and stay zero.
 cdef enum:
     STEP = 16
 
-# A table of segments in the making, in memory of malloc.
+# A growing table of segments, allocated by malloc.
 cdef struct Table:
     Segment* segments
     uint32_t n
     uint32_t room
     size_t longest
 
-# Where the tables go on each device.
+# The memory for tables on each device.
 cdef DeviceArena[MOST_GPUS] arenas
 memset(arenas, 0, sizeof(arenas))
 
@@ -126,7 +126,7 @@ cdef int add_whole(Table* t, const Param* p) except -1:
 
 
 cdef int add_rows(Table* t, const Param* p) except -1:
-    """The rows of a table that have a gradient."""
+    """Add the rows of a table that have a gradient."""
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t i
     for i in range(p.n_touched):
@@ -135,14 +135,14 @@ cdef int add_rows(Table* t, const Param* p) except -1:
 
 
 cdef int add_gradient(Table* t, const Param* p) except -1:
-    """Where the gradient is that the norm of gradients is of."""
+    """Add what the norm is computed over: the gradient of a parameter, or of the rows of a table that have one."""
     if not p.has_gradient:
         return 0
     return add_rows(t, p) if p.rows else add_whole(t, p)
 
 
 cdef void grid_of(const Gpu* gpu, const Table* t, unsigned* wide, unsigned* high) noexcept nogil:
-    """Blocks along a segment, and for different ones: 0 where there is none."""
+    """The grid: blocks along a segment, and rows of blocks for different segments; 0 if the table is empty."""
     cdef size_t most = <size_t>16 * gpu.multiprocessors
     wide[0] = high[0] = 0
     if t.n == 0:
@@ -152,14 +152,14 @@ cdef void grid_of(const Gpu* gpu, const Table* t, unsigned* wide, unsigned* high
 
 
 cdef void lock(Param* p) noexcept:
-    """Lock its gradient.  The GIL is not kept meanwhile: another thread may need it before it unlocks."""
+    """Lock the gradient.  The GIL is released while waiting: the thread that holds the lock may need it to unlock."""
     if pthread_mutex_trylock(&p.lock):
         with nogil:
             pthread_mutex_lock(&p.lock)
 
 
 cdef int ready(Gpu* gpu, size_t n) except -1:
-    """Load the kernels and have n bytes of the device for tables."""
+    """Load the kernels and allocate n bytes on the device for tables."""
     cdef DeviceArena* a = &arenas[gpu.number]
     cdef int error
     if not loaded(gpu)[0] >> CU & 1:
@@ -175,16 +175,16 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
 
 
 def prepare(list stored not None, uint32_t n_groups):
-    """Have what an update of these parameters of one device needs: kernels, and room for its tables.
+    """Load the kernels and allocate the tables for an update of these parameters, which are on one device.
 
-    From then on it runs no Python, and so no handlers of signals, and fails only where the device does.
+    After that, the update runs no Python code, and so no signal handlers, and fails only if the device fails.
     """
     cdef _Stored x
     cdef size_t n = 0
     if not stored:
         return
     for x in stored:
-        n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # in the tables of a `Part`
+        n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # segments in the tables of a `Part`
     x = stored[0]
     gpu = gpu_at(x.p.device - 1)
     n = n * sizeof(Segment) + n_groups * (
@@ -194,9 +194,9 @@ def prepare(list stored not None, uint32_t n_groups):
 
 
 def squared_norm(list stored not None):
-    """Sum of the squares of the gradients of parameters of one storage, which lives on a device: it is waited for.
+    """The sum of the squares of the gradients of parameters of one storage on a device.  Waits for the device.
 
-    Handlers of signals run meanwhile, and what they raise ends the wait.
+    Signal handlers run meanwhile, and their exceptions end the wait.
     """
     cdef Table t
     cdef _Stored x
@@ -253,15 +253,15 @@ def squared_norm(list stored not None):
 # ---- updates ---------------------------------------------------------------------
 
 cdef struct Part:
-    Table whole                                 # parameters that the rule changes, all of each
-    Table rows                                  # rows of tables
-    Table rest                                  # what decays beside them
-    Table normed                                # what the norm is of
+    Table whole                                 # whole parameters and tables that the rule changes
+    Table rows                                  # rows of tables that the rule changes
+    Table rest                                  # parameters and tables with weight decay that are not in `whole`
+    Table normed                                # gradients whose norm is computed
     Hyper h
 
 
 cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, size_t size) noexcept nogil:
-    """Put a table behind those before it.  Ranges keep to multiples of 16 bytes."""
+    """Append a table.  Ranges begin at multiples of 16 bytes."""
     r[n[0]].device_ptr = bytes[0]
     r[n[0]].host_ptr = <void*>host_ptr
     r[n[0]].n = size
@@ -272,21 +272,21 @@ cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, 
 def update(list stored not None, list updated not None, list group_of not None, list groups not None, int rule,
            list states not None, bint sparse, Clipping clipping=None, double scale=1, bint skips=False,
            list rates=None):
-    """Apply a rule to parameters of one storage, which lives on a device; their gradients are zero then.
+    """Apply a rule to parameters of one storage, which lives on a device, and set their gradients to zero.
 
     Args:
         stored: the parameters and tables.
-        updated: for each, whether the rule changes it; it only decays if not.
+        updated: for each, whether the rule changes it; if not, only weight decay does.
         group_of: for each, the number of its group.
         groups: the settings of each group, see `GroupSettings` of dynet_cy/train/structs.pxd, as a dict.
         rule: its number in optim.def.
         states: the planes of its state.
         sparse: whether only rows of tables with a gradient change.
-        clipping: if norms are asked for; `h.grad_scale` and `h.lr` of the settings do not count then.
-        scale: what gradients are multiplied by before they are clipped.
+        clipping: given if norms are needed; `h.grad_scale` and `h.lr` of the settings are ignored then.
+        scale: factor for gradients before they are clipped.
         skips: whether an update of gradients that are not finite is dropped.
-        rates: for each group its learning rate and the share of decoupled weight decay, if none, one, two... of the
-            updates are dropped of which `clipping` does not know yet.
+        rates: for each group, a list of (learning rate, share of decoupled weight decay).  Element i holds if i of the
+            updates whose outcome `clipping` does not know yet are dropped.
     """
     cdef uint32_t n_groups = len(groups), n_rates = len(rates[0]) if rates else 0
     cdef Part* parts = <Part*>calloc(n_groups, sizeof(Part))
@@ -344,7 +344,7 @@ def update(list stored not None, list updated not None, list group_of not None, 
                 all_rates[g * n_rates + i].lr, all_rates[g * n_rates + i].decoupled = rates[g][i]
                 if all_rates[g * n_rates + i].decoupled != 0:
                     part.h.decoupled = all_rates[g * n_rates + i].decoupled
-        for x in stored:                        # gradients stay as they are while this lasts
+        for x in stored:                        # no other thread may change gradients meanwhile
             lock(x.p)
             locked.append(x)
         for x, changes, g in zip(stored, updated, group_of):
@@ -438,8 +438,8 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
 
     Args:
         r: where its tables are on the device.
-        chosen: what `clip_groups` has found for it, if norms are asked for.
-        clip: see `Clipping`; NULL if norms are not asked for.
+        chosen: the factor and rates that `clip_groups` has computed for the group, if norms are needed.
+        clip: see `Clipping`; NULL if norms are not needed.
     """
     cdef const Table* tables = <const Table*>part
     cdef Hyper h = part.h
@@ -449,7 +449,7 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
     for k in range(2):
         if tables[k].n:
             if k == 1:
-                h.decoupled = h.decay = 0       # the table that they are rows of does, as `rest`
+                h.decoupled = h.decay = 0       # `rest` contains the whole tables, and decays them
             grid_of(gpu, &tables[k], &wide, &high)
             launch(gpu, RULES[rule], wide, high, 256, 0, <void*><uintptr_t>r[k].device_ptr, tables[k].n, value_at(&h),
                    values, grads, s[0], s[1], s[2], chosen, clip)
@@ -461,7 +461,7 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
 
 cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* chosen,
                 void* clip) noexcept nogil:
-    """Take a share off of values; where `chosen` is not NULL, the one that it names, if `share` is not 0."""
+    """Reduce values by a share.  If `share` is not 0 and `chosen` is not NULL, the share in `chosen` is used."""
     cdef unsigned wide = 0, high = 0
     if share != 0 and part.rest.n:
         grid_of(gpu, &part.rest, &wide, &high)
@@ -471,13 +471,13 @@ cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* 
 
 def axpby(list stored not None, float a, float b, Plane source not None, Plane target not None,
           Clipping clipping=None):
-    """Let the numbers of parameters in a plane become a target + b source.
+    """target = a target + b source, for the numbers of parameters in two planes.
 
     Args:
         stored: parameters and tables of one storage, which lives on a device.
-        a, b: see above; where a is 0, the target is not read.
+        a, b: see above; if a is 0, the target is not read.
         source, target: planes of the storage.
-        clipping: if the update before is one with clipping: nothing happens if it was left out.
+        clipping: given if the preceding update clipped gradients; if that update was left out, nothing changes.
     """
     cdef Table t
     cdef _Stored x
@@ -496,7 +496,7 @@ def axpby(list stored not None, float a, float b, Plane source not None, Plane t
     try:
         for x in stored:
             add_whole(&t, x.p)
-        if t.n == 0:                            # nothing but parameters without numbers
+        if t.n == 0:                            # all parameters are empty
             return
         grid_of(gpu, &t, &wide, &high)
         r.n = t.n * sizeof(Segment)

@@ -29,9 +29,10 @@ def _cpu_flags() -> set[str]:
 def _load() -> None:
     """Load the kernels, and OpenBLAS with them.
 
-    OpenBLAS chooses its kernels when it is loaded, and on some CPUs with AVX-512 it takes those for AVX2. It is told
-    which to take through the environment, which is afterwards as it was. A variable that is set does not stand, unless
-    it names kernels with AVX-512: where it is set for the sake of other programs, it would halve the speed of products.
+    OpenBLAS chooses its kernels when it is loaded, and on some CPUs with AVX-512 it chooses those for AVX2. An
+    environment variable tells it which to use; afterwards the variable is restored. If the user has set the variable,
+    it is overridden unless it names kernels with AVX-512: a setting meant for other programs would halve the speed of
+    products.
     """
     before = os.environ.get("OPENBLAS_CORETYPE")
     choose = _cpu_flags() >= _SKYLAKEX and (before or "").lower() not in _WITH_AVX512

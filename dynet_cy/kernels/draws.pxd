@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 
 
-# The item of a batched map that runs in this thread: it has random draws of its own.
+# The item of a batched map that runs in this thread, if any: each item has its own random draws.
 cdef extern from "dynet_cy/draws.h":
     ctypedef struct DrawingItem "dy_drawing_item":
         uint64_t key

@@ -32,7 +32,7 @@ cdef uint64_t _seed = random_bits()
 cdef uint64_t host_draws = 0
 
 
-# Processes that train together draw different numbers in graphs, and the same initial values.
+# Processes that train together draw different numbers in graphs, but the same initial values.
 cdef uint64_t _rank = 0
 
 
@@ -41,7 +41,8 @@ cdef uint64_t random_seed() noexcept nogil:
 
 
 def set_rank(value):
-    """Let graphs draw the numbers of that process among several with the same seed; 0 draws those of one alone."""
+    """Make graphs draw the numbers of this rank, different from those of other ranks with the same seed; rank 0 draws
+    the numbers of a single process."""
     global _rank
     _rank = value
 
@@ -55,7 +56,7 @@ def set_seed(value):
     """Set the seed, and restart the stream of initial values.
 
     Args:
-        value: a whole number; its lowest 64 bits count.
+        value: a whole number, of which the lowest 64 bits are used.
     """
     global _seed, host_draws
     _seed = <uint64_t>(int(value) & 0xFFFFFFFFFFFFFFFF)
@@ -63,12 +64,12 @@ def set_seed(value):
 
 
 def host_position():
-    """How many draws the stream of initial values has had."""
+    """How many draws have been taken from the stream of initial values."""
     return host_draws
 
 
 def set_host_position(value):
-    """Let the stream of initial values go on after that many draws."""
+    """Make the stream of initial values continue after this many draws."""
     global host_draws
     host_draws = value
 

@@ -20,7 +20,7 @@ scipy_openblas_set_num_threads(1)
 
 
 def table_of(isa):
-    """The address of the kernels of an instruction set, for tests; 0 if this CPU has it not."""
+    """The address of the kernels of an instruction set, for tests; 0 if this CPU does not have it."""
     return <size_t>dy_kernels_get(isa.encode())
 
 

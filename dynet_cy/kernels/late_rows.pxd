@@ -1,13 +1,13 @@
 """Rows of lookup tables that have not had all updates yet.
 
-Momentum, Adam and their like move every row of a table in each update, also those whose gradient is zero.  Such an
-update only notes what it would do to them, and a row has it when it is next updated.  Whoever reads a row before
-computes what it is by then, and stores nothing: so numbers do not depend on who has read them, and threads can read.
+Rules such as momentum and Adam move every row of a table in each update, even rows whose gradient is zero.  For those
+rows, an update is only noted, and a row gets its missing updates when it is next updated.  Reading a row before that
+computes its current value but stores nothing, so results do not depend on who has read a row, and threads can read.
 
-What many updates without gradients do is a closed form for all rules but Adam, whose divisor, sqrt(v) + eps, fades too.
-There the sum over the updates is one of a smooth function of sqrt(v), so two terms do for it, as in Gauss's
-quadrature (Golub and Welsch 1969, Calculation of Gauss quadrature rules): they have the moments of all the
-updates.  Where that is less exact than float32 is, the updates are terms by themselves.
+The effect of many updates without gradients has a closed form for all rules but Adam, whose divisor, sqrt(v) + eps,
+decays too.  There it is a sum over the updates of a smooth function of sqrt(v).  Two terms approximate it, as in
+Gaussian quadrature (Golub and Welsch 1969, Calculation of Gauss quadrature rules): they have the same moments as all
+the updates.  If that would be less accurate than float32, each update is a term of its own.
 """
 
 from libc.stdint cimport uint32_t
@@ -18,20 +18,20 @@ from dynet_cy.memory.storage cimport Param
 
 # Whether a rule changes numbers, or their states, whose gradient is zero.
 cdef bint moves_all(int rule) noexcept nogil
-# Let rows of this table be late from now on.
+# Allow rows of this table to be late from now on.
 cdef int open_late(Param* p) except -1
-# Whether an update of that rule, its constants and its state can be noted after those that have been.
+# Whether an update with this rule, its constants and its state can be noted after those already noted.
 cdef bint can_be_late(Param* p, int rule, const dy_optim* h, const Arena** states) noexcept nogil
-# Note an update, for all rows that have not been marked as having had it.
+# Note an update for all rows that have not been marked with `mark_moved`.
 cdef void note_late(Param* p, const dy_optim* h) noexcept nogil
-# All rows have had all updates.
+# Note that all rows have had all updates.
 cdef void none_late(Param* p) noexcept nogil
-# Let rows first, ..., end - 1 have all updates that have been noted.
+# Apply all noted updates to the rows first, ..., end - 1.
 cdef void catch_up(Param* p, size_t first, size_t end) noexcept nogil
-# The rows in which n numbers from `at` on lie.
+# The same for the rows that contain the n numbers from `at` on.
 cdef void catch_up_part(Param* p, size_t at, size_t n) noexcept nogil
 cdef void catch_up_all(Param* p) noexcept nogil
-# What the numbers of a row are by now, without the factor.
+# The current numbers of a row, without the factor.
 cdef void read_late(const Param* p, size_t row, float* y) noexcept nogil
 
 

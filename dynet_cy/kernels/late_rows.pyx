@@ -21,15 +21,15 @@ cdef extern from *:
     };
     """
     const int* kinds_of_rules "dy_kinds_of_rules"
-    # The terms of the updates that a row is late by.
+    # The terms of the updates that a row is missing.
     ctypedef struct Terms "dy_terms":
         float* weights
         float* fades
 
-# With a ratio q of the speeds at which divisor and step fade, two terms are off by 4 q^4 of the sum: the remainder of
-# Gauss-Laguerre quadrature.
+# If q is the ratio of the rates at which divisor and step decay, two terms have a relative error of 4 q^4: the
+# remainder of Gauss-Laguerre quadrature.
 cdef double MOST_FADING = 0.01
-# A step that has decayed to less than this does not count beside the first one.
+# A step that has decayed to less than this share of the first one is negligible.
 cdef double LEAST_STEP = 2.0 ** -40
 
 
@@ -115,7 +115,7 @@ cdef void none_late(Param* p) noexcept nogil:
 # ---- rows ------------------------------------------------------------------------
 
 cdef void one_step(const Late* late, uint32_t had, dy_idle* h, Terms* terms) noexcept nogil:
-    """What the updates after the first `had` come to."""
+    """Combine the updates after the first `had` into one step."""
     cdef uint32_t j, n = late.n - had
     h.b1_power = <float>late.b1_powers[n]
     h.b2_power = <float>(late.fades[n] * late.fades[n])
@@ -148,7 +148,7 @@ cdef uint32_t two_terms(const double* moments, Terms* terms) noexcept nogil:
     variance = moments[2] / total - mean * mean
     terms.weights[0] = <float>total
     terms.fades[0] = <float>mean
-    if not variance > 1e-13:                    # one update, or of others nothing is left
+    if not variance > 1e-13:                    # one update, or the others are negligible
         return 1
     skew = moments[3] / total - 3 * mean * variance - mean * mean * mean
     middle = skew / (2 * variance)
@@ -161,7 +161,7 @@ cdef uint32_t two_terms(const double* moments, Terms* terms) noexcept nogil:
 
 
 cdef void move_row(const Param* p, size_t row, float* y, bint keeps) noexcept nogil:
-    """What a row that is late is by now; it `keeps` the states too."""
+    """Compute the current values of a late row; if it `keeps`, write the states, too."""
     cdef const Late* late = p.late
     cdef size_t n = size_of(&p.dim)
     cdef float* states[3]

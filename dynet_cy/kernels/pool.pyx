@@ -23,43 +23,43 @@ cdef extern from "pool.h" nogil:
 
 
 cdef void enter_pool() noexcept nogil:
-    """The calling thread begins to compute: there is one thread less for jobs of others."""
+    """Note that the calling thread begins to compute: other threads' jobs then get one thread less."""
     dy_pool_enter()
 
 
 cdef void leave_pool() noexcept nogil:
-    """The calling thread has computed."""
+    """Note that the calling thread has finished computing."""
     dy_pool_leave()
 
 
 cdef void begin_arithmetic() noexcept nogil:
-    """The calling thread computes as the engine does: denormal numbers are 0.  May be nested."""
+    """Use the engine's floating-point settings in this thread: denormal numbers are 0.  May be nested."""
     dy_arithmetic_begin()
 
 
 cdef void end_arithmetic() noexcept nogil:
-    """The calling thread computes as it did before."""
+    """Restore the floating-point settings of this thread."""
     dy_arithmetic_end()
 
 
 def flush_denormals(on):
-    """Set whether the engine takes denormal numbers, those below 1.2e-38, for 0."""
+    """Set whether the engine treats denormal numbers, those below 1.2e-38, as 0."""
     dy_flush_denormals(bool(on))
 
 
 def flushes_denormals():
-    """Whether the engine takes denormal numbers for 0."""
+    """Whether the engine treats denormal numbers as 0."""
     return dy_flushes_denormals()
 
 
 cdef int take_pool(int most, int most_awake) noexcept nogil:
-    """How many threads there are for a job: see pool.h.  Where it is not 1, `run_pool` must follow."""
+    """Get threads for a job and return how many: see pool.h.  If it is not 1, `run_pool` must follow."""
     return dy_pool_take(most, most_awake)
 
 
 cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
                    void* job) noexcept nogil:
-    """Call run(job, 0) to run(job, parts - 1) on the threads that `take_pool` gave, and give them back."""
+    """Call run(job, 0) to run(job, parts - 1) on the threads that `take_pool` returned, and release them."""
     dy_pool_run(threads, parts, run, job)
 
 
@@ -77,9 +77,9 @@ _processes = 1
 
 
 def default_threads():
-    """Number of threads where nothing is set: the CPUs that this process may use, at most ``OMP_NUM_THREADS``.
+    """The default number of threads: the CPUs that this process may use, at most ``OMP_NUM_THREADS``.
 
-    They are divided among the processes that `share_cpus` was told of.
+    They are divided among the processes that were passed to `share_cpus`.
     """
     found = max(1, cpus() // _processes)
     # OpenMP allows a list, of which the first number is for the outermost level.
@@ -93,10 +93,10 @@ def set_threads(threads):
     """Set how many threads work on one product.
 
     Args:
-        threads: 1 to 1024; 0 for as many as `default_threads` says.
+        threads: 1 to 1024; 0 for the result of `default_threads`.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is another number.
     """
     try:
         n = threads.__index__()
@@ -110,7 +110,7 @@ def set_threads(threads):
 
 
 def share_cpus(int processes):
-    """Divide the CPUs of this process among several that use them, this one included; a number that was set stays."""
+    """Divide the CPUs among several processes, this one included; a number of threads that was set does not change."""
     global _processes
     _processes = max(1, processes)
     set_threads(_asked)
@@ -122,12 +122,12 @@ def threads():
 
 
 def jobs():
-    """How many products several threads have worked on so far."""
+    """How many products have been computed by several threads so far."""
     return dy_pool_jobs()
 
 
 def stop():
-    """End the threads.  Those that are wanted later are made again."""
+    """End the threads.  They are made again when needed."""
     with nogil:
         dy_pool_stop()
 

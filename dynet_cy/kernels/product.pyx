@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of matrices.
 
-Those with a parameter may use its packed form, which is kept while its values
-stay.  Large ones are cut into parts of rows or columns for several threads.
-The parts are computed in the way of the whole and cut where its numbers do not
-depend on it (see kernels.def), so they are the same on any number of threads.
+Products with a parameter may use its packed form, which is kept until its values
+change.  Large products are divided into parts of rows or columns for several
+threads.  The parts use the same method as the whole product would, and are cut
+only where that does not change the results (see kernels.def), so the results
+are the same on any number of threads.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -30,23 +31,23 @@ cdef extern from *:
     int RELAXED "__ATOMIC_RELAXED"
     int RELEASE "__ATOMIC_RELEASE"
 
-# Smaller matrices stay in the first-level cache as they are; with more columns
-# the packing that BLAS does in each call is a small part of it.
+# Smaller matrices stay in the first-level cache anyway; with more columns, the
+# packing that BLAS does in each call is a small part of its time.
 cdef enum:
     LEAST_PACKED = 8192
     MOST_COLUMNS = 512
     LEAST_TERMS = 32                            # sums of fewer are about as fast in float32
 
-# What each thread is to have at least, in multiplications, where threads must be
-# woken and where they look for work already; docs/kernels.md has the
-# measurements.  Every part for OpenBLAS must stay above the 1e6 of what it takes
-# for a small product on AVX-512, and sums in another order.
+# The least number of multiplications per thread, if threads must be woken and if
+# they are already looking for work; docs/kernels.md has the measurements.  Every
+# part for OpenBLAS needs more than 1e6: on AVX-512 it computes smaller products
+# by another method, which sums in another order.
 cdef enum:
     LEAST_ASLEEP = 2500000
     LEAST_AWAKE = 500000
     LEAST_LIBRARY = 1200000
-    LEAST_PART = 250000                         # own products come in more parts than threads,
-    MOST_PARTS = 8                              # up to so many for each: some may be slower
+    LEAST_PART = 250000                         # our own products have more parts than threads,
+    MOST_PARTS = 8                              # up to this many for each, since some threads may be slower
     LEAST_ROWS = 192                            # a side that is long enough to be cut
     PACKED = -1                                 # methods besides those of sgemm:
     ROUNDED = -2                                # in bfloat16, with panels or without
@@ -71,7 +72,7 @@ cdef struct Product:
 cdef struct Cut:
     const Product* whole
     bint by_rows                                # whether parts are rows, not columns
-    size_t step                                 # they begin at multiples of that
+    size_t step                                 # parts begin at multiples of this
     size_t parts
 
 
@@ -131,9 +132,9 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
 
 cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part) noexcept nogil,
                    void* job) noexcept nogil:
-    """Call run(job, 0) to run(job, parts - 1), which have so many multiplications together, on several threads.
+    """Call run(job, 0) to run(job, parts - 1), `work` multiplications in total, on several threads.
 
-    False: there is only one, and nothing has been done.
+    False: only one thread is available, and nothing has been done.
     """
     cdef size_t most = min(parts, work // LEAST_AWAKE, <size_t>DY_MOST_THREADS)
     cdef int threads
@@ -152,11 +153,11 @@ cdef inline size_t work_of(const Product* p) noexcept nogil:
 
 
 cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
-    """Choose the side that is cut, and where; how many parts there may be."""
+    """Choose which side is cut, and where; returns how many parts there may be."""
     cdef size_t steps, least, work = work_of(p)
     cdef bint packs = p.way == DY_SGEMM_PANELS or (p.way == ROUNDED and p.panels == NULL)
     cut.whole = p
-    # Each part reads all of the other matrix, so the longer side is cut; but rows that must be packed would be twice.
+    # Each part reads all of the other matrix, so the longer side is cut; if rows are packed, each part would pack all.
     cut.by_rows = p.way != DY_SGEMM_LIBRARY and (p.m >= p.n or (packs and p.m >= LEAST_ROWS))
     cut.step = (BF16.panel if p.way == ROUNDED else K.panel) if cut.by_rows else DY_COLUMN_STEP
     steps = steps_of(cut)
@@ -164,7 +165,7 @@ cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
         return min(work // LEAST_AWAKE, steps)
     # The smallest part consists of all columns of a number of steps.
     least = (LEAST_LIBRARY - 1) // (p.m * p.k * cut.step) + 1
-    # With less than a step and a half for each thread one would do most of the work.
+    # With fewer than one and a half steps per thread, one thread would do most of the work.
     return min(p.n // cut.step // least, steps * 2 // 3)
 
 
@@ -178,7 +179,7 @@ cdef inline size_t begin(const Cut* cut, size_t i) noexcept nogil:
 
 
 cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
-    """The number of parts into which it is cut for a number of threads."""
+    """The number of parts for a number of threads."""
     # OpenBLAS packs the other matrix again for each part.
     if cut.whole.way == DY_SGEMM_LIBRARY:
         return threads
@@ -186,7 +187,7 @@ cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
 
 
 cdef bint together(const Product* p) noexcept nogil:
-    """Compute a large product on several threads; False where there is only one."""
+    """Compute a large product on several threads; False if only one is available."""
     cdef Cut cut
     cdef size_t most = min(most_parts(p, &cut), <size_t>DY_MOST_THREADS)
     cdef int threads
@@ -245,11 +246,11 @@ cdef void part(void* job, size_t i) noexcept nogil:
 
 
 cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float* a, bint half) noexcept nogil:
-    """The packed form; NULL where there is none.  The caller counts `users` down.
+    """The packed form; NULL if there is none.  The caller decrements `users`.
 
-    That in float32 is made at the second product with the same values: a single one is faster without it.  What happens
-    depends on the products since the last change only, so that a training that resumes from a file computes the same as
-    training that never stopped.  That in bfloat16 is made at the first, so that it is all the same how many there are.
+    In float32 it is made at the second product with the same values, because a single product is faster without it.
+    The result depends only on the products since the last change of the values, so that training resumed from a file
+    computes the same as training that never stopped.  In bfloat16 it is made at the first product.
     """
     cdef const float* panels = NULL
     cdef Panels* x = &pack.of[2 * half + ta]

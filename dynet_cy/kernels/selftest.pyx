@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of all kernels of every instruction set this CPU can run, for the tests, which call them through ctypes.
+"""The addresses of all kernels of each instruction set that this CPU has, for tests that call them through ctypes.
 
-Tests build further tables, and ask for the addresses in these too.
+Tests also build further tables, and get the addresses in these.
 """
 
 from dynet_cy.kernels.kernels cimport (

@@ -78,9 +78,9 @@ cdef extern from "<unistd.h>":
 cdef enum:
     FIRST_SEGMENT = 1 << 12
     FIRST_ARRAY = 1 << 10
-    MAPPED = 1 << 17                # blocks as large as that are mapped, smaller ones come from malloc
-    CHARGE_STEP = 1 << 16           # arenas count against the limit in these steps
-    ASK_FROM = 1 << 20              # what the machine has is not asked for less
+    MAPPED = 1 << 17                # blocks of this size or more are mapped, smaller ones come from malloc
+    CHARGE_STEP = 1 << 16           # arenas are charged against the limit in steps of this size
+    ASK_FROM = 1 << 20              # smaller requests are not checked against the machine's free memory
 
 # A gap after each segment, so that the end of one and the beginning of another are never adjacent.
 cdef size_t GAP = ALIGN
@@ -255,7 +255,7 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         if p != NULL or want == n:
             break
         want = max(n, want // 2 & ~<size_t>(ALIGN - 1))
-    if p == NULL and a.n > a.now + 1:           # those that were too small have addresses that are needed
+    if p == NULL and a.n > a.now + 1:           # empty segments that were too small take address space
         drop_segments(a, a.now + 1)
         p = block_new(n + GAP, a.zeroed)
     if p == NULL or not list_segment(a):
@@ -280,7 +280,7 @@ cdef bint charge_segment(Segment* s, size_t end, size_t needed) noexcept nogil:
         return True
     want = min((end + CHARGE_STEP - 1) & ~<size_t>(CHARGE_STEP - 1), s.bytes)
     if not charge(want - s.charged, needed):
-        want = end                              # no more than that
+        want = end                              # try again without rounding up
         if not charge(want - s.charged, needed):
             return False
     s.charged = want
@@ -313,7 +313,7 @@ cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
         s = &a.segments[i]
         if not charge_segment(s, n, n):
             return NULL
-        for k in range(a.now + 1 if i else 0, i + 1):       # those between stay empty
+        for k in range(a.now + 1 if i else 0, i + 1):       # skipped segments stay empty
             a.segments[k].begin = at
         a.now = i
         a.begin = at
@@ -433,7 +433,7 @@ cdef int widen(Array* a, size_t top) noexcept nogil:
 
 
 cdef void array_trim(Array* a) noexcept nogil:
-    # The next piece may already be written beyond its end: a node, before it is appended.
+    # The next element may already be written beyond the end: a node, before it is appended.
     cdef size_t kept = max((a.top + 2 * page - 1) & ~(page - 1), <size_t>MAPPED)
     if a.memory != NULL and a.room >= MAPPED and kept < a.room:
         munmap(a.base + kept, a.room - kept)

@@ -1,4 +1,4 @@
-"""numpy in and out.  Arrays returned own their memory: values leave as copies."""
+"""Conversion from and to NumPy arrays.  Returned arrays are copies, which own their memory."""
 
 from dynet_cy.core.tensor cimport Dim
 

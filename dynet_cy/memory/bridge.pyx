@@ -43,7 +43,7 @@ cdef object array_of(const float* v, tuple shape):
     return array
 
 
-# Kinds of devices whose memory the CPU reads (DLDeviceType of the DLPack standard): itself, and pinned memory of GPUs.
+# Device types whose memory the CPU can read (DLDeviceType of the DLPack standard): the CPU, and pinned memory of GPUs.
 _READABLE = (1, 3, 11)
 # NumPy before 2.1 has no versions of the protocol.
 _HAS_VERSIONS = tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 1)
@@ -68,7 +68,7 @@ cdef object unreadable(object values, str op, str argument, object e):
 
 
 cdef object read_tensor(object values, str op, str argument):
-    """A tensor of another library that supports only DLPack, without a copy if its memory allows that."""
+    """A tensor of another library that supports only DLPack; not copied if its memory layout allows that."""
     try:
         if int(values.__dlpack_device__()[0]) not in _READABLE:
             raise BufferError("another device")

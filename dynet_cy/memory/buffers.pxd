@@ -1,5 +1,5 @@
-"""Arrays and their memory.  Typed memoryviews do the same, but each module that uses them carries a
-megabyte of C for it."""
+"""NumPy arrays and the addresses of their numbers.  Typed memoryviews do the same, but add a megabyte of C to each
+module that uses them."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_Release, PyObject_GetBuffer
 
@@ -9,7 +9,7 @@ cdef extern from "Python.h":
 
 
 cdef inline object array_at(void* at, size_t n, object dtype):
-    """The n numbers at p, as an array that does not own them."""
+    """The n numbers at an address, as an array that does not own them."""
     from numpy import empty, frombuffer
     kind = empty(0, dtype)
     if n == 0:
@@ -21,7 +21,7 @@ cdef inline void* memory_of(object array, bint writable=False) except? NULL:
     """The address of an array's numbers, valid as long as the array lives; NULL if it has none.
 
     Raises:
-        ValueError: they do not lie in the order of C, or may not be written.
+        ValueError: the array is not C-contiguous, or may not be written.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS | (PyBUF_WRITABLE if writable else 0))

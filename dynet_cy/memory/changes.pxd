@@ -13,15 +13,15 @@ cdef extern from "<fenv.h>" nogil:
 
 
 cdef class Change:
-    cdef fenv_t arithmetic          # of the thread that has asked for it, which it is made with
+    cdef fenv_t arithmetic          # floating-point environment of the thread that asked for the change
     # Continue where it stopped, until it is finished or `interrupted`; True if it is finished.
     cdef bint go_on(self, Interrupts* s) noexcept nogil
 
 # Whether a change is in progress or waiting to be finished.
 cdef bint unfinished
 
-# Make a change, up to where a handler raises an exception, which `raise_kept` then raises.  Changes that are asked for
-# before that wait behind this one.
+# Make a change.  If a handler raises an exception, the change stops there, and `raise_kept` raises the exception.
+# Changes that are asked for before that wait behind this one.
 cdef int make_change(Change change) except -1
 # Raise the exception that a handler has raised in `make_change`.
 cdef int raise_kept() except -1

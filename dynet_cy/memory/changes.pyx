@@ -22,7 +22,8 @@ cdef extern from "<fenv.h>" nogil:
 
 cdef bint unfinished = False
 
-# In order; only changes of the thread that runs handlers, the only one that can stop midway.
+# Changes in the order in which they were asked for.  Only those of the thread that runs handlers are listed, because no
+# other thread can be stopped midway.
 cdef list changes = []
 # Held by the thread that makes or finishes changes.
 cdef pthread_mutex_t busy
@@ -91,9 +92,9 @@ cdef int finish_changes() except -1:
 
 
 cdef int run(Interrupts* s, bint asked) except -1:
-    """Continue all changes until a handler raises.  In a handler that runs between two pieces of one, finish it.
+    """Continue all changes until a handler raises.  In a handler that runs between two pieces of a change, finish it.
 
-    With `asked`, this thread has just asked for them, and computes as it should.
+    With `asked`, this thread has just asked for the change, so its floating-point environment is already the right one.
     """
     global unfinished, runner
     cdef bint inside = runner == dy_this_thread()

@@ -7,7 +7,7 @@ so that storage and graphs need no backend.
 
 
 cdef struct Mirrors:
-    # An empty range of addresses of a device; extend() makes room for that many bytes from its base on.
+    # An empty range of device addresses; extend() maps n bytes from its base on.
     void* (*open)(int device) except NULL
     int (*extend)(void* arena, size_t n, str what) except -1
     float* (*base)(void* arena) noexcept

@@ -4,11 +4,12 @@ A Storage owns its entries and its planes; a plane is one contiguous range of
 floats in which every entry has the same place: one for values, one for
 gradients, and as many as trainers ask for.
 
-A storage may live on a device.  Its planes are there then, and the memory here
-is where parts of them are looked at and changed: `pull` first, `push` after.
+A storage may live on a device.  Its planes are in the memory of the device then.
+The memory of the host holds a copy of the parts that are read or changed: `pull`
+copies them from the device, `push` copies them back after a change.
 
-A collection has one storage, and beside it one for each further device that it
-has parameters on.  A plane has a plane beside it in each of these.
+A collection has one storage, and one more for each further device that it has
+parameters on.  Each plane has a corresponding plane in all of these.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -94,10 +95,10 @@ cdef class Plane:
     cdef bint mapped
     cdef int device
     cdef void* mirror               # on a device; NULL on the CPU
-    cdef dict beside                # by device: the planes for the same thing in the storages beside its own
-    cdef Py_ssize_t lent            # arrays of others that look at its memory, which may not move meanwhile
+    cdef dict beside                # by device: the corresponding planes in the collection's other storages
+    cdef Py_ssize_t lent            # how many arrays of other libraries share its memory, which may not move meanwhile
     cdef Plane on(self, int device)
-    cdef float* at(self, size_t place) noexcept        # that number of floats from the begin on
+    cdef float* at(self, size_t place) noexcept        # the address of the float at an offset
     cdef float* device_base(self) noexcept
     cdef Arena* memory(self) noexcept
     cdef int extend(self, size_t floats) except -1
@@ -127,14 +128,14 @@ cdef class Storage:
     cdef pthread_mutex_t pack_lock
     cdef Arena panels               # of packed parameters
     cdef uint32_t panel_users       # products that read them
-    cdef void* previous             # all storages are a list
+    cdef void* previous             # all storages form a linked list
     cdef void* following
-    cdef uint64_t changes           # of values; whoever writes values counts it up
+    cdef uint64_t changes           # of values; code that writes values increments it
     cdef Param** entries
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
-    cdef readonly dict beside       # by device: the other storages of the collection, which only its first one knows
+    cdef readonly dict beside       # by device: the collection's other storages; filled in its first storage only
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL

@@ -31,7 +31,7 @@ cdef extern from *:
 # Names of parameters by the ids of their entries, for messages.
 parameter_names = {}
 
-cdef list free_ids = []              # a critical section of it guards both
+cdef list free_ids = []              # its critical section guards both variables
 cdef uint32_t n_ids = 0
 
 # Entries begin on 64-byte boundaries.
@@ -44,7 +44,7 @@ pthread_mutex_init(&list_lock, NULL)
 
 
 def _unlock():
-    """In a child that was just forked: a thread that is not there may have had it."""
+    """In a newly forked child: a thread that the child does not have may have held the lock."""
     pthread_mutex_init(&list_lock, NULL)
 
 
@@ -69,7 +69,7 @@ cdef object bad_gradients(double norm, list names, updates):
 
 @cython.final
 cdef class Plane:
-    """The floats of all entries, each a contiguous range, in memory of its own or in a mapping of the caller's."""
+    """The floats of all entries, each a contiguous range, in the plane's own memory or in a mapping of the caller's."""
 
     def __cinit__(self):
         arena_open(&self.arena, False)
@@ -233,7 +233,7 @@ cdef class Storage:
         self.planes = [self.values, self.grads]
         self.changes = 1
         arena_open(&self.panels, False)
-        self.panels.quiet = True                # it grows under `pack_lock`
+        self.panels.quiet = True                # no reclaim: it grows while `pack_lock` is held
         pthread_mutex_init(&self.pack_lock, NULL)
         self.enlist()
         self.place_on(device)
@@ -247,7 +247,7 @@ cdef class Storage:
                     parameter_names.pop(self.entries[i].id, None)
                     free_ids.append(self.entries[i].id)
             except MemoryError:
-                pass                            # the number is not used again
+                pass                            # the id is lost, and not used again
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
             free(self.entries[i].late)
@@ -471,8 +471,8 @@ cdef class Storage:
             plane: `values`, `grads`, or a plane of `new_plane`.
             mapping: a writable contiguous buffer on a 64-byte boundary, at least
                 `n_bytes()` long; a larger one leaves room for more parameters.
-            copy: when False, what the mapping holds takes the place of what the plane
-                holds; `changed` is to be called if these are values.
+            copy: if False, the contents of the mapping replace those of the plane; call
+                `changed` if these are values.
 
         Raises:
             ValueError: the mapping is too small or not on a boundary, or the plane is

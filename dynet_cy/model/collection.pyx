@@ -1,4 +1,4 @@
-"""Collections of parameters, under names; their pickles."""
+"""Collections of named parameters, and how they are pickled."""
 
 import contextlib
 import difflib
@@ -36,8 +36,8 @@ from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_en
 cdef class _Members:
     """The data shared by a root collection, its sub-collections and all their parameters.
 
-    Each of them holds it, so that memory stays while anybody can ask for a part of it.  Entries hold no more than
-    the storage: there is no cycle, and memory goes with its last user.
+    Each of them holds a reference to it, so that the memory stays while any of them is in use.  Entries refer only to
+    the storage: there is no reference cycle, and the memory is freed with its last user.
     """
 
     cdef Storage storage
@@ -56,7 +56,7 @@ cdef class _Members:
         return self.shown(entry)
 
     cdef _Stored shown(self, _Stored entry):
-        """The Python object of an entry: always the same one, as long as it is referenced."""
+        """The Python object that users get for an entry: the same one as long as it is referenced."""
         x = None if entry.user is None else entry.user()
         if x is None:
             x = new_stored(type(entry), entry.storage, entry.p, entry.full_name)
@@ -65,7 +65,7 @@ cdef class _Members:
         return x
 
     cdef list below(self, str name):
-        """All whose names begin so, in the order of adding."""
+        """All entries whose names begin with `name`, in the order in which they were added."""
         return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
 
     def reduced(self, _Stored x not None):
@@ -77,7 +77,7 @@ cdef class _Members:
 
 
 class _Allowance:
-    """How many parameters may be added, and how many numbers they may have together."""
+    """How many parameters may be added, and how many numbers they may have in total."""
 
     def __init__(self, count, size, error):
         self.count = count
@@ -93,9 +93,9 @@ class _Allowance:
 
 @contextlib.contextmanager
 def adding(collection, count, size, error):
-    """A block that may add a limited number of parameters, and of their values, to a collection.
+    """A block that may add only a limited number of parameters and of their values to a collection.
 
-    One more raises the error, before anything is drawn.  Arrays, which are there already, do not count.
+    One more raises the error, before values are drawn.  Values given as arrays do not count.
     """
     cdef _Members members = collection._members
     before = members.allowance
@@ -108,7 +108,8 @@ def adding(collection, count, size, error):
 
 @contextlib.contextmanager
 def taken_back(collection):
-    """A block whose parameters and names leave the collection if it raises.  Their memory stays with the others'."""
+    """A block whose new parameters and names are removed from the collection if it raises.  Their memory stays
+    allocated."""
     cdef _Members members = collection._members
     count = len(members.entries)
     taken, below = dict(collection._taken), dict(collection._taken_below)
@@ -121,10 +122,10 @@ def taken_back(collection):
 
 
 class ParameterCollection:
-    """Parameters, lookup tables and sub-collections, under names.
+    """Named parameters, lookup tables and sub-collections.
 
-    The memory of a root collection and of all below it stays for as long as one
-    of them, or one of their parameters, does.
+    The memory of a root collection and its sub-collections stays allocated as long as one
+    of them, or one of their parameters, exists.
 
     Example:
         >>> W = model.add_parameters((2, 3), name="W")
@@ -144,7 +145,7 @@ class ParameterCollection:
         self._decay_due = 0.0
 
     def name(self):
-        """Full name, from "/" of the root on; ends with "/".
+        """Full name, beginning with the "/" of the root; ends with "/".
 
         Example:
             >>> model.name(), model.add_subcollection("layer").name()
@@ -154,8 +155,8 @@ class ParameterCollection:
 
     @property
     def storage(self):
-        """The flat memory of the parameters below the root: see `Storage.move`. Those on further devices are in the
-        storages beside it.
+        """The memory of all parameters below the root: see `Storage.move`. Parameters on further devices have storages
+        of their own.
 
         Example:
             >>> layer = model.add_subcollection()
@@ -165,10 +166,10 @@ class ParameterCollection:
         return (<_Members>self._members).storage
 
     def add_subcollection(self, name=None):
-        """A collection below this one; its parameters are also this one's.
+        """Add a sub-collection; its parameters belong to this collection, too.
 
         Args:
-            name: without "/" and "_"; a number is appended when it is taken.
+            name: without "/" and "_"; a number is appended if it is taken.
 
         Returns:
             ParameterCollection.
@@ -195,10 +196,10 @@ class ParameterCollection:
         """Add a parameter.
 
         Args:
-            dim: shape, a tuple or one number; that of the array if `init` is one.
+            dim: shape, a tuple or one number; if `init` is an array, its shape.
             init: an initializer, a number, an array, or one of "glorot" (the
                 default), "uniform", "normal", "he", "identity", "saxe".
-            name: without "/" and "_"; a number is appended when it is taken.
+            name: without "/" and "_"; a number is appended if it is taken.
             device: "CPU" or "GPU:0" and so on; "" for the default device.
             scale: of "uniform" and "saxe" (default: 1).
             mean: of "normal" (default: 0).
@@ -302,16 +303,16 @@ class ParameterCollection:
         return made
 
     def set_weight_decay(self, lam):
-        """Let every update of a trainer multiply all values by 1 - lambda, after its step.
+        """Make every update of a trainer multiply all values by 1 - lambda, after its step.
 
-        It holds for trainers of this very collection, and for all parameters and
-        all rows of all tables below it, but for those that are frozen (`set_updated`) or in a
-        group with a decay of its own (`Trainer.group`).  A sub-collection begins with
-        the lambda of the collection that it is made in.
+        It applies to trainers of this collection itself, not of its sub-collections.  They decay all parameters and
+        all rows of all tables below it, except those that are frozen (`set_updated`) or in a
+        group with its own weight decay (`Trainer.group`).  A new sub-collection gets
+        the lambda of the collection in which it is made.
 
-        This is DyNet's decay.  The learning rate has no part in it, so a good lambda is that of
-        `AdamWTrainer` times the learning rate: with a learning rate of 0.001, 0.01 there is
-        0.00001 here.
+        This is DyNet's weight decay.  It does not depend on the learning rate, so a good lambda is the weight
+        decay of `AdamWTrainer` times the learning rate: with a learning rate of 0.001, 0.01 there
+        corresponds to 0.00001 here.
 
         Args:
             lam: lambda, at least 0; 0 (the default, unless ``--dynet-weight-decay`` sets
@@ -345,17 +346,17 @@ class ParameterCollection:
     get_weight_decay_lambda = get_weight_decay
 
     def _decay_state(self):
-        """Lambda, and the share that is due but not taken off yet."""
+        """Lambda, and the share that has been collected but not applied yet."""
         return self._weight_decay, self._decay_due
 
     def _set_decay_state(self, state):
-        """Put back what `_decay_state` has returned."""
+        """Restore what `_decay_state` returned."""
         self._weight_decay, self._decay_due = state
 
     def _take_decay(self, least):
-        """The share that an update is to take off all values, for a trainer of this collection.
+        """The share that an update of this collection's trainer has to take off all values.
 
-        Shares less than `least` are collected.
+        Shares smaller than `least` are collected until they are large enough.
         """
         due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
         taken = 0.0 if due < least else due
@@ -365,7 +366,7 @@ class ParameterCollection:
     def zero_gradients(self):
         """Set the gradients of all parameters and tables below to zero.
 
-        So what was collected since the last update is dropped, such as the gradients of a batch
+        This drops what was added up since the last update, for example the gradients of a batch
         that are not finite: `Trainer.update` keeps them when it raises its error.
 
         Example:
@@ -379,7 +380,7 @@ class ParameterCollection:
             zero_gradient(x)
 
     def parameters_list(self):
-        """All Parameters of this collection and those below it, in the order of adding.
+        """All Parameters of this collection and its sub-collections, in the order in which they were added.
 
         Example:
             >>> W = model.add_parameters((2, 3), name="W")
@@ -390,7 +391,7 @@ class ParameterCollection:
         return [x for x in self._below() if isinstance(x, Parameters)]
 
     def lookup_parameters_list(self):
-        """All LookupParameters of this collection and those below it, in the order of adding.
+        """All LookupParameters of this collection and its sub-collections, in the order in which they were added.
 
         Example:
             >>> words = model.add_lookup_parameters((100, 3), name="words")
@@ -403,9 +404,9 @@ class ParameterCollection:
         return (<_Members>self._members).below(self._name)
 
     def _catch_up(self):
-        """Let all rows of all tables, also of those beside this collection, have all updates made so far.
+        """Apply all updates made so far to all rows of all tables of the root, not only those of this collection.
 
-        It makes no object, for there may be no memory when a trainer ends.
+        It makes no Python object, since there may be no memory when a trainer is freed.
         """
         for entry in (<_Members>self._members).entries:
             catch_up_all((<_Stored>entry).p)
@@ -423,11 +424,11 @@ class ParameterCollection:
     # ---- by name
 
     def _by_name(self):
-        """Parameters and tables by their names below this collection, in the order of adding."""
+        """Parameters and tables by their names relative to this collection, in the order in which they were added."""
         return {x.name()[len(self._name):]: x for x in self._below()}
 
     def keys(self):
-        """The names of all parameters and tables below, in the order of adding: "W", "encoder/W".
+        """The names of all parameters and tables below, in the order in which they were added: "W", "encoder/W".
 
         Example:
             >>> W = model.add_subcollection("encoder").add_parameters(2, name="W")
@@ -437,7 +438,7 @@ class ParameterCollection:
         return list(self._by_name())
 
     def named_parameters(self):
-        """Name and parameter (or table) of all below, in the order of adding.
+        """Pairs of name and parameter (or table) for all below, in the order in which they were added.
 
         Example:
             >>> for name, p in model.named_parameters():
@@ -458,7 +459,7 @@ class ParameterCollection:
         return name in self._by_name()
 
     def __getitem__(self, name):
-        """The parameter or table of that name, such as "W", "encoder/W", or the full one, "/encoder/W".
+        """The parameter or table of this name: "W", "encoder/W", or a full name such as "/encoder/W".
 
         Raises:
             KeyError: there is none.
@@ -473,7 +474,7 @@ class ParameterCollection:
         return found
 
     def state_dict(self):
-        """The values of all parameters and tables below by name, as new arrays; of tables the rows come first.
+        """The values of all parameters and tables below by name, as new arrays; for tables, rows are the first axis.
 
         Example:
             >>> W = model.add_parameters(2, init=1, name="W")
@@ -484,19 +485,19 @@ class ParameterCollection:
         return {name: x.as_array() for name, x in self._by_name().items()}
 
     def load_state_dict(self, state, strict=True, prefix="", rename=None):
-        """Set values from arrays with names, such as `state_dict` gives.  Nothing is changed unless all of it fits.
+        """Set values from named arrays, such as those of `state_dict`.  Nothing is changed unless all of them fit.
 
         Args:
             state: a mapping of names to arrays.
             strict: whether all names must be on both sides (default: True).
-            prefix: only names that begin so count, and it is taken off.
+            prefix: only names that begin with it are used, and it is removed from them.
             rename: a mapping of names in `state`, without the prefix, to names here, or a function of a name.
 
         Returns:
             A tuple ``(loaded, missing, unexpected)`` of lists of names.
 
         Raises:
-            ValueError: names are missing or unexpected where `strict`, or a shape is another one.
+            ValueError: names are missing or unexpected and `strict` is True, or a shape differs.
 
         Example:
             >>> W, b = model.add_parameters(2, name="W"), model.add_parameters(1, name="b")
@@ -532,14 +533,14 @@ class ParameterCollection:
         return self.load_state_dict(other.state_dict(), strict, "", rename)
 
     def save(self, fname, name="", append=False):
-        """Write all parameters and tables to a text model file, which DyNet reads too.
+        """Write all parameters and tables to a text model file, which DyNet can read, too.
 
-        The file is replaced whole or not at all: an interrupted save leaves the
-        old one.
+        The file is replaced completely or not at all: an interrupted save leaves the
+        old file.
 
         Args:
             fname: name of the file, or a binary file that is open for writing.
-            name: takes the place of this collection's name in the file; begins with "/".
+            name: replaces this collection's name in the file; begins with "/".
             append: add to the file instead (default: False).
 
         Raises:
@@ -566,7 +567,7 @@ class ParameterCollection:
         write_text_model(fname, (entry_of(x, renamed(x)) for x in ordered), append)
 
     def populate(self, fname, key=""):
-        """Read all parameters and tables from a text model file, DyNet's too.
+        """Read all parameters and tables from a text model file, also one written by DyNet.
 
         Entries are matched by kind and position, as in DyNet, not by name.
         Nothing is changed unless the whole file fits.
@@ -576,7 +577,7 @@ class ParameterCollection:
             key: read only the part of the file below this collection.
 
         Raises:
-            ModelFileError: the file is not a model, is cut off, or does not fit.
+            ModelFileError: the file is not a model, is truncated, or does not fit.
 
         Example:
             >>> W = model.add_subcollection("layer").add_parameters(2, init=3)
@@ -595,9 +596,9 @@ class ParameterCollection:
             fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 
     def populate_by_name(self, fname, key="", strict=True, rename=None):
-        """Read parameters and tables from a text model file, DyNet's too, by their names.
+        """Read parameters and tables by name from a text model file, also one written by DyNet.
 
-        So a part of a model is read from a file of another one.  Nothing is changed unless all of it fits.
+        This can read a part of a model from the file of another model.  Nothing is changed unless all of it fits.
 
         Args:
             fname: name of the file.
@@ -609,8 +610,8 @@ class ParameterCollection:
             A tuple ``(loaded, missing, unexpected)`` of lists of names.
 
         Raises:
-            ModelFileError: the file is not a model or is cut off, names are missing or unexpected where
-                `strict`, or a shape is another one.
+            ModelFileError: the file is not a model or is truncated, names are missing or unexpected and `strict`
+                is True, or a shape differs.
 
         Example:
             >>> pretrained = dy.ParameterCollection()
@@ -638,7 +639,7 @@ class ParameterCollection:
         return report
 
     def write_to_textfile(self, fname, key="", append=False):
-        """DyNet's other name of `save`.
+        """DyNet's other name for `save`.
 
         Args:
             fname, key, append: as `save` takes them.
@@ -654,7 +655,7 @@ class ParameterCollection:
         self.save(fname, key, append)
 
     def populate_from_textfile(self, fname, key=""):
-        """DyNet's other name of `populate`.
+        """DyNet's other name for `populate`.
 
         Args:
             fname, key: as `populate` takes them.
@@ -674,8 +675,8 @@ class ParameterCollection:
 
         Args:
             fname: name of the file.
-            key: name of the parameter in the file; it keeps its last part, but for
-                the number after it.
+            key: name of the parameter in the file; the new parameter gets the last part of it, without
+                the number appended to it.
 
         Returns:
             Parameters.
@@ -727,16 +728,16 @@ def _free_name(name, taken, what):
         raise ValueError(f"{what} name could not include '/', '_', ' ' and '#': {name!r}")
     n = taken.get(name, 0)
     taken[name] = n + 1
-    # The first of a name has it plain, but a name of nothing is always numbered.
+    # The first use of a name gets no number, but an empty name is always numbered.
     return f"{name}_{n}" if n or not name else name
 
 
 # ---- pickling ----------------------------------------------------------------
 #
-# Collections and parameters pickle as the members that they have in common, and their place among them.
-# So objects that are pickled together stay together.
+# Collections and parameters are pickled as the `_Members` that they share, and their index in it.
+# So objects that are pickled together still share memory when they are restored.
 
-# The attributes that this restores; others belong to derived classes.
+# The attributes restored here; others belong to derived classes.
 _RESTORED = ("_name", "_members", "_taken", "_taken_below", "_weight_decay", "_decay_due")
 
 
@@ -762,13 +763,13 @@ def _restored_member(_Members members, number):
 
 
 def _entry_state(_Stored x):
-    """Name, kind, value, gradient, settings and device of a parameter, for its pickle; "" for the default device."""
+    """Name, kind, value, gradient, settings and device ("" for the default device) of a parameter, for its pickle."""
     return (x.name(), isinstance(x, LookupParameters), settled_array(x), gradient_state(x),
             bool(x.p.updated), "" if x.p.device == default_device() else device_name(x.p.device))
 
 
 def _add_restored(_Members members, str name, bint is_lookup, value, gradient, bint updated, str device=""):
-    """Add a parameter from its pickle, on its device or, where there is none, the default one."""
+    """Add a parameter from its pickle, on its device; on the default device if that one does not exist."""
     cdef Dim d
     cdef _Stored made
     shape = value.shape

@@ -56,7 +56,7 @@ def fill_entries(collection, entries, fname):
     """Fill a collection from entries of a text model file, matched by kind and position.
 
     Raises:
-        ModelMismatchError: the entries are other ones; nothing is changed then.
+        ModelMismatchError: the entries differ from the collection's; nothing is changed then.
     """
     left = {PARAMETER: collection.parameters_list(), LOOKUP: collection.lookup_parameters_list()}
     matched = []

@@ -9,7 +9,7 @@ from dynet_cy.memory.storage cimport Param, Storage
 # The node of a parameter in the current graph; its value is in the storage.
 cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF
 cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update)
-# `row_number` of anything but a small int in range.
+# `row_number` for anything but a small int in range.
 cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF
 
 
@@ -24,5 +24,5 @@ cdef inline uint32_t row_number(const Param* p, str name, row, str op) except? 0
     return odd_row_number(p, name, row, op)
 
 
-# Let the numbers of a table be its values: all rows have had all updates, and the factor of weight decay is 1.
+# Make the stored numbers of a table its values: apply all updates to all rows, and multiply the factor in.
 cdef void settle(Param* p) noexcept nogil

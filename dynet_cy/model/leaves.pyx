@@ -22,7 +22,7 @@ from dynet_cy.memory.storage import parameter_names
 
 # ---- parameters --------------------------------------------------------------
 
-# A parameter needs no running: its value is in storage.
+# A parameter's node need not run: its value is in the storage.
 cdef Op* PARAMETER_LEAF = register(b"parameter", b"", NULL, NULL, NULL)
 PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storage"
 
@@ -51,9 +51,9 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
 
 # ---- rows of tables ----------------------------------------------------------
 
-# Trainers multiply all values by 1 - lambda, update after update.  For parameters they do so in the
-# pass that they make anyway.  Of a table they visit a few rows only, so it has a factor instead,
-# which is multiplied into what is read.
+# With weight decay, every update multiplies all values by 1 - lambda.  For parameters this happens in the
+# pass over the values that an update makes anyway.  In a table, an update visits only a few rows, so the
+# table has a factor instead, by which values are multiplied when they are read.
 
 cdef void settle(Param* p) noexcept nogil:
     catch_up_all(p)
@@ -102,10 +102,10 @@ cdef class LookupExpression(Expression):
     """
 
     def set(self, index):
-        """Look other rows up; what depends on them is then computed again.
+        """Look up other rows; values that depend on them are then computed again.
 
         Args:
-            index: of `lookup`, the number of a row; of `lookup_batch`, a list of as many as before.
+            index: for `lookup`, the number of a row; for `lookup_batch`, a list with as many numbers as before.
 
         Raises:
             IndexError: there is no such row.
@@ -136,14 +136,14 @@ cdef class LookupExpression(Expression):
 
 
 cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update):
-    """Rows of a table, which are in range, as a node of the current graph."""
+    """Rows of a table as a node of the current graph; their numbers must be in range."""
     cdef Extra extra
     cdef Dim dim = p.dim
     cdef Graph* g
     cdef uint32_t index
     cdef LookupExpression x
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].u = update                   # constants do not batch with the trained
+    extra.attrs[0].u = update                   # constant rows do not batch with trained ones
     extra.items = rows
     extra.n_items = n
     extra.item_count = 1
@@ -164,7 +164,7 @@ cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uin
 
 
 cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF:
-    """`row_number` of anything but a small int in range."""
+    """`row_number` for anything but a small int in range."""
     if not hasattr(row, "__index__") and not (isinstance(row, numbers.Real) and row == int(row)):
         raise TypeError(f"{op}: index {row!r} of {name} must be a whole number")
     r = int(row)

@@ -1,4 +1,4 @@
-"""Which values of a file or of another model belong to which parameters, by their names."""
+"""Matches values of a file or another model with parameters, by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Union
 
 __all__ = ["Matched", "ParameterShape", "Renaming", "complaint", "matches"]
 
-# From a name that is read to the name in the collection.
+# Maps a name that is read to the name in the collection.
 Renaming = Union[Mapping[str, str], Callable[[str], str], None]
 
 
@@ -17,13 +17,13 @@ class Matched(NamedTuple):
     loaded: list[str]
     """Names, in the collection, of the values that were loaded."""
     missing: list[str]
-    """Names, in the collection, of values that were not given and are unchanged."""
+    """Names, in the collection, of parameters that got no value and are unchanged."""
     unexpected: list[str]
-    """Names, as they were given, that the collection does not have."""
+    """Given names that the collection does not have."""
 
 
 class ParameterShape(tuple[int, ...]):
-    """The shape of a parameter: a tuple, which may also be called, as DyNet's programs do."""
+    """The shape of a parameter: a tuple that can also be called, as programs for DyNet do."""
 
     __slots__ = ()
 
@@ -34,19 +34,19 @@ class ParameterShape(tuple[int, ...]):
 def matches(
     given: Iterable[str], own: Collection[str], prefix: str, rename: Renaming
 ) -> tuple[dict[str, str], Matched]:
-    """Which of the names given are which of the collection's own.
+    """Match given names with the names of a collection.
 
     Args:
         given: names that are read.
         own: names of the collection.
-        prefix: only names that begin so count; it is taken off first.
-        rename: a mapping of names (without the prefix) or a function of one; names that the mapping lacks stay.
+        prefix: only names that begin with it are used; it is removed first.
+        rename: a mapping or a function of names (without the prefix); names that the mapping lacks do not change.
 
     Returns:
         The given name for each name of the collection that was found; and the result.
 
     Raises:
-        ValueError: two of the names given are renamed to one.
+        ValueError: two given names are renamed to the same name.
     """
     found: dict[str, str] = {}
     unexpected = []

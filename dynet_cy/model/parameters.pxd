@@ -1,6 +1,6 @@
-"""Parameters and lookup tables: entries of a storage that are expressions of whatever graph is current.
+"""Parameters and lookup tables: entries of a storage that are expressions in whichever graph is current.
 
-They hold the storage, so memory never goes while something points into it.
+They hold a reference to the storage, so memory is never freed while something points into it.
 """
 
 from dynet_cy.graph.expressions cimport Expression
@@ -11,8 +11,8 @@ cdef class _Stored(Expression):
     cdef readonly Storage storage
     cdef Param* p
     cdef str full_name
-    cdef object members             # of the root collection: what users have holds them; an entry of theirs does not
-    cdef object user                # an entry's weak reference to what users have for it
+    cdef object members             # the _Members of the root collection; only objects that users have refer to it
+    cdef object user                # in an entry of _Members: a weak reference to the object that users have
     cdef object __weakref__
 
     cdef int check_made(self) except -1
@@ -33,12 +33,12 @@ cdef class LookupParameters(_Stored):
 
 
 cdef _Stored new_stored(cls, Storage storage, Param* p, str name)
-# Shape as model files have it: for a table the rows come last.
+# Shape in the order of model files: for a table, rows are the last axis.
 cdef tuple file_dim(_Stored x)
-# Values of exactly that shape as column-major floats, or a clear error.
+# Values of exactly this shape as column-major floats, or a clear error.
 cdef object floats_like(object values, str op, tuple shape)
-# The value, from a place on, as a new array.
+# The value, from number `start` on, as a new array.
 cdef object stored_array(_Stored x, tuple shape, size_t start=?)
 cdef int zero_gradient(_Stored x) except -1
-# All of the gradient was written.
+# Note that the whole gradient has been written.
 cdef int note_whole_gradient(_Stored x) except -1

@@ -1,4 +1,4 @@
-"""Parameters and lookup tables: entries of a storage that are expressions of whatever graph is current."""
+"""Parameters and lookup tables: entries of a storage that are expressions in whichever graph is current."""
 
 import numpy as np
 
@@ -30,7 +30,7 @@ cdef extern from "<pthread.h>" nogil:
 
 
 cdef class _Stored(Expression):
-    """What parameters and lookup tables share: an entry of a storage."""
+    """The base class of parameters and lookup tables: an entry of a storage."""
 
     cdef int check_made(self) except -1:
         if self.storage is None:
@@ -39,7 +39,7 @@ cdef class _Stored(Expression):
         return see_whole()
 
     cdef int leaf_in_current(self, bint update) except -1:
-        """Let the expression be the node of this parameter in the current graph."""
+        """Make the expression refer to the node of this parameter in the current graph."""
         cdef Graph* g
         cdef uint32_t index
         self.check_made()
@@ -60,7 +60,7 @@ cdef class _Stored(Expression):
         return current_graph()
 
     def name(self):
-        """Full name: the names of the collections that it is in, then its own.
+        """Full name: the names of the collections that contain it, then its own.
 
         Example:
             >>> model.add_subcollection("layer").add_parameters(2, name="W").name()
@@ -73,7 +73,7 @@ cdef class _Stored(Expression):
         """An expression of the current graph with this value.
 
         Args:
-            update: whether gradients reach the parameter; it is a constant when False. Default: False.
+            update: whether gradients reach the parameter; if False, it is a constant. Default: False.
 
         Example:
             >>> W = model.add_parameters(2, init=3)
@@ -88,13 +88,13 @@ cdef class _Stored(Expression):
     def set_updated(self, b):
         """Set whether this parameter is trained.
 
-        A parameter that is not, a frozen one, is a constant: `backward` collects no gradient
-        for it, so it has no place in the norm of gradients, and trainers leave its value as it
-        is, weight decay included.  What trainers keep for it (momentum, moments) stays as it is
-        and is used again when the parameter is trained again.  What has been collected of
-        its gradient is dropped.
+        A parameter that is not trained, called frozen, is a constant: `backward` computes no gradient
+        for it, so it does not count in the norm of gradients, and trainers do not change its value, not
+        even by weight decay.  The trainers' state for it (momentum, moments) does not change either,
+        and is used again when the parameter is trained again.  Freezing drops the gradient that has been
+        added up so far.
 
-        This holds for graphs that are there already too, from their next `backward` on.
+        This applies to existing graphs, too, from their next `backward` on.
 
         Args:
             b: False to freeze it, True to train it again.
@@ -174,13 +174,13 @@ cdef class _Stored(Expression):
         """Write this parameter to a text model file.
 
         Args:
-            fname: name of the file; it is replaced whole or not at all.  Or a binary file
+            fname: name of the file, which is replaced completely or not at all; or a binary file
                 that is open for writing.
-            key: name in the file; the full name when empty, the default.
+            key: name in the file; if empty (the default), the full name.
             append: add to the file instead (default: no).
 
         Raises:
-            ValueError: the key has a blank or "#".
+            ValueError: the key contains a blank or "#".
             OSError: the file cannot be written.
 
         Example:
@@ -245,14 +245,15 @@ cdef class _Stored(Expression):
         self.populate(fname, key)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """The value for other libraries, as `np.from_dlpack(p)` and `torch.from_dlpack(p)` ask for it: without a copy.
+        """The value for other libraries, without a copy: for `np.from_dlpack(p)` and `torch.from_dlpack(p)`.
 
-        What they have is the parameter itself: updates show there, and what is written there counts here from the next
-        graph on. It keeps the memory of the collection. From the first time on products read this parameter as it
-        lies, and no longer in a packed order, so that nothing that is written gets lost; with ``copy=True`` all stays.
+        The result is the memory of the parameter itself: it shows updates, and what is written to it is used here from
+        the next graph on. It keeps the memory of the collection alive. After the first call, products read this
+        parameter in place and no longer in packed order, so that nothing that is written gets lost; ``copy=True`` gives
+        a copy, and changes nothing.
 
         Raises:
-            BufferError: the parameter is on a GPU, or another device than the CPU is asked for.
+            BufferError: the parameter is on a GPU, or a device other than the CPU is requested.
         """
         self.check_made()
         cdef object shape, steps
@@ -270,7 +271,7 @@ cdef class _Stored(Expression):
         for size in shape:
             steps.append(steps[-1] * previous if steps else 1)
             previous = size
-        if self.p.rows:                         # users see the rows first
+        if self.p.rows:                         # for users, rows are the first axis
             shape = shape[-1:] + shape[:-1]
             steps = steps[-1:] + steps[:-1]
         array = np.asarray(lend(self.storage, self.storage.values, self.p, shape, tuple(steps)))
@@ -283,7 +284,7 @@ cdef class _Stored(Expression):
         return (1, 0)
 
     cdef object part(self, Plane plane, size_t start, tuple shape):
-        """Numbers of a plane, from a place in this parameter on, as a new array."""
+        """Numbers of a plane, from number `start` of this parameter on, as a new array."""
         cdef size_t n = 1, row = size_of(&self.p.dim), k
         cdef float* now
         for d in shape:
@@ -302,18 +303,18 @@ cdef class _Stored(Expression):
         return array_of(plane.at(self.p.offset + start), shape)
 
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
-        """The way back: n numbers, column-major."""
+        """Write n numbers to a plane, in column-major order: the inverse of `part`."""
         catch_up_part(self.p, start, n)
         copy_floats(array, plane.at(self.p.offset + start), n)
         return plane.push(self.p.offset + start, n)
 
     cdef object array(self, Plane plane):
-        """Numbers of a plane as a new array of the shape that users see."""
+        """Numbers of a plane as a new array, with the axes in the order for users."""
         array = self.part(plane, 0, file_dim(self))
         return np.moveaxis(array, -1, 0) if self.p.rows else array
 
     cdef int fill(self, object array, Plane plane) except -1:
-        """The way back."""
+        """Write an array to a plane: the inverse of `array`."""
         if self.p.rows:
             array = np.moveaxis(array, 0, -1)
         return self.put(plane, 0, np.asfortranarray(array, np.float32), self.p.size)
@@ -338,13 +339,13 @@ cdef _Stored new_stored(cls, Storage storage, Param* p, str name):
 
 
 cdef tuple file_dim(_Stored x):
-    """Shape as model files have it: for a table the rows come last."""
+    """Shape in the order of model files: for a table, rows are the last axis."""
     shape = shape_of(&x.p.dim)
     return shape + (x.p.rows,) if x.p.rows else shape
 
 
 cdef object stored_array(_Stored x, tuple shape, size_t start=0):
-    """The value, from a place on, as a new array."""
+    """The value, from number `start` on, as a new array."""
     array = x.part(x.storage.values, start, shape)
     if x.p.factor != 1:
         array *= np.float32(x.p.factor)
@@ -352,7 +353,7 @@ cdef object stored_array(_Stored x, tuple shape, size_t start=0):
 
 
 cdef object floats_like(object values, str op, tuple shape):
-    """Values of exactly that shape as column-major floats, or a clear error."""
+    """Values of exactly this shape as column-major floats, or a clear error."""
     array = floats_in(values, op, "the value", 8)
     if array.ndim == 0 and shape == (1,):
         array = array.reshape(1)
@@ -376,7 +377,7 @@ cdef int zero_gradient(_Stored x) except -1:
             memset(p.grad, 0, p.size * sizeof(float))
         forget_gradient(p)
         pthread_mutex_unlock(&p.lock)
-    # What an update on a device has left out is there without a note.
+    # An update on a device that was not made leaves gradients without marking them, so clear in any case.
     return x.storage.grads.clear(p.offset, p.size)
 
 
@@ -403,7 +404,7 @@ cdef class Parameters(_Stored):
 
     @property
     def shape(self):
-        """Shape, a tuple.  It may be called too, as in DyNet: ``W.shape()`` is ``W.shape``.
+        """Shape, a tuple.  As in DyNet, it can also be called: ``W.shape()`` is ``W.shape``.
 
         Example:
             >>> model.add_parameters((3, 2)).shape
@@ -474,7 +475,7 @@ cdef class Parameters(_Stored):
 
 
 cdef class LookupParameters(_Stored):
-    """A lookup table: rows of trained parameters, of which a graph uses a few.
+    """A lookup table: rows of trained parameters; a graph usually uses only a few of them.
 
     Made by `ParameterCollection.add_lookup_parameters`.
 
@@ -489,8 +490,8 @@ cdef class LookupParameters(_Stored):
 
     @property
     def shape(self):
-        """Number of rows, then the shape of a row, which is also that of `as_array`; as an expression, a table has its
-        rows along the last axis (`dim`).  It may be called too, as in DyNet.
+        """Number of rows, then the shape of a row, as in `as_array`.  As an expression (`dim`), a table has its rows
+        along the last axis.  The shape can also be called, as in DyNet.
 
         Example:
             >>> table = model.add_lookup_parameters((10, 2))
@@ -504,7 +505,7 @@ cdef class LookupParameters(_Stored):
         """An expression of the current graph with the whole table, rows as the last axis.
 
         Args:
-            update: whether gradients reach the table; it is a constant when False. Default: True.
+            update: whether gradients reach the table; if False, it is a constant. Default: True.
 
         Example:
             >>> table = model.add_lookup_parameters((10, 2))
@@ -526,7 +527,7 @@ cdef class LookupParameters(_Stored):
             yield self[i]
 
     def batch(self, i, update=True):
-        """The rows of the numbers in `i` as a minibatch; see `lookup_batch`.
+        """The rows with the numbers in `i` as a minibatch; see `lookup_batch`.
 
         Args:
             i: the numbers of the rows, from 0.
@@ -698,7 +699,7 @@ def lookup(p, index=0, update=True):
     Args:
         p: lookup table with rows of shape ``{d...}``.
         index: number of the row (default: 0).
-        update: whether the row is trained; it is a constant when False. Default: True.
+        update: whether the row is trained; if False, it is a constant. Default: True.
 
     Returns:
         Expression of shape ``{d...}``.
@@ -728,7 +729,7 @@ def lookup_batch(p, indices, update=True):
     Args:
         p: lookup table with rows of shape ``{d...}``.
         indices: numbers of n rows.
-        update: whether the rows are trained; they are constants when False. Default: True.
+        update: whether the rows are trained; if False, they are constants. Default: True.
 
     Returns:
         Expression of shape ``{d...}`` with batch size n.
@@ -762,12 +763,12 @@ def lookup_batch(p, indices, update=True):
 
 
 def parameter(*parameters):
-    """The parameters themselves: a parameter is an expression in whichever graph is current.
+    """Return the parameters themselves: a parameter is an expression in whichever graph is current.
 
-    This need not be called; older programs do.
+    There is no need to call this; it exists for older programs.
 
     Returns:
-        The parameter, or a tuple of them for several; a list for a list.
+        The parameter, or a tuple of several; for a list, a list.
 
     Example:
         >>> W = model.add_parameters((2, 2))
@@ -801,7 +802,7 @@ def const_parameter(*parameters):
 
 
 cdef _constant(_Stored p):
-    p.enter()               # as in DyNet, so that the gradient of the parameter itself is known too: zero
+    p.enter()               # as in DyNet, so that the parameter itself has a gradient in this graph, too: zero
     return p.expr(False)
 
 
@@ -815,15 +816,15 @@ cdef _Stored _checked(p, str op):
 # ---- values and gradients, for checkpoints and pickles -----------------------
 
 def settled_array(_Stored x not None):
-    """The value as an array; the factor of a table is multiplied into it first, so that the table and
-    its copy go on alike to the last bit."""
+    """The value as an array; the factor of a table is multiplied in first, so that the table and
+    its copy stay equal to the last bit in further training."""
     x.check_made()
     settle(x.p)
     return x.array(x.storage.values)
 
 
 def late_updates(_Stored x not None):
-    """How many updates rows of a table may be late by: see dynet_cy/kernels/late_rows.pxd."""
+    """By how many updates rows of a table may be late: see dynet_cy/kernels/late_rows.pxd."""
     x.check_made()
     return 0 if x.p.late == NULL else x.p.late.n
 
@@ -846,7 +847,7 @@ def gradient_state(_Stored x not None):
 
 
 def set_gradient_state(_Stored x not None, state):
-    """Put back what `gradient_state` has returned, in place of the gradient that is there.
+    """Replace the gradient by what `gradient_state` returned.
 
     Frozen parameters have none.
     """
@@ -867,7 +868,7 @@ def set_gradient_state(_Stored x not None, state):
 
 
 def __getattr__(name):
-    """Pickles that were made before `collection` was a module of its own look for its names here."""
+    """Names of `collection`, for pickles made before it was a module of its own."""
     if name in ("ParameterCollection", "_restored_collection", "_restored_members", "_restored_member"):
         from dynet_cy.model import collection                   # it needs this module
         return getattr(collection, name)

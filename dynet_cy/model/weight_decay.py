@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-# Shares less than this are collected: taken off one by one, much of them would be lost in rounding.
+# Smaller shares are collected: applied one by one, much of them would be lost to rounding.
 LEAST_DECAY = 2.0**-20
 
 _default = 0.0

@@ -94,17 +94,21 @@ def cumsum(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("CumSum", args[0].name, w.constant(-axis - 1, np.int64))
 
 
-@converts("cumprod")
-def cumprod(w: Writer, step: Step, args: list[Value]) -> str:
-    """Products over the elements that a triangle leaves: ONNX has none that goes on from element to element."""
+_UP_TO = {"cumprod": ("ReduceProd", 1.0), "logcumsumexp": ("ReduceLogSumExp", -np.inf)}
+
+
+@converts(*_UP_TO)
+def up_to_each(w: Writer, step: Step, args: list[Value]) -> str:
+    """Reductions of the elements that a triangle leaves: ONNX has none that goes on from element to element."""
+    reduction, neutral = _UP_TO[step.op]
     x, axis = args[0], w.whole(0)
     order = list(range(x.rank))
     order[-1], order[-axis - 1] = order[-axis - 1], order[-1]
     rows = w.add("Unsqueeze", w.transpose(x.name, order), w.ints(-2))
     n = w.size_list([x.dims[axis]] * 2)
     triangle = w.add("Trilu", w.add("Expand", w.constant(1), n), upper=0)
-    kept = w.add("Where", w.add("Greater", triangle, w.constant(0)), rows, w.constant(1))
-    return w.transpose(reduce(w, "ReduceProd", kept, [-1]), order)
+    kept = w.add("Where", w.add("Greater", triangle, w.constant(0)), rows, w.constant(neutral))
+    return w.transpose(reduce(w, reduction, kept, [-1]), order)
 
 
 # ---- maxima, and order

@@ -79,7 +79,7 @@ from dynet_cy.ops.losses import (
     squared_distance,
 )
 from dynet_cy.ops.norm import layer_norm, residual_layer_norm, weight_norm
-from dynet_cy.ops.order import argsort, cumprod, sort, topk
+from dynet_cy.ops.order import argsort, cumprod, logcumsumexp, sort, topk
 from dynet_cy.ops.pooling import adaptive_avgpooling2d, adaptive_maxpooling2d, avgpooling2d
 from dynet_cy.ops.random import (
     block_dropout,
@@ -292,6 +292,7 @@ __all__ = [
     # order
     "argsort",
     "cumprod",
+    "logcumsumexp",
     "sort",
     "topk",
     # pooling

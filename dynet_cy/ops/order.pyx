@@ -1,5 +1,6 @@
-"""Sorting, and products up to each element."""
+"""Sorting, cumulative products and cumulative sums of exponentials."""
 
+from libc.math cimport exp, log
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
@@ -215,7 +216,7 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 
 # ---- cumprod: y_i = prod_{j<=i} x_j -----------------------------------------------
 
-cdef int cumprod_dim(const Shapes* s, Dim* y) except -1:
+cdef int cumulative_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[0].u >= s.x[0].nd:
         raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
     return same_dim(s, y)
@@ -261,7 +262,7 @@ cdef void cumprod_backward(const Call* c, uint32_t i) noexcept nogil:
             dy += s.pre * s.len
 
 
-cdef Op* CUMPROD = register(b"cumprod", b"x", cumprod_dim, cumprod_forward, cumprod_backward)
+cdef Op* CUMPROD = register(b"cumprod", b"x", cumulative_dim, cumprod_forward, cumprod_backward)
 CUMPROD.ragged = True
 
 
@@ -279,3 +280,84 @@ def cumprod(x, d=0):
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].u = <uint32_t>axis_in(x, d, "cumprod")
     return apply1x(CUMPROD, x, &extra)
+
+
+# ---- logcumsumexp: y_i = log(sum_{j<=i} exp(x_j)) ------------------------------------
+
+cdef void logcumsumexp_forward(const Call* c) noexcept nogil:
+    """The sum is kept as exp(greatest) * total, in double precision, so that no exponential overflows."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t k, p, at
+    cdef uint32_t b
+    cdef double greatest, total
+    cdef const float* x
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        for _ in range(s.post):
+            for p in range(s.pre):
+                greatest = x[p]
+                total = 1
+                y[p] = x[p]
+                for k in range(1, s.len):
+                    at = k * s.pre + p
+                    if x[at] > greatest:
+                        total = total * exp(greatest - x[at]) + 1
+                        greatest = x[at]
+                    else:  # equal ones may be infinite, where their difference is not a number
+                        total += 1 if x[at] == greatest else exp(x[at] - greatest)
+                    y[at] = <float>(greatest + log(total))
+            x += s.pre * s.len
+            y += s.pre * s.len
+
+
+cdef inline double ratio_of_exponentials(double a, double b) noexcept nogil:
+    """exp(a) / exp(b), which is 1 for equal infinities."""
+    return 1 if a == b else exp(a - b)
+
+
+cdef void logcumsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
+    """dx_k = exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t o, k, p, at
+    cdef uint32_t b
+    cdef double rest
+    cdef const float* x
+    cdef const float* y = c.y.v
+    cdef const float* dy = c.dy.v
+    cdef float* dx
+    for b in range(c.y.dim.bd):
+        for o in range(s.post):
+            x = element(&c.x[0], b) + o * s.pre * s.len
+            dx = element(&c.dx, b) + o * s.pre * s.len
+            for p in range(s.pre):
+                rest = 0
+                for k in range(s.len):
+                    at = (s.len - 1 - k) * s.pre + p
+                    rest = dy[at] + (ratio_of_exponentials(y[at], y[at + s.pre]) * rest if k else 0)
+                    dx[at] += <float>(rest * ratio_of_exponentials(x[at], y[at]))
+            y += s.pre * s.len
+            dy += s.pre * s.len
+
+
+cdef Op* LOGCUMSUMEXP = register(b"logcumsumexp", b"x", cumulative_dim, logcumsumexp_forward, logcumsumexp_backward)
+LOGCUMSUMEXP.ragged = True
+
+
+def logcumsumexp(x, d=0):
+    """Logarithms of cumulative sums of exp(x) along axis d; the result has the shape of x.
+
+    With logarithms of probabilities, as those of a word's length or of where an attention stops, the result is the
+    logarithm of the distribution function.  Infinite elements are allowed.
+
+    Raises:
+        DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.exp(dy.logcumsumexp(dy.log(dy.inputVector([0.5, 0.25, 0.25])))).npvalue()
+        array([0.5 , 0.75, 1.  ])
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = <uint32_t>axis_in(x, d, "logcumsumexp")
+    return apply1x(LOGCUMSUMEXP, x, &extra)

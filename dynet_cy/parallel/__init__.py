@@ -2,7 +2,7 @@
 
     python -m dynet_cy.launch -n 4 train.py ARGS
 
-A program that trains alone needs three more lines:
+A program written for one process needs three more lines:
 
     trainer = dy.parallel.wrap(dy.AdamTrainer(m))
     for batch in dy.parallel.shard(batches):
@@ -10,7 +10,7 @@ A program that trains alone needs three more lines:
     if dy.parallel.rank() == 0:
         m.save("model")
 
-Without the launcher it is rank 0 of 1, and trains as before.
+Started without the launcher, the process is rank 0 of 1 and trains as before.
 """
 
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError

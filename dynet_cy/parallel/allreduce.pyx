@@ -1,4 +1,4 @@
-"""Updates of which each rank makes the whole, after gradients were summed by any communicator."""
+"""Updates in which every rank updates all parameters, after any communicator has summed the gradients."""
 
 import numpy as np
 
@@ -47,7 +47,7 @@ cdef class AllreduceReducer(CollectiveReducer):
 
 
 def adopt(communicator, trainer):
-    """Make parameters and state of the rule those of rank 0.  Collective."""
+    """Copy the parameters and the state of the rule from rank 0.  Collective."""
     cdef Storage storage = trainer.collection.storage
     cdef Plane plane
     cdef _Stored x
@@ -63,11 +63,11 @@ def adopt(communicator, trainer):
 
 
 def allreduce(communicator, trainer, reduction):
-    """Updates of a trainer over any communicator.  Collective: all parameters and its state become those of rank 0.
+    """The reducer of a trainer over any communicator.  Collective: parameters and state are copied from rank 0.
 
     Args:
-        communicator: of the ranks.
-        trainer: whose updates.
+        communicator: the connection of the ranks.
+        trainer: the trainer.
         reduction: "mean" or "sum".
     """
     adopt(communicator, trainer)

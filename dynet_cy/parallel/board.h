@@ -1,4 +1,4 @@
-/* Where the processes of one machine meet: a barrier in shared memory, which does not burn a core while it waits. */
+/* A barrier in shared memory for the processes of one machine. A process that waits long sleeps. */
 #ifndef DYNET_CY_BOARD_H
 #define DYNET_CY_BOARD_H
 
@@ -22,8 +22,8 @@ typedef struct {
     uint64_t magic;
     uint64_t top;               /* bytes of the file in use */
     uint32_t size;              /* processes */
-    uint32_t arrived;           /* how often any process has come to a barrier, modulo 2^32 */
-    uint32_t generation;        /* barriers that all have come to; waiters sleep on it */
+    uint32_t arrived;           /* arrivals of all processes at barriers, modulo 2^32 */
+    uint32_t generation;        /* barriers at which all have arrived; waiters sleep on it */
     uint32_t sleepers;
 } dy_board;
 
@@ -31,12 +31,12 @@ enum { DY_RUNNING, DY_WAITING, DY_ENDED };
 
 /* One page for each process. */
 typedef struct {
-    uint32_t arrivals;          /* barriers that it has come to */
+    uint32_t arrivals;          /* barriers at which it has arrived */
     uint32_t state;
     double since;               /* when it began to wait, in seconds of the monotonic clock */
-    uint32_t left;              /* whether an exception has taken it out of what all ranks do together */
-    uint32_t raised;            /* whether its program has ended with an exception, though the process may go on */
-    char what[2][DY_WHAT];      /* what for, at barriers with even and odd numbers */
+    uint32_t left;              /* whether an exception has ended a collective call, so that it makes no more of them */
+    uint32_t raised;            /* whether its program has ended with an exception; the process may still be running */
+    char what[2][DY_WHAT];      /* what it waits in, for barriers with even and odd numbers */
     char file[DY_PAGE - 128];   /* the temporary file that it is writing, for the launcher to remove if it dies */
 } dy_seat;
 
@@ -54,7 +54,7 @@ static inline void dy_relax(void) {
 #endif
 }
 
-/* Sleep until the word may have changed, a signal comes, or the time is over. */
+/* Sleep until the word may have changed, a signal arrives, or the time is over. */
 static inline void dy_sleep_on(uint32_t *word, uint32_t value, double seconds, int round) {
     struct timespec t;
 #ifdef __linux__
@@ -81,7 +81,7 @@ static inline void dy_wake_all(uint32_t *word) {
 #endif
 }
 
-/* Come to barrier number k, the last one's number plus 1.  1 if all have come. */
+/* Arrive at barrier number k, the last one's number plus 1.  1 if all have arrived. */
 static inline int dy_arrive(dy_board *b, dy_seat *seat, uint32_t k, const char *what) {
     strncpy(seat->what[k & 1], what, DY_WHAT - 1);
     seat->since = dy_now();
@@ -98,7 +98,7 @@ static inline int dy_all_came(dy_board *b, uint32_t k) {
     return (int32_t)(__atomic_load_n(&b->generation, __ATOMIC_SEQ_CST) - k) >= 0;
 }
 
-/* Wait for barrier k: spin for a while, then sleep.  1 if all have come, 0 after `seconds` or a signal. */
+/* Wait for barrier k: spin for a while, then sleep.  1 if all have arrived, 0 after `seconds` or a signal. */
 static inline int dy_await(dy_board *b, dy_seat *seat, uint32_t k, double spin, double seconds, int round) {
     double begun = dy_now();
     if (!round)
@@ -120,7 +120,7 @@ static inline int dy_await(dy_board *b, dy_seat *seat, uint32_t k, double spin, 
     return 1;
 }
 
-/* The number after both numbers, in place of the first. */
+/* Set the counter to one more than the larger of the two numbers, and return it. */
 static inline uint64_t dy_count_up(uint64_t *counter, uint64_t own) {
     uint64_t seen = __atomic_load_n(counter, __ATOMIC_SEQ_CST), next;
     do
@@ -129,9 +129,9 @@ static inline uint64_t dy_count_up(uint64_t *counter, uint64_t own) {
     return next;
 }
 
-/* Let what this process writes to a mapping of a file, from byte `start` on, be its own from now on.
+/* Make a mapping of a file, from byte `start` on, private: from now on other processes do not see what this one writes.
  *
- * Nothing else changes: the mapping stays where it is, and holds what it held.  Returns 0, or -1 with errno. */
+ * The mapping keeps its address and contents.  Returns 0, or -1 with errno. */
 static inline int dy_write_to_copy(void *at, size_t size, int fd, uint64_t start) {
     void *made = mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, (off_t)start);
     return made == MAP_FAILED ? -1 : 0;

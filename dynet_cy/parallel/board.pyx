@@ -1,8 +1,8 @@
 """The shared memory of the processes of one machine, and the barrier in it.
 
-The memory has no name: the launcher makes it, and its workers inherit the descriptor.  So nothing of it is left when
-the last of them has ended, however they end.  It begins with a page for all, a page for each process and a box for
-messages of each; further regions are added at the end.
+The memory has no name: the launcher makes it, and its workers inherit the descriptor.  So it is freed when the last of
+them has ended, however they end.  It begins with a page for all processes, a page for each process, and a message box
+for each process; further regions are added at the end.
 """
 
 import mmap
@@ -25,15 +25,15 @@ cdef uint64_t MAGIC = 0x79645F79636E7964
 # Bytes of the box in which a process leaves messages.
 cdef size_t BOX = 1 << 16
 
-# Most seconds to wait without sleeping: about what falling asleep and waking up cost.
+# Most seconds to wait without sleeping: about the time it takes to fall asleep and wake up.
 cdef double SPIN = 40e-6
 
-# Seconds of sleep after which a waiter looks for signals, and whether the launcher is there.
+# Seconds of sleep after which a waiting process checks for signals, and whether the launcher is still running.
 cdef double NAP = 0.25
 
 
 def anonymous_memory():
-    """A descriptor of shared memory without a name, of no bytes yet.  Its caller closes it."""
+    """A descriptor of shared memory without a name, of size 0 so far.  The caller closes it."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("dynet_cy")
     with tempfile.TemporaryFile() as file:              # has no name either
@@ -45,13 +45,13 @@ def cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Regions of which children have copies of their own: descriptors and where they begin.
+# Regions that forked children get as copies of their own: their descriptors and where they begin.
 _own = weakref.WeakKeyDictionary()
 
 
 def _copy_in_child():
-    """Give this newly forked process its own copy: its changes of gradients must not reach the ranks, which may be in
-    the middle of an update."""
+    """Give this newly forked process its own copy: when it changes gradients, the ranks, which may be in the middle of
+    an update, must not see that."""
     cdef Py_buffer view
     cdef int failed
     for region, (fd, start) in list(_own.items()):
@@ -60,7 +60,7 @@ def _copy_in_child():
         PyBuffer_Release(&view)
         if failed:
             raise MemoryError("no memory for what a child of a process that trains with others may change")
-    _own.clear()                # a child of this process gets copies from it
+    _own.clear()                # the copy is private memory, which fork copies again
 
 
 os.register_at_fork(after_in_child=_copy_in_child)
@@ -94,7 +94,7 @@ cdef class Board:
         self.pid = os.getpid()
         self.passed = 0
         self.regions = []
-        # Where processes share a core, the others need it in order to come.
+        # If processes share a core, spinning would keep the others from arriving.
         self.spin = SPIN if size <= cores() else 0
         if create:
             self.b.magic = MAGIC
@@ -108,7 +108,7 @@ cdef class Board:
             PyBuffer_Release(&self.view)
 
     cdef int wait(self, const char* what, bint holds=False) except -1:
-        """Wait for all processes.  What each of them wrote before, all can read after.
+        """Wait for all processes.  After it, each can read what the others wrote before it.
 
         If it `holds`, the exception of a signal handler is kept for `raise_kept`, and the wait continues.
         """
@@ -184,14 +184,14 @@ cdef class Board:
         return [b"".join(parts) for parts in found]
 
     def region(self, size_t size, bint with_children=False):
-        """A part of the memory, of zeros, that all processes have mapped; collective.
+        """A part of the memory, filled with zeros, that all processes map; collective.
 
-        It is freed some time after the last use of the result.  Pages are allocated when they are touched, so room for
-        more costs nothing.
+        It is freed some time after the last use of the result.  Pages are allocated when they are touched, so spare
+        room costs nothing.
 
         Args:
             size: the least number of bytes.
-            with_children: whether a process forked from this one shares it.  Otherwise the child has a copy of its own,
+            with_children: whether a process forked from this one shares it.  Otherwise the child gets its own copy,
                 as of all other memory.
         """
         cdef size_t step = max(mmap.ALLOCATIONGRANULARITY, mmap.PAGESIZE)
@@ -219,7 +219,7 @@ cdef class Board:
         return made
 
     cdef int free_regions(self) except -1:
-        """Give back the memory of regions that no process uses any more; collective."""
+        """Free the memory of regions that no process uses any more; collective."""
         own = bytes([r[2] is not None and r[2]() is None for r in self.regions])
         everyone = self.gather(own, "making shared memory")
         for k, region in enumerate(self.regions):
@@ -243,14 +243,14 @@ cdef class Board:
         cdef char* file = self.seats[self.rank].file
         if <size_t>len(encoded) >= sizeof(self.seats[0].file):
             return
-        # The first byte comes last, and goes first: a name that is there is whole.
+        # The first byte is cleared first and written last, so that a reader never sees part of a name.
         file[0] = 0
         memcpy(file + 1, <const char*>encoded + 1 if encoded else <const char*>encoded, max(len(encoded), 1))
         if encoded:
             file[0] = encoded[0]
 
     def note_raised(self):
-        """Tell the launcher that this process, if it is not a child, has ended its program with an exception."""
+        """Tell the launcher that the program of this process has ended with an exception; does nothing in a child."""
         if self.pid == os.getpid():
             self.seats[self.rank].raised = 1
 
@@ -262,7 +262,7 @@ cdef class Board:
         return os.fsdecode(file[:strlen(file)]) if file[0] else None
 
     def has_raised(self, int rank):
-        """Whether a process has ended its program with an exception."""
+        """Whether the program of a process has ended with an exception."""
         return bool(self.seats[rank].raised)
 
     def ended(self, int rank):
@@ -281,7 +281,7 @@ cdef class Board:
         """Which processes are being waited for.
 
         Returns:
-            None if no process waits, else (seconds of the longest wait, what for, ranks that have not arrived).
+            None if no process waits, else (seconds of the longest wait, what it waits in, ranks that have not arrived).
         """
         cdef uint32_t k = self.b.generation + 1
         cdef int r, first = -1

@@ -10,7 +10,7 @@ from dynet_cy.train.structs cimport TrainerSettings, Update
 # The message of a rank about one parameter or table before an update.
 cdef struct Entry:
     double factor               # of a table that decays
-    double squares              # of the part of its gradient that this rank has added up
+    double squares              # sum of squares of the part of its gradient that this rank has summed
     uint32_t n_touched          # rows with a gradient
     uint32_t late               # updates that some rows have not had yet
     uint8_t has                 # whether there is a gradient
@@ -36,12 +36,12 @@ cdef class CollectiveReducer(Reducer):
     cdef readonly bint active           # whether this rank has data; see `join`
     cdef bint mean
     cdef Py_ssize_t n                   # entries
-    cdef bytes what                     # what ranks wait in for an update of this trainer
+    cdef bytes what                     # what ranks wait in during an update of this trainer, for messages
     cdef size_t header_bytes
     cdef StepHeader* own
     cdef StepHeader** headers           # of all ranks
-    cdef uint8_t* any                   # for each entry whether some rank has a gradient
-    cdef bint together                  # whether the others count on this rank's part in an update
+    cdef uint8_t* any                   # for each entry, whether some rank has a gradient
+    cdef bint together                  # whether the other ranks rely on this one to finish the update
     cdef list summed                    # the parameters and tables of the update
     cdef readonly dict sent             # what has been exchanged: see `traffic`
 

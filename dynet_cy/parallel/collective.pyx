@@ -1,7 +1,7 @@
 """The base of all synchronous training in several processes: the ranks agree on each update before they make it.
 
 Each rank sends a header: the settings of its trainer, and for each parameter whether it has a gradient.  A rank that
-has reached the end of a `join` takes the settings of the others and has no weight in the mean.  Then gradients are
+has reached the end of a `join` adopts the settings of the others and has no weight in the mean.  Then the gradients are
 summed, and all ranks make the same update.
 """
 
@@ -20,7 +20,7 @@ from dynet_cy.train.structs cimport FROZEN, MOVES, TrainerSettings, Update
 from dynet_cy.parallel.communicator import ParallelError
 
 
-# Parameters of updates that were broken off, kept alive: a sum that was started may still write to their gradients.
+# Parameters of interrupted updates, kept alive: a sum that was started may still write to their gradients.
 cdef list broken_off = []
 
 
@@ -31,7 +31,7 @@ ADDED_ON_DEVICE = (
 
 
 class AllDone(Exception):
-    """No rank has an update to make any more."""
+    """No rank has any more updates to make."""
 
 
 cdef class CollectiveReducer(Reducer):
@@ -40,7 +40,7 @@ cdef class CollectiveReducer(Reducer):
     Args:
         communicator: the connection of the ranks.
         n: number of parameters and tables of the trainer.
-        mean: whether gradients are averaged, not added up.
+        mean: whether gradients are averaged instead of summed.
     """
 
     def __cinit__(self, communicator, Py_ssize_t n, bint mean, *args):
@@ -64,7 +64,7 @@ cdef class CollectiveReducer(Reducer):
         free(self.any)
 
     def set_number(self, int number):
-        """Say which of the trainers that have been wrapped this is, from 1 on: ranks must update the same one."""
+        """Set the number of this trainer among those that have been wrapped, from 1: ranks must update the same one."""
         self.what = b"update" if number == 1 else b"update of trainer %d" % number
 
     cdef int begin(self) except -1:
@@ -72,11 +72,11 @@ cdef class CollectiveReducer(Reducer):
         raise NotImplementedError
 
     cdef int swap(self, Update* u) except -1:
-        """Send the own header, and receive those of all ranks into `headers`."""
+        """Send the header of this rank, and receive those of all ranks into `headers`."""
         raise NotImplementedError
 
     cdef int sum_all(self, Backend backend, Update* u) except -1:
-        """Have the gradients of all ranks: `reduce`, without its span of the timeline."""
+        """Sum the gradients of all ranks: `reduce`, without its span in the timeline."""
         raise NotImplementedError
 
     cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
@@ -122,7 +122,7 @@ cdef class CollectiveReducer(Reducer):
         return 0
 
     cdef object compare(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
-        """See that all ranks that have data make the same update; those that have none adopt it."""
+        """Check that all ranks with data make the same update; ranks without data adopt it."""
         cdef StepHeader* lead = NULL
         cdef StepHeader* one
         cdef Py_ssize_t i
@@ -170,7 +170,7 @@ cdef class CollectiveReducer(Reducer):
                 self.any[i] |= b.has and a.role != FROZEN
                 settles |= b.factor != a.factor or b.late != a.late
                 in_place |= b.in_place
-            # If some rank has read a table in place, or saved it, it has settled it.
+            # A rank that has read a table in place, or saved it, has multiplied its factor in.
             if settles or (in_place and not u.entries[i].in_place):
                 settle(u.entries[i])
             if in_place:
@@ -178,7 +178,7 @@ cdef class CollectiveReducer(Reducer):
         return adopted
 
     cdef object compare_groups(self, str trainer, StepHeader* lead, int leader, list groups):
-        """See that all ranks that have data have the same groups; returns them to one that has none."""
+        """Check that all ranks with data have the same groups; returns the groups to a rank without data."""
         cdef int r
         for r in range(self.size):
             if self.headers[r].settings.groups != lead.settings.groups:
@@ -194,9 +194,9 @@ cdef class CollectiveReducer(Reducer):
         return None if self.active else told[leader]
 
     cdef int end(self, object error) except -1:
-        """After an error that only this rank has met, the ranks may differ, so nothing collective is possible any more.
+        """After an error on this rank only, the ranks may differ, so no collective call is possible any more.
 
-        Errors about the update itself are raised on all ranks alike.
+        Errors about the update itself are raised on all ranks.
         """
         met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
         if self.together and not met_by_all:
@@ -209,7 +209,7 @@ cdef class CollectiveReducer(Reducer):
         """Take part in one update of the others, without gradients.
 
         Returns:
-            False if none of the others has an update to make any more.
+            False if no rank has any more updates to make.
         """
         self.active = False
         try:
@@ -224,14 +224,14 @@ cdef class CollectiveReducer(Reducer):
         """What updates have moved between ranks so far.
 
         Returns:
-            The number of updates; bytes of gradients of parameters; rows of tables of which some rank has a gradient,
-            and their bytes with the rows' numbers; bytes of those of this rank; and bytes of the whole of these
-            tables, which would have been exchanged instead.
+            The number of updates; bytes of gradients of parameters; the number of rows of tables of which some rank
+            has a gradient, and their bytes, row numbers included; the bytes of this rank's rows; and the bytes of the
+            whole tables, which would otherwise have been exchanged.
         """
         return dict(self.sent)
 
     cdef int note_rows(self, const Param* p, size_t union_, size_t own) except -1:
-        """Count the rows that an update sums of a table."""
+        """Count the rows of a table that an update sums."""
         cdef size_t row = (size_of(&p.dim) + 1) * sizeof(float)
         self.sent["rows"] += union_
         self.sent["row_bytes"] += union_ * row

@@ -1,12 +1,12 @@
-"""How processes that train together talk to each other: the interface, and the communicator of a process that is alone.
+"""How processes that train together communicate: the interface, and the communicator of a single process.
 
 A `Communicator` connects `size` processes with the numbers `rank` from 0 on. Every method but `abort` and `close` is
 collective: all ranks call the same methods in the same order, and each returns when the data it needs have arrived.
 There are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
 
-A new communicator implements the abstract methods. That is enough for trainers: `reducer` returns a general
-way to sum gradients with them. A communicator that can do better, such as one that sees the memory of the other ranks,
-returns its own.
+A new communicator implements the abstract methods. That is enough for trainers: by default, `reducer` returns one that
+sums gradients with these methods. A communicator that can do better, such as one that sees the memory of the other
+ranks, returns its own reducer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEFT = (
     "%s has left what all ranks do together, by an exception: the ranks may have made different updates, and cannot go "
     "on together; end the job, and let it go on from its last checkpoint"
 )
-"""The message of what needs all ranks, after one has not done its part; who that is has to be filled in."""
+"""The error message of collective calls after one rank has failed; the name of that rank has to be filled in."""
 
 
 class ParallelError(RuntimeError):
@@ -66,52 +66,53 @@ class Communicator(abc.ABC):
         """Wait for all ranks.
 
         Args:
-            what: what this rank waits in, for messages about ranks that do not come.
+            what: what this rank waits in, for messages about ranks that do not arrive.
         """
 
     @abc.abstractmethod
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
-        """The bytes of all ranks, on every rank, in the order of ranks. They may differ in length."""
+        """The bytes of all ranks, in the order of ranks, on every rank. Their lengths may differ."""
 
     @abc.abstractmethod
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
-        """Make the numbers on all ranks those of `root`.
+        """Replace the numbers on all ranks by those of `root`.
 
         Args:
-            floats: one axis, contiguous, as long on all ranks; changed in place.
+            floats: a contiguous array with one axis, of the same length on all ranks; changed in place.
         """
 
     @abc.abstractmethod
     def sum_floats(self, floats: Floats) -> None:
-        """Make the numbers on all ranks their sums over all ranks, equal to the last bit on all of them.
+        """Replace the numbers on all ranks by their sums over all ranks, equal to the last bit on all of them.
 
         Args:
-            floats: one axis, contiguous, as long on all ranks; changed in place.
+            floats: a contiguous array with one axis, of the same length on all ranks; changed in place.
         """
 
     @abc.abstractmethod
     def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
-        """Sums of rows of a table of which each rank has a few.
+        """Sum rows of a table, of which each rank has a few.
 
         Args:
-            rows: numbers of this rank's rows, no one twice.
+            rows: numbers of this rank's rows, without duplicates.
             values: these rows, of shape (len(rows), n); n is the same on all ranks.
-            n_rows: rows of the whole table. A communicator may send the whole table where that is less.
+            n_rows: rows of the whole table. A communicator may send the whole table if that is less data.
 
         Returns:
-            The rows that any rank has, ascending, and their sums over all ranks; equal to the last bit on all.
+            The numbers of the rows that any rank has, ascending, and their sums over all ranks, equal to the last bit
+            on all ranks.
         """
 
     def break_off(self) -> None:
-        """Note that this rank has failed in a collective call: from now on all collective calls are errors."""
+        """Note that this rank has failed in a collective call: from now on all collective calls raise errors."""
         self.broken_off = True
 
     @abc.abstractmethod
     def abort(self, message: str, code: int = 1) -> None:
-        """Let the whole job fail: say why on stderr, and end all ranks."""
+        """Make the whole job fail: write the reason to stderr, and end all ranks."""
 
     def gather(self, value: Any, what: str = "gather") -> list[Any]:
-        """A small Python object of each rank, on every rank, in the order of ranks. It is pickled."""
+        """The values of all ranks, small Python objects, in the order of ranks, on every rank. They are pickled."""
         import pickle
 
         return [pickle.loads(data) for data in self.gather_bytes(pickle.dumps(value), what)]
@@ -121,20 +122,20 @@ class Communicator(abc.ABC):
         return self.gather(value if self.rank == root else None, "broadcast")[root]
 
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
-        """How a trainer's updates take up the gradients of the other ranks: by the sums of this communicator.
+        """The reducer that combines a trainer's gradients with those of the other ranks: by sums of this communicator.
 
-        Collective: it may make shared memory. The models have been compared.
+        Collective, since it may make shared memory. The models have been compared before.
         """
         from dynet_cy.parallel.allreduce import allreduce
 
         return allreduce(self, trainer, reduction)
 
-    def close(self) -> None:  # noqa: B027 - there may be nothing to give back
+    def close(self) -> None:  # noqa: B027 - there may be nothing to free
         """Free the resources of the communicator; it is not used afterwards."""
 
 
 def on_devices(trainer: Trainer) -> bool:
-    """Whether some of its parameters live elsewhere than in the memory of the host."""
+    """Whether some of its parameters live outside the memory of the host."""
     storage = trainer.collection.storage
     return bool(storage.device or storage.beside)
 
@@ -143,17 +144,17 @@ class LocalCommunicator(Communicator):
     """The communicator of a process that trains alone: rank 0 of 1."""
 
     def barrier(self, what: str = "barrier") -> None:
-        """Nobody to wait for."""
+        """Do nothing: there is no other process to wait for."""
 
     def gather_bytes(self, data: bytes, what: str = "gather") -> list[bytes]:
-        """The bytes, in a list."""
+        """The given bytes, in a list."""
         return [data]
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
-        """They are what they are."""
+        """Do nothing: the numbers are already those of rank 0."""
 
     def sum_floats(self, floats: Floats) -> None:
-        """They are their sums."""
+        """Do nothing: the numbers of one process are their own sums."""
 
     def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
         """The rows in ascending order."""

@@ -28,10 +28,10 @@ Cost = Optional[Callable[[T], float]]
 
 
 def check_same(function: str, names: Sequence[str], everyone: list[tuple[Any, ...]], advice: str = "") -> None:
-    """Compare the properties of the data, which have these names, on all ranks.
+    """Compare the properties of the data, which have these names, over all ranks.
 
     Raises:
-        ParallelError: a rank says something else than rank 0
+        ParallelError: a rank differs from rank 0.
     """
     for rank, one in enumerate(everyone):
         for what, ours, theirs in zip(names, everyone[0], one):
@@ -43,7 +43,7 @@ def check_same(function: str, names: Sequence[str], everyone: list[tuple[Any, ..
 
 
 def outline(item: Any, depth: int = 3) -> Any:
-    """What surely differs only if items differ: plain data as they are, of other objects their class."""
+    """A summary of an item that differs only if items differ: plain data as they are, for other objects their class."""
     if item is None or isinstance(item, (bool, int, float, str, bytes)):
         return item
     if isinstance(item, np.ndarray):
@@ -54,11 +54,11 @@ def outline(item: Any, depth: int = 3) -> Any:
 
 
 def deal(examples: Sequence[int], ranks: int, cost: Callable[[int], float]) -> list[list[int]]:
-    """The examples of a step for each rank: as many as without a cost, and together of nearly the same cost.
+    """Divide the examples of a step among the ranks: as many for each as without a cost, with nearly equal total costs.
 
-    The dearest is dealt first, each to the rank that has the least to do so far and still has room: the rule of
-    R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969). A rank's examples keep
-    their order.
+    Examples are assigned in order of decreasing cost, each to the rank with the least total cost so far that still
+    has room: the rule of R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969). The
+    examples of a rank keep their order.
     """
     costs = [cost(example) for example in examples]
     room = [len(range(rank, len(examples), ranks)) for rank in range(ranks)]
@@ -77,12 +77,12 @@ def deal(examples: Sequence[int], ranks: int, cost: Callable[[int], float]) -> l
 class Shard(Generic[T]):
     """This rank's share of some data, in the order of an epoch; made by `shard`.
 
-    Each iteration is one epoch. The order of the whole data depends on seed and epoch alone; rank r of n gets the items
-    r, r + n, r + 2n, ... of it, one by one or in lists of `batch_size`. With a cost, the items that all ranks get at
-    the same time are dealt over them by that.
+    Each iteration is one epoch. The order of the whole data depends only on seed and epoch; rank r of n gets the items
+    r, r + n, r + 2n, ... of it, one by one or in lists of `batch_size`. With a cost, the items of one step are
+    divided among the ranks by cost instead.
 
     Attributes:
-        epoch: number of the epoch that the next iteration begins with, or that is running.
+        epoch: number of the current epoch, or of the one that the next iteration begins with.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class Shard(Generic[T]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration begin with the first item of that epoch."""
+        """Make the next iteration begin with the first item of this epoch."""
         self.epoch = epoch
         self._position = 0
 
     def order(self) -> Sequence[int]:
-        """The whole data's order in this epoch: numbers of items."""
+        """The order of the whole data in this epoch: numbers of items."""
         n = len(self._data)
         if not self._shuffle:
             return range(n)
@@ -118,7 +118,7 @@ class Shard(Generic[T]):
         return numbers
 
     def __iter__(self) -> Iterator[T]:
-        """The items of this rank's share of the epoch; the epoch counts up at the end."""
+        """The items of this rank's share of the epoch; at the end, `epoch` is increased by 1."""
         communicator = current()
         rank, size = communicator.rank, communicator.size
         if size > 1:
@@ -136,7 +136,7 @@ class Shard(Generic[T]):
             own = self._share(together, rank, size)
             if not own:
                 break
-            # Counted before the items are used: a state saved while they are in use goes on after them.
+            # Counted before the items are used, so that a state saved while they are in use continues after them.
             self._position = start + step
             items = [self._data[i] for i in own]
             yield cast("T", items if self._batch_size else items[0])
@@ -144,17 +144,17 @@ class Shard(Generic[T]):
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:
-        """How many items, or batches of them, this rank has in a whole epoch."""
+        """How many items, or batches of items, this rank gets in a whole epoch."""
         communicator = current()
         whole, rest = divmod(len(self._data), self._step(communicator.size))
         return whole + {"pad": rest > 0, "drop": False}.get(self._uneven, rest > communicator.rank)
 
     def _step(self, size: int) -> int:
-        """How many items all ranks together get at a time."""
+        """How many items all ranks together get in one step."""
         return size * (self._batch_size or 1)
 
     def _share(self, together: list[int], rank: int, size: int) -> list[int]:
-        """This rank's numbers of items out of those of all ranks."""
+        """The numbers of this rank's items, given those of all ranks."""
         if self._cost is None or size == 1:
             return together[rank::size]
         return deal(together, size, self._cost_of)[rank]
@@ -193,10 +193,10 @@ class Shard(Generic[T]):
         return {**place, "seed": self._seed, "length": n, "shuffle": self._shuffle}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue where `state` was called, with any number of processes.
+        """Make the next iteration continue where `state` was called, with any number of processes.
 
         Raises:
-            ValueError: it is the state of data of another length, another seed, or another setting of shuffle.
+            ValueError: the state belongs to data of another length, seed, or setting of shuffle.
         """
         for what, own in (("length", len(self._data)), ("seed", self._seed), ("shuffle", self._shuffle)):
             if state.get(what, own) != own:
@@ -238,33 +238,33 @@ def shard(
     batch_size: int | None = None,
     cost: Cost[T] = None,
 ) -> Shard[T] | Shard[list[T]]:
-    """This rank's share of the data: of each `size` items in a row one.
+    """This rank's share of the data: one item out of each `size` consecutive ones.
 
-    Iterating over it is collective where there are several ranks.
+    With several ranks, iterating over it is collective.
 
     Args:
-        data: what all ranks together go over, the same on all of them, such as a list of sentences or of batches. What
-            is no sequence is made a list.
-        shuffle: go over the data in another order in each epoch, which depends on `seed` and the epoch alone.
+        data: the whole data, the same on all ranks, such as a list of sentences or of batches. Anything that is not
+            a sequence is converted to a list.
+        shuffle: go over the data in a different order in each epoch, which depends only on `seed` and the epoch.
         seed: see shuffle.
-        uneven: what happens when the items do not divide by the number of ranks. "join": some ranks have one item more,
-            and the others take part in its update with no weight, see `join`; "pad": those get one of the first items
-            again; "drop": the last items are left out (with `batch_size`, those that do not make a whole batch for
-            every rank); "keep": some ranks have one more, and the program sees to the rest.
-        batch_size: None for items one by one, or how many of them a rank gets at a time, in a list. At the end of an
-            epoch the lists may be shorter, by one item more on some ranks than on others.
-        cost: about how long training with an item takes, such as `len` of sentences; goes with `batch_size`. The
-            `size * batch_size` items that the ranks get at the same time are dealt over them so that their lists take
-            about the same time, and no rank waits long for the others. Which items make an update does not change.
-            Every rank asks for the cost of all of them, and must get the same finite numbers.
+        uneven: what to do if the number of items is not a multiple of the number of ranks. "join": some ranks have one
+            item more, and the others take part in its update with no weight, see `join`; "pad": the others get one of
+            the first items again; "drop": the last items are left out (with `batch_size`, those that do not make a
+            whole batch for every rank); "keep": some ranks have one item more, and the program has to handle that.
+        batch_size: None for single items, or how many items a rank gets at a time, in a list. At the end of an
+            epoch the lists may be shorter, and those of some ranks one item shorter than others.
+        cost: a function that estimates how long training with an item takes, such as `len` for sentences; needs
+            `batch_size`. The `size * batch_size` items of one step are divided among the ranks so that their lists
+            take about the same time, and no rank waits long for the others. Which items make an update does not
+            change. Every rank computes the costs of all these items, and must get the same finite numbers.
 
     Returns:
         Shard, over which one can iterate many times.
 
     Raises:
         ParallelError: the ranks have different data, settings or costs; found when an iteration begins.
-        TypeError: `cost` is no function.
-        ValueError: there is no such way of being uneven, `batch_size` is less than 1, or `cost` has no `batch_size`.
+        TypeError: `cost` is not a function.
+        ValueError: `uneven` is unknown, `batch_size` is less than 1, or `cost` is given without `batch_size`.
     """
     if uneven not in UNEVEN:
         raise ValueError(f"shard: uneven must be one of {', '.join(UNEVEN)}, not {uneven!r}")
@@ -282,7 +282,7 @@ def shard(
 
 
 def progress(items: Iterable[T], **options: Any) -> Iterable[T]:
-    """`tqdm.tqdm(items, **options)` on rank 0, the items themselves on the others, and where tqdm is not installed."""
+    """`tqdm.tqdm(items, **options)` on rank 0; just `items` on the other ranks, and if tqdm is not installed."""
     if current().rank == 0:
         with contextlib.suppress(ImportError):
             bar: Iterable[T] = importlib.import_module("tqdm").tqdm(items, **options)

@@ -19,7 +19,7 @@ FileName = Union[str, "os.PathLike[str]"]
 
 @contextlib.contextmanager
 def together(communicator: Communicator) -> Iterator[None]:
-    """A block that all ranks leave together; all raise if one does."""
+    """A block that all ranks leave together; if one raises, all raise."""
     failure: Exception | None = None
     try:
         yield
@@ -35,7 +35,7 @@ def together(communicator: Communicator) -> Iterator[None]:
 
 @contextlib.contextmanager
 def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]:
-    """The name of a file that is rank 0's file of that name: the same one, or a copy."""
+    """The name of a file with the contents of rank 0's file `path`: the file itself, or a copy."""
     if communicator.size == 1:
         yield path
         return
@@ -58,7 +58,7 @@ def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]
 
 
 def _identity(path: FileName) -> Any:
-    """What tells a checkpoint from others; None if there is no such file."""
+    """What distinguishes a checkpoint file from others; None if there is no such file."""
     try:
         size = os.stat(path).st_size
         with safe_open(os.fspath(path), "numpy") as file:

@@ -1,8 +1,8 @@
-"""Ends what workers leave running when the launcher is killed; a file of its own, without dynet_cy.
+"""Ends the workers and their children when the launcher is killed; a program of its own, without dynet_cy.
 
-Its standard input, which only the launcher writes, has a line for each worker that begins or ends: "+" or "-" and its
-number, which is that of its process group. The launcher kills this process before it ends. So when the input ends, the
-launcher was killed.
+The launcher writes a line to its standard input for each worker that begins or ends: "+" or "-" and the worker's
+process id, which is also that of its process group. Before the launcher ends, it kills this process. So if the input
+ends, the launcher was killed.
 """
 
 import contextlib

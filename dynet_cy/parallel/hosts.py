@@ -1,8 +1,8 @@
 """Shared memory among the processes of one host that MPI has started.
 
-They do not inherit a descriptor, as workers of the launcher do: the first of them makes the memory, which has no name,
-and hands its descriptor to the others through a socket that has no name in the file system either. So nothing of it is
-left, however they end.
+Unlike workers of the launcher, they do not inherit a descriptor. The first of them makes the memory, which has no name,
+and passes its descriptor to the others through a socket that has no name in the file system either. So nothing is left
+behind, however they end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dynet_cy.parallel.shared import SharedCommunicator
 
 __all__ = ["share"]
 
-PATIENCE = 60.0  # seconds to wait for the processes of the same host to come for the descriptor
+PATIENCE = 60.0  # seconds to wait for the processes of the same host to ask for the descriptor
 
 
 def share(local: Any, mode: str) -> SharedCommunicator:
     """The communicator of the processes of a communicator, which must be on one host.
 
     Raises:
-        ParallelError: the memory cannot be handed over.
+        ParallelError: the descriptor cannot be passed on.
     """
     if local.rank == 0:
         fd = anonymous_memory()

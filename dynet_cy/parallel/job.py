@@ -1,4 +1,4 @@
-"""A job on one machine: its workers are started, watched, and all ended when one fails."""
+"""A job on one machine: starts its workers, watches them, and ends all of them when one fails."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dynet_cy.parallel.worker import GRACE, GRACE_AFTER_INTERRUPT, TICK, Worker
 
 __all__ = ["Job"]
 
-# Seconds that a worker has to end after its program has raised.
+# Seconds within which a worker has to end after its program has raised.
 GRACE_AFTER_RAISING = 5.0
 
-# Seconds for a worker that hangs to write where it is.
+# Seconds that a hanging worker gets to write its traceback.
 GRACE_FOR_TRACEBACK = 1.0
 
 
@@ -33,11 +33,11 @@ class Job:
     Args:
         command: arguments for Python: the program and its arguments.
         variables: the environment of the workers: see `environment`.
-        start: which start this is, and what goes with it.
-        processes: how many.
+        start: the number of this start, and what belongs to it.
+        processes: how many processes.
         mode: "sync" or "async".
-        timeout: seconds that others may wait for a process that does nothing; ten times as long for one that uses the
-            processor. 0: forever.
+        timeout: seconds that others may wait for an idle process; ten times as long for one that is computing. 0: no
+            limit.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class Job:
         """Start the processes, and wait for their end.
 
         Returns:
-            Its exit code is 0 if all have ended with exit code 0; else that of the first that failed, 128 and the
-            number of the signal that killed it or that the launcher got, or 1.
+            How the job ended. Its exit code is 0 if all processes ended with exit code 0. Otherwise it is that of the
+            first one that failed, 128 plus the number of the signal that killed it or that the launcher got, or 1.
         """
         fd = anonymous_memory()
         try:
@@ -93,7 +93,7 @@ class Job:
             words = {"rank": rank, "size": self.size, "mode": self.mode, "backend": "shared"}
             words.update(self.start.words, parent=os.getpid(), fd=fd)
             variables["DYNET_CY_LAUNCH"] = " ".join(f"{name}={value}" for name, value in words.items())
-            # A terminal shows the progress bars of rank 0 as they are.
+            # Rank 0 writes to the terminal directly, so that its progress bars work.
             own = rank == 0 and logs is None
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", start, str(os.getpid()), "KILL", sys.executable, *flags, *self.command],
@@ -118,7 +118,7 @@ class Job:
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """A guard process that ends the workers and their children, should this process be killed."""
+        """A guard process that ends the workers and their children if this process is killed."""
         start = str(Path(__file__).with_name("guard.py"))
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", start], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
@@ -132,15 +132,15 @@ class Job:
             self._guard.stdin.close()
 
     def _tell_guard(self, sign: str, worker: Worker) -> None:
-        """Say that a worker has begun ("+") or ended ("-")."""
+        """Tell the guard that a worker has begun ("+") or ended ("-")."""
         assert self._guard.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+        with contextlib.suppress(BrokenPipeError):  # the guard has been killed
             self._guard.stdin.write(f"{sign}{worker.process.pid}\n".encode())
 
     # ---- watching ----
 
     def _watch(self) -> None:
-        """Until all workers have ended."""
+        """Watch the workers until all of them have ended."""
         running = True
         while running:
             self._pass_on(TICK)
@@ -173,7 +173,7 @@ class Job:
             self._fail(self._pump.failure, 1)
 
     def _obey_signals(self) -> None:
-        """Hand signals on to the workers; at the second they are killed."""
+        """Pass signals on to the workers; at the second signal, kill them."""
         while self.start.signals.pending:
             number = self.start.signals.pending.pop(0)
             if self._kill_at is None:
@@ -194,14 +194,14 @@ class Job:
             worker.signal(number)
 
     def _look_for_raised(self, worker: Worker) -> None:
-        """Fail if the program of a worker has raised, and something, such as a thread, keeps it from ending."""
+        """Fail if the program of a worker has raised, but something, such as a thread, keeps the process running."""
         if worker.raised is None and self.board.has_raised(worker.rank):
             worker.raised = time.monotonic()
         elif worker.raised is not None and time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
             self._fail(f"rank {worker.rank} has raised and does not end{worker.last_words()}", 1)
 
     def _look_for_hanging(self) -> None:
-        """Fail if workers wait for one that does not come."""
+        """Fail if workers wait for one that hangs."""
         waiting = self.board.waiting()
         if waiting is None:
             self._stalls.nobody_waits()
@@ -231,12 +231,12 @@ class Job:
         until = time.monotonic() + GRACE
         while not all(worker.ended() for worker in self.workers) and time.monotonic() < until:
             self._pass_on(TICK)
-        # Pass on the rest of the pipes; no process writes any more.
+        # Pass on the rest of the output; no process writes any more.
         signals = self.start.signals
         while before := self._pump.open:
             self._pass_on(0.05)
             if self._pump.is_blocked:
-                # It is read slowly, or not at all.
+                # The reader of the launcher's output is slow, or has stopped reading.
                 if signals.have_come():
                     self._code = self._code or 128 + signals.first
                     break

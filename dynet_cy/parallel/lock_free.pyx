@@ -1,4 +1,4 @@
-"""Updates without locks: all ranks change one copy of parameters and state, each by its own gradients (Recht, Re,
+"""Updates without locks: all ranks change one copy of parameters and state, each using its own gradients (Recht, Re,
 Wright and Niu 2011, Hogwild: a lock-free approach to parallelizing stochastic gradient descent).
 """
 
@@ -32,13 +32,13 @@ cdef class LockFreeReducer(Reducer):
         self.model = model
         self.region = region
         self.counter = <uint64_t*>address(region)
-        # Each time some is taken off is a pass over all tables.
+        # Each time weight decay is applied, it takes a pass over all tables.
         self.least_decay = 2.0 ** -10
         self.alone = False
         self.host_only = ON_HOST
 
     cdef object count(self, object steps):
-        """Of the updates of all ranks together."""
+        """The number of this update, counting those of all ranks."""
         return dy_count_up(self.counter, steps)
 
 
@@ -47,10 +47,10 @@ def lock_free(communicator, trainer):
 
     Args:
         communicator: a SharedCommunicator.
-        trainer: the trainer.  All its parameters and its state become those of rank 0.
+        trainer: the trainer.  All its parameters and its state are copied from rank 0.
 
     Raises:
-        RuntimeError: parameters live on devices.
+        RuntimeError: some parameters live on devices.
     """
     refuse_devices(trainer, ON_HOST)
     cdef list stored = trainer.collection._below()
@@ -59,7 +59,7 @@ def lock_free(communicator, trainer):
     model = model_of(communicator, storage, 1, with_children=True)
     for x in stored:
         settle(x.p)
-        x.p.in_place = 1                # a factor would have to change together with all rows
+        x.p.in_place = 1                # a factor could not change at the same moment as the rows
     for turn in (True, False):
         if (communicator.rank == 0) == turn:
             storage.move(storage.values, model.plane(0), turn)

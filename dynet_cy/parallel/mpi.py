@@ -1,11 +1,11 @@
 """Processes that MPI has started, on one host or many.
 
-`mpirun -n 16 python train.py` is all there is to do: the first use of `dynet_cy.parallel` finds MPI in the environment
-and connects through `mpi4py`. Sums are made in two steps: through shared memory among the processes of a host, then
+Just run `mpirun -n 16 python train.py`: the first use of `dynet_cy.parallel` finds MPI in the environment
+and connects through `mpi4py`. Sums are computed in two steps: through shared memory among the processes of a host, then
 over MPI among the first processes of all hosts.
 
-A long wait does not hold a core: after polling for a short time, the process sleeps between polls. A process that ends
-early, or that raises, ends the job: see `Watch`.
+A long wait does not occupy a core: after polling for a short time, the process sleeps between polls. If a process ends
+early or raises, the job ends: see `Watch`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["MPICommunicator", "connect"]
 
 HOST = "DYNET_CY_HOST"
-"""Variable with a name for this host: processes with the same name share memory. By default MPI decides."""
+"""Variable that names this host: processes with the same name share memory. By default MPI decides."""
 
 TIMEOUT = "DYNET_CY_TIMEOUT"
-"""Variable with the seconds that others may wait for a process that does nothing, where no launcher has told; 60 by
-default, 0: forever."""
+"""Variable with the seconds that others may wait for an idle process, if the launcher does not set it; 60 by default,
+0: no limit."""
 
 OVERLAP = "DYNET_CY_OVERLAP"
-"""Variable that, as "0", lets the sums of gradients begin after backward only."""
+"""Variable; "0" means that sums of gradients begin only after backward."""
 
-# Seconds for which a wait keeps asking before it sleeps. What begins something together may have to wait long for a
-# rank that is late; in what follows, all are there, and MPI moves data only while it is asked.
+# Seconds of polling before a wait sleeps. The first step of a collective operation may wait long for a late rank. In
+# later steps all ranks have arrived, and MPI transfers data only while it is being called.
 ARRIVAL = 2e-4
 TRANSFER = 0.25
 
@@ -56,7 +56,7 @@ def connect(words: dict[str, str]) -> Communicator:
     """The communicator of a process that MPI has started.
 
     Args:
-        words: what `dynet_cy.launch` has told: "mode".
+        words: the settings from `dynet_cy.launch`: "mode".
 
     Raises:
         ParallelError: mpi4py or MPI is missing, or asynchronous training is asked for with several hosts.
@@ -69,7 +69,7 @@ def connect(words: dict[str, str]) -> Communicator:
             f"pip install 'dynet_cy[mpi]' ({error})"
         ) from error
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # MPI's launcher puts together what processes write, whole lines or not.
+        # MPI's launcher merges the output of the processes, even in the middle of a line.
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     world = mpi.COMM_WORLD.Dup()
     watch = Watch(mpi, world, float(words.get("timeout") or os.environ.get(TIMEOUT) or 60))
@@ -103,7 +103,7 @@ def _sharers(local: Any) -> int:
 
 
 class _Closed:
-    """In place of the communicators where nothing may be asked of MPI, so that nothing is sent either."""
+    """Replaces the MPI communicators when MPI may no longer be called: every use raises an error."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -127,7 +127,7 @@ class MPICommunicator(Communicator):
         world: an MPI communicator of all ranks, which nothing else uses.
         inside: the communicator of the processes of this host, in the order of their ranks.
         local_rank: number of this process among them.
-        watch: makes sure that no process waits for one that has ended.
+        watch: ends the job when a process would wait forever.
     """
 
     backend = "mpi"
@@ -143,16 +143,16 @@ class MPICommunicator(Communicator):
         self.leaders = world.Split(0 if local_rank == 0 else mpi.UNDEFINED, world.rank)
         self.hosts: int = world.bcast(self.leaders.size if self.rank == 0 else None)
         self.watch = watch
-        self.flow = world.Dup()  # for what runs beside everything else
-        # Requests that are under way, and the memory that MPI reads and writes till then, also where a signal has ended
-        # the wait for them; and whether they run beside other work.
+        self.flow = world.Dup()  # for sums that run in the background
+        # Pending requests; the memory that MPI reads and writes until they are done, kept alive even if a signal has
+        # interrupted the wait for them; and whether they run in the background.
         self.under_way: list[tuple[Any, tuple[Any, ...], bool]] = []
         world.Barrier()
         forget_names()
         os.register_at_fork(after_in_child=self.leave)
 
     def leave(self) -> None:
-        """This process has been forked from the rank: it must not ask MPI for anything."""
+        """Close the communicators in a process forked from the rank, which must not call MPI."""
         self.close_communicators(
             f"this is a child of rank {self.rank}, not the process that MPI has started; only that one can do what "
             "needs all ranks"
@@ -160,7 +160,7 @@ class MPICommunicator(Communicator):
         self.watch.is_child = True
 
     def close_communicators(self, why: str) -> None:
-        """Let all that needs other ranks be an error from now on."""
+        """Make every call that needs other ranks an error from now on."""
         self.world = self.leaders = self.flow = _Closed(why)
 
     def start(self, call: Any, *buffers: Any, beside: bool = False) -> Any:
@@ -170,7 +170,7 @@ class MPICommunicator(Communicator):
         return request
 
     def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
-        """Wait until all is done; after `asking` seconds asleep between questions, if no sums are under way."""
+        """Wait until all requests are done; after `asking` seconds, sleep between polls unless background sums run."""
         self.under_way = [x for x in self.under_way if not x[0].Test()]
         try:
             self.watch.wait(requests, what, TRANSFER if any(beside for *_, beside in self.under_way) else asking)
@@ -255,7 +255,7 @@ class MPICommunicator(Communicator):
         counts = np.empty(comm.size, np.int64)
         self.wait([self.start(comm.Iallgather, np.array([len(rows)], np.int64), counts)], what)
         total = int(counts.sum())
-        # The amount that a host receives: all rows of the others, or twice the table in a sum.
+        # Compare the bytes that a host receives: all rows of the others, or twice the table for a sum.
         if total * (4 + 4 * width) >= 2 * n_rows * 4 * width:
             table = np.zeros((n_rows, width), np.float32)
             used = np.zeros(n_rows, np.float32)
@@ -296,13 +296,13 @@ class MPICommunicator(Communicator):
     # ---- for overlap -------------------------------------------------------------
 
     def start_sum(self, send: Floats, receive: Floats) -> Any:
-        """Begin to sum over all ranks; `wait` for the result."""
+        """Start a sum over all ranks; `wait` for the result."""
         return self.start(self.flow.Iallreduce, send, receive, beside=True)
 
     def start_any(self, flag: Floats) -> Any:
-        """Begin to sum one number in place."""
+        """Start to sum one number over all ranks, in place."""
         return self.start(self.flow.Iallreduce, self.mpi.IN_PLACE, flag)
 
     def progress(self, requests: Sequence[Any]) -> None:
-        """Let MPI move data: it does so when it is called."""
+        """Let MPI transfer data, which it does only while it is being called."""
         self.mpi.Request.Testall(requests)

@@ -20,18 +20,18 @@ from dynet_cy.parallel.communicator import Communicator
 __all__ = ["Watch", "forget_names"]
 
 LONGEST_SLEEP = 1e-3
-FORWARDING = 0.3  # seconds that MPI's launcher has to forward output before all ranks are ended
+FORWARDING = 0.3  # seconds that MPI's launcher gets to forward output before all ranks are ended
 LOOKING = 0.25  # seconds between two checks of which ranks wait
 GRACE = 2.0  # seconds after which a waiting rank reports to rank 0
-BEAT = 5.0  # most seconds between two checks whether a rank is computing:
-WORKING = 0.05  # it is if it uses more than this share of a core, and then others wait longer for it:
-PATIENCE = 10  # so many times
+BEAT = 5.0  # most seconds between two checks whether a rank is computing
+WORKING = 0.05  # a rank is computing if it uses more than this share of a core
+PATIENCE = 10  # others wait this many times longer for a rank that is computing
 
 
 def forget_names() -> None:
-    """Remove the names of shared memory that MPICH has made and this host's processes have all mapped.
+    """Remove the names of MPICH's shared memory, once all processes of this host have mapped it.
 
-    MPICH leaves it behind when a job is aborted or killed; without a name it goes with the last process.
+    MPICH leaves it behind when a job is aborted or killed; memory without a name is freed with the last process.
     """
     with contextlib.suppress(OSError):
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
@@ -45,8 +45,8 @@ class Watch:
     """Ends the job when a rank would otherwise wait forever for one that has exited, failed or hangs.
 
     A rank that raises aborts the job with `MPI_Abort`, and MPI itself ends the job when a rank is killed. For all other
-    cases each rank has a thread that reports to rank 0: that its program has exited, what it has been waiting for, that
-    it is computing. When rank 0 finds that others wait for a rank that has exited, or that does nothing, it aborts the
+    cases each rank has a thread that reports to rank 0 that its program has exited, what it is waiting for, or that it
+    is computing. If rank 0 finds that others wait for a rank that has exited or is idle, it aborts the
     job. The thread needs an MPI library that allows calls from several threads.
     """
 
@@ -61,14 +61,14 @@ class Watch:
         self.sent: list[Any] = []
         self.ended: set[int] = set()
         self.waiting: dict[int, tuple[str, float]] = {}  # rank 0: what ranks wait for, and since when
-        self.worked: dict[int, float] = {}  # rank 0: when ranks have last been at work
+        self.worked: dict[int, float] = {}  # rank 0: when ranks were last computing
         self.over = threading.Event()
-        self.is_child = False  # of the rank
+        self.is_child = False  # whether this process was forked from the rank
         sys.excepthook = self.raised
         atexit.register(self.ends)
 
     def look_after(self, inside: Communicator, members: list[int]) -> None:
-        """Begin to look after this rank, and the first of a host after those that wait in its shared memory.
+        """Start to watch this rank; the first rank of a host also watches those that wait in its shared memory.
 
         Args:
             inside: the communicator of the host.
@@ -103,7 +103,7 @@ class Watch:
                 self.judge()
 
     def wait(self, requests: Sequence[Any], what: str, asking: float) -> None:
-        """Wait until all is done; after `asking` seconds asleep between questions."""
+        """Wait until all requests are done; after `asking` seconds, sleep between polls."""
         test = self.mpi.Request.Testall
         begun = time.perf_counter()
         pause = 2e-5
@@ -122,7 +122,7 @@ class Watch:
             self.tell(self.WAITS, {self.rank: ""})
 
     def tell(self, tag: int, what: Any, to: int = 0) -> None:
-        """Send a note, without waiting for it to be read."""
+        """Send a note, without waiting until it is read."""
         if self.rank == to:
             self.note(to, tag, what)
         else:
@@ -144,7 +144,7 @@ class Watch:
                     self.waiting.pop(who, None)
 
     def listen(self) -> None:
-        """Read the notes that have come."""
+        """Read the notes that have arrived."""
         while True:
             message = self.control.improbe(tag=self.mpi.ANY_TAG, status=(status := self.mpi.Status()))
             if message is None:
@@ -152,7 +152,7 @@ class Watch:
             self.note(status.source, status.tag, message.recv())
 
     def judge(self) -> None:
-        """Rank 0: abort the job if some wait for one that does not come."""
+        """On rank 0: abort the job if ranks wait for one that hangs or has exited."""
         stuck = {rank: wait for rank, wait in self.waiting.copy().items() if rank not in self.ended}
         if not stuck:
             return
@@ -177,14 +177,14 @@ class Watch:
         self.abort(f"rank {names} hangs: others have waited {now - since:.0f} s for it in {what!r}")
 
     def ends(self) -> None:
-        """The program of this rank has ended."""
+        """Called when the program of this rank has ended."""
         if self.mpi.Is_finalized():
             return
         if self.is_child:
-            # What comes now would end MPI, for the rank and with it for all.
+            # The exit handlers that follow would finalize MPI, for the rank and so for all.
             self.abort("a child of this rank has ended like a rank; let it end by os._exit, as multiprocessing does")
         self.tell(self.ENDED, None)
-        # Nobody may reach MPI_Finalize, where MPI waits without sleeping, long before the last rank is through.
+        # MPI_Finalize waits without sleeping, so no rank should enter it long before the last one has finished.
         done = self.control.Ibarrier()
         while not done.Test():
             time.sleep(LONGEST_SLEEP)
@@ -194,14 +194,14 @@ class Watch:
         """The hook that Python calls for an uncaught exception."""
         text = "".join(traceback.format_exception(kind, error, trace))
         if self.is_child:
-            # In one piece: MPI mixes what its ranks write, also in the middle of a line.
+            # In one piece, since MPI merges the output of its ranks even in the middle of a line.
             sys.stderr.write(text)
             return
         where = f"rank {self.rank} on {socket.gethostname()} has failed"
         self.abort(f"{where}\n{text}", 130 if kind is KeyboardInterrupt else 1)
 
     def abort(self, message: str, code: int = 1) -> NoReturn:
-        """Write the message to stderr in one piece, and end all ranks; a child of a rank ends alone."""
+        """Write the message to stderr in one piece, and end all ranks; in a child of a rank, end only the child."""
         sys.stdout.flush()
         lines = "".join(f"[{self.rank}] {line}\n" for line in message.rstrip().splitlines())
         what = "this process ends" if self.is_child else "the job is aborted"

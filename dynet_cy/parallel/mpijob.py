@@ -1,4 +1,4 @@
-"""A job whose processes MPI starts, watched by the launcher so that it can be started again or written to files."""
+"""A job whose processes MPI starts.  The launcher watches it, to restart it or to write its output to files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class MPIJob:
 
     Args:
         program: arguments for Python: the program and its arguments.
-        processes: how many; None: as MPI's launcher decides.
+        processes: how many; None: MPI's launcher decides.
         mode: "sync" or "async".
-        timeout: seconds that others may wait for a process that does nothing; 0: forever.
+        timeout: seconds that others may wait for an idle process; 0: no limit.
         launcher: MPI's launcher and its options; None: mpiexec.
     """
 
@@ -36,7 +36,7 @@ class MPIJob:
         self.hash_seed = hash_seed()
 
     def command(self, start: Start) -> list[str]:
-        """What is run.
+        """The command that starts the job.
 
         Raises:
             FileNotFoundError: there is no such launcher.
@@ -44,12 +44,12 @@ class MPIJob:
         return mpirun.command(*self.arguments, hash_seed=self.hash_seed, restarts=start.number, words=start.words)
 
     def run(self, start: Start) -> Ending:
-        """Run it to its end, or to that which a signal to this process asks for."""
+        """Run the job until it ends, or until a signal to this process ends it."""
         words = self.command(start)
         logs = start.logs
         pipe = None if logs is None else subprocess.PIPE
         process = subprocess.Popen(
-            # It ends its processes in good order when it is terminated, so also when this process is killed.
+            # MPI's launcher ends its processes properly on SIGTERM, so that is what it gets if this process is killed.
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("start.py")), str(os.getpid()), "TERM", *words],
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             stdout=pipe,
@@ -79,8 +79,8 @@ class MPIJob:
 
     @staticmethod
     def _watch(worker: Worker, pump: Pump, start: Start) -> int:
-        """Until MPI's launcher has ended; its exit code as a shell has it."""
-        ways: list[int] = []  # of ending it, each when the one before has not helped, or was asked for again
+        """Wait until MPI's launcher has ended; returns its exit code as a shell would."""
+        ways: list[int] = []  # signals that end it, each sent if the one before has not helped, or if asked for again
         next_at = float("inf")
         while not worker.ended():
             pump.pass_on(TICK)

@@ -1,4 +1,4 @@
-"""How MPI starts processes: whether it has started this one, and the command that lets it start some."""
+"""How MPI starts processes: whether it has started this one, and the command that makes it start some."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 __all__ = ["command", "local_rank_by_mpi", "started_by_mpi"]
 
-# Rank and size, as Open MPI, MPICH and those that follow it, MVAPICH, and any PMIx server (such as Slurm's) tell them.
+# Variables for rank and size, set by Open MPI, MPICH and its derivatives, MVAPICH, and PMIx servers (such as Slurm's).
 VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("PMIX_RANK", "SLURM_NTASKS"),
 )
-# The same for the rank among the processes of one host.
+# Variables for the rank among the processes of one host.
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 OWNER = "DYNET_CY_MPI_PROCESS"
 
@@ -33,13 +33,13 @@ def started_by_mpi() -> bool:
 
 
 def local_rank_by_mpi() -> int:
-    """The rank of this process among those of its host, without a connection to the others; 0 if nothing tells."""
+    """The rank of this process among those of its host, from the environment alone; 0 if it is not set."""
     ranks = (os.environ.get(name, "") for name in (*LOCAL_RANKS, *(rank for rank, _ in VARIABLES)))
     return next((int(rank) for rank in ranks if rank.isdigit()), 0)
 
 
 def _note_owner() -> None:
-    """Tell this process, which has just been forked, that MPI knows its parent and not it."""
+    """Note in this newly forked process that MPI started its parent, not this process."""
     if any(rank in os.environ for rank, _ in VARIABLES):
         os.environ.setdefault(OWNER, str(os.getppid()))
 
@@ -48,7 +48,7 @@ os.register_at_fork(after_in_child=_note_owner)
 
 
 def launcher_of(text: str | None) -> list[str]:
-    """The words of the launcher's command; by default `mpiexec`, from beside this Python if there is one.
+    """The words of the launcher's command; by default `mpiexec`, from the folder of this Python if it has one.
 
     Raises:
         FileNotFoundError: there is no such program.
@@ -67,7 +67,7 @@ def launcher_of(text: str | None) -> list[str]:
 
 
 def prefix_of(launcher: str) -> list[str]:
-    """The option by which the launcher puts the rank before each line of output."""
+    """The option that makes the launcher prefix each line of output with the rank."""
     if Path(launcher).name == "srun":
         return ["--label"]
     done = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
@@ -90,18 +90,18 @@ def command(
     restarts: int = 0,
     words: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command that lets MPI run a Python program.
+    """The command that makes MPI run a Python program.
 
     Args:
         program: arguments for Python: the program, or "-m" and a module, and its arguments.
-        n: how many processes; None: as many as the launcher sees fit, such as one for each task that Slurm gives.
+        n: how many processes; None: the launcher decides, for example one for each Slurm task.
         mode: "sync" or "async".
-        timeout: seconds that others may wait for a process that does nothing; 0: forever.
-        launcher: MPI's launcher with options of its own, as one would type them, such as "mpiexec --hostfile hosts"
+        timeout: seconds that others may wait for an idle process; 0: no limit.
+        launcher: MPI's launcher with its options, as you would type them, such as "mpiexec --hostfile hosts"
             or "srun --mpi=pmix"; by default `mpiexec`.
-        hash_seed: what `PYTHONHASHSEED` is, where it is not set. Sets of strings have the same order in all processes
-            if it is a number, so that vocabularies are equal.
-        restarts: how often the job has been started again.
+        hash_seed: the value of `PYTHONHASHSEED` where it is not set. If it is a number, sets of strings have the same
+            order in all processes, so that vocabularies are equal.
+        restarts: how often the job has been restarted.
         words: further settings for the processes.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What workers write, on its way to the launcher's stdout and stderr, and to files."""
+"""Forwards the output of workers to the launcher's stdout and stderr, and to files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO
 
 __all__ = ["Output", "Pump", "Stream"]
 
-# What crashed programs list at great length.
+# The beginning of a very long line in the output of crashed programs.
 NOISE = b"Extension modules: "
 
 
@@ -19,16 +19,16 @@ class Output:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.streams: list[Stream] = []  # what goes there
+        self.streams: list[Stream] = []  # the streams that write to it
         self._waiting = memoryview(b"")
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
     def write(self, text: bytes = b"") -> bool:
-        """Write what there is room for; whether that is all."""
+        """Write as much as the descriptor accepts; returns whether that is everything."""
         if text:
             self._waiting = memoryview(bytes(self._waiting) + text)
-        # As much as a pipe takes at once if it takes anything.
+        # Write pieces that a pipe accepts whole if it accepts anything.
         while self._waiting and self._poll.poll(0):
             try:
                 written = os.write(self.descriptor, self._waiting[: select.PIPE_BUF])
@@ -48,7 +48,7 @@ class Stream:
         source: the pipe from the worker.
         output: where it goes.
         prefix: before each line.
-        log: a file for the same without the prefix.
+        log: a file that gets the same lines without the prefix.
     """
 
     def __init__(self, source: IO[bytes], output: Output, prefix: bytes, log: IO[bytes] | None = None) -> None:
@@ -57,9 +57,9 @@ class Stream:
         self.ended = False
         self.prefix = prefix
         self.log = log
-        self.last = b""  # line that is not indented: the name of an error, where its message goes on below
+        self.last = b""  # the last line without indent: it has the name of an error, even if its message has more lines
         self._rest: list[bytes] = []  # pieces of a line that has not ended
-        self._returned = False  # whether the last line has ended with "\r": if "\n" follows, it belongs to that
+        self._returned = False  # whether the last line ended with "\r": a "\n" that follows belongs to it
 
     def forward(self) -> bool:
         """Pass on what has been read; returns whether all of it has been written."""
@@ -91,31 +91,31 @@ class Stream:
 
 
 class Pump:
-    """Passes on what workers write, as long as their launcher waits in it.
+    """Forwards the output of workers while the launcher waits in `pass_on`.
 
     Args:
-        wake: a descriptor from which something can be read when the launcher should look up.
+        wake: a descriptor that becomes readable when the launcher has to do something else.
 
     Attributes:
-        failure: why something could not be passed on; "" so far.
+        failure: why output could not be forwarded; "" if all was.
     """
 
     def __init__(self, wake: int) -> None:
         self.failure = ""
         self.streams: list[Stream] = []
         self._wake = wake
-        self._selector = selectors.PollSelector()  # takes regular files too
+        self._selector = selectors.PollSelector()  # it accepts regular files too
         self._selector.register(wake, selectors.EVENT_READ)
 
     def add(self, stream: Stream) -> None:
-        """Pass on what comes from there, too."""
+        """Forward this stream, too."""
         os.set_blocking(stream.source.fileno(), False)
         stream.output.streams.append(stream)
         self.streams.append(stream)
         self._selector.register(stream.source, selectors.EVENT_READ, stream)
 
     def pass_on(self, seconds: float) -> None:
-        """Wait for something to happen, and pass on what has been written."""
+        """Wait at most so long for something to happen, and forward what has been written."""
         for key, _ in self._selector.select(seconds):
             if key.fd == self._wake:
                 with contextlib.suppress(BlockingIOError):
@@ -125,7 +125,7 @@ class Pump:
             output = key.data if is_output else key.data.output
             try:
                 written = output.write() if is_output else key.data.forward()
-            except OSError as error:  # the reader has gone away, or a disk is full
+            except OSError as error:  # nobody reads the output any more, or a disk is full
                 self.failure = self.failure or f"cannot write what workers write: {error}"
                 written = True
                 if not is_output:
@@ -148,16 +148,16 @@ class Pump:
 
     @property
     def open(self) -> int:
-        """How many streams have not ended, or have not been written yet."""
+        """How many streams have not ended, or still have output to be written."""
         return len(self._selector.get_map()) - 1
 
     @property
     def is_blocked(self) -> bool:
-        """Whether data that have been read are waiting to be written."""
+        """Whether output that has been read is waiting to be written."""
         return any(isinstance(key.data, Output) for key in self._selector.get_map().values())
 
     def close(self) -> None:
-        """Close what has been passed on."""
+        """Close the streams."""
         self._selector.close()
         for stream in self.streams:
             stream.close()

@@ -7,12 +7,12 @@ start. The update sends the buckets that are left. If a gradient has changed aft
 or because the program scaled it or set it to zero), all gradients are sent again. So the result never depends on what
 was sent early.
 
-A backward that runs on a GPU sends nothing early: its gradients are complete when it has ended.
+A backward on a GPU sends nothing early: its gradients are complete only at its end.
 
 MPI transfers data only while it is called, so it is called between the batches of backward.
 
-The idea of buckets in a fixed order is that of Li et al. (PyTorch Distributed: experiences on accelerating data
-parallel training, VLDB 2020).
+Buckets in a fixed order: Li et al. (PyTorch Distributed: experiences on accelerating data parallel training, VLDB
+2020).
 """
 
 import os
@@ -46,12 +46,12 @@ cdef enum:
     PAUSE = 100000
 
 cdef object listeners = weakref.WeakSet()
-cdef size_t n_open = 0              # sums under way
+cdef size_t n_open = 0              # running sums
 cdef size_t last_call = 0
 
 
 def _stop_in_child():
-    """Start no sums in this process, a child that a rank has forked."""
+    """Prevent sums in this process, which was forked from a rank."""
     global n_open
     n_open = 0
     listeners.clear()
@@ -102,7 +102,7 @@ cdef class Overlap:
         self.communicator = communicator
         self.bucket_bytes = bucket_bytes
         self.early = True
-        # A guess until the order is known: the parameter made last is used last, so its gradient is complete first.
+        # A guess until the order is known: the parameter made last is often used last, so its gradient completes first.
         self.arrange(collection.parameters_list()[::-1])
         listeners.add(self)
         gradient_hooks().begin = begins
@@ -125,7 +125,7 @@ cdef class Overlap:
         return len(self.ends)
 
     cdef arrange(self, list stored):
-        """Parameters in this order, in buckets."""
+        """Divide the parameters, in this order, into buckets."""
         cdef _Stored x
         cdef size_t begun = 0
         self.stored = stored
@@ -148,7 +148,7 @@ cdef class Overlap:
         self.begin()
 
     cdef begin(self):
-        """An update is over."""
+        """Prepare for the next update."""
         self.requests = []
         self.completed = []
         self.open = set()
@@ -161,7 +161,7 @@ cdef class Overlap:
         return place is not None and (<_Stored>self.stored[place]).p == p
 
     cdef push(self, bint early):
-        """Send buckets in order: while `early`, only those that are complete."""
+        """Send buckets in order; if `early`, stop at the first one that is not complete."""
         global n_open
         cdef size_t start, end, at
         cdef Py_ssize_t first
@@ -181,7 +181,7 @@ cdef class Overlap:
             self.started_early += early
 
     cdef finish(self):
-        """Have the sums over all ranks in `received`, until `begin`."""
+        """Wait for the sums over all ranks; they are in `received` until `begin`."""
         global n_open
         cdef _Stored x
         cdef size_t at = 0
@@ -199,7 +199,7 @@ cdef class Overlap:
                 break
             at += x.p.size
         if differs:
-            self.early = False      # it would differ again
+            self.early = False      # in the next updates it would probably differ again
         changed = np.array([differs], np.float32)
         flag = self.communicator.start_any(changed)
         self.communicator.wait([*self.requests, flag], "sum of gradients")
@@ -209,7 +209,7 @@ cdef class Overlap:
             self.send_again()
 
     cdef next(self):
-        """The sums have been used."""
+        """Called when the sums have been used."""
         completed = self.completed
         self.begin()
         if not self.ordered:
@@ -221,7 +221,7 @@ cdef class Overlap:
         return self.received + <size_t>self.offsets[self.places[p.number]]
 
     def make_sums(self):
-        """Make the gradients on all ranks their sums over all ranks."""
+        """Replace the gradients on all ranks by their sums over all ranks."""
         cdef _Stored x
         self.finish()
         for x in self.stored:
@@ -230,7 +230,7 @@ cdef class Overlap:
         self.next()
 
     cdef send_again(self):
-        """Sum the gradients as they are now.  Sending differences would not do: what was sent may not be finite."""
+        """Sum the gradients as they are now.  Sending differences would not work if the sent values are not finite."""
         cdef _Stored x
         cdef size_t at = 0
         for x in self.stored:
@@ -239,7 +239,7 @@ cdef class Overlap:
         self.communicator.wait([self.communicator.start_sum(self.send, self.receive)], "sum of gradients")
 
     cdef reorder(self, list completed):
-        """Adopt the order in which gradients were complete on rank 0; parameters that it did not use come first."""
+        """Adopt the order in which gradients became complete on rank 0; parameters that it did not use come first."""
         cdef _Stored x
         numbers = self.communicator.broadcast(completed)
         by_number = {}
@@ -252,7 +252,7 @@ cdef class Overlap:
 
 @cython.final
 cdef class OverlapReducer(AllreduceReducer):
-    """Updates over a communicator that can sum gradients beside backward.  See `overlapped`."""
+    """Updates over a communicator that can sum gradients while backward runs.  See `overlapped`."""
 
     cdef Overlap overlap
 
@@ -283,12 +283,12 @@ cdef class OverlapReducer(AllreduceReducer):
 
 
 def overlapped(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
-    """Updates of a trainer whose gradients are summed while backward runs.  Collective: all parameters and its state
-    become those of rank 0.
+    """The reducer of a trainer whose gradients are summed while backward runs.  Collective: all parameters and the
+    trainer's state are copied from rank 0.
 
     Args:
         communicator: see `Overlap`.
-        trainer: what is updated.
+        trainer: the trainer.
         reduction: "mean" or "sum".
         bucket_bytes: see `Overlap`.
     """
@@ -315,7 +315,7 @@ cdef begins_for(Overlap overlap, Param* const* coming, uint32_t n):
                 overlap.open.add(overlap.places[coming[i].number])
         if overlap.open:                # else it is the backward of another model
             overlap.push(True)
-    except BaseException as error:      # there is nobody here to raise it to
+    except BaseException as error:      # it cannot be raised here; the update raises it
         overlap.error = error
 
 
@@ -331,7 +331,7 @@ cdef complete_for(Overlap overlap, Param* p):
     if not overlap.ordered:
         overlap.completed.append(p.number)
     place = overlap.places[p.number]
-    if place not in overlap.open:       # sent already, or nothing is sent early
+    if place not in overlap.open:       # already sent, or nothing is sent early
         return
     overlap.open.discard(place)
     try:

@@ -1,8 +1,8 @@
-"""How far a job has come, for the launcher that may start it again: a few numbers in memory that has no name.
+"""Tells the launcher, which may restart a job, how far the job has come: a few numbers in memory without a name.
 
-The workers find it as a descriptor of the launcher's, under ``/proc``, so processes that MPI has started on the
-launcher's host find it as its own do, and nothing of it can be left. On other hosts, or where there is no ``/proc``,
-nobody does.
+The workers open it through the launcher's descriptor under ``/proc``. That works for the launcher's own workers and for
+processes that MPI starts on the same host, and nothing is left behind. On other hosts, or without ``/proc``, workers
+cannot open it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynet_cy.train.update import note_updates_in
 __all__ = ["Progress", "connect"]
 
 NUMBERS = 16  # bytes of two int64: the updates that have been made, and whether that is known
-TOKEN = 32  # bytes after them, by which workers know the memory
+TOKEN = 32  # bytes after them, by which workers recognize the memory
 SIZE = NUMBERS + TOKEN
 
 
@@ -42,12 +42,12 @@ class Progress:
         return {"progress": f"/proc/{os.getpid()}/fd/{self._fd}", "token": self._token}
 
     def reset(self, known: bool) -> None:
-        """Before a start of the job: no updates, which is `known` if workers can only be where they find the memory."""
+        """Prepare for a start of the job: no updates.  That is `known` if all workers are able to find the memory."""
         self._numbers[:] = 0, known
 
     @property
     def updates(self) -> int | None:
-        """How many updates the trainer that was last at work has made, those before its checkpoint included.
+        """How many updates the trainer that made the last one has made, including those before its checkpoint.
 
         None if no worker has found the memory.
         """
@@ -55,7 +55,7 @@ class Progress:
         return updates if known else None
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         os.close(self._fd)
 
 
@@ -67,8 +67,8 @@ def connect(told: Mapping[str, str]) -> None:
     """
     if "progress" not in told:
         return
-    with contextlib.suppress(OSError):  # it is on another host
-        # Without waiting, and only a file of the right size: there the name may be that of anything.
+    with contextlib.suppress(OSError):  # the launcher is on another host
+        # Do not block, and check size and token: on another host the name may belong to anything.
         fd = os.open(told["progress"], os.O_RDWR | os.O_NONBLOCK)
         try:
             about = os.fstat(fd)

@@ -1,7 +1,7 @@
-"""Checkpoints of training by several processes, or by one: what `save_safetensors` writes, and where each rank is.
+"""Checkpoints of training by one or several processes: what `save_safetensors` writes, and the state of each rank.
 
 The file is that of `dynet_cy.checkpoint`. Its `extra` has an entry ``parallel``: the number of processes, the state of
-the random streams of each, and where the data are.
+the random streams of each, and the position in the data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]
 
 
 class Place(Protocol):
-    """Data that know where they are: what `shard` returns, and `data.batches`."""
+    """Data with a position that can be saved: the results of `shard` and `data.batches`."""
 
     def state(self) -> dict[str, Any]: ...
 
@@ -43,7 +43,7 @@ _KEY = "parallel"
 
 
 class CheckpointWarning(UserWarning):
-    """Training continues from a checkpoint, but not exactly as it would have."""
+    """Training continues from a checkpoint, but not exactly as it would have without the stop."""
 
 
 def save_checkpoint(
@@ -57,25 +57,24 @@ def save_checkpoint(
     """Write everything needed to resume training into one file, so that the result is the same as without the stop.
 
     That is: parameters, the trainer's settings and state (moments, moving averages), the random streams of every rank
-    (those of this library, of Python's `random` and of `numpy.random`), and epoch and position in the data. The file is
-    replaced whole or not at all.
+    (those of this library, of Python's `random` and of `numpy.random`), and the epoch and position in the data. An
+    existing file is replaced completely or not at all.
 
-    Collective: all ranks call it, between the same updates, and rank 0 writes. A process that trains alone just calls
-    it.
+    Collective: all ranks call it between the same updates, and rank 0 writes the file. A single process just calls it.
 
     Args:
-        path: name of the file. What rank 0 passes counts.
+        path: name of the file. The argument of rank 0 is used.
         collection: the model.
         trainer: its trainer.
-        data: what `shard` or `data.batches` has returned, also in the middle of an epoch: the item or batch that
-            is in use counts as done.
-        generators: random generators of the program's own: `random.Random`, `numpy.random.Generator`, `RandomState`.
-        extra: anything that JSON can hold, such as the best score so far. What rank 0 passes counts.
+        data: the result of `shard` or `data.batches`. In the middle of an epoch, the current item or batch counts as
+            done.
+        generators: the program's own random generators: `random.Random`, `numpy.random.Generator`, `RandomState`.
+        extra: anything that JSON can hold, such as the best score so far. The argument of rank 0 is used.
 
     Raises:
-        TypeError: `extra` holds what JSON cannot, or a generator is none.
-        ValueError: one of several ranks has gradients that no update has used yet, for which the file has no room; or
-            the trainer is one of another model.
+        TypeError: `extra` has something that JSON cannot hold, or a generator is of another type.
+        ValueError: one of several ranks has gradients that no update has used yet, which the file cannot hold; or
+            the trainer belongs to another model.
         OSError: the file cannot be written.
     """
     communicator = current()
@@ -85,7 +84,7 @@ def save_checkpoint(
         "data": None if data is None else data.state(),
         "gradients": [x.name() for x in _stored(collection) if gradient_state(x) is not None],
     }
-    everyone = communicator.gather(state, "checkpoint")  # from here on no rank makes an update until all are through
+    everyone = communicator.gather(state, "checkpoint")  # from here on no rank makes an update until all have finished
     with together(communicator):
         for rank, one in enumerate(everyone):
             left = one.pop("gradients")
@@ -101,7 +100,7 @@ def save_checkpoint(
             known = {"id": secrets.token_hex(8), "size": communicator.size, "ranks": everyone, "data": place}
             save_safetensors(path, collection, trainer, {"extra": extra or {}, _KEY: known})
         else:
-            # As rank 0 does: what comes after it must not depend on having saved or not.
+            # Rank 0 multiplies factors in when it saves; do the same, so that all ranks stay equal.
             for x in _stored(collection):
                 settled_array(x)
             collection.storage.changed()
@@ -114,22 +113,22 @@ def load_checkpoint(
     data: Place | None = None,
     generators: Sequence[Generator] = (),
 ) -> dict[str, Any]:
-    """Go on where `save_checkpoint` was called. The arguments are as there; the trainer may have been wrapped or not.
+    """Continue where `save_checkpoint` was called. The arguments are the same; the trainer may be wrapped or not.
 
-    With as many processes as have saved it, synchronous training goes on to the last bit. With another number it goes
-    on from the same parameters, state and place in the data, but each update is made from other items, and random
-    numbers differ; then it warns. Ranks that have no file of that name, such as those on other machines, are sent that
-    of rank 0.
+    With the same number of processes, synchronous training continues with results equal to the last bit. With another
+    number, it continues from the same parameters, state and position in the data, but updates are made from other items
+    and random numbers differ; a warning says so. Ranks that have no file of that name, such as those on other machines,
+    get that of rank 0.
 
-    A file of `save_safetensors` will do where there is nothing else to restore.
+    If there is nothing else to restore, a file of `save_safetensors` works too.
 
     Returns:
         The `extra` that was saved.
 
     Raises:
         FileNotFoundError: rank 0 has no such file.
-        ModelMismatchError: the file is one of another model or trainer, or does not have what is to be restored.
-        ModelFileError: the file is cut off or something else.
+        ModelMismatchError: the file belongs to another model or trainer, or lacks something that has to be restored.
+        ModelFileError: the file is truncated or not a checkpoint.
         ValueError: the data have another length, seed or setting of shuffle.
     """
     communicator = current()
@@ -164,7 +163,7 @@ def load_checkpoint(
             raise
         if communicator.rank:
             for x in _stored(collection):
-                set_gradient_state(x, None)  # what rank 0 has is that of all
+                set_gradient_state(x, None)  # rank 0 has the gradients of all
     if known is None:
         return found
     _restore_streams(known, communicator, generators)
@@ -190,7 +189,7 @@ _KNOWN = record(
 
 
 def _check_known(known: Any, path: FileName) -> None:
-    """See that what `save_checkpoint` has added is whole."""
+    """Check that the part written by `save_checkpoint` is complete."""
     try:
         check(known, _KNOWN, "its state of processes")
     except SchemaError as error:
@@ -206,14 +205,14 @@ def _stored(collection: ParameterCollection) -> list[Any]:
 def _try_streams(
     known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator], path: FileName
 ) -> None:
-    """See that the states of generators can be restored, with copies of them."""
+    """Check, on copies of the generators, that their states can be restored."""
     for i, (generator, state) in enumerate(
         zip(generators_of(generators, "load_checkpoint"), _own(known, communicator)["generators"])
     ):
         copied: Any = {0: random.Random, 1: np.random.RandomState}.get(i, lambda g=generator: copy.deepcopy(g))()
         try:
             set_state(copied, state)
-        except Exception as error:  # of whatever kind: generators have their own ways
+        except Exception as error:  # of any type, depending on the generator
             message = f"the state of generator {i} cannot be restored: {error or type(error).__name__}"
             raise ModelFileError(message, os.fspath(path)) from error
 
@@ -225,10 +224,10 @@ def _own(known: dict[str, Any], communicator: Communicator) -> dict[str, Any]:
 
 
 def _restore_streams(known: dict[str, Any], communicator: Communicator, generators: Sequence[Generator]) -> None:
-    """Give this rank its random streams.
+    """Restore the random streams of this rank.
 
-    A rank that was not there takes those of one that was: graphs draw numbers of their own in each rank all the same,
-    and a generator that has been in the same state on all ranks, because all use it alike, stays so.
+    A rank that did not exist before takes the streams of one that did. Graphs draw different numbers on each rank
+    anyway, and a generator that had the same state on all ranks, because all use it in the same way, keeps that.
     """
     own = _own(known, communicator)
     set_random_state(own["random"])

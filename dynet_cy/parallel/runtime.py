@@ -1,4 +1,4 @@
-"""The communicator of this process, found at the first use, and short ways to it."""
+"""The communicator of this process, made at the first use, and functions that call it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = [
 # The launcher's settings for its workers: "name=value" separated by spaces. See `dynet_cy.launch`.
 VARIABLE = "DYNET_CY_LAUNCH"
 
-# How often the launcher has started the job again; for workers and their children.
+# How often the launcher has restarted the job; for workers and their children.
 RESTARTS = "DYNET_CY_RESTART_COUNT"
 
-# By the name of the backend, the function that makes the communicator from the launcher's settings.
+# For each backend, the function that makes the communicator from the launcher's settings.
 BACKENDS = {
     "shared": "dynet_cy.parallel.shared:connect",
     "mpi": "dynet_cy.parallel.mpi:connect",
@@ -50,7 +50,7 @@ _communicator: Communicator | None = None
 
 
 def told() -> dict[str, str]:
-    """The launcher's settings for this process; none if the launcher did not start it, such as a child of a worker."""
+    """The launcher's settings for this process; empty if the launcher did not start it, as for a child of a worker."""
     words = dict(word.split("=", 1) for word in os.environ.get(VARIABLE, "").split())
     return words if words.get("pid") == str(os.getpid()) else {}
 
@@ -71,15 +71,15 @@ def current() -> Communicator:
 
 
 def in_a_job() -> bool:
-    """Whether this process was started with others; without connecting to them."""
+    """Whether this process was started together with others; does not connect to them."""
     return started_by_mpi() if _communicator is None else _communicator.size > 1
 
 
 def own_part(gpus: Sequence[T]) -> list[T]:
-    """Which of the GPUs that were asked for are this process's.
+    """Which of the requested GPUs this process uses.
 
-    All, if it trains alone. In a job each process has one: that of its number among the processes of its machine,
-    modulo the number of GPUs.
+    All of them, if it trains alone. In a job each process uses one, chosen by its number among the processes of its
+    machine, modulo the number of GPUs.
     """
     if not gpus or not in_a_job():
         return list(gpus)
@@ -91,7 +91,7 @@ def use(communicator: Communicator | None) -> Communicator | None:
     """Set the communicator of this process; with None it is determined again at the next use.
 
     Returns:
-        The communicator so far, or None.
+        The previous communicator, or None.
     """
     global _communicator
     before, _communicator = _communicator, communicator
@@ -101,7 +101,7 @@ def use(communicator: Communicator | None) -> Communicator | None:
 
 
 def rank() -> int:
-    """Number of this process among those that train together, from 0 on; 0 for one that trains alone."""
+    """Number of this process among those that train together, starting at 0; 0 for one that trains alone."""
     return current().rank
 
 
@@ -111,12 +111,12 @@ def size() -> int:
 
 
 def mode() -> str:
-    """How they train together: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
+    """How the processes train: "sync" (all make the same updates) or "async" (each changes the shared parameters)."""
     return current().mode
 
 
 def share_parameters() -> None:
-    """Let this job train asynchronously: the setting ``shared_parameters`` of DyNet.
+    """Make this job train asynchronously: the setting ``shared_parameters`` of DyNet.
 
     Raises:
         RuntimeError: the process was not started by the launcher, or trains over MPI.
@@ -139,10 +139,10 @@ def launched() -> bool:
 
 
 def restart_count() -> int:
-    """How often the launcher has started this job again: 0 at its first start, and without the launcher.
+    """How often the launcher has restarted this job: 0 at its first start, and without the launcher.
 
-    It is the number in the environment variable ``DYNET_CY_RESTART_COUNT``, which may also be set by hand where another
-    program starts jobs again. See ``python -m dynet_cy.launch --max-restarts`` in docs/parallel.md.
+    It is the number in the environment variable ``DYNET_CY_RESTART_COUNT``, which may also be set by hand if another
+    program restarts jobs. See ``python -m dynet_cy.launch --max-restarts`` in docs/parallel.md.
 
         if dy.parallel.restart_count() and dy.parallel.rank() == 0:
             print("started again")
@@ -163,7 +163,7 @@ def barrier() -> None:
 
 
 def gather(value: Any) -> list[Any]:
-    """The values that all ranks pass, on every rank, in the order of ranks. For small things: they are pickled."""
+    """The values of all ranks, in the order of ranks, on every rank. They are pickled, so they should be small."""
     with span("gather"):
         return current().gather(value)
 
@@ -179,7 +179,7 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
 
     Args:
         value: a number, or numbers.
-        weight: of this rank, such as how many examples its number is of; 0 if it has none.
+        weight: the weight of this rank, such as its number of examples; 0 if it has none.
 
     Returns:
         A float for a number, else a float64 array; nan if all weights are 0.
@@ -193,6 +193,6 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
 
 
 connect(told())
-# A worker on one machine joins the others at once, for its random numbers and its files; over MPI when it has to.
+# A worker on one machine connects at once, since its random numbers and files depend on that; over MPI, when needed.
 if told().get("backend") == "shared":
     current()

@@ -23,7 +23,7 @@ __all__ = ["SharedCommunicator", "connect", "sum_of_rows"]
 
 
 def sum_of_rows(everyone: list[tuple[NDArray[np.uint32], Floats]]) -> tuple[NDArray[np.uint32], Floats]:
-    """Sums of the rows that ranks have, given (numbers of rows, rows) of each, added in the order of ranks."""
+    """Sum the rows of all ranks, given (numbers of rows, rows) for each; added in the order of ranks."""
     union = np.unique(np.concatenate([rows for rows, _ in everyone]))
     total = np.zeros((len(union), everyone[0][1].shape[1]), np.float32)
     for rows, values in everyone:
@@ -63,25 +63,25 @@ class SharedCommunicator(Communicator):
         return self.board.gather(data, what)
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
-        """Make the numbers on all ranks those of `root`."""
+        """Replace the numbers on all ranks by those of `root`."""
         told = self.gather_bytes(floats.tobytes() if self.rank == root else b"", "broadcast")
         floats[:] = np.frombuffer(told[root], np.float32)
 
     def room(self, n: int) -> Floats:
-        """Shared memory for n floats of each process and of one more; the same n on all of them."""
+        """Shared memory for n floats of each process, and n more for the sums; n is the same on all ranks."""
         if self._room is None or self._room.shape[1] < n:
             region = self.board.region((self.size + 1) * max(n, 1) * 4)
             self._room = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
         return self._room[:, :n]
 
     def sum_floats(self, floats: Floats) -> None:
-        """Make the numbers on all ranks their sums, added in the order of ranks."""
+        """Replace the numbers on all ranks by their sums, added in the order of ranks."""
         floats[:] = self.sum_in_place(floats)
 
     def sum_in_place(self, floats: Floats) -> Floats:
-        """Sums in the shared memory, where all processes see them until the next call of this method.
+        """The sums, in shared memory, where all processes can read them until the next call of this method.
 
-        Each process adds up a part of them.
+        Each process computes a part of them.
         """
         n = len(floats)
         room = self.room(n)
@@ -109,16 +109,16 @@ class SharedCommunicator(Communicator):
         return found
 
     def abort(self, message: str, code: int = 1) -> None:
-        """Say why, and end the process; the launcher ends the others."""
+        """Write the reason to stderr, and end the process; the launcher ends the others."""
         sys.stdout.flush()
         sys.stderr.write(f"dynet_cy: rank {self.rank}: {message}\n")
         sys.stderr.flush()
         os._exit(code)
 
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
-        """Updates in shared memory: synchronous ones in which each rank does its part, or without locks.
+        """Updates in shared memory: synchronous, with each rank updating its part, or asynchronous, without locks.
 
-        Where parameters live on devices, each rank makes the whole update.
+        If parameters live on devices, each rank updates all parameters.
         """
         from dynet_cy.parallel.lock_free import lock_free
         from dynet_cy.parallel.shared_update import shared
@@ -131,7 +131,7 @@ class SharedCommunicator(Communicator):
 
 
 def _tell_of_exceptions(board: Board) -> None:
-    """Let the launcher know when the program raises: threads of its own may keep the process from ending."""
+    """Tell the launcher when the program raises, since threads of the program may keep the process running."""
     show = sys.excepthook
 
     def show_and_tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -10,7 +10,7 @@ from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 
 
-# Room for parameters that are added later, in floats, beside as much as there is.
+# Spare room for parameters that are added later, in floats, in addition to the size of the present ones.
 cdef size_t ROOM = 1 << 20
 
 
@@ -27,12 +27,12 @@ cdef char* address(object region) except NULL:
 
 
 class SharedModel:
-    """What ranks share of one root collection, whatever its trainers.  Collective.
+    """The memory that ranks share for one root collection, whatever its trainers.  Collective.
 
     Args:
-        communicator: of the ranks.
-        storage: of the collection.
-        parts: how many ranges of floats, each as large as a plane.
+        communicator: the connection of the ranks.
+        storage: the storage of the collection.
+        parts: the number of ranges of floats, each as large as a plane.
         with_children: see `Board.region`.
     """
 
@@ -43,11 +43,11 @@ class SharedModel:
         self.region = communicator.board.region(self.plane_bytes * parts, with_children)
 
     def plane(self, part):
-        """Memory of one range."""
+        """The memory of one range."""
         return part_of(self.region, part * self.plane_bytes, self.plane_bytes)
 
 
-# By the id of the storage, which the model keeps.
+# By the id of the storage, which the model keeps alive.
 models = weakref.WeakValueDictionary()
 
 

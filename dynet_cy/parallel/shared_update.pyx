@@ -1,8 +1,8 @@
-"""Synchronous updates of processes that see each other's memory.
+"""Synchronous updates of processes that share memory.
 
 The gradients of every rank live in shared memory.  Each rank sums one part of them over all ranks, updates that part of
 the parameters, and publishes the new values, which the other ranks copy.  So all ranks have the same parameters to the
-last bit, and no work is done twice.  Of a lookup table only the rows that some rank has used take part.  There is one
+last bit, and no work is done twice.  In a lookup table, only the rows that some rank has used take part.  There is one
 copy of the state of the rule (momentum, moments), in shared memory.
 """
 
@@ -27,10 +27,10 @@ from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 
 
 cdef struct Table:
-    uint32_t* union_             # rows that some rank has a gradient of
+    uint32_t* union_            # rows of which some rank has a gradient
     uint32_t n
-    uint32_t* place             # of each row, its place among them...
-    uint32_t* round             # ... if it was put there in this round
+    uint32_t* place             # for each row, its index in the union...
+    uint32_t* round             # ... which is valid if it was set in this round
 
 
 @cython.final
@@ -40,7 +40,7 @@ cdef class SharedReducer(CollectiveReducer):
     cdef Board board
     cdef object model, region
     cdef float** grads                  # of each rank
-    cdef float* fresh                   # new values, where all fetch them
+    cdef float* fresh                   # new values, from which all ranks copy
     cdef char* headers_at
     cdef uint32_t* lists_at
     cdef size_t list_length             # rows of all tables
@@ -56,7 +56,7 @@ cdef class SharedReducer(CollectiveReducer):
         cdef char* base
         self.board = communicator.board
         self.host_only = ADDED_ON_DEVICE
-        self.late_rows = False          # what the state of a row is must not depend on who has read it
+        self.late_rows = False          # the state of a row must not depend on which rank has read it
         self.model = model
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))
@@ -94,7 +94,7 @@ cdef class SharedReducer(CollectiveReducer):
         free(self.tables)
         free(self.work)
 
-    # There are two sets of headers and lists: a rank may still read those of the last update.
+    # There are two sets of headers and lists, since a rank may still be reading those of the last update.
 
     cdef StepHeader* header_of(self, int r) noexcept nogil:
         return <StepHeader*>(self.headers_at + ((self.round & 1) * self.size + r) * self.header_bytes)
@@ -125,7 +125,7 @@ cdef class SharedReducer(CollectiveReducer):
         return u.entries[i].rows == 0 and (u.roles[i] == MOVES or self.any[i])
 
     cdef void range_of(self, Update* u, size_t* low, size_t* high) noexcept nogil:
-        """The part of this rank in the floats of all parameters, one behind another."""
+        """The part of this rank in the floats of all parameters, concatenated."""
         cdef size_t lines = 0
         cdef Py_ssize_t i
         for i in range(self.n):
@@ -135,7 +135,7 @@ cdef class SharedReducer(CollectiveReducer):
         high[0] = lines * (self.rank + 1) // self.size * LINE
 
     cdef size_t own_part(self, Param* p, size_t low, size_t high, size_t* at, size_t* end) noexcept nogil:
-        """From where to where a parameter that begins at 0 is this rank's; returns where the next one begins."""
+        """This rank's part of a parameter, as if it began at 0; returns where the next parameter begins."""
         cdef size_t whole = (p.size + LINE - 1) // LINE * LINE
         at[0] = min(low, p.size)
         end[0] = min(high, p.size)
@@ -146,13 +146,13 @@ cdef class SharedReducer(CollectiveReducer):
         return u.sparse or u.roles[i] != MOVES
 
     cdef void rows_of(self, Update* u, Py_ssize_t i, uint32_t* low, uint32_t* high) noexcept nogil:
-        """The part of this rank in a table: places among the rows with gradients, or numbers of rows."""
+        """The part of this rank in a table: indices into the rows with gradients, or numbers of rows."""
         cdef size_t n = self.tables[i].n if self.by_rows(u, i) else u.entries[i].rows
         low[0] = <uint32_t>(n * self.rank // self.size)
         high[0] = <uint32_t>(n * (self.rank + 1) // self.size)
 
     cdef void unite(self, Update* u, Py_ssize_t i) noexcept nogil:
-        """Find the rows of a table that some rank has a gradient of, in the same order on all ranks."""
+        """Find the rows of a table of which some rank has a gradient, in the same order on all ranks."""
         cdef Table* t = &self.tables[i]
         cdef uint32_t* rows
         cdef uint32_t k, n
@@ -210,7 +210,7 @@ cdef class SharedReducer(CollectiveReducer):
                     if r != self.rank and entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             else:
-                # It keeps its gradient: only the norm is needed.
+                # The parameter keeps its gradient: only the norm is needed.
                 total = self.work
                 memset(total, 0, n * sizeof(float))
                 for r in range(self.size if squares else 0):
@@ -249,7 +249,7 @@ cdef class SharedReducer(CollectiveReducer):
                     entries_of(self.own)[i].squares += K.sumsq(n, p.grad + t.union_[k] * n)
 
     cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
-        """Squares of a row of a table that keeps its gradients."""
+        """Sum of squares of a row of a table that keeps its gradients."""
         cdef double total = 0
         cdef size_t at = 0, m
         cdef int r
@@ -264,7 +264,7 @@ cdef class SharedReducer(CollectiveReducer):
         return total
 
     cdef int sum_squares(self, Update* u) except -1:
-        """Have the squares of the gradients, of which each rank knows those of its part."""
+        """Add up the squares of the gradients over ranks; each rank knows those of its part."""
         cdef Py_ssize_t i
         cdef int r
         cdef bint finite = True
@@ -278,7 +278,7 @@ cdef class SharedReducer(CollectiveReducer):
         return 0
 
     cdef int note_sums(self, Update* u) except -1:
-        """Mark gradients as present where those of other ranks were added, as this update will not use them."""
+        """Mark gradients to which those of other ranks were added as present, since this update will not use them."""
         cdef Py_ssize_t i
         cdef uint32_t k
         for i in range(self.n):
@@ -300,7 +300,7 @@ cdef class SharedReducer(CollectiveReducer):
         return 0
 
     cdef void pass_over(self, Update* u, bint fetch) noexcept nogil:
-        """Update this rank's part of all values, or fetch what the other ranks have updated."""
+        """Update this rank's part of all values, or copy the parts that other ranks have updated."""
         cdef Py_ssize_t i
         cdef size_t low = 0, high = 0, at = 0, end = 0, whole
         cdef bint moves, alone
@@ -309,7 +309,7 @@ cdef class SharedReducer(CollectiveReducer):
             if u.roles[i] == FROZEN:
                 continue
             moves = u.roles[i] == MOVES
-            alone = not in_one_pass(u, i)           # decays by itself
+            alone = not in_one_pass(u, i)           # weight decay is a pass of its own
             lock_gradient(u.entries[i])
             if alone and not fetch:
                 apply_weight_decay(u.entries[i], u.settings[u.group[i]].decoupled)
@@ -340,7 +340,7 @@ cdef class SharedReducer(CollectiveReducer):
         cdef uint8_t has = p.has_gradient
         cdef size_t n
         s.h.step_scale = <float>(1 / p.factor)
-        p.has_gradient = self.any[i]            # then the part of the gradient is set to zero
+        p.has_gradient = self.any[i]            # so that this part of the gradient is set to zero
         while at < end:
             n = min(PART, end - at)
             step_part(p, &s, u, in_one_pass(u, i), at, n)
@@ -387,11 +387,11 @@ cdef class SharedReducer(CollectiveReducer):
 
 
 def shared(communicator, trainer, reduction):
-    """Synchronous updates of a trainer by processes on one machine.  Collective.
+    """The reducer for synchronous updates by processes on one machine.  Collective.
 
     Args:
         communicator: a SharedCommunicator.
-        trainer: the trainer.  All its parameters and its state become those of rank 0.
+        trainer: the trainer.  All its parameters and its state are copied from rank 0.
         reduction: "mean" or "sum".
     """
     cdef list stored = trainer.collection._below()

@@ -1,4 +1,4 @@
-"""Which workers hang: others wait for them, and they do nothing."""
+"""Finds workers that hang: they are idle while others wait for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["Stalls"]
 # After this many seconds without a check, the launcher cannot tell whether workers were idle.
 BLIND = 2.0
 
-# A worker that others wait for is at work, not hanging, if it uses more than this share of a core; then it has so many
-# times longer.
+# A worker that others wait for is computing, not hanging, if it uses more than WORKING of a core; then the others wait
+# PATIENCE times longer.
 WORKING = 0.05
 PATIENCE = 10
 
@@ -22,24 +22,24 @@ SHORT = 1 / 20
 
 
 class Stalls:
-    """Watches one wait after the other.
+    """Watches the workers' waits, one at a time.
 
     Args:
-        workers: all of them, by rank.
-        timeout: seconds that others may wait for a worker that does nothing; `PATIENCE` times as long for one that uses
-            the processor. 0: forever.
+        workers: all workers, by rank.
+        timeout: seconds that others may wait for an idle worker; `PATIENCE` times as long for one that is computing.
+            0: no limit.
     """
 
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
         self._workers = workers
         self._timeout = timeout
-        # Of the wait that is being watched: what for and who is late, when it was last looked at, processor seconds of
-        # the late.
+        # The wait being watched: what for and who is late, when it was last checked, and the CPU seconds that the late
+        # ones had used by then.
         self._watched: tuple[tuple[str, list[int]], float, dict[int, float | None]] | None = None
         self._looked = time.monotonic()
 
     def nobody_waits(self) -> None:
-        """Note that workers do not wait for each other now."""
+        """Note that no worker is waiting for another one now."""
         self._watched = None
         self._looked = time.monotonic()
 
@@ -57,7 +57,7 @@ class Stalls:
         blind, self._looked = now - self._looked > BLIND, now
         wait = what, late
         if blind:
-            # This process was stopped, or its output was not read, so workers could not write either.
+            # This process was stopped, or nobody read its output, so that workers could not write either.
             self._watched = wait, now, self._used(late)
             return []
         if self._watched is None or self._watched[0] != wait or now - self._watched[1] > seconds + TICK:

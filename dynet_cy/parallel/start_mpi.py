@@ -1,7 +1,7 @@
-"""What MPI runs in place of a program: ``start_mpi.py WORDS RESTARTS HASH_SEED PYTHON ARGS...``; without dynet_cy.
+"""The program that MPI starts: ``start_mpi.py WORDS RESTARTS HASH_SEED PYTHON ARGS...``; without dynet_cy.
 
-It passes on what the launcher was told, shares the cores of the host among its processes, and begins Python anew with
-ARGS. MPI need not carry variables of the environment from host to host for that.
+It passes on the launcher's settings, divides the cores of the host among its processes, and starts Python again with
+ARGS. So MPI need not pass environment variables from host to host.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_
 
 
 def tell_launcher(words: str) -> None:
-    """Let the launcher know that it will see how far this process is; see progress.py."""
+    """Tell the launcher that this process is able to report its progress; see progress.py."""
     told = dict(word.split("=", 1) for word in words.split())
-    with contextlib.suppress(OSError, KeyError):  # it is on another host, or does not ask
+    with contextlib.suppress(OSError, KeyError):  # the launcher is on another host, or does not ask
         fd = os.open(told["progress"], os.O_RDWR | os.O_NONBLOCK)
         if os.pread(fd, len(told["token"]), 16) == told["token"].encode():
             os.pwrite(fd, (1).to_bytes(8, sys.byteorder), 8)

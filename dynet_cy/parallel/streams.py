@@ -16,7 +16,7 @@ Generator = Union[random.Random, np.random.Generator, np.random.RandomState]
 
 
 def generators_of(generators: Sequence[Generator], function: str) -> list[Any]:
-    """Those of Python and NumPy that all programs share, then the program's own."""
+    """The global generators of Python and NumPy, then the program's own."""
     for g in generators:
         if not isinstance(g, (random.Random, np.random.Generator, np.random.RandomState)):
             raise TypeError(
@@ -37,7 +37,7 @@ def state_of(generator: Any) -> Any:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Put back what `state_of` has returned."""
+    """Restore what `state_of` returned."""
     if isinstance(generator, np.random.Generator):
         generator.bit_generator.state = _with_arrays(state)
     elif isinstance(generator, np.random.RandomState) or generator is np.random:
@@ -55,7 +55,7 @@ def _plain(state: Any) -> Any:
     return state.item() if isinstance(state, np.generic) else state
 
 
-# Positions in the numbers that a generator has drawn ahead, and the last ones: those of MT19937 and Philox.
+# Positions in buffers of numbers drawn in advance, with their largest values, for MT19937 and Philox.
 _POSITIONS = {"pos": 624, "buffer_pos": 4}
 
 
@@ -65,7 +65,7 @@ def _with_arrays(state: Any) -> Any:
             check(state["dtype"], one_of("uint32", "uint64"), "a type of numbers")
             check(state["numbers"], every(COUNT), "numbers")
             return np.array(state["numbers"], state["dtype"])
-        for key, most in _POSITIONS.items():  # NumPy reads what lies there
+        for key, most in _POSITIONS.items():  # NumPy reads at this position without a check
             check(state.get(key, 0), between(0, most), key)
         return {key: _with_arrays(value) for key, value in state.items()}
     return state

@@ -1,4 +1,4 @@
-"""Starting a job again when it fails, as ``python -m dynet_cy.launch --max-restarts N`` does."""
+"""Restarts a job when it fails: ``python -m dynet_cy.launch --max-restarts N``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ending(NamedTuple):
     Attributes:
         code: the launcher's exit code for it; 0 is success.
         why: what went wrong, in words; "" if nothing did, or if the user knows.
-        final: whether starting it again is of no use, since the launcher itself has failed.
+        final: whether a restart would be useless, since the launcher itself has failed.
     """
 
     code: int
@@ -37,7 +37,7 @@ class Ending(NamedTuple):
 
 
 class Logs:
-    """Files of what workers write: ``FOLDER/JOB/start-0/rank-1.err``, where JOB is a time and a process number."""
+    """Files with the output of workers: ``FOLDER/JOB/start-0/rank-1.err``, where JOB is a time and a process id."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder) / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -70,9 +70,9 @@ class Signals:
     """Ctrl-C, SIGTERM and SIGHUP to the launcher, noticed while a job runs and between its starts.
 
     Attributes:
-        wake: a descriptor from which can be read when a signal has come or a child has ended.
+        wake: a descriptor that becomes readable when a signal has arrived or a child has ended.
         pending: signals that have arrived and have not been handled.
-        first: the first that has come; 0: none.
+        first: the first signal that arrived; 0: none.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Signals:
         os.close(self._writing)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until a signal comes."""
+        """Wait for so many seconds, or until a signal arrives."""
         until = time.monotonic() + seconds
         while not self.first and (left := until - time.monotonic()) > 0:
             select.select([self.wake], [], [], left)
@@ -126,14 +126,14 @@ def supervise(
     *,
     anywhere: bool = False,
 ) -> int:
-    """Run a job, and start it again when it fails.
+    """Run a job, and restart it when it fails.
 
-    It is not started again when a signal has told the launcher to end, or when it fails at the same place as before:
+    It is not restarted if a signal has told the launcher to end, or if it fails at the same place as before:
     after as many updates, with the same exit code.
 
     Args:
         run: runs the job once.
-        restarts: how often it may be started again.
+        restarts: how often it may be restarted.
         delay: seconds before the first restart, doubled for each later one, up to 60.
         logs: files for the workers' output.
         anywhere: whether workers may be on other hosts, from which they cannot report their progress.

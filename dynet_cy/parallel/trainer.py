@@ -26,26 +26,26 @@ _wrapped: weakref.WeakSet[Trainer] = weakref.WeakSet()
 
 
 def wrap(trainer: T, reduction: str = "mean") -> T:
-    """Let a trainer make its updates together with all other processes.
+    """Make a trainer update together with all other processes.
 
-    All parameters become those of rank 0. In synchronous training `update()` is collective from now on: gradients are
-    averaged over all ranks first, and all ranks make the same update. In asynchronous training all ranks change one
-    copy of the parameters and of the trainer's state, without waiting for each other. A process that trains alone gets
-    its trainer back as it is.
+    All parameters are copied from rank 0. In synchronous training `update()` is collective from now on: it averages the
+    gradients over all ranks, and then all ranks make the same update. In asynchronous training all ranks change one
+    copy of the parameters and of the trainer's state, without waiting for each other. In a process that trains alone,
+    the trainer is not changed.
 
     Args:
-        trainer: of a model that has all its parameters. Wrap it again when some are added.
+        trainer: the trainer of a model that already has all its parameters. Wrap it again if you add some.
         reduction: "mean" for losses that are means over a batch, "sum" for losses that are sums. The mean is over the
-            ranks that had data: see `join`. Asynchronous training has no use for it.
+            ranks that had data: see `join`. Asynchronous training ignores it.
 
     Returns:
         The trainer itself.
 
     Raises:
-        ParallelError: the ranks have different models or trainers; says what differs.
+        ParallelError: the ranks have different models or trainers; the message says what differs.
         RuntimeError: training is asynchronous, and the parameters live on a GPU, or there is a moving average.
-        TypeError: it is no trainer.
-        ValueError: there is no such reduction.
+        TypeError: the argument is not a trainer.
+        ValueError: the reduction is unknown.
     """
     if not isinstance(trainer, Trainer):
         raise TypeError(f"wrap: a Trainer is needed, not {type(trainer).__name__}")
@@ -106,7 +106,7 @@ def _compare(everyone: list[dict[str, Any]]) -> None:
 
 
 def finish(trainer: Trainer) -> None:
-    """Take part in the updates of other ranks until none makes one any more; the end of `join`.
+    """Take part in the updates of other ranks until no rank makes any more; the end of `join`.
 
     Does nothing for a trainer that trains alone or asynchronously.
     """
@@ -117,10 +117,10 @@ def finish(trainer: Trainer) -> None:
 
 
 def end_share(uneven: bool, begun: int) -> None:
-    """End a share of the data, in which updates were made since there were `begun` of them.
+    """End a share of the data; `begun` is the number of updates made before it.
 
-    Where others may have more of the data, take part in their updates. Warn if nobody would: the processes then train
-    models of their own, which nobody asks for by dealing data over them.
+    If other ranks may have more data, take part in their updates. Warn if updates were made that are not collective:
+    then each process trains a model of its own, which is hardly wanted when the data are divided among them.
 
     Raises:
         ParallelError: there are several trainers.
@@ -158,11 +158,11 @@ def join(trainer: Trainer) -> Iterator[None]:
     """A block in which ranks may make different numbers of updates.
 
     A rank that reaches the end of the block first keeps taking part in the updates of the others, without gradients and
-    without weight in the mean, until all have reached it. `shard` does that by itself. Inside the block nothing else
-    may be collective: no `gather`, `barrier` or `average`.
+    without weight in the mean, until all have reached it. `shard` does this by itself. Inside the block, no other
+    collective calls are allowed: no `gather`, `barrier` or `average`.
 
     Args:
-        trainer: whose updates. One that trains alone or asynchronously has nobody to wait for.
+        trainer: the trainer. If it trains alone or asynchronously, the block does nothing.
     """
     yield
     finish(trainer)

@@ -13,7 +13,7 @@ from dynet_cy.parallel.output import Stream
 
 __all__ = ["Worker", "environment", "hash_seed"]
 
-# Seconds between looks at the workers; ends of workers and signals are noticed at once.
+# Seconds between checks of the workers; ends of workers and signals are noticed at once.
 TICK = 0.2
 
 # Seconds that workers have to end after they were asked to, before they are killed.
@@ -24,15 +24,15 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_
 
 
 def hash_seed() -> str:
-    """What `PYTHONHASHSEED` is in all workers of a job, and in all its starts: what is set, or a new one."""
+    """The value of `PYTHONHASHSEED` in all workers and all starts of a job: that of the environment, or a new one."""
     return os.environ.get("PYTHONHASHSEED", str(int.from_bytes(os.urandom(4), "big")))
 
 
 def environment(processes: int) -> dict[str, str]:
-    """The environment of workers, `processes` of them on this machine; what is set already stays.
+    """The environment of workers, with `processes` of them on this machine; variables that are already set stay.
 
-    Threads are shared among the processes. Sets and dictionaries of strings have the same order in all of them, so
-    that vocabularies are equal. Lines are written when they end, and crashes show where.
+    Threads are divided among the processes. Sets of strings have the same order in all of them, so that vocabularies
+    are equal. Output is written line by line, and crashes print a traceback.
     """
     made = dict(os.environ)
     threads = str(max(1, cores() // processes))
@@ -51,8 +51,8 @@ class Worker:
         self.rank = rank
         self.process = process
         self.code: int | None = None  # as Popen has it: negative for a signal
-        self.noticed = False  # whether the job has looked at how it ended
-        self.raised: float | None = None  # when it was seen that its program had
+        self.noticed = False  # whether the job has handled its end
+        self.raised: float | None = None  # when the job noticed that its program had raised
         self.error: Stream | None = None
 
     def signal(self, number: int) -> None:
@@ -62,9 +62,9 @@ class Worker:
                 os.killpg(self.process.pid, number)
 
     def ended(self) -> bool:
-        """Whether it has ended. What it leaves running is ended too."""
+        """Whether it has ended; if so, end the processes that it has left running."""
         if self.code is None:
-            # While it is not waited for, no other group can have its number.
+            # Until it is waited for, no other process group can get its number.
             if hasattr(os, "waitid"):
                 if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                     return False
@@ -79,7 +79,7 @@ class Worker:
         return True
 
     def processor_seconds(self) -> float | None:
-        """Seconds that it and its children have used of all cores; None where that is not to be found out."""
+        """CPU seconds used by it and its children; None if the system does not tell."""
         total = 0
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):  # it has just ended
@@ -90,18 +90,18 @@ class Worker:
         return total / os.sysconf("SC_CLK_TCK") if total else None
 
     def show_where(self) -> None:
-        """Let it write the tracebacks of its threads and end."""
+        """Make it write the tracebacks of its threads and end."""
         with contextlib.suppress(Exception):  # not everywhere
             import resource
 
             resource.prlimit(self.process.pid, resource.RLIMIT_CORE, (0, 0))
-        # Its children have nothing to show.
+        # Only the process itself: its children have no traceback to show.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGABRT)
             os.kill(self.process.pid, signal.SIGCONT)
 
     def last_words(self) -> str:
-        """The last line that it has written to its stderr, after a colon: that of a traceback says what was raised."""
+        """A colon and the last line that it wrote to stderr: in a traceback, this line says what was raised."""
         last = self.error.last.decode(errors="replace").strip() if self.error else ""
         return f": {last}" if last else ""
 

@@ -27,7 +27,7 @@ from dynet_cy.schedule.signature cimport (
 from dynet_cy.schedule.views cimport LONG, mark_views
 
 
-# All per wanted node, by its number less `lowest`.
+# Per wanted node, indexed by its number minus `lowest`.
 cdef struct Work:
     uint32_t* sig                   # its signature
     uint32_t* queue                 # the signature in whose queue it waits
@@ -37,25 +37,25 @@ cdef struct Work:
     uint32_t deepest
     Signatures signatures
 
-# All per signature: its list of nodes, first in first out, so that nodes run
-# in the order in which their arguments did and these lie side by side.
+# Per signature: a first-in, first-out list of its nodes.  Nodes then run in the
+# order in which their arguments ran, so the arguments are adjacent in memory.
 cdef struct Queue:
     uint32_t head
     uint32_t tail
     uint32_t ready
     uint32_t left                   # nodes that have not run
-    uint32_t chained                # some of its nodes perhaps need others of them
+    uint32_t chained                # some of its nodes may depend on others of them
     uint64_t depths                 # sum over those that have not run
-    uint32_t n                      # nodes of this signature in the queue that is emptied
-    uint32_t at                     # where the next of them goes, plus 1; 0: nowhere of its own
+    uint32_t n                      # nodes of this signature in the queue being emptied
+    uint32_t at                     # 1 + position of the next one in its own batch; 0: it has no batch of its own
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
-# A batch of which shapes are forgotten is one vector, whose length must fit a Dim.
+# A flattened batch is one vector, whose length must fit into a Dim.
 cdef size_t MOST_FLAT = 0xFFFFFFFFu
 
-# So many nodes of one size are one call, though nodes of other sizes are ready beside them,
-# if their results are no larger than that.
+# At least MANY_APART nodes of one size run as one call of their own, even if nodes of other
+# sizes are ready, provided that their results have at most SMALL_APART floats.
 cdef enum:
     MANY_APART = 8
     SMALL_APART = 64
@@ -94,7 +94,7 @@ cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, Work* w) noexce
 
 
 cdef inline bint is_narrow(const Work* w, uint32_t count) noexcept nogil:
-    """Whether so few nodes stand side by side that batches cost more than they save."""
+    """Whether there are so few nodes per depth that batching costs more than it saves."""
     return 2 * <uint64_t>count < 3 * (<uint64_t>w.deepest + 1)
 
 
@@ -129,7 +129,7 @@ cdef inline void push(Work* w, Queue* q, uint32_t i) noexcept nogil:
 
 
 cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil:
-    """A new batch without nodes; NULL when there is no room."""
+    """A new batch without nodes; NULL if memory is full."""
     cdef Batch* batch = <Batch*>array_push(&g.batches, sizeof(Batch))
     if batch != NULL:
         batch.first = first
@@ -140,7 +140,7 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
 
 cdef int emit(Graph* g, Work* w, Queue* queues, Queue* q, uint32_t lowest,
               uint32_t* at) noexcept nogil:
-    """Write all ready nodes of a queue as batches: as one, where that is possible and good."""
+    """Write all ready nodes of a queue as batches: as a single one where that is possible and faster."""
     cdef int failed
     if is_mixed(w, q):
         failed = write_kin(g, w, queues, q, lowest, at)
@@ -152,7 +152,7 @@ cdef int emit(Graph* g, Work* w, Queue* queues, Queue* q, uint32_t lowest,
 
 
 cdef bint is_mixed(const Work* w, const Queue* q) noexcept nogil:
-    """Whether the ready nodes are of several signatures."""
+    """Whether the ready nodes have several signatures."""
     cdef uint32_t i = q.head
     cdef uint32_t sig = w.sig[i]
     if w.queue[i] == sig:
@@ -164,7 +164,7 @@ cdef bint is_mixed(const Work* w, const Queue* q) noexcept nogil:
 
 cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
                      uint32_t* at) noexcept nogil:
-    """Write ready nodes of one signature as one batch, or more where one would be too long."""
+    """Write ready nodes of one signature as one batch, or as several if one would be too long."""
     cdef uint32_t* order = order_of(g)
     cdef uint32_t i = q.head
     cdef uint32_t form = w.signatures.keys[w.sig[i]].form
@@ -187,7 +187,7 @@ cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
         at[0] += 1
         batch.count += 1
         i = w.next[i]
-    # With one argument they are in the order of these, which lie side by side so.
+    # Nodes with one argument are already in the order of their arguments, which are adjacent.
     x = &nodes_of(g)[order[batch.first]]
     if form == FLATTENED and x.nargs > 1 and total_of(&x.dim) >= LONG:
         put_in_order(order + batch.first, batch.count)
@@ -195,7 +195,7 @@ cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
 
 
 cdef inline void put_in_order(uint32_t* ids, uint32_t n) noexcept nogil:
-    """Sort node numbers, most of which are in order already: elementwise batches run together in tiles of numbers."""
+    """Sort node numbers, which are mostly sorted already: elementwise batches run together in tiles by node number."""
     cdef uint32_t j
     for j in range(1, n):
         if ids[j] < ids[j - 1]:
@@ -209,7 +209,7 @@ cdef int compare_numbers(const void* a, const void* b) noexcept nogil:
 
 
 cdef inline bint is_apart(const Work* w, const Queue* own, uint32_t i, const Node* x) noexcept nogil:
-    """Whether the nodes of one signature gain more from one call than from lying beside their kin."""
+    """Whether nodes of one signature gain more from a call of their own than from a batch with nodes of other sizes."""
     if w.signatures.keys[w.sig[i]].by_node:
         return own.n > 1
     return own.n >= MANY_APART and total_of(&x.dim) <= SMALL_APART
@@ -217,8 +217,9 @@ cdef inline bint is_apart(const Work* w, const Queue* own, uint32_t i, const Nod
 
 cdef int write_kin(Graph* g, const Work* w, Queue* queues, const Queue* q, uint32_t lowest,
                    uint32_t* at) noexcept nogil:
-    """Write ready nodes of several signatures as one batch with a call for each, after batches
-    for those signatures of which there are enough.
+    """Write ready nodes of several signatures as one batch with a call for each node.
+
+    Signatures with enough nodes get batches of their own first.
     """
     cdef uint32_t* order = order_of(g)
     cdef uint32_t n_each = 0
@@ -272,7 +273,7 @@ cdef Queue* open_queues(Graph* g, Work* w) noexcept nogil:
 
 cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count,
                       int strategy, Interrupts* s) noexcept nogil:
-    """Plan by agenda (1) or by depth (2), or as an equal structure was planned before."""
+    """Plan by agenda (1) or by depth (2), or reuse the plan of an equal structure."""
     cdef size_t top = g.scratch.top
     cdef Work w
     cdef Structure structure
@@ -303,7 +304,7 @@ cdef int run_depths(Graph* g, Work* w, uint32_t lowest, Interrupts* s) noexcept 
     cdef uint32_t at = g.n_order
     if queues == NULL or levels == NULL or sorted_ == NULL or active == NULL:
         return -1
-    # Counting sort by depth; nodes of one depth stay in the order of making.
+    # Counting sort by depth; nodes of one depth stay in the order in which they were made.
     memset(levels, 0, (w.deepest + 2) * sizeof(uint32_t))
     for i in range(w.span):
         if state[lowest + i] & WANTED:
@@ -344,7 +345,7 @@ cdef inline bint is_before(const Queue* q, const Queue* r) noexcept nogil:
 
 
 cdef inline int rank_of(const Queue* q) noexcept nogil:
-    """0: all of its nodes are ready.  2: some are not, and they would run together with these later."""
+    """0: all of its nodes are ready.  2: some are not, but they could run in one call with the ready ones later."""
     return 0 if q.ready == q.left else 1 if q.chained else 2
 
 
@@ -366,7 +367,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrup
     cdef Queue* r
     if queues == NULL or waits == NULL or behind == NULL or users == NULL or active == NULL:
         return -1
-    # behind[i]: the queues of the nodes that node i needs, directly or not, as bits, which they share beyond 64.
+    # behind[i]: the queues of all ancestors of node i, as a set of 64 bits; queues beyond 64 share bits.
     # users[a] .. users[a + 1]: where in `user` the users of node a are.
     memset(users, 0, (w.span + 1) * sizeof(uint32_t))
     for i in range(w.span):
@@ -395,7 +396,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrup
     for i in range(w.span + 1):
         n_edges += users[i]
         users[i] = n_edges
-    for i in range(w.span - 1, -1, -1):         # backwards, so that lists end up rising
+    for i in range(w.span - 1, -1, -1):         # backwards, so that the lists end up in ascending order
         if not state[lowest + i] & WANTED:
             continue
         x = nodes_of(g) + lowest + i
@@ -422,7 +423,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrup
         active[best] = active[n_active]
         q = &queues[sig]
         ran = at
-        # Which queue is next was looked for among all.
+        # Finding the next queue looked at all active ones: count that as work between two checks for signals.
         if emit(g, w, queues, q, lowest, &at) or interrupted(s, n_active * sizeof(Queue)):
             return -1
         while ran < at:

@@ -1,11 +1,11 @@
-"""Values beside the one that is asked for: which of them are computed in the same pass."""
+"""Values computed early, in the same pass as the requested one; see beside.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.graph.structs cimport Graph
 
-# Whether the value that was asked for last had been waiting beside one that was asked for before it.
+# Whether the last requested value was in the group of a value that was requested before it.
 cdef bint was_waiting(const Graph* g) noexcept nogil
-# Let that be known also where values beside others are not computed with them.
+# Find groups, for `was_waiting`, even if computing values early is switched off.
 cdef void track_requests(bint is_to_be) noexcept
 cdef void drop_beside(Graph* g) noexcept nogil

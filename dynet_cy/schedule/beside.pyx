@@ -8,8 +8,9 @@ them.
 Nothing is computed speculatively.  At first a group is only observed: how many of its nodes are asked for later?  This
 is counted for each kind of node (its op, its attributes, and the ops of its arguments).  Once at least 19 of 20 were
 asked for, the rest of a group is computed together with the first one.  The number of nodes that ran early and were
-never asked for, or not yet, is at all times at most a twentieth of those that ran for values that were asked for, so
-the cost for a program that does not need them is bounded.  A kind that is not asked for is only checked now and then.
+not asked for (so far) is at all times at most a twentieth of those that ran for values that were asked for, so
+the cost for a program that does not need them is bounded.  A kind that is rarely asked for is only checked now and
+then.
 
 If there is too little memory, or one of the other values is not finite, the requested one is computed alone.
 
@@ -44,10 +45,10 @@ cdef enum:
 
 cdef enum:                          # the state of a node of a group
     WAITS
-    EARLY                           # it was computed with another one, and not asked for yet
+    EARLY                           # computed with another one, and not asked for yet
     DONE                            # asked for, or no longer in the window
 
-# How often nodes of a kind were asked for after another one of their group, and how often not.
+# How often nodes of a kind were asked for after another node of their group, and how often they were not.
 cdef struct Kind:
     uint64_t key
     uint32_t asked
@@ -56,14 +57,14 @@ cdef struct Kind:
 
 cdef struct Group:
     uint64_t key                    # of its kind
-    uint32_t* nodes                 # rising
+    uint32_t* nodes                 # in ascending order
     uint8_t* states
     uint32_t n
     uint32_t room
     uint32_t at                     # index of the node that is probably asked for next
-    uint32_t pending                # that wait or were early
+    uint32_t pending                # nodes in state WAITS or EARLY
     uint32_t early
-    uint64_t owed                   # nodes that ran for those
+    uint64_t owed                   # nodes that ran for the early ones
 
 cdef struct Requests:
     Group[GROUPS] groups
@@ -71,19 +72,19 @@ cdef struct Requests:
     uint32_t n_kinds
     uint32_t oldest_kind            # the one that is forgotten next
     uint32_t* targets
-    uint32_t first                  # the window: nodes from this one
-    uint32_t end                    # to that one were made before the last look at it
-    uint32_t n_order                # of the graph, when a value was asked for last
+    uint32_t first                  # the window: the first node of it,
+    uint32_t end                    # and its end when it was last looked at
+    uint32_t n_order                # of the graph, at the last request
     uint32_t oldest                 # the group that is given up next
     uint32_t pending                # of all groups
-    bint waiting                    # the last one that was asked for was in a group
+    bint waiting                    # the last requested node was in a group
     uint64_t ran                    # nodes that have run
-    uint64_t unused                 # of these for values that were not asked for
-    uint64_t early                  # of these for values that were not asked for when they ran
-    uint64_t looks                  # nodes that may be looked at: not many more than were made or run
+    uint64_t unused                 # of these, for values that have not been asked for
+    uint64_t early                  # of these, for values that had not been asked for when they ran
+    uint64_t looks                  # budget of nodes to look at: not many more than were made or run
 
 cdef bint on = True
-cdef bint tracked = False           # groups are found even where it is off
+cdef bint tracked = False           # find groups even if it is off
 
 
 cdef inline Requests* requests_of(const Graph* g) noexcept nogil:
@@ -96,7 +97,7 @@ cdef inline uint64_t mixed(uint64_t h, uint64_t w) noexcept nogil:
 
 
 cdef uint64_t key_of(const Graph* g, const Node* x) noexcept nogil:
-    """What kind of node it is: the same from graph to graph."""
+    """The kind of a node; equal nodes of different graphs have the same kind."""
     cdef const uint32_t* args = args_of(g, x)
     cdef const Node* a
     cdef uint64_t h = mixed(x.nargs, x.op)
@@ -141,14 +142,14 @@ cdef void count(Requests* s, uint64_t key, uint32_t asked, uint32_t left) noexce
 # ---- groups --------------------------------------------------------------------
 
 cdef inline bint can_wait(const Graph* g, uint32_t node) noexcept nogil:
-    """Whether a node is not computed, and can be asked for as far as is known."""
+    """Whether a node has not been computed, and may still be asked for."""
     if state_of(g)[node] & (COMPUTED | DROPPED):
         return False
     return not g.forward_only or uses_of(g)[node].holder != NULL
 
 
 cdef void leave(Graph* g, Requests* s, Group* group, uint32_t k, bint asked) noexcept nogil:
-    """Note that node k of a group was asked for, or is out of sight."""
+    """Note that node k of a group was asked for, or can no longer be."""
     cdef uint64_t share
     if group.states[k] == EARLY:
         share = group.owed // group.early
@@ -163,7 +164,7 @@ cdef void leave(Graph* g, Requests* s, Group* group, uint32_t k, bint asked) noe
 
 
 cdef void give_up(Graph* g, Requests* s, Group* group) noexcept nogil:
-    """Let a group go; those that were not asked for count as such, but for those that others needed."""
+    """Drop a group.  Nodes not asked for count as unused, except those that other values needed."""
     cdef uint32_t k, left = 0
     for k in range(group.n):
         if group.states[k] != DONE:
@@ -175,7 +176,7 @@ cdef void give_up(Graph* g, Requests* s, Group* group) noexcept nogil:
 
 
 cdef uint32_t find(Group* group, uint32_t node) noexcept nogil:
-    """Where a node stands in a group; the number of its nodes if it does not."""
+    """The index of a node in a group; the size of the group if it is not there."""
     cdef uint32_t low = 0, high = group.n, middle
     if group.at < group.n and group.nodes[group.at] == node:
         return group.at
@@ -189,7 +190,7 @@ cdef uint32_t find(Group* group, uint32_t node) noexcept nogil:
 
 
 cdef Group* take(Graph* g, Requests* s, uint32_t node) noexcept nogil:
-    """The group in which a node waits that is asked for now; NULL if there is none."""
+    """The group that contains the node now requested; NULL if there is none."""
     cdef Group* group
     cdef uint32_t k
     cdef int b
@@ -210,7 +211,7 @@ cdef Group* take(Graph* g, Requests* s, uint32_t node) noexcept nogil:
 
 
 cdef Group* empty_group(Graph* g, Requests* s, uint64_t key, uint32_t room) noexcept nogil:
-    """A group to fill: the one before of this kind, one that is done, or the oldest; NULL without memory."""
+    """A group to fill: the previous one of this kind, a finished one, or the oldest; NULL if there is no memory."""
     cdef Group* group = NULL
     cdef int b
     cdef uint32_t* nodes
@@ -239,7 +240,7 @@ cdef Group* empty_group(Graph* g, Requests* s, uint64_t key, uint32_t room) noex
     return group
 
 
-# ---- who stands beside a node ----------------------------------------------------
+# ---- finding the group of a node -------------------------------------------------
 
 cdef struct Marked:
     uint32_t lowest
@@ -248,7 +249,7 @@ cdef struct Marked:
 
 
 cdef int mark(Graph* g, const uint32_t* targets, uint32_t n, Marked* m) noexcept nogil:
-    """Mark what targets need, where nothing is marked."""
+    """Mark the nodes that the targets need; nothing may be marked before."""
     cdef size_t top = g.order.top
     cdef int failed = mark_wanted(g, targets, n, &m.lowest, &m.highest, &m.count)
     array_rewind(&g.order, top)
@@ -262,7 +263,7 @@ cdef void unmark(Graph* g, const Marked* m) noexcept nogil:
 
 
 cdef inline bint looks_alike(const Graph* g, const Node* x, const Node* y) noexcept nogil:
-    """Whether signatures may be equal: what is quick to see."""
+    """Whether signatures may be equal: a quick check."""
     cdef uint32_t i
     if x.op != y.op or x.nargs != y.nargs or x.dim.nd != y.dim.nd:
         return False
@@ -273,7 +274,7 @@ cdef inline bint looks_alike(const Graph* g, const Node* x, const Node* y) noexc
 
 
 cdef uint32_t find_alike(Graph* g, uint32_t node, uint32_t first, uint32_t* found) noexcept nogil:
-    """The nodes from `first` on that have the signature of a node, and are not marked."""
+    """Find the unmarked nodes from `first` on that have the signature of `node`."""
     cdef const Node* x = nodes_of(g) + node
     cdef size_t top = g.scratch.top
     cdef size_t most = most_words(x) * sizeof(uint32_t)
@@ -295,7 +296,7 @@ cdef uint32_t find_alike(Graph* g, uint32_t node, uint32_t first, uint32_t* foun
 
 
 cdef uint32_t keep_beside(Graph* g, uint32_t node, const Marked* m, uint32_t* found, uint32_t n) noexcept nogil:
-    """Of nodes that are marked and rise, those that need neither a certain node nor each other."""
+    """Keep of the marked nodes `found`, in ascending order, those that depend neither on `node` nor on each other."""
     cdef size_t top = g.scratch.top
     cdef uint32_t low = min(node, found[0])
     cdef uint8_t* behind = <uint8_t*>arena_alloc(&g.scratch, m.highest - low + 1)
@@ -324,7 +325,7 @@ cdef uint32_t keep_beside(Graph* g, uint32_t node, const Marked* m, uint32_t* fo
 
 
 cdef Group* gather(Graph* g, Requests* s, uint32_t node) noexcept nogil:
-    """The group of nodes beside one that is asked for; NULL if it stands alone."""
+    """Find the group of a requested node; NULL if it has none."""
     cdef const Node* x = nodes_of(g) + node
     cdef size_t top = g.scratch.top
     cdef uint32_t* found
@@ -381,11 +382,11 @@ cdef Group* gather(Graph* g, Requests* s, uint32_t node) noexcept nogil:
     return group
 
 
-# ---- what is computed ------------------------------------------------------------
+# ---- choosing what to compute ----------------------------------------------------
 
 cdef uint32_t affordable(Graph* g, const Requests* s, const uint32_t* targets, uint32_t n,
                          uint32_t* extra) noexcept nogil:
-    """How many targets beside the first one the budget has room for, and how many nodes they need beside it."""
+    """How many targets after the first one fit into the budget, and how many further nodes they need."""
     cdef uint64_t used = s.ran - s.unused
     cdef uint64_t budget = used // SHARE - s.unused if used // SHARE > s.unused else 0
     cdef uint32_t own
@@ -406,7 +407,7 @@ cdef uint32_t affordable(Graph* g, const Requests* s, const uint32_t* targets, u
 
 
 cdef uint32_t choose(Graph* g, Requests* s, Group* group, uint32_t node) noexcept nogil:
-    """Write the targets of a pass: a node, and those of its group that are to be computed with it."""
+    """Write the targets of a pass: a node, and the nodes of its group to be computed with it."""
     cdef uint32_t* targets = <uint32_t*>realloc(s.targets, (group.n + 1) * sizeof(uint32_t))
     cdef uint32_t k, j, extra = 0, n = 0
     if targets == NULL:
@@ -414,7 +415,7 @@ cdef uint32_t choose(Graph* g, Requests* s, Group* group, uint32_t node) noexcep
     s.targets = targets
     targets[0] = node
     for j in range(group.n):
-        k = (group.at + j) % group.n                # those after the last one first
+        k = (group.at + j) % group.n                # begin after the last requested one
         if group.states[k] == WAITS and can_wait(g, group.nodes[k]):
             n += 1
             targets[n] = group.nodes[k]
@@ -431,7 +432,7 @@ cdef uint32_t choose(Graph* g, Requests* s, Group* group, uint32_t node) noexcep
 
 
 cdef uint32_t note_ran(Graph* g, Requests* s) noexcept nogil:
-    """Count the nodes that have run since this was called last; fewer where some were forgotten since."""
+    """Count the nodes that have run since the last call; fewer if some of them have been forgotten since."""
     cdef uint32_t n = g.n_order - s.n_order if g.n_order >= s.n_order else 0
     s.ran += n
     s.n_order = g.n_order
@@ -517,7 +518,7 @@ cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
         group.n = n
         group.at = 0
     note_ran(g, s)
-    s.n_order = 0                                   # a graph that has new numbers begins anew with what has run
+    s.n_order = 0                                   # a renumbered graph starts a new list of what has run
     s.first = s.end = 0
     for i in range(g.n_nodes):
         s.end += numbers[i] != <uint32_t>-1
@@ -560,24 +561,24 @@ hooks.renumber = renumber
 # ---- setting and counts ------------------------------------------------------------
 
 def switch(is_to_be):
-    """Switch on or off that values beside the one that is asked for are computed with it."""
+    """Set whether values of the same group as the requested one may be computed early, together with it."""
     global on
     on = is_to_be
     track_requests(tracked)
 
 
 def is_on():
-    """Whether values beside the one that is asked for are computed with it."""
+    """Whether values of the same group as the requested one may be computed early."""
     return on
 
 
 class Counts(NamedTuple):
-    """Nodes of a graph since it was made, or since a state of random streams was taken or set.
+    """Numbers of nodes that ran since the graph was made, or since its random state was saved or restored.
 
     Attributes:
-        ran: nodes that ran until a value was asked for last.
-        early: of these, for values beside the one that was asked for.
-        unused: of these, for values that were never asked for, or not yet.
+        ran: nodes that had run at the last request for a value.
+        early: of these, those that ran for values that had not been asked for.
+        unused: of these, those for values that have still not been asked for.
     """
 
     ran: int
@@ -586,6 +587,6 @@ class Counts(NamedTuple):
 
 
 def counts(ComputationGraph graph not None):
-    """What has run in a graph for values that were not asked for, as Counts."""
+    """How many nodes of a graph ran early, as Counts."""
     cdef Requests* s = requests_of(&graph.g)
     return Counts(0, 0, 0) if s == NULL else Counts(s.ran, s.early, s.unused)

@@ -1,4 +1,4 @@
-"""A hash of words: of a few for signatures, of many for structures."""
+"""A hash of 32-bit words: of a few for signatures, of many for structures."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

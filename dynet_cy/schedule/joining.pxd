@@ -1,8 +1,8 @@
-"""Backward over batches of several passes as over those of one.
+"""Joins batches of several forward passes for backward.
 
-A program that looks at values computes its graph in many passes, of few nodes each.  When backward begins, all of them
-are known: batches of different passes that multiply by the same matrix can go backward as one call, where none of them
-needs what another hands back.
+A program that looks at values computes its graph in many passes with few nodes each.  When backward begins, all of them
+are known: batches of different passes that multiply by the same matrix can run backward as one call, if none of them
+needs a gradient that another one computes.
 """
 
 from libc.stdint cimport uint32_t
@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.graph.structs cimport Graph
 
 
-# Batches that go backward together, or one alone.
+# One batch, or several that run backward together.
 cdef struct Step:
     uint32_t first, count           # of `numbers`
     uint32_t form                   # of their call
@@ -20,6 +20,6 @@ cdef struct BackwardPlan:
     Step* steps
     uint32_t n_steps
 
-# Plan backward over the batches up to the last; False where none can be joined, or there is no room: then the way is
-# simply back.  What is planned lies in the scratch arena.
+# Plan backward over all batches up to `last`, in the scratch arena.  False if none can be joined, or if there is no
+# memory: then the batches simply run backward in reverse order.
 cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil

@@ -1,9 +1,9 @@
-"""Which batches go backward together, and in which order; see joining.pxd.
+"""Which batches run backward together, and in which order; see joining.pxd.
 
-By agenda, as `schedule/batched` plans forward, but with batches that have run for nodes, and from the loss on: a batch
-is ready when all that use its values have gone backward.  Batches that cannot be joined go as soon as they are ready;
-of the others, those of one signature go when all of them are ready, or else those that need each other, since waiting
-for all of them would be in vain.
+An agenda decides, as in `schedule/batched`, but it schedules batches instead of nodes, and begins at the loss: a batch
+is ready when all users of its values have run backward.  Batches that cannot be joined run as soon as they are ready.
+Of the others, those of one signature run when all of them are ready.  If there is no such signature, one whose batches
+depend on each other comes next, since they can never all be ready at once.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -23,7 +23,7 @@ cdef extern from *:
     """
     uint64_t add_to "DY_ADD_TO"(uint64_t x, uint64_t n) nogil
 
-# A product with ENOUGH_COLUMNS gains nothing from more; MOST_COLUMNS bound the memory of a call.
+# A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
     ENOUGH_COLUMNS = 128
     MOST_COLUMNS = 256
@@ -38,23 +38,23 @@ cdef uint64_t n_joined = 0
 
 # Per batch.
 cdef struct Work:
-    uint32_t* sig                   # its signature; NONE: it goes alone
-    uint32_t* waits                 # uses of its values that have not gone backward
-    uint32_t* depth                 # from the loss
-    uint32_t* next                  # the batch after it in the list of its signature, or of those that go alone
-    uint64_t* behind                # signatures of what has to go before it, as bits, which they share beyond 64
-    uint32_t alone                  # the first that is ready and goes alone
+    uint32_t* sig                   # its signature; NONE: it runs alone
+    uint32_t* waits                 # uses of its values that have not run backward
+    uint32_t* depth                 # distance from the loss
+    uint32_t* next                  # the batch after it in the list of its signature, or of those that run alone
+    uint64_t* behind                # signatures of all that must run before it, as bits; those beyond 64 share bits
+    uint32_t alone                  # the first ready batch that runs alone
     uint32_t n_active
-    uint32_t* active                # signatures with batches that are ready
+    uint32_t* active                # signatures with ready batches
     Queue* queues
     Signatures signatures
 
 # Per signature.
 cdef struct Queue:
     uint32_t head, tail, ready
-    uint32_t left                   # batches that have not gone
-    bint chained                    # some of them need others of them
-    uint64_t depths                 # sum over those that are left
+    uint32_t left                   # batches that have not run
+    bint chained                    # some of them depend on others of them
+    uint64_t depths                 # sum over those that have not run
 
 
 cdef inline size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
@@ -62,7 +62,7 @@ cdef inline size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil
 
 
 cdef inline bint is_large(const Graph* g, const Node* x) noexcept nogil:
-    """Whether a node multiplies by a large matrix that all share."""
+    """Whether a node multiplies by a large shared matrix."""
     cdef const uint32_t* args = args_of(g, x)
     cdef uint32_t i
     for i in range(x.nargs):
@@ -79,7 +79,7 @@ cdef inline bint may_join(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef bint find_signatures(Graph* g, uint32_t n, Work* w) noexcept nogil:
-    """Signatures of the batches that may be joined; False where no two are equal."""
+    """Find the signatures of the batches that may be joined; False if no two are equal."""
     cdef const Batch* batches = batches_of(g)
     cdef uint32_t b, n_may = 0
     for b in range(n):
@@ -119,12 +119,12 @@ cdef bint open_work(Graph* g, uint32_t n, Work* w, BackwardPlan* plan) noexcept 
 
 
 cdef inline bint passes_back(const Graph* g, uint32_t arg) noexcept nogil:
-    """Whether an argument is a value of a batch that has to wait for its users."""
+    """Whether an argument is a value of a batch, which then has to wait for this use."""
     return state_of(g)[arg] & NEEDS_GRAD and nodes_of(g)[arg].batch != NO_BATCH
 
 
 cdef void find_uses(Graph* g, uint32_t n, Work* w) noexcept nogil:
-    """How many uses each batch has, and what has to go before it."""
+    """Count the uses of each batch, and find what has to run before it."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids
     cdef const uint32_t* args
@@ -171,7 +171,7 @@ cdef inline void make_ready(Work* w, uint32_t b) noexcept nogil:
 
 
 cdef void release(Graph* g, Work* w, uint32_t b) noexcept nogil:
-    """A batch has gone: what waited only for it is ready."""
+    """A batch has run: those that waited only for it become ready."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids = order_of(g) + batches_of(g)[b].first
     cdef const uint32_t* args
@@ -198,7 +198,7 @@ cdef inline bint is_before(const Queue* q, const Queue* r) noexcept nogil:
 
 
 cdef uint32_t next_signature(Work* w) noexcept nogil:
-    """Take the signature whose ready batches go next."""
+    """Take the signature whose ready batches run next."""
     cdef uint32_t k, sig, best = 0
     for k in range(1, w.n_active):
         if is_before(&w.queues[w.active[k]], &w.queues[w.active[best]]):
@@ -220,7 +220,7 @@ cdef inline Step* begin_step(BackwardPlan* plan, uint32_t first, uint32_t form) 
 
 cdef void write_joined(const Graph* g, const Work* w, uint32_t b, uint32_t form, uint32_t at,
                        BackwardPlan* plan) noexcept nogil:
-    """Write the batches from b on as steps of as many columns as are of use."""
+    """Write the batches from b on as steps, each with as many columns as are useful."""
     cdef Step* step = NULL
     cdef size_t n, columns = 0
     while b != NONE:
@@ -289,7 +289,7 @@ cdef void count_joined(const BackwardPlan* plan) noexcept nogil:
 
 
 def counts():
-    """How many calls backward was planned to make for several batches since `reset`, and for how many batches."""
+    """The number of joined calls planned since `reset`, and the number of batches in them."""
     return n_calls, n_joined
 
 
@@ -300,13 +300,13 @@ def reset():
 
 
 def set_least_size(size_t elements):
-    """Join batches only that multiply by a matrix of at least so many elements: for tests.
+    """Join only batches that multiply by a matrix of at least this many elements: for tests.
 
     Args:
         elements: 131,072 at first.
 
     Returns:
-        The number before.
+        The previous number.
     """
     global least_size
     before = least_size

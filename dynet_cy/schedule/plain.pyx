@@ -1,4 +1,4 @@
-"""The plain schedule: every node alone, in the order of making."""
+"""The plain schedule: every node alone, in the order in which the nodes were made."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

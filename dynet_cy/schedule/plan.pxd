@@ -1,9 +1,9 @@
 """Plans: the nodes that values need, put into batches.
 
-A plan is written behind the batches that have run: node numbers into
+A plan is written after the batches that have run: node numbers into
 `graph.order`, and a Batch for each call into `graph.batches`, with `first`,
-`count` and `flat` set.  Nothing runs here.  All functions return 0, or -1 when
-an arena is full or a handler of a signal has raised.
+`count` and `form` set.  Nothing runs here.  All functions return 0, or -1 if
+an arena is full or a signal handler has raised.
 """
 
 from libc.stdint cimport uint32_t

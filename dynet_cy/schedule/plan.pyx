@@ -31,7 +31,7 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy,
 
 
 cdef void drop_plan(Graph* g) noexcept nogil:
-    """Forget what is planned and has not run."""
+    """Drop the part of the plan that has not run."""
     cdef uint8_t* state = state_of(g)
     cdef uint32_t i
     for i in range(g.n_nodes):

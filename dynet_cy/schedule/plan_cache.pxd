@@ -5,9 +5,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from dynet_cy.graph.structs cimport Graph
 
 
-# All of a graph that its schedule depends on, as words in the scratch arena.
+# Everything that the schedule of a graph depends on, as words in the scratch arena.
 cdef struct Structure:
-    uint32_t* words                 # NULL: there was no room, and nothing is cached
+    uint32_t* words                 # NULL: there was no memory, and nothing is cached
     size_t n_words
     uint64_t hash
     uint32_t lowest

@@ -34,12 +34,12 @@ cdef extern from *:
 
 cdef enum:
     CHUNK = 4096                    # words
-    NODE_WORDS = 21                 # most of a node but its arguments
-    ARGUMENT_WORDS = 12             # most of an argument
-    MOST_ARGUMENTS = 0x7FFFFFF      # of a node that can be described
+    NODE_WORDS = 21                 # most words of a node, arguments not counted
+    ARGUMENT_WORDS = 12             # most words of an argument
+    MOST_ARGUMENTS = 0x7FFFFFF      # most arguments of a node that can be described
     SEEN = 1024
 
-# In the place of an op, and of the number of an argument.
+# GAP takes the place of an op, OUTSIDE that of an argument's number.
 cdef uint32_t GAP = 0xFFFF
 cdef uint32_t OUTSIDE = 0xFFFFFFFFu
 
@@ -49,10 +49,10 @@ cdef uint64_t hash_mask = 0xFFFFFFFFFFFFFFFFu
 cdef uint64_t made = 0
 cdef uint64_t reused = 0
 
-# What follows it in memory: the words of its structure, the nodes in the order
-# of execution, and the count and form of each batch.
+# Followed in memory by the words of its structure, the nodes in order of
+# execution, and the count and form of each batch.
 cdef struct CachedPlan:
-    CachedPlan* next                      # used less recently
+    CachedPlan* next                      # the next less recently used one
     uint64_t hash
     size_t n_words
     size_t bytes
@@ -63,7 +63,7 @@ cdef struct PlanCache:
     CachedPlan* first
     uint32_t n
     size_t bytes
-    uint64_t seen[SEEN]             # hashes of structures, by their low bits; the last one in each place
+    uint64_t seen[SEEN]             # the last hash seen for each value of its low bits
 
 
 cdef inline uint32_t* words_of(CachedPlan* k) noexcept nogil:
@@ -79,7 +79,7 @@ cdef inline uint32_t* write_dim(uint32_t* w, const Dim* d) noexcept nogil:
 
 
 cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint32_t* w) noexcept nogil:
-    """Describe a node that is wanted; return where the words end."""
+    """Describe a wanted node; return the end of its words."""
     cdef const uint8_t* state = state_of(g)
     cdef const uint32_t* args = args_of(g, x)
     cdef const Node* a
@@ -115,7 +115,7 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
 
 cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32_t count,
                              int strategy, Structure* s) noexcept nogil:
-    """Write all that the schedule of the wanted nodes depends on."""
+    """Describe everything that the schedule of the wanted nodes depends on."""
     cdef const uint8_t* state = state_of(g)
     cdef const Node* x
     cdef uint32_t* w = NULL
@@ -205,7 +205,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
 
 
 cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
-    """Cache what has just been planned, if its structure was seen before."""
+    """Cache the plan just made, if its structure has been seen before."""
     cdef PlanCache* plans = <PlanCache*>g.plans
     cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
     cdef const Batch* batch = batches_of(g) + g.n_batches
@@ -288,7 +288,7 @@ cdef void drop_plan_cache(Graph* g) noexcept nogil:
 
 
 def counts():
-    """How many plans were made, and how many were taken from the cache, since `reset`."""
+    """The number of plans made, and of plans taken from the cache, since `reset`."""
     return made, reused
 
 
@@ -303,10 +303,10 @@ def set_limits(uint32_t plans, size_t bytes):
 
     Args:
         plans: number of plans; 0 caches none.
-        bytes: their size.
+        bytes: their total size.
 
     Returns:
-        The limits before, as a tuple.
+        The previous limits, as a tuple.
     """
     global most_plans, most_bytes
     before = most_plans, most_bytes
@@ -316,13 +316,13 @@ def set_limits(uint32_t plans, size_t bytes):
 
 
 def set_hash_mask(uint64_t mask):
-    """Keep only these bits of hashes: for tests, so that hashes of unequal structures are equal."""
+    """Use only these bits of hashes: for tests, which need different structures with equal hashes."""
     global hash_mask
     hash_mask = mask
 
 
 def cached_in(ComputationGraph graph not None):
-    """Number of plans in the cache of a graph, and their bytes."""
+    """The number of plans in the cache of a graph, and their size in bytes."""
     cdef PlanCache* plans = <PlanCache*>graph.g.plans
     if plans == NULL:
         return 0, 0

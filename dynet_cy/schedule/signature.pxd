@@ -1,11 +1,11 @@
 """Signatures: which nodes may run as one call.
 
 Two nodes have the same signature when their keys are equal, word for word; the
-hash only finds the key.  A key holds the op, its parameters, and for each
-argument either its shape or, where a batched call has one for all, itself.
+hash only finds the key.  A key holds the op, its attributes, and for each
+argument either its shape or, if all nodes of a batch share it, its node number.
 
-Nodes of ragged ops that are alike but for sizes have signatures of one kin.
-They wait in one queue, so that sentences of different lengths stay in step.
+Nodes of ragged ops that differ only in sizes have related signatures, of one
+`kin`.  They wait in one queue, so that sentences of different lengths stay in step.
 """
 
 from libc.stdint cimport uint32_t
@@ -24,16 +24,16 @@ cdef struct Key:
     uint32_t n_words
     uint32_t hash
     uint32_t form                   # of a batch of such nodes
-    uint32_t kin                    # signature that forgets sizes as well, or itself
-    uint32_t deepest                # depth of its last node, in the order of making
+    uint32_t kin                    # the signature that ignores sizes too; the signature itself if there is none
+    uint32_t deepest                # depth of the node that was made last
     bint rising                     # each of its nodes is deeper than the one before
-    bint by_node                    # its nodes share an argument that is no parameter
+    bint by_node                    # its nodes share an argument that is not a parameter
 
 cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil
 cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
                       uint32_t* out) noexcept nogil
 cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil
 
-# What nodes have in common that wait in one queue, as words, and how many these are at most.
+# What the nodes of one queue have in common, as words, and the most words it can take.
 cdef size_t most_words(const Node* x) noexcept nogil
 cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil

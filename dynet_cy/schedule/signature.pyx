@@ -17,12 +17,12 @@ cdef enum:
     HEAD_WORDS = 10
     SHAPE_WORDS = 8
 
-# What a key says of its arguments.
+# What a key holds about the arguments.
 cdef enum:
     KEY_SHAPES                      # their shapes
-    KEY_ALONE                       # nothing: it has the number of its node
+    KEY_ALONE                       # nothing: the key holds the number of its node, which runs alone
     KEY_FLAT                        # nothing: all are as large as the result
-    KEY_COLUMNS                     # their rows
+    KEY_COLUMNS                     # their numbers of rows
     KEY_KIN                         # their numbers of axes
 
 
@@ -30,7 +30,7 @@ cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
     """An empty table for at most `most` signatures, in the scratch arena."""
     s.n = 0
     s.table_size = 16
-    while s.table_size <= 2 * most:             # one for each node, and of what kin it is
+    while s.table_size <= 2 * most:             # for each node its signature and that of its kin
         s.table_size *= 2
     s.table = <uint32_t*>arena_alloc(&g.scratch, s.table_size * sizeof(uint32_t))
     s.keys = <Key*>arena_alloc(&g.scratch, 2 * most * sizeof(Key))
@@ -94,7 +94,7 @@ cdef inline bint is_flat(Graph* g, const Node* x) noexcept nogil:
 
 
 cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nogil:
-    """Whether the arguments have as many columns as the result, but for those that serve for all."""
+    """Whether all arguments have as many columns as the result, except those that the whole batch shares."""
     cdef const uint32_t* args = args_of(g, x)
     cdef const Node* a
     cdef size_t n = cols_of(&x.dim) * x.dim.bd
@@ -140,8 +140,8 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
         if rule_of(op, i) == LIST:
             all_shared = False
         elif not columns and a.dim.bd != (1 if shared else x.dim.bd):
-            # An argument with several elements cannot be one for all; one that
-            # the node's own elements share cannot be laid beside others.
+            # An argument with several batch elements cannot be shared by all nodes; one
+            # that the node's own batch elements share cannot be concatenated with others.
             return write_alone(g, x, id, w)
         if shared:
             key.by_node = key.by_node or not state[args[i]] & SHARED
@@ -150,7 +150,7 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
             all_shared = False
             at = write_rows(at, &a.dim) if columns else write_shape(at, &a.dim)
     if all_shared:
-        # A call's batch size is that of one of its arguments at least.
+        # At least one argument of a call must have its batch size.
         key.by_node = False
         return write_alone(g, x, id, w)
     if columns:
@@ -160,7 +160,7 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
 
 
 cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
-    """Write the key that nodes have in common which differ in sizes, and return its length."""
+    """Write the key that nodes of different sizes have in common, and return its length."""
     cdef Node* x = &nodes_of(g)[id]
     cdef const uint32_t* args = args_of(g, x)
     cdef uint32_t* at = write_head(g, x, KEY_KIN, w)
@@ -175,7 +175,7 @@ cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
 
 
 cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint* is_new) noexcept nogil:
-    """Number of the signature with a key, a new one if no equal key is known.
+    """Number of the signature with this key; a new one if the key is not known.
 
     The key is at the top of the scratch arena, and stays there if it is new.
     """
@@ -206,7 +206,7 @@ cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint
 
 cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
                       uint32_t* out) noexcept nogil:
-    """Number of the signature of a node; nodes are asked for in the order of making."""
+    """Number of the signature of a node.  Call it for nodes in the order in which they were made."""
     cdef const Node* x = &nodes_of(g)[node]
     cdef size_t most = most_words(x) * sizeof(uint32_t)
     cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most)
@@ -246,10 +246,10 @@ cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil:
 
 
 cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil:
-    """Number of the signature in whose queue the nodes of a signature wait, when all have one.
+    """Number of the signature in whose queue the nodes of a signature wait.  Call it when all nodes have a signature.
 
-    Nodes that share an argument, and of which several may run at once, gain more
-    from running as one call than from being in step with their kin.
+    Nodes that share an argument, and several of which may be ready at once, gain more
+    from running as one call than from staying in step with nodes of other sizes.
     """
     cdef const Key* key = &s.keys[signature]
     return signature if key.by_node and not key.rising else key.kin

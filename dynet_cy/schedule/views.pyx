@@ -1,4 +1,4 @@
-"""Views: results that are parts of an argument, and need no memory nor copies of their own."""
+"""Views: results that are parts of an argument, so that they need neither memory nor copies of their own."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
@@ -42,7 +42,7 @@ cdef int mark_views(Graph* g, uint32_t lowest, uint32_t highest) noexcept nogil:
 
 
 cdef uint32_t* count_users(Graph* g, uint32_t lowest, uint32_t highest) noexcept nogil:
-    """How many arguments of wanted nodes each wanted node is, by its number less `lowest`; NULL: there is no room."""
+    """For each wanted node, how often wanted nodes use it, by its number minus `lowest`; NULL if there is no memory."""
     cdef const uint8_t* state = state_of(g)
     cdef size_t bytes = (highest - lowest + 1) * sizeof(uint32_t)
     cdef uint32_t* users = <uint32_t*>arena_alloc(&g.scratch, bytes)
@@ -64,14 +64,14 @@ cdef uint32_t* count_users(Graph* g, uint32_t lowest, uint32_t highest) noexcept
 
 
 cdef bint can_view(const Graph* g, const Batch* batch, const uint32_t* users, uint32_t lowest) noexcept nogil:
-    """Whether arguments have no users but nodes of this batch, which stand behind one another in it."""
+    """Whether the arguments have no users but nodes of this batch, and the users of each argument are consecutive."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
     cdef uint32_t arg, j = 0, first
     while j < batch.count:
         first = j
         arg = args_of(g, &nodes[ids[j]])[0]
-        # A view of a view would have to follow it when that moves.
+        # A view of a view would have to move with it.
         if not state_of(g)[arg] & WANTED or views[nodes[arg].op] != NULL:
             return False
         while j < batch.count and args_of(g, &nodes[ids[j]])[0] == arg:

@@ -1,4 +1,4 @@
-"""What values need: their ancestors that are not computed."""
+"""What requested values need: their ancestors that have not been computed."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -8,10 +8,10 @@ from dynet_cy.memory.arena cimport array_push
 
 cdef inline int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest,
                             uint32_t* highest, uint32_t* count) noexcept nogil:
-    """Mark the targets and all uncomputed nodes behind them, and make room for them in `order`.
+    """Mark the targets and their uncomputed ancestors, and make room for them in `order`.
 
     Arguments have smaller numbers than the nodes that use them, so one pass from
-    the highest number down finds all.
+    the highest number down finds all of them.
     """
     cdef uint8_t* state = state_of(g)
     cdef Node* node

@@ -1,4 +1,4 @@
-"""Moving averages of parameters: a plane of the storage, to which each update adds the values."""
+"""Moving averages of parameters, kept in a plane of the storage and brought up to date after updates."""
 
 from dynet_cy.memory.changes cimport raise_kept
 from dynet_cy.memory.storage cimport Plane, Storage, value_changed
@@ -9,27 +9,27 @@ from dynet_cy.train.interfaces cimport Backend, Reducer
 
 
 class MovingAverages:
-    """What trainers have of moving averages.
+    """The part of trainers that handles moving averages.
 
-    The average is kept in the plane after those of the rule's state.  While the parameters are set to it, their values
-    are saved in the plane after that one.
+    The average is kept in the plane after those of the rule's state.  While the parameters are set to it, their own
+    values are saved in the next plane.
     """
 
     _average = None             # plain data: beta, frequency, updates, values, parameters
-    _swapped = ""               # "kept" or "lost": their values, while the parameters are set to the average
+    _swapped = ""               # while the parameters are set to the average: are their own values "kept" or "lost"?
 
     def exponential_moving_average(self, beta, update_freq=1):
         """Keep an average of the parameters in which older values count less and less.
 
-        Of values p_1, ..., p_n it is the mean with weights beta^(n-i): Polyak and
+        For values p_1, ..., p_n it is their mean with weights beta^(n-i): Polyak and
         Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
-        for these weights.  An average kept so far is given up.
+        for these weights.  It replaces an average that the trainer has kept so far.
 
-        Every value that is taken up costs a pass over all parameters and tables.
+        Each value added to the average costs a pass over all parameters and tables.
 
         Args:
-            beta: from 0 to below 1; 0.999 looks back about a thousand values.
-            update_freq: how many updates lie between values (default: 1).
+            beta: at least 0 and less than 1; 0.999 looks back about a thousand values.
+            update_freq: add the values to the average after every so many updates (default: 1).
 
         Raises:
             ValueError: beta or update_freq is out of range.
@@ -50,7 +50,7 @@ class MovingAverages:
         self._start_average(beta, update_freq)
 
     def cumulative_moving_average(self, update_freq=1):
-        """Keep the mean of the values that the parameters have after updates from now on.
+        """Keep the mean of the values that the parameters have after each update from now on.
 
         See `exponential_moving_average`.
 
@@ -69,10 +69,10 @@ class MovingAverages:
         `update` is an error until `swap_params_to_weights` is called.
 
         Args:
-            save_weights: keep the values, for `swap_params_to_weights`.  When False
-                they are lost, and with them further updates. Default: True.
-            bias_correction: of an exponential average.  When False its weights are
-                not scaled to sum up to 1, as if there were zeros before the first value. Default: True.
+            save_weights: keep the current values, for `swap_params_to_weights`.  If False,
+                they are lost, and the trainer can make no more updates. Default: True.
+            bias_correction: for an exponential average: scale its weights to sum up to 1.  If False,
+                they are not scaled, as if there were zeros before the first value. Default: True.
 
         Raises:
             RuntimeError: there is no average yet, or the parameters are set to it already.
@@ -121,7 +121,7 @@ class MovingAverages:
         """Set the parameters to the values that they had before `swap_params_to_moving_average`.
 
         Raises:
-            RuntimeError: they are not set to their average, or the values were not saved.
+            RuntimeError: the parameters are not set to their average, or their own values were not saved.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)

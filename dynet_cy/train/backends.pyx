@@ -1,4 +1,4 @@
-"""Which backend a trainer has, and what its backend tells it."""
+"""Chooses the backend of a trainer, and collects the outcomes of its updates."""
 
 from libc.string cimport memset
 
@@ -23,10 +23,12 @@ cdef Backend backend_of(trainer):
 
 
 def refuse_devices(trainer, str reason):
-    """The one place where a way to train is refused because of where the parameters live.
+    """Raise an error if a way of training needs the parameters in the memory of the host, and they are not there.
+
+    This is the only place that refuses a way of training because of where the parameters live.
 
     Args:
-        trainer: who is asked to train so.
+        trainer: the trainer.
         reason: why the parameters must be in the memory of the host; None: they may live anywhere.
 
     Raises:

@@ -4,6 +4,6 @@ from dynet_cy.train.interfaces cimport Backend
 from dynet_cy.train.structs cimport Outcome, Update
 
 
-# Let gradients be scaled to the thresholds where their norms, of which `squares` are known, are larger.  Returns
-# whether to go on: 0 if the update is dropped, which has set the gradients to zero.
+# Set the factors that scale gradients down to the thresholds, given the `squares` of their norms.  Returns whether to
+# go on: 0 if the update is dropped, in which case the gradients have been set to zero.
 cdef bint clip(Backend backend, list stored, Update* u, Outcome* found) except -1

@@ -1,5 +1,6 @@
 """Clipping of gradients by their norms (Pascanu, Mikolov and Bengio 2013, On the difficulty of training recurrent
-neural networks).  The norm is that of all gradients, but groups with a threshold of their own are clipped by theirs.
+neural networks).  The norm is that of all gradients together, except that groups with their own threshold are clipped
+by the norm of their own gradients.
 """
 
 from libc.math cimport isfinite, sqrt
@@ -27,7 +28,7 @@ cdef bint clip(Backend backend, list stored, Update* u, Outcome* found) except -
 
 
 cdef double norm_of(Update* u) noexcept nogil:
-    """The norm of all gradients; finds the squares of each group."""
+    """The norm of all gradients; also sets the sum of squares of each group."""
     cdef double total = 0
     cdef uint32_t k
     cdef Py_ssize_t i
@@ -42,7 +43,7 @@ cdef double norm_of(Update* u) noexcept nogil:
 
 
 cdef bint clip_groups(Update* u) noexcept nogil:
-    """Let the gradients of each group be scaled to its threshold; whether those of any are."""
+    """Set the factor that scales each group down to its threshold; returns whether any group is clipped."""
     cdef double own
     cdef uint32_t k
     cdef GroupSettings* s

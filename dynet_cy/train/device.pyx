@@ -1,15 +1,14 @@
 """Updates of parameters that live on one device.
 
-The device clips by itself, so the host does not wait for it. Its findings are read later, from a record that it keeps:
-clips and norms when the program asks for them, and gradients that are not finite at the next update, or at whatever
-waits for the device first, such as reading a value.
+The device clips by itself, so the host does not wait for it. It writes the outcome to a record, which the host reads
+later: clips and norms when the program asks for them, and gradients that are not finite at the next update, or whenever
+the host waits for the device before that, for example to read a value.
 
-Where updates with such gradients are dropped, the number of an update, and with it the learning rate, depends on which
-of the updates still in flight were dropped. So the device gets a learning rate for each possible number of them.
+If updates with such gradients are dropped, the number of an update, and so its learning rate, depends on how many
+of the updates still in flight are dropped. So the device gets a learning rate for each possible number of them.
 
-Where gradients are summed over ranks, they are copied to the host in one copy, those of tables as rows. There they are
-summed by any reducer, and clipped. The sums are copied back in one copy, and the device of each rank makes the whole
-update.
+If gradients are summed over ranks, one copy brings them to the host, those of tables as rows. There any reducer sums
+and clips them. One copy brings the sums back, and the device of each rank makes the whole update.
 """
 
 import numpy as np
@@ -47,7 +46,7 @@ cdef class DeviceBackend(Backend):
         self.attach(stored, planes)
         self.records.settle_others(stored, self.clipping)
         if self.waits:
-            if not measures:                    # the device would not leave this update out
+            if not measures:                    # without clipping, the device would not skip this update
                 self.wait(found)
             self.look(found)
             self.clipping.catch_up()
@@ -66,7 +65,7 @@ cdef class DeviceBackend(Backend):
 
     cdef int measure_groups(self, Update* u) except -1:
         cdef Py_ssize_t i
-        # One number for all of a group: that of each by itself would be a wait for each.
+        # One number for a whole group, since each number read means a wait for the device.
         by_group = {}
         for i in range(u.n):
             if u.roles[i] != FROZEN:
@@ -111,7 +110,7 @@ cdef class DeviceBackend(Backend):
         return 0
 
     cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1:
-        """Keep the sums of an entry, to be sent to the device."""
+        """Keep the sums of an entry until they are sent to the device."""
         if u.measures:
             u.squares[i] = squares_of(sums)
         if u.roles[i] == MOVES:
@@ -134,7 +133,7 @@ cdef class DeviceBackend(Backend):
     # ---- updates ----
 
     cdef list chosen(self, const Update* u):
-        """The places of what there is to do something with."""
+        """The indices of the entries that are not frozen."""
         return [i for i in range(u.n) if u.roles[i] != FROZEN]
 
     cdef int prepare(self, Update* u) except -1:
@@ -160,7 +159,7 @@ cdef class DeviceBackend(Backend):
         return 0
 
     cdef bint was_made(self, const Update* u) except -1:
-        """Forget the gradients that are kept if the update was dropped, as they are zero then."""
+        """If the update was dropped, note that gradients kept by it are zero now."""
         cdef Py_ssize_t i
         if not u.deferred:
             return True
@@ -178,7 +177,7 @@ cdef class DeviceBackend(Backend):
         self.update.axpby(stored, a, b, source, target, self.clipping)
         return 0
 
-    # ---- what has become of updates ----
+    # ---- outcomes of updates ----
 
     cdef int poll(self, Outcome* found) except -1:
         cdef Py_ssize_t dropped
@@ -191,7 +190,7 @@ cdef class DeviceBackend(Backend):
         return 0
 
     cdef int look(self, Outcome* found) except -1:
-        """Say what is known of updates, and raise if some were left out."""
+        """Add the outcomes known so far, and raise an error if updates were skipped."""
         try:
             self.clipping.check()
         finally:
@@ -211,7 +210,7 @@ cdef class DeviceBackend(Backend):
 
     cdef int close(self) except -1:
         if self.waits:
-            self.clipping.wait(polls=False)     # handlers that raise have no place here
+            self.clipping.wait(polls=False)     # a signal handler must not raise here
             self.clipping.check()
         return 0
 

@@ -1,6 +1,6 @@
 """Updates of parameters that live on several devices, of which the CPU may be one: a backend of its own for each.
 
-No device knows the norm of all gradients.  So where gradients are clipped, the host waits for each GPU.
+No device knows the norm of all gradients.  So if gradients are clipped, the host waits for each GPU.
 """
 
 cimport cython
@@ -23,7 +23,7 @@ cdef class Part:
     cdef Storage storage
     cdef Backend backend
     cdef list planes                # the state of the rule there
-    cdef uint8_t* roles             # what is to be done there: all else is frozen
+    cdef uint8_t* roles             # of all entries; those that live on other devices are FROZEN
 
     def __cinit__(self, Storage storage, Backend backend, list planes, Py_ssize_t n):
         self.storage, self.backend, self.planes = storage, backend, planes
@@ -128,8 +128,8 @@ cdef class DevicesBackend(Backend):
 
 
 cdef list split(list stored):
-    """For each device its storage, and those of the parameters that it has.  The CPU is the last one: handlers of
-    signals may run in changes there, and what they look at is finished for them."""
+    """For each device, its storage and its parameters.  The CPU comes last: signal handlers may run during changes
+    there, and they must find the other devices' updates complete."""
     cdef _Stored x
     parts = {}
     for x in stored:

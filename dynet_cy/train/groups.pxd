@@ -1,17 +1,17 @@
-"""Groups of parameters with settings of their own, and the checks of what users give as settings."""
+"""Groups of parameters with settings of their own, and checks of the settings that users pass."""
 
 from dynet_cy.train.structs cimport Update
 
 
-# A hyperparameter; text is none, even if it reads like a number.
+# A hyperparameter as a float; a string is refused, even if it looks like a number.
 cdef double number(object value, str name) except? -1
 # A coefficient of weight decay.
 cdef double checked_decay(object value) except? -1
-# Refuse to set a learning rate that a schedule sets.
+# Raise an error if a schedule controls the learning rate.
 cdef int check_not_scheduled(object pace) except -1
 # Parameters and tables: one, all of a collection, or those of a list of these.
 cdef list stored_in(object params, str op)
-# Say which group each entry of an update is in, and how it is clipped.
+# Set the group of each entry of an update, and how each group is clipped.
 cdef int begin_groups(object trainer, list stored, Update* u) except -1
-# The groups with what `_state` has returned; those of the same parameters stay the objects that they are.
+# Groups restored from what `_state` returned; a group of the same parameters keeps its object.
 cdef list restored_groups(object own, object states)

@@ -1,4 +1,4 @@
-"""Groups of parameters with settings of their own, and the checks of what users give as settings."""
+"""Groups of parameters with settings of their own, and checks of the settings that users pass."""
 
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
@@ -35,7 +35,7 @@ cdef list stored_in(object params, str op):
 class ParameterGroup:
     """Parameters of a trainer that have settings of their own.  Made by `Trainer.group`.
 
-    Each setting may be changed between updates; None is for what holds for the trainer.
+    Each setting may be changed between updates; None means the trainer's own setting.
 
     Attributes:
         names: full names of the parameters and tables.
@@ -43,7 +43,7 @@ class ParameterGroup:
     """
 
     _SETTINGS = ("learning_rate", "weight_decay", "clip_threshold")
-    # Nothing else can be set, so that a name that is misspelt is an error.
+    # No other attribute can be set, so that a misspelt name is an error.
     __slots__ = ("names", "_learning_rate", "_weight_decay", "_clip_threshold", "_decay_due", "_pace")
 
     def __init__(self, names, learning_rate=None, weight_decay=None, clip_threshold=None):
@@ -67,7 +67,7 @@ class ParameterGroup:
 
     @property
     def weight_decay(self):
-        """Share that the values lose in an update, by the learning rate."""
+        """An update takes the share learning_rate * weight_decay off the values."""
         return self._weight_decay
 
     @weight_decay.setter
@@ -89,7 +89,7 @@ class ParameterGroup:
         return {"names": list(self.names), **settings, "decay_due": self._decay_due}
 
     def _restore(self, state):
-        """Put back what `_state` has returned, of a group of the same parameters."""
+        """Restore what `_state` returned for a group of the same parameters."""
         self._pace = None
         for k in self._SETTINGS:
             setattr(self, k, state[k])

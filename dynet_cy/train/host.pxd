@@ -8,16 +8,16 @@ from dynet_cy.train.structs cimport GroupSettings, Update
 cdef class HostBackend(Backend):
     pass
 
-# Keep graphs of other threads from adding to the gradient.
+# Prevent graphs of other threads from adding to the gradient.
 cdef void lock_gradient(Param* p) noexcept nogil
 cdef void unlock_gradient(Param* p) noexcept nogil
 # Sum of the squares of the gradient.
 cdef double squared_norm(Param* p) noexcept nogil
-# Whether an update goes over all numbers of an entry where they lie, and so decays them on its way.
+# Whether an update visits all numbers of an entry in place, and so can apply weight decay in the same pass.
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil
 # Apply the rule to n numbers of a parameter, from `at` on; if it `decays`, decay them too.
 cdef void step_part(Param* p, const GroupSettings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil
-# Take that share off the value, or note it in the scale of a table.
+# Take this share off the value, or multiply the factor of a table instead.
 cdef void apply_weight_decay(Param* p, double share) noexcept nogil
-# Make the gradients of a table's rows their sums over all ranks.
+# Replace the gradients of a table's rows by their sums over all ranks.
 cdef int sum_table(Reducer ranks, Update* u, Py_ssize_t i) except -1

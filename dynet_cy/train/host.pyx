@@ -1,7 +1,7 @@
-"""Updates of parameters that lie in the memory of the host.
+"""Updates of parameters that live in the memory of the host.
 
-An update is a `Change`: it is made piece by piece.  Handlers of signals may run in between, but whoever looks at the
-parameters sees a whole update.
+An update is a `Change`: it is made piece by piece.  Signal handlers may run in between; if one of them looks at the
+parameters, the update is completed first.
 """
 
 import numpy as np
@@ -31,12 +31,12 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
-# Rows of smaller tables, and of those of which more rows than one in so many have a gradient, are never late.
+# Rows are never late in tables smaller than LEAST_LATE, nor if more than one in LEAST_ROWS_OF_LATE rows has a gradient.
 cdef enum:
     LEAST_LATE = 4096               # numbers
     LEAST_ROWS_OF_LATE = 4
 
-# The scale of a table is multiplied into its numbers when it is less than this.
+# The factor of a table is multiplied into its numbers when it falls below this.
 cdef double LEAST_SCALE = 0.25
 
 
@@ -62,7 +62,7 @@ cdef double squared_norm(Param* p) noexcept nogil:
 
 
 cdef bint rows_may_be_late(const Param* p) noexcept nogil:
-    """Whether it pays to update only the rows of a table that have a gradient, and nobody reads the rest in place."""
+    """Whether only rows with a gradient should be updated: that is faster, and nobody reads the others in place."""
     return p.late != NULL and not p.in_place and p.n_touched <= p.rows // LEAST_ROWS_OF_LATE
 
 
@@ -84,12 +84,12 @@ cdef class HostUpdate(Change):
     cdef Storage storage
     cdef list planes                # of the state of the rule
     cdef Update u                   # with lists of its own
-    cdef Py_ssize_t i               # where it is: the entry,
+    cdef Py_ssize_t i               # how far the update has come: the current entry,
     cdef int phase
-    cdef size_t at                  # the number in it, or for a table the place in the list of its rows
-    cdef bint locked                # whether the entry is
-    cdef bint late                  # whether rows of the table without a gradient have the update later
-    cdef bint stopped               # whether it was let go since the phase began
+    cdef size_t at                  # the number in it; for a table, the index in the list of its rows
+    cdef bint locked                # whether the entry is locked
+    cdef bint late                  # whether rows without a gradient get the update later
+    cdef bint stopped               # whether the lock has been released since the phase began
     cdef bint counted
 
     def __cinit__(self, Storage storage, list planes):
@@ -100,7 +100,7 @@ cdef class HostUpdate(Change):
         free(self.u.entries)
 
     cdef int take_over(self, const Update* u) except -1:
-        """Copy what the update is from; the lists in one block."""
+        """Copy the settings of the update; the lists go into one block."""
         cdef size_t n = u.n
         cdef char* block = <char*>malloc(
             n * (sizeof(Param*) + sizeof(uint32_t) + sizeof(uint8_t)) + u.n_groups * sizeof(GroupSettings) + 1)
@@ -132,7 +132,7 @@ cdef class HostUpdate(Change):
         return self.counted
 
     cdef size_t piece(self) noexcept nogil:
-        """Do the next piece; how many bytes that were.  The gradient of the entry is locked until its last one."""
+        """Do the next piece; returns its bytes.  The gradient of an entry stays locked until its last piece."""
         cdef const Update* u = &self.u
         cdef Param* p = u.entries[self.i]
         cdef const GroupSettings* s = &u.settings[u.group[self.i]]
@@ -148,7 +148,7 @@ cdef class HostUpdate(Change):
                 n = self.step(p, s)
         elif not in_one_pass(u, self.i):
             n = self.apply_weight_decay(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
-        if n == 0:                              # that phase is through
+        if n == 0:                              # this phase is done
             self.end_phase(p)
         return n * sizeof(float)
 
@@ -168,17 +168,17 @@ cdef class HostUpdate(Change):
             self.i += 1
 
     cdef void let_go(self) noexcept nogil:
-        """Let passes of other threads that run already add to the gradient: this or the next update takes it up."""
+        """Let running passes of other threads add to the gradient: this update or the next one will use it."""
         if not self.locked:
             return
         if self.phase == STEPS:
             self.stopped = True
-            self.u.entries[self.i].pass_number = 0      # one that does so leaves its number
+            self.u.entries[self.i].pass_number = 0      # a pass that adds to the gradient sets it to its number
         unlock_gradient(self.u.entries[self.i])
         self.locked = False
 
     cdef size_t step(self, Param* p, const GroupSettings* settings) noexcept nogil:
-        """Apply the rule to a part of a parameter, or to some rows of a table; to how many numbers, 0 at the end."""
+        """Apply the rule to a part of a parameter or some rows of a table; returns how many numbers, 0 at the end."""
         cdef GroupSettings s = settings[0]
         cdef bint decays = in_one_pass(&self.u, self.i)
         cdef size_t n, row, done = 0
@@ -204,7 +204,7 @@ cdef class HostUpdate(Change):
         return done
 
     cdef void note_step(self, Param* p) noexcept nogil:
-        """A table has the update now: rows that have not been visited have it later, or there are none."""
+        """Note that a table has had the update: rows that were not visited are late, or there are none."""
         cdef dy_optim h = self.u.settings[self.u.group[self.i]].h
         if self.late:
             h.step_scale = <float>(1 / p.factor)
@@ -213,7 +213,7 @@ cdef class HostUpdate(Change):
             none_late(p)
 
     cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
-        """Take that share off a part of the value; of how many numbers, 0 at the end."""
+        """Take this share off a part of the value; returns how many numbers, 0 at the end."""
         cdef size_t n = min(PART, p.size - self.at), at = self.at
         if share == 0 or n == 0:
             return 0
@@ -235,7 +235,7 @@ cdef class HostUpdate(Change):
 
 @cython.final
 cdef class HostAxpby(Change):
-    """Numbers of parameters in a plane become a target + b source, piece by piece; where a is 0, it is not read."""
+    """Set numbers in a plane to a target + b source, piece by piece.  If a is 0, the target is not read."""
 
     cdef list stored
     cdef Plane source
@@ -347,7 +347,7 @@ cdef class HostBackend(Backend):
             elif u.entries[i].rows:
                 sum_table(ranks, u, i)
             else:
-                # Parameters that lie side by side are one range.
+                # Adjacent parameters are one range.
                 end = u.entries[i].offset + u.entries[i].size
                 while (j < u.n and any[j] and not u.entries[j].rows and u.roles[j] == u.roles[i]
                        and u.entries[j].offset < end + 16):
@@ -383,7 +383,7 @@ cdef object floats_at(float* base, size_t n):
 
 
 cdef int sum_range(Reducer ranks, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1:
-    """Make the gradients of parameters i to j, n floats that lie side by side, their sums over all ranks."""
+    """Replace the gradients of parameters i to j, n adjacent floats, by their sums over all ranks."""
     cdef Py_ssize_t k
     floats = floats_at(u.entries[i].grad, n)
     if u.roles[i] == MOVES:

@@ -1,4 +1,4 @@
 """The rules of trainers, by their numbers in optim.def."""
 
-# Planes of state that a rule has.
+# The number of planes of state of a rule.
 cdef int n_states(int rule) noexcept

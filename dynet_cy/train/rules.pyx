@@ -1,4 +1,4 @@
-"""What the rows of optim.def say of each rule: how many planes of state it has, and which constants it reads."""
+"""Facts about each rule from its row in optim.def: how many planes of state it has, and which constants it reads."""
 
 import re
 
@@ -34,10 +34,10 @@ cdef int n_states(int rule) noexcept:
 
 
 def check_constants(cls):
-    """See that a class of trainers has a value for each constant that its rule reads, and for no other.
+    """Check that a trainer class has a value for each constant that its rule reads, and for no other.
 
     Raises:
-        TypeError: it has not.
+        TypeError: a constant is missing or unknown.
     """
     given = cls._constants.keys()
     unknown = sorted(given - set(CONSTANTS))

@@ -1,4 +1,4 @@
 """Settings and state of trainers."""
 
-# Let all rows of tables, and their states, have all updates made so far.
+# Apply all updates made so far to all rows of tables and their states.
 cdef int catch_up_tables(collection) except -1

@@ -10,10 +10,10 @@ from dynet_cy.train.groups cimport restored_groups
 
 
 class Restorable:
-    """What trainers have of their state."""
+    """The part of trainers that saves and restores their state."""
 
     def _settings(self):
-        """All but the collection, the state of the rule, and who makes the updates: plain data."""
+        """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
         wait_for_updates(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in (
             "_collection", "_states", "_backend", "_reducer", "_norm", "_pace")}
@@ -30,12 +30,12 @@ class Restorable:
                 + (settings["_swapped"] == "kept"))
 
     def _restore(self, settings, arrays):
-        """Put back what `_settings` and `_state_arrays` have returned."""
+        """Restore what `_settings` and `_state_arrays` returned."""
         settings = dict(settings)
         pace = settings.pop("_schedule", None)
         catch_up_tables(self._collection)
         n = self._n_planes(settings)
-        planes = self.__dict__.get("_states", [])       # they may be memory that is shared with others
+        planes = self.__dict__.get("_states", [])       # keep them: they may be memory shared with other processes
         for plane in planes[n:]:
             self._collection.storage.drop_plane(plane)
         planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
@@ -52,8 +52,8 @@ class Restorable:
                 (<_Stored>x).fill(array, (<Plane>plane).on((<_Stored>x).p.device))
 
     def _state_arrays(self):
-        """The state of the rule: for each parameter and table of the collection, as many new arrays
-        of its shape as the rule has; None for a frozen one that has never been trained."""
+        """The state of the rule: for each parameter and table of the collection, one new array of its shape
+        per plane of state; None for a frozen one that has never been trained."""
         catch_up_tables(self._collection)
         return [None if not x.is_updated() and all(is_zero(x, plane) for plane in self._states)
                 else [(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
@@ -64,7 +64,7 @@ class Restorable:
 
     def __setstate__(self, state):
         self._collection, settings, arrays, *pace = state
-        self._pace = pace[0] if pace else None              # nothing in pickles of earlier versions
+        self._pace = pace[0] if pace else None              # pickles of earlier versions do not have it
         self._restore(settings, arrays)
 
 
@@ -75,7 +75,8 @@ cdef int catch_up_tables(collection) except -1:
 
 
 cdef bint is_zero(_Stored x, Plane plane) except -1:
-    """Whether all numbers of a parameter are zero in a plane.  Reading takes no memory where nothing was written."""
+    """Whether all numbers of a parameter are zero in a plane.  Reading pages that were never written allocates no
+    memory."""
     cdef Plane own = plane.on(x.p.device)
     cdef float* v = own.at(x.p.offset)
     cdef size_t i

@@ -8,28 +8,28 @@ from dynet_cy.memory.storage cimport Param
 
 
 cdef enum:
-    # Most state floats per parameter of any rule.
+    # The largest number of state floats per parameter that any rule has.
     MOST_STATES = 3
 
 cdef extern from * nogil:
-    # Parameters are updated in parts of so many floats, which stay in the cache from one loop to the next.
+    # Parameters are updated in parts of this many floats, which stay in the cache from one loop to the next.
     const size_t PART "((size_t)1 << 13)"
 
 
 # What an update does with a parameter or table.
 cdef enum Role:
-    FROZEN                      # nothing: it has no gradient
+    FROZEN                      # nothing
     KEPT                        # its gradient counts in the norm and stays, and its value decays
     MOVES                       # the rule changes it
 
 
 # The settings of a group of parameters in one update.  Group 0 holds the parameters that are in no other group.
 cdef struct GroupSettings:
-    dy_optim h                  # constants of the rule: the learning rate, what gradients are multiplied by, ...
-    double decoupled            # the share that values lose before their step...
+    dy_optim h                  # constants of the rule: the learning rate, the factor of gradients, ...
+    double decoupled            # the share of weight decay taken off values before the step...
     double decay                # ... and after it
     double threshold            # of clipping; 0 for none
-    bint own_norm               # whether it is clipped by the norm of its own gradients, not with the first group
+    bint own_norm               # whether it is clipped by the norm of its own gradients, not together with group 0
     double squares              # sum of the squares of its gradients, if it was asked for
 
 
@@ -44,30 +44,30 @@ cdef struct Update:
     int rule
     const Arena* states[MOST_STATES]
     bint sparse                 # whether only rows of tables that have a gradient change
-    bint late                   # whether other rows may have this update later, when they are needed
-    bint measures               # whether norms of gradients are asked for
-    bint deferred               # whether the device measures and clips by itself, and the host does not wait
-    bint skips                  # whether an update of gradients that are not finite is dropped without an error
+    bint late                   # whether other rows may get this update later, when they are needed
+    bint measures               # whether norms of gradients are needed
+    bint deferred               # whether the device computes norms and clips by itself, and the host does not wait
+    bint skips                  # whether an update with gradients that are not finite is dropped without an error
     double scale                # factor for all gradients, before clipping
 
 
-# The settings of a trainer that all ranks must have alike.
+# The settings of a trainer that must be equal on all ranks.
 cdef struct TrainerSettings:
     double learning_rate
     double clip_threshold
     double weight_decay         # of the collection,
-    double decay_due            # and the share of it that is due and not taken off yet
+    double decay_due            # and the share of it that has been collected but not applied yet
     int64_t steps               # updates made so far
     uint64_t groups             # a digest of the groups' settings
     bint sparse
     bint skips
 
 
-# What has become of updates that the trainer has not counted yet.
+# The outcomes of updates that the trainer has not counted yet.
 cdef struct Outcome:
     double norm                 # of all gradients in the last one...
     bint measured               # ... if it was measured
-    Py_ssize_t clipped          # in how many gradients were scaled down
-    Py_ssize_t skipped          # dropped before they were counted
-    Py_ssize_t dropped          # dropped by the device, after they were counted
-    Py_ssize_t left_out         # left out by the device, after they were counted: an error says so
+    Py_ssize_t clipped          # updates whose gradients were scaled down
+    Py_ssize_t skipped          # updates dropped before they were counted
+    Py_ssize_t dropped          # updates dropped by the device, after they were counted
+    Py_ssize_t left_out         # updates that the device did not make, after they were counted; an error reports them

@@ -36,14 +36,14 @@ UPDATE_EPOCH = (
 class Trainer(MovingAverages, Restorable):
     """Base class of all trainers.  Use one of the derived classes.
 
-    Gradients are clipped by default: when their global L2 norm exceeds 5, they
-    are scaled to have that norm (Pascanu, Mikolov and Bengio 2013).  Of lookup
-    tables only the rows are changed that were used since the last update.
+    Gradients are clipped by default: if their global L2 norm exceeds 5, they
+    are scaled to have norm 5 (Pascanu, Mikolov and Bengio 2013).  In lookup
+    tables, only the rows used since the last update are changed.
 
-    A trainer holds its collection, so the parameters live as long as it does.
+    A trainer keeps a reference to its collection, so the parameters live as long as it does.
 
     Args:
-        m: the ParameterCollection to train, with all below it.
+        m: the ParameterCollection to train, with its sub-collections.
         learning_rate: see each class.
 
     Example:
@@ -59,10 +59,10 @@ class Trainer(MovingAverages, Restorable):
     """
 
     _rule = None                # number of a row of optim.def
-    _constants = {}             # of the rule: in which of the trainer's attributes each of b1, b2 and eps stands
+    _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
     _backend = HostBackend()
     _reducer = Reducer()
-    # What is not in a pickle or checkpoint of an earlier version.
+    # Attributes that pickles and checkpoints of earlier versions do not have.
     _groups = ()
     _weight_decay = 0.0
     _decay_due = 0.0
@@ -83,7 +83,7 @@ class Trainer(MovingAverages, Restorable):
         self._collection = m
         self._states = []
         for _ in range(self._n_states):
-            self._states.append(m.storage.new_plane())      # those that there is room for are given back if not for all
+            self._states.append(m.storage.new_plane())      # if one fails, those already made are freed
         self._clip_threshold = 5.0
         self._sparse = True
         self._steps = 0
@@ -99,13 +99,13 @@ class Trainer(MovingAverages, Restorable):
             try:
                 (<Backend>self._backend).close()
             except RuntimeError as e:
-                if type(e) is RuntimeError:             # and not that the device has failed
+                if type(e) is RuntimeError:             # not a failure of the device
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
         states = getattr(self, "_states", ())
-        if states:                                      # rows that are late need them
+        if states:                                      # late rows still need them
             try:
                 catch_up_tables(self._collection)
-            except BaseException as error:              # of a handler that ran in an update that was being finished
+            except BaseException as error:              # from a signal handler that ran while an update was completed
                 keep_raised(error)
                 catch_up_tables(self._collection)
         for plane in states:
@@ -143,13 +143,13 @@ class Trainer(MovingAverages, Restorable):
     def schedule(self):
         """What changes the learning rate from update to update: a `Schedule`, or None (the default).
 
-        A schedule begins when it is set.  The learning rates that the trainer and its groups have then are
-        multiplied by what it says for each update, and cannot be set while there is one.  With None they are again
-        what they were before.  Updates that `skip_nonfinite` drops do not count.  Place and state of a
-        schedule are part of checkpoints.
+        A schedule begins when it is set.  For each update, it gives a factor by which the learning rates of the
+        trainer and its groups are multiplied.  They cannot be set while there is a schedule.  Setting None restores
+        their values from before.  Updates that `skip_nonfinite` drops do not count.  Checkpoints include the
+        schedule's position and state.
 
         Raises:
-            TypeError: what is set is no schedule.
+            TypeError: the value is not a schedule.
 
         Example:
             >>> trainer = dy.AdamTrainer(model, alpha=0.001)
@@ -168,7 +168,7 @@ class Trainer(MovingAverages, Restorable):
         self._follow(None if value is None else Pace(value, self._steps))
 
     def _follow(self, pace):
-        """Let this and all groups be scaled by a schedule, or by none."""
+        """Let a schedule, or None, scale the learning rates of the trainer and all its groups."""
         self._pace = pace
         for group in self._groups:
             group._pace = pace
@@ -207,14 +207,14 @@ class Trainer(MovingAverages, Restorable):
     def set_sparse_updates(self, su):
         """Set whether only the used rows of lookup tables are changed (the default).
 
-        When it is off, all rows are changed at every update by rules that keep moving without a
-        gradient (momentum, Adam), as PyTorch does by default.  In large tables rows without a gradient have
-        such updates when they are next needed, all at once, so it costs little more than
-        sparse updates; the numbers are the same up to rounding.  docs/memory.md says where whole tables are
-        gone over instead.
+        If it is off, rules that move parameters even without a gradient (momentum, Adam) change all rows
+        at every update, as PyTorch does by default.  In large tables, rows without a gradient get these
+        updates all at once when they are next needed, so this costs little more than
+        sparse updates; the numbers are the same up to rounding.  docs/memory.md says when an update visits
+        whole tables instead.
 
         Args:
-            su: True: only rows with a gradient change; False: all rows do.
+            su: True: only rows with a gradient change; False: all rows change.
 
         Example:
             >>> trainer = dy.AdamTrainer(model)
@@ -225,27 +225,26 @@ class Trainer(MovingAverages, Restorable):
     def group(self, params, learning_rate=None, weight_decay=None, clip_threshold=None):
         """Give some parameters a learning rate, weight decay or clipping of their own.
 
-        What is None is as for all others, also when that changes later.  The state of the rule and
-        the number of updates do not depend on groups, so one may be made at any time.
+        A setting that is None follows the trainer's, also when that changes later.  The state of the rule and
+        the number of updates do not depend on groups, so a group may be made at any time.
 
         Args:
-            params: a parameter or table, a ParameterCollection (for all that it has now), or a list of these.
-            learning_rate: step size of these parameters.  A `schedule` of the trainer scales it; what the trainer
-                itself changes, as the cycle of `CyclicalSGDTrainer`, does not.
+            params: a parameter or table, a ParameterCollection (all parameters that it has now), or a list of these.
+            learning_rate: step size of these parameters.  A `schedule` of the trainer scales it; changes that the
+                trainer makes itself, such as the cycle of `CyclicalSGDTrainer`, do not affect it.
             weight_decay: each update takes the share learning_rate * weight_decay off the values, before
                 the step (decoupled weight decay: Loshchilov and Hutter 2019).  For these parameters
-                it stands in place of that of `AdamWTrainer` and of `ParameterCollection.set_weight_decay`,
-                so 0 leaves them as they are.
-            clip_threshold: norm of the gradients of these parameters beyond which they are scaled
-                down; 0: never.  They do not count for the norm that the other parameters are
-                clipped by.
+                it replaces that of `AdamWTrainer` and of `ParameterCollection.set_weight_decay`,
+                so 0 means no decay.
+            clip_threshold: the gradients of these parameters are scaled down if their norm is larger than this;
+                0: never.  They do not count in the norm by which the other parameters are clipped.
 
         Returns:
             ParameterGroup: its attributes are the settings, to be changed between updates.
 
         Raises:
-            TypeError: params are something else, or a setting is no number.
-            ValueError: a parameter is not one of the trainer's, or is in another group; or a decay is negative.
+            TypeError: params are something else, or a setting is not a number.
+            ValueError: a parameter does not belong to the trainer, or is in another group; or a decay is negative.
 
         Example:
             >>> bias, table = model.add_parameters(3), model.add_lookup_parameters((10, 3))
@@ -274,7 +273,7 @@ class Trainer(MovingAverages, Restorable):
 
     @property
     def groups(self):
-        """The groups that `group` has made, in their order: a tuple.
+        """The groups made by `group`, in the order in which they were made: a tuple.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -289,9 +288,9 @@ class Trainer(MovingAverages, Restorable):
     def gradient_norm(self):
         """The norm of all gradients in the last update, before they were clipped.
 
-        It is infinite or not a number if the update was dropped, and None before the first update
-        and after one that had no need of it: neither clipping nor `skip_nonfinite`.  With a
-        threshold of ``math.inf`` it is measured, and nothing is clipped.  On a GPU it is waited for.
+        It is infinite or NaN if the update was dropped, and None before the first update
+        and after an update that did not need it: one without clipping and `skip_nonfinite`.  With a
+        threshold of ``math.inf`` it is computed, but nothing is clipped.  On a GPU this waits for the device.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -306,9 +305,9 @@ class Trainer(MovingAverages, Restorable):
 
     @property
     def skipped_updates(self):
-        """How many updates `skip_nonfinite` has dropped since the trainer was made, or since `status` said so.
+        """How many updates `skip_nonfinite` has dropped since the trainer was made, or since the last `status`.
 
-        On a GPU it is waited for.
+        On a GPU this waits for the device.
 
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model)
@@ -339,19 +338,20 @@ class Trainer(MovingAverages, Restorable):
     def update(self, skip_nonfinite=False):
         """Change all parameters by their gradients, and set the gradients to zero.
 
-        Parameters that are frozen (`set_updated`) have no part in it.
+        Frozen parameters (`set_updated`) are not changed.
 
         Args:
-            skip_nonfinite: drop the update, without an error, if a gradient is infinite or not a
-                number: gradients become zero, nothing else is changed, and `skipped_updates` counts it.
-                On a GPU nobody waits for that, but with a moving average and in `update_subset`. Default: False.
+            skip_nonfinite: drop the update, without an error, if a gradient is infinite or NaN:
+                gradients become zero, nothing else is changed, and `skipped_updates` counts it.
+                On a GPU the host does not wait for the outcome, except with a moving average and in
+                `update_subset`. Default: False.
 
         Raises:
-            RuntimeError: a gradient is infinite or not a number, clipping is on, and the update
-                is not to be dropped.  Nothing is changed then, gradients neither: see
-                `zero_gradients`.  On a GPU nothing is changed either, by
-                this update and later ones; the error is raised by the next one, or by
-                what waits for the device before, such as reading a value.
+            RuntimeError: a gradient is infinite or NaN, clipping is on, and `skip_nonfinite` is False.
+                Nothing is changed then, not even the gradients: see
+                `zero_gradients`.  On a GPU, neither this update nor later ones change
+                anything; the error is raised by the next update, or earlier, when the
+                host waits for the device, for example to read a value.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -364,14 +364,14 @@ class Trainer(MovingAverages, Restorable):
         self._compute_update(None, skip_nonfinite)
 
     def update_subset(self, updated_params, updated_lookups, skip_nonfinite=False):
-        """`update` for some parameters; the others keep value and gradient.
+        """Like `update`, but for some parameters only; the others keep their gradients and make no step.
 
-        All gradients count for clipping, and weight decay is for all parameters.
+        All gradients count in the norm for clipping, and weight decay applies to all parameters.
 
         Args:
             updated_params: numbers of parameters, as in `parameters_list()` of the collection.
             updated_lookups: numbers of tables, as in `lookup_parameters_list()`.
-            skip_nonfinite: see `update`; the gradients of all parameters become zero then.
+            skip_nonfinite: see `update`; if the update is dropped, the gradients of all parameters become zero.
 
         Raises:
             IndexError: there is no such parameter or table.
@@ -397,7 +397,7 @@ class Trainer(MovingAverages, Restorable):
         self._compute_update(wanted, skip_nonfinite)
 
     def _compute_update(self, names, skip_nonfinite):
-        """Update the parameters of these names, all if None, with the arithmetic of the engine."""
+        """Update the parameters with these names, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
         begin_arithmetic()
         try:
@@ -413,7 +413,7 @@ class Trainer(MovingAverages, Restorable):
         end_span(UPDATE, span)
 
     def _check_ready(self):
-        """Raise what must not come in the middle of an update."""
+        """Raise errors that must not occur in the middle of an update."""
         if self._pace is not None:
             self._pace.scaled(1.0)
         if self._swapped:
@@ -426,37 +426,37 @@ class Trainer(MovingAverages, Restorable):
         return bool(skips) or self._clip_threshold > 0 or any((group.clip_threshold or 0) > 0 for group in self._groups)
 
     def _count(self):
-        """Count an update that is made."""
+        """Count an update."""
         self._updates += 1
         if self._pace is not None:
             self._pace.updates = self._steps
 
     def _uncount(self, n):
-        """Count the last n updates as not asked for."""
+        """Undo the count of the last n updates."""
         self._steps -= n
         self._updates -= n
         if self._pace is not None:
             self._pace.updates = self._steps
 
     def _take_back(self, n):
-        """`_uncount`, and the moving average too: the device has left them out."""
+        """`_uncount`, also in the moving average: the device has not made these updates."""
         self._uncount(n)
         if self._average is not None:
             self._average["updates"] -= n
             self._average["values"] = self._average["updates"] // self._average["frequency"]
 
     def _rate(self, own, back):
-        """The learning rate of this update if the device has dropped so many of those before it.
+        """The learning rate of this update if the device has dropped `back` of the updates before it.
 
         Args:
-            own: that of a group, or None.
-            back: how many.
+            own: the learning rate of a group, or None.
+            back: the number of dropped updates.
         """
         rate = self._learning_rate if own is None else own
         return rate if self._pace is None else self._pace.scaled(rate, back)
 
     def _correction(self, steps):
-        """What the rule multiplies the learning rate by in the update of that number."""
+        """The factor of the learning rate in the update with that number, such as Adam's bias correction."""
         return 1.0
 
     @property
@@ -465,7 +465,7 @@ class Trainer(MovingAverages, Restorable):
         return n_states(self._rule)
 
     def update_epoch(self, r):
-        """Say on stderr that this does nothing; here for old programs.  Set `learning_rate` instead.
+        """Only write to stderr that this does nothing; it exists for old programs.  Set `learning_rate` instead.
 
         Example:
             >>> import contextlib, sys
@@ -479,7 +479,7 @@ class Trainer(MovingAverages, Restorable):
         """Set the state of the rule (momentum, moments) to zero.
 
         Args:
-            learning_rate: the step size from now on; as before when None.
+            learning_rate: the step size from now on; None: as before.
 
         Example:
             >>> trainer = dy.AdamTrainer(model)
@@ -495,8 +495,8 @@ class Trainer(MovingAverages, Restorable):
             self.learning_rate = learning_rate
 
     def status(self):
-        """Write learning rate, clipped updates and updates since the last call to stderr, and how many were
-        dropped if there are any: ``[lr=0.1 clips=2 updates=98 skipped=1]``.
+        """Write to stderr the learning rate, and how many updates were clipped, made and, if any, dropped since the
+        last call: ``[lr=0.1 clips=2 updates=98 skipped=1]``.
 
         Example:
             >>> import contextlib, sys

@@ -1,6 +1,7 @@
 """Trainers: rules that change parameters by their gradients.
 
-The rule of each is one row in `include/dynet_cy/optim.def`.  What they share is `dynet_cy.train.trainer.Trainer`.
+The rule of each is one row in `include/dynet_cy/optim.def`.  They share the base class
+`dynet_cy.train.trainer.Trainer`.
 """
 
 from libc.math cimport sqrt
@@ -41,7 +42,7 @@ class CyclicalSGDTrainer(Trainer):
         m: the ParameterCollection to train.
         learning_rate_min, learning_rate_max: bounds of the learning rate (defaults: 0.01 and 0.1).
         step_size: updates from one bound to the other (default: 2000).
-        gamma: factor per update on the height of the cycle (default: 1).
+        gamma: each update multiplies the height of the cycle by this (default: 1).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -79,7 +80,7 @@ class CyclicalSGDTrainer(Trainer):
         return super()._rate(self._rate_after(self._iteration - back) if own is None and back else own, back)
 
     def _rate_after(self, updates):
-        """The learning rate after so many updates."""
+        """The learning rate after this many updates."""
         low, high = self._bounds
         k = max(updates - 1, 0)
         cycle = 1 + k // (2 * self._step_size)
@@ -195,7 +196,7 @@ class AdamTrainer(Trainer):
     """Adam (Kingma and Ba 2015): with means m of g and v of g²,
     p -= alpha sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + eps).
 
-    Rows of lookup tables that were not used keep their means too, unless
+    Rows of lookup tables that were not used keep their means unchanged, unless
     sparse updates are off.
 
     Args:
@@ -230,24 +231,25 @@ class AdamWTrainer(AdamTrainer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019): before the step of `AdamTrainer`,
     p -= alpha weight_decay p.
 
-    All rows of lookup tables decay in each update, those too that were not used.  Frozen
-    parameters (`set_updated`) do not.
+    All rows of lookup tables decay in each update, even those that were not used.  Frozen
+    parameters (`set_updated`) do not decay.
 
-    Unlike `ParameterCollection.set_weight_decay`, which takes the share lambda itself off and
-    which would come on top of this, the decay is times the learning rate: with the defaults an update
-    takes 0.001 * 0.01 of a value.
+    Here the decay is multiplied by the learning rate: with the defaults an update takes the share 0.001 * 0.01 off
+    a value.  `ParameterCollection.set_weight_decay`, in contrast, takes off the share lambda itself.  If both are
+    set, both apply.
 
     Args:
         m: the ParameterCollection to train.
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
-        weight_decay: what a value loses in an update, by the learning rate; at least 0. Default: 0.01.
-        exclude: what does not decay, such as biases and gains: a parameter or table, a ParameterCollection,
-            or a list of these.  It is short for ``group(exclude, weight_decay=0)``, see `Trainer.group`.
+        weight_decay: an update takes the share alpha * weight_decay off a value; at least 0. Default: 0.01.
+        exclude: parameters that do not decay, such as biases and gains: a parameter or table, a
+            ParameterCollection, or a list of these.  Short for ``group(exclude, weight_decay=0)``, see
+            `Trainer.group`.
 
     Raises:
-        ValueError: weight_decay is negative or not finite, or a parameter is not one of m.
+        ValueError: weight_decay is negative or not finite, or a parameter does not belong to m.
 
     Example:
         >>> bias, table = model.add_parameters(3), model.add_lookup_parameters((10, 3))
@@ -264,7 +266,7 @@ class AdamWTrainer(AdamTrainer):
 
     @property
     def weight_decay(self):
-        """What a value loses in an update, by the learning rate.
+        """An update takes the share learning_rate * weight_decay off a value.
 
         Raises:
             ValueError: it is set to a number that is negative or not finite.

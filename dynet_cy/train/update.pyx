@@ -1,4 +1,4 @@
-"""Makes one update of a trainer: lists what is to be done, and lets its reducer and its backend do it."""
+"""Makes one update of a trainer: lists what has to be done, and lets its reducer and its backend do it."""
 
 import hashlib
 
@@ -18,16 +18,16 @@ from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.structs cimport KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
 
 
-# Where somebody else reads how far training is; see `note_updates_in`.
+# Memory from which another process reads the number of updates; see `note_updates_in`.
 cdef int64_t* made_updates = NULL
 cdef Py_buffer made_updates_view
 
 
 def note_updates_in(memory):
-    """Let all trainers write how many updates they have made to memory that others see, after each update.
+    """Let all trainers write their number of updates to shared memory after each update.
 
     Args:
-        memory: a buffer that begins with an int64; None: nobody looks.
+        memory: a buffer that begins with an int64; None: stop writing.
     """
     global made_updates
     if made_updates != NULL:
@@ -92,7 +92,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         if reducer.collective:
             agree(trainer, reducer, stored, &u)
         u.sparse = u.sparse or not moves_all(u.rule)
-        # An average that takes up all rows after each update would let them have it at once.
+        # A moving average that reads all rows after each update would bring them up to date at once.
         u.late = not u.sparse and reducer.late_rows and (
             trainer._average is None or trainer._average["frequency"] > 1)
         u.n_groups = 1 + len(trainer._groups)
@@ -134,7 +134,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
 
 
 cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
-    """See that all ranks make the same update; a rank that has no data takes the settings of the others."""
+    """Check that all ranks make the same update; a rank without data adopts the settings of the others."""
     cdef TrainerSettings own, settings
     own.learning_rate = trainer.learning_rate
     own.clip_threshold = trainer._clip_threshold
@@ -165,7 +165,7 @@ cdef uint64_t digest(states):
 
 
 cdef int set_rates(trainer, Update* u, double least) except -1:
-    """Set all that depends on the number of the update, and take what is due of decay."""
+    """Set everything that depends on the number of the update, and take the weight decay that is due."""
     cdef double shared = trainer._collection._take_decay(least)
     cdef double correction = trainer._correction(trainer._steps)
     cdef double rate
@@ -183,8 +183,8 @@ cdef int set_rates(trainer, Update* u, double least) except -1:
 
 
 cdef list rates_if_dropped(trainer, const Update* u, Py_ssize_t coming, double least):
-    """For each group its learning rate and its share of decoupled decay, for each number of updates before this one
-    that the device may have dropped, up to `coming`."""
+    """For each group, its learning rate and its share of decoupled decay, for each possible number of dropped updates
+    before this one, from 0 to `coming`."""
     cdef uint32_t k
     cdef Py_ssize_t back
     found = []
@@ -209,7 +209,7 @@ cdef double decoupled_decay(trainer, group) except -1:
 
 
 cdef int set_constants(trainer, dy_optim* h) except -1:
-    """Set the constants of the rule, which the trainer has as attributes; see `check_constants`."""
+    """Set the constants of the rule from the trainer's attributes; see `check_constants`."""
     for constant, attribute in (<dict>trainer._constants).items():
         if constant == "b1":
             h.b1 = getattr(trainer, attribute)
@@ -223,7 +223,7 @@ cdef int set_constants(trainer, dy_optim* h) except -1:
 
 
 cdef double due_now(object owner, double share, double least) except? -1:
-    """What an update takes off of what is due to be taken off; shares less than `least` are collected."""
+    """The share of decay that an update takes off, of what is due; shares less than `least` are collected."""
     cdef double due = owner._decay_due + share - owner._decay_due * share
     cdef double taken = 0 if due < least else due
     owner._decay_due = due - taken

@@ -5,10 +5,10 @@
     python -m dynet_cy.launch -n 2 --mode async train_tagger.py
     mpirun -n 2 python train_tagger.py
 
-`train` is what to read: what several processes need is all there.  `--batch` is of each process.  With
-`--checkpoint FILE` a run that was stopped goes on where it was, with as many processes as one likes.  The network is a
-BiLSTM over words, with one over letters for rare words, as in the example `tagger.py`, which tags text with what is
-saved here.
+Read the function `train`: it contains everything that several processes need.  `--batch` is per process.  With
+`--checkpoint FILE` a run that was stopped continues where it was, with any number of processes.  The network is a
+BiLSTM over words, with one over letters for rare words, as in the example `tagger.py`, which can tag text with the
+model saved here.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     python -m dynet_cy.launch -n 2 --mode async train_tree_lstm.py
     mpirun -n 2 python train_tree_lstm.py
 
-`train` is what to read: what several processes need is all there.  `--batch` is of each process.  With
-`--checkpoint FILE` a run that was stopped goes on where it was, with as many processes as one likes.  The network, with
+Read the function `train`: it contains everything that several processes need.  `--batch` is per process.  With
+`--checkpoint FILE` a run that was stopped continues where it was, with any number of processes.  The network, with
 a loss at every node, and the files of the Stanford Sentiment Treebank are those of the example `tree_lstm.py`, which
-labels trees with what is saved here.
+can label trees with the model saved here.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python client.py --clients 64 --rate 200 --seconds 20      # 200 requests a second at random times, from 64 clients
     python client.py --clients 64                              # each client sends as soon as it has its answer
 
-Requests come at random (Poisson), whether or not those before were answered; each is sent by the next client that is
-free, and its time counts from when it came.  Each client keeps one connection.
+Requests arrive at random times (Poisson), whether or not earlier ones have been answered; the next free client sends
+each, and its time counts from its arrival.  Each client keeps one connection.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     curl http://127.0.0.1:8000/statistics
     curl -X POST http://127.0.0.1:8000/reload                  # after it was trained again
 
-`Tagger.tag` does a sentence as one would do it by hand: a word after the other, and each tag that it has chosen helps
-to choose the next.  The server runs many of them side by side: a request joins those under way at the next step.
-`pip install '.[serve]'` in the clone brings starlette and uvicorn; `client.py` loads the service.
+`Tagger.tag` tags a sentence word by word, and each chosen tag helps to choose the next.  The server runs many sentences
+side by side: a new request joins the running ones at their next step.
+`pip install '.[serve]'` in the clone installs starlette and uvicorn; `client.py` puts load on the service.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
  * into it may be held while it grows.
  *
  * Rewinding moves the bump pointer and keeps the pages: touching them again takes a fortieth of the time of the first
- * touch.  All arenas and arrays count against one limit; memory above bump pointers is given back when it is needed
+ * touch.  All arenas and arrays count against one limit; memory above bump pointers is freed when it is needed
  * elsewhere.
  */
 #ifndef DYNET_CY_ARENA_H
@@ -24,10 +24,10 @@
 typedef struct dy_arena dy_arena;
 typedef struct dy_array dy_array;
 
-/* State of the process; the numbers are read and changed atomically.  The functions, in dynet_cy/memory/arena.pyx, are
- * the slow paths of those below. */
+/* Memory accounting of the process; the numbers are read and changed atomically.  The functions, in
+ * dynet_cy/memory/arena.pyx, are the slow paths of those below. */
 typedef struct {
-    size_t limit;               /* bytes that the user allows; 0: any number */
+    size_t limit;               /* the user's limit in bytes; 0: no limit */
     size_t used;                /* bytes that arenas and arrays hold */
     void *(*grow)(dy_arena *a, size_t bytes);
     void *(*extend)(dy_arena *a, void *p, size_t had, size_t more);
@@ -40,17 +40,17 @@ typedef struct {
     size_t bytes;               /* a multiple of DY_ALIGN */
     size_t from;                /* the offset of its first byte */
     size_t charged;             /* bytes of it that count against the limit */
-    ptrdiff_t gradient;         /* of values: the distance to their gradients */
+    ptrdiff_t gradient;         /* in a segment of values: the distance to their gradients */
 } dy_segment;
 
 struct dy_arena {
-    uintptr_t origin;           /* where offset 0 would be, were it in the segment in use */
+    uintptr_t origin;           /* the address that offset 0 would have in the segment in use */
     size_t top;                 /* the bump pointer: bytes in use */
     size_t end;                 /* the offset up to which the segment in use is charged */
     size_t from;                /* the offset where the segment in use begins */
     dy_segment *segments;
     uint32_t n, now;            /* segments, and the one in use */
-    uint32_t room;              /* of the list of segments */
+    uint32_t room;              /* capacity of the list of segments */
     uint8_t poison;             /* fill what a reset or rewind frees with NaN */
     uint8_t zeroed;             /* new segments are zero */
     uint8_t quiet;              /* may grow while locks are held, so growing it does not reclaim memory elsewhere */
@@ -61,24 +61,24 @@ struct dy_arena {
 struct dy_array {
     char *base;
     size_t top;                 /* bytes in use */
-    size_t room;                /* bytes there, all of which count against the limit */
+    size_t room;                /* capacity in bytes, all of which counts against the limit */
     dy_memory *memory;          /* NULL: not open */
     uint8_t poison;
 };
 
 static inline size_t dy_round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
-/* Room for `bytes` on a 64-byte boundary; NULL when there is none. */
+/* Allocate `bytes` on a 64-byte boundary; NULL if there is no memory. */
 static inline void *dy_arena_alloc(dy_arena *a, size_t bytes) {
     size_t at = (a->top + DY_ALIGN - 1) & ~(size_t)(DY_ALIGN - 1);
-    /* Without a segment nothing has an address, not even nothing. */
+    /* Without a segment not even an allocation of 0 bytes has an address. */
     if (at > a->end || bytes > a->end - at || !a->n)
         return a->memory->grow(a, bytes);
     a->top = at + bytes;
     return (void *)(a->origin + at);
 }
 
-/* Room for `bytes`, aligned like what was taken last, or further; NULL when there is none. */
+/* Allocate `bytes` directly after the last allocation, or further up if they do not fit; NULL if there is no memory. */
 static inline void *dy_arena_push(dy_arena *a, size_t bytes) {
     if (bytes > a->end - a->top || !a->n)
         return a->memory->grow(a, bytes);
@@ -87,7 +87,7 @@ static inline void *dy_arena_push(dy_arena *a, size_t bytes) {
     return p;
 }
 
-/* Let the piece that was taken last, `had` bytes at p, have `more`.  It may move; NULL when there is no room. */
+/* Extend the last allocation, `had` bytes at p, by `more` bytes.  It may move; NULL if there is no memory. */
 static inline void *dy_arena_extend(dy_arena *a, void *p, size_t had, size_t more) {
     if (more > a->end - a->top)
         return a->memory->extend(a, p, had, more);
@@ -95,7 +95,7 @@ static inline void *dy_arena_extend(dy_arena *a, void *p, size_t had, size_t mor
     return p;
 }
 
-/* Go back to where the bump pointer was. */
+/* Move the bump pointer back to `top`. */
 static inline void dy_arena_rewind(dy_arena *a, size_t top) {
     if (a->poison || (a->now && top <= a->from))
         a->memory->rewind(a, top);
@@ -115,25 +115,25 @@ static inline const dy_segment *dy_segment_at(const dy_arena *a, size_t offset) 
 static inline const dy_segment *dy_segment_of(const dy_arena *a, const void *p) {
     if (a->n)
         for (uint32_t i = a->now + 1; i-- > 0;)
-            /* Something empty may lie at its end; a gap follows that is no segment's. */
+            /* An empty allocation may lie at its end; the gap after it belongs to no segment. */
             if ((uintptr_t)p - (uintptr_t)a->segments[i].p <= a->segments[i].bytes)
                 return &a->segments[i];
     return NULL;
 }
 
-/* What lies at an offset; NULL without a segment. */
+/* The address of an offset; NULL without a segment. */
 static inline void *dy_arena_at(const dy_arena *a, size_t offset) {
     const dy_segment *s = dy_segment_at(a, offset);
     return s ? s->p + (offset - s->from) : NULL;
 }
 
-/* The offset of what p points to, which is in the arena. */
+/* The offset of an address in the arena. */
 static inline size_t dy_arena_offset(const dy_arena *a, const void *p) {
     const dy_segment *s = dy_segment_of(a, p);
     return s->from + (size_t)((const char *)p - s->p);
 }
 
-/* Room for `bytes` behind all before it; NULL when there is none. */
+/* Append `bytes`; NULL if there is no memory. */
 static inline void *dy_array_push(dy_array *a, size_t bytes) {
     size_t top = a->top + bytes;
     if (top > a->room || !a->room) {
@@ -145,7 +145,7 @@ static inline void *dy_array_push(dy_array *a, size_t bytes) {
     return p;
 }
 
-/* Go back to where the array ended. */
+/* Shorten the array to `top` bytes. */
 static inline void dy_array_rewind(dy_array *a, size_t top) {
     if (a->poison && a->top > top)
         memset(a->base + top, 0xFF, a->top - top);

@@ -10,13 +10,13 @@
 static const dy_kernels *dy_binary_kernels;
 
 /* Runs of a broadcast call: `inner` elements along which each argument
- * either moves by one or stands still, `outer` times. */
+ * either advances by one element or stays at the same one, `outer` times. */
 typedef struct {
     uint32_t nd;
     size_t size[DY_MAX_ND + 1], a[DY_MAX_ND + 1], b[DY_MAX_ND + 1];
 } dy_runs;
 
-/* Whether both arguments have one shape: nothing is broadcast, and all is one run. */
+/* Whether both arguments have the same shape: then nothing is broadcast, and the whole call is one run. */
 static inline int dy_pairwise(const dy_call *c) {
     const dy_dim *a = &c->x[0].dim, *b = &c->x[1].dim;
     if (a->nd != b->nd || a->bd != b->bd)
@@ -40,7 +40,7 @@ static void dy_runs_init(dy_runs *r, const dy_call *c) {
         size_t ma = na == 1 ? 0 : sa, mb = nb == 1 ? 0 : sb;
         sa *= na;
         sb *= nb;
-        /* An axis goes on where the one before it ends: one longer run. */
+        /* An axis that continues the one before it makes that one longer. */
         if (r->nd && (ma == 0) == (r->a[r->nd - 1] == 0) && (mb == 0) == (r->b[r->nd - 1] == 0)) {
             r->size[r->nd - 1] *= n;
             continue;
@@ -70,7 +70,7 @@ static void dy_runs_at(const dy_runs *r, size_t i, size_t *a, size_t *b) {
     }
 }
 
-/* The same for y, whose axes are so many floats apart. */
+/* The same for y, whose axes have the strides `apart`. */
 static void dy_runs_at_y(const dy_runs *r, size_t i, const size_t *apart, size_t *y) {
     *y = 0;
     for (uint32_t k = 1; k < r->nd; k++) {
@@ -111,7 +111,7 @@ static void dy_runs_part(const dy_runs *r, uint32_t arg, int varies, dy_runs *pa
         }
 }
 
-/* The gradient of an argument that stands still along axes of many terms, each element summed for itself. */
+/* The gradient of an argument that is broadcast along long axes: each element is a sum of its own. */
 static void dy_binary_sum_backward(const dy_call *c, uint32_t arg, dy_binary_bwd run, const dy_runs *r) {
     dy_runs kept, summed;
     size_t y_kept[DY_MAX_ND + 1], y_summed[DY_MAX_ND + 1];
@@ -151,7 +151,7 @@ static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
     }
     dy_runs_init(&r, c);
     size_t outer = dy_runs_outer(&r), n = r.size[0], a, b;
-    /* Runs that come back to the same place must add there. */
+    /* Runs that return to the same elements must add to them. */
     size_t terms = 1;
     for (uint32_t k = 1; k < r.nd; k++)
         if ((arg ? r.b[k] : r.a[k]) == 0) terms *= r.size[k];
@@ -182,7 +182,7 @@ static void dy_binary_run_backward(const dy_call *c, uint32_t arg, int which) {
 #include "binary.def"
 #undef BINARY
 
-/* By number of the row; NULL for rows that are no ops. */
+/* By number of the row; NULL for rows that are not ops. */
 #define BINARY_PART(...) NULL,
 #define BINARY(name, value, slope_a, slope_b) dy_forward_##name,
 static void (*const dy_binary_forward[])(const dy_call *) = {

@@ -85,8 +85,8 @@ static void DY_N(conv2d_bwd_filter)(const dy_window *s, size_t outputs, size_t i
     }
 }
 
-/* Runs the statements for every input element v under a row of outputs, with the number t of its output; those of one
- * output come in the order of the window. They stand at p[t * step]; with a literal step the compiler sees how. */
+/* Runs the statements for every input element v under a row of outputs, with the number t of its output, in the order of
+ * the window for each output. The elements are at p[t * step]; a literal step lets the compiler vectorize. */
 #define DY_POOL_ROW(step, ...)                                                 \
     for (size_t t = low; t < high; t++) {                                      \
         float v = x[at + (t - low) * (step)];                                  \
@@ -114,7 +114,7 @@ static void DY_N(maxpool_columns)(const dy_window *s, const float *x, float *res
     }
 }
 
-/* The gradient goes to the first of the largest. */
+/* The gradient goes to the first of the largest inputs. */
 static void DY_N(maxpool_columns_bwd)(const dy_window *s, const float *x, const float *y, const float *dy,
                                       float *restrict left, float *restrict dx) {
     for (size_t q = 0; q < s->out[1]; q++, y += s->out[0], dy += s->out[0]) {
@@ -134,7 +134,7 @@ static void DY_N(maxpool_columns_bwd)(const dy_window *s, const float *x, const 
 #undef DY_POOL
 #undef DY_POOL_ROW
 
-/* Whether windows are the usual ones, 2 x 2 side by side, all of them inside the image. */
+/* Whether windows are the usual ones: 2 x 2, adjacent, and inside the image. */
 static int DY_N(pool_halves)(const dy_window *s) {
     for (int i = 0; i < 2; i++)
         if (s->size[i] != 2 || s->stride[i] != 2 || 2 * s->out[i] > s->in[i]) return 0;
@@ -192,11 +192,11 @@ static void DY_N(maxpool_halves_bwd)(const dy_window *s, const float *x, const f
             left = SEL(hit, zero, left);
             hit = (c == best) | (c != c);
             c = SEL(hit, left, zero);
-            left = SEL(hit, zero, left); /* what is left is for the last one */
+            left = SEL(hit, zero, left); /* what remains belongs to the last one */
             DY_N(st_pairs)(dx + 2 * i, pairs, a, b, acc);
             DY_N(st_pairs)(dx + 2 * i + rows, pairs, c, left, acc);
         );
-        if (!acc && 2 * n < rows) dx[rows - 1] = dx[2 * rows - 1] = 0; /* a row and a column that are in no window */
+        if (!acc && 2 * n < rows) dx[rows - 1] = dx[2 * rows - 1] = 0; /* the last row and column are in no window */
     }
     if (!acc && 2 * s->out[1] < s->in[1]) DY_N(fill)(rows, 0, dx);
 }

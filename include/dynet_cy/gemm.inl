@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sgemm: own microkernels for products with few columns, where general libraries lose most, panels (panels.inl) for those
- * of medium size, OpenBLAS for the rest.
- * docs/kernels.md has the measurements behind the choices. */
+ * sgemm: our own microkernels for products with few columns, where general libraries lose most; panels (panels.inl) for
+ * products of medium size; OpenBLAS for the rest. docs/kernels.md has the measurements behind these choices. */
 
 #if DY_W >= 8
 
@@ -22,8 +21,9 @@
 #define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_6(T, 2) DY_UP_TO_4(T, 3) DY_UP_TO_3(T, 4) DY_UP_TO_2(T, 5) DY_UP_TO_2(T, 6)
 #endif
 
-/* Own products: all with an inner dimension up to DY_MOST_RANK; with A as it is, those with few columns and those with
- * an A that stays in the cache; with A transposed, those with few columns, more where the dot products are long. */
+/* Products that our microkernels compute: all with an inner dimension up to DY_MOST_RANK; if A is not transposed, those
+ * with few columns and those whose A stays in the cache; if it is, those with few columns, more if the dot products are
+ * long. */
 #define DY_MOST_RANK 8
 #if DY_W == 16
 #define DY_MOST_COLUMNS 64
@@ -40,9 +40,9 @@ DY_INLINE vf DY_N(axpby)(vf product, float alpha, float beta, vf old) {
     return beta == 0 ? C(alpha) * product : C(alpha) * product + C(beta) * old;
 }
 
-/* C = alpha A B + beta C for R vectors of rows and N columns; element (p, j) of B stands at b[p * rs + j * cs]. When
+/* C = alpha A B + beta C for R vectors of rows and N columns; element (p, j) of B is at b[p * rs + j * cs]. If
  * `part` is set, the last vector has `tail` lanes. R, N and part are literals wherever this is inlined: with sizes
- * the compiler cannot see, the accumulators would live in memory. */
+ * unknown to the compiler, the accumulators would live in memory. */
 DY_INLINE void DY_N(tile)(const int N, const int R, const int part, size_t k, float alpha, const float *a, size_t lda,
                           const float *b, size_t rs, size_t cs, float beta, float *c, size_t ldc, size_t tail) {
     vf acc[DY_MAX_COLUMNS][8];
@@ -99,7 +99,7 @@ static void DY_N(gemm_n)(size_t m, size_t n, size_t k, float alpha, const float 
 }
 
 /* C = alpha A B + beta C for N columns of C and K of A, down the whole columns: the elements of B stay in registers.
- * For a short inner dimension, where the traffic of C decides. */
+ * For a short inner dimension, where the memory traffic of C decides. */
 DY_INLINE void DY_N(rank)(const int K, const int N, size_t n, float alpha, const float *a, size_t lda, const float *b,
                           size_t rs, size_t cs, float beta, float *c, size_t ldc) {
     vf y[4][4], old = C(beta);
@@ -228,7 +228,7 @@ static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
 #undef DY_OWN_T
 #endif
 
-/* Long sums are made in blocks. OpenBLAS does so itself, but in sgemv and in products that it takes for small ones. */
+/* Long sums are computed in blocks. OpenBLAS does this itself, except in sgemv and in products that it treats as small. */
 #define DY_IN_BLOCKS(k, p, q) (size_t p = 0, q; q = (k) - p < DY_TERMS ? (k) - p : DY_TERMS, p < (k); p += q)
 #define DY_LIBRARY_SMALL 1000000
 

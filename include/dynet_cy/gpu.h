@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A GPU as the engine sees it: the functions of the driver and of cuBLAS, found at run time, so that no CUDA header
- * is needed; an open device; launches, made or listed; and GPU ops: what runs an op on a GPU. */
+ * A GPU as the engine sees it: the functions of the driver and of cuBLAS, loaded at run time, so that no CUDA header
+ * is needed; an open device; launches, executed or recorded; and GPU ops, which run an op on a GPU. */
 #ifndef DYNET_CY_GPU_H
 #define DYNET_CY_GPU_H
 
@@ -91,7 +91,7 @@ typedef struct {
     uint64_t failed_captures;
 } dy_gpu_counts;
 
-/* Launches, products and fills one after the other: dy_record, each with what belongs to it. */
+/* A sequence of launches, products and fills: for each a dy_record and its data. */
 typedef struct {
     char *p;
     size_t bytes, room;
@@ -113,8 +113,8 @@ typedef struct {
     int error;                  /* of the driver, once something failed; of cuBLAS: its negative. By dy_gpu_set_error */
     int error_kernel;           /* the kernel whose launch failed, or -1 */
     dy_gpu_counts counts;
-    dy_records *records;        /* NULL, or where launches, products and fills are listed, rather than made */
-    dy_address workspace;       /* of cuBLAS; 0: it could not be had */
+    dy_records *records;        /* if not NULL, launches, products and fills are recorded here instead of executed */
+    dy_address workspace;       /* of cuBLAS; 0: it could not be allocated */
 } dy_gpu;
 
 /* ---- launches ------------------------------------------------------------ */
@@ -127,7 +127,7 @@ typedef struct {
         float f;
         const void *p;
     } x;
-    const void *by_value;       /* a struct that is handed over as it is, or NULL */
+    const void *by_value;       /* a struct that is passed by value, or NULL */
 } dy_slot;
 
 typedef struct {
@@ -174,12 +174,12 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
     DY_SLOTS_15, DY_SLOTS_14, DY_SLOTS_13, DY_SLOTS_12, DY_SLOTS_11, DY_SLOTS_10, DY_SLOTS_9, DY_SLOTS_8, DY_SLOTS_7, \
     DY_SLOTS_6, DY_SLOTS_5, DY_SLOTS_4, DY_SLOTS_3, DY_SLOTS_2, DY_SLOTS_1)(__VA_ARGS__)
 
-/* What is reported besides the errors of the driver. DY_FORKED: by all that is asked of a GPU in a process that was
- * forked from one that had used it. */
+/* Error numbers in addition to those of the driver. DY_FORKED: a GPU is used in a process that was forked from one that
+ * had used it. */
 enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED };
 
-/* Who holds the lock reads gpu->error as it is; whether the device is lost, and by which kernel, is asked without the
- * lock too. */
+/* With the lock held, gpu->error can be read directly; these functions are also called without the lock, to ask whether
+ * the device is lost. */
 static inline int dy_gpu_error(dy_gpu *gpu) { return __atomic_load_n(&gpu->error, __ATOMIC_ACQUIRE); }
 static inline void dy_gpu_set_error(dy_gpu *gpu, int error) { __atomic_store_n(&gpu->error, error, __ATOMIC_RELEASE); }
 
@@ -195,7 +195,7 @@ static inline int dy_gpu_failed(dy_gpu *gpu, int error, int kernel) {
 
 enum { DY_RECORD_LAUNCH, DY_RECORD_FILL, DY_RECORD_PRODUCT };
 
-/* Records have no byte that is left to chance: equal ones are equal byte by byte. */
+/* Records have no uninitialized bytes, so they can be compared byte by byte. */
 typedef struct {
     uint32_t kind, bytes;       /* of all of it, a multiple of 8 */
 } dy_record;
@@ -223,7 +223,7 @@ typedef struct {
     int64_t stride_a, stride_b, stride_c;
 } dy_product;
 
-/* A record of so many bytes, all 0 but its kind; NULL after an error. */
+/* Append a record of `bytes` bytes, all 0 except its kind and size; NULL after an error. */
 static inline void *dy_add_record(dy_gpu *gpu, uint32_t kind, size_t bytes) {
     dy_records *r = gpu->records;
     dy_record *record;
@@ -276,7 +276,7 @@ static inline int dy_record_launch(dy_gpu *gpu, int kernel, unsigned gx, unsigne
 
 /* ---- launches, continued --------------------------------------------------- */
 
-/* The device stays usable with any grid: kernels stride over what it does not cover. */
+/* Any grid works, since kernels stride over what it does not cover; so limit it to what the device can use. */
 static inline unsigned dy_blocks(const dy_gpu *gpu, size_t blocks) {
     size_t most = (size_t)gpu->multiprocessors * 16;
     return (unsigned)(blocks == 0 ? 1 : blocks < most ? blocks : most);
@@ -311,18 +311,18 @@ static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned
 
 #define DY_THREADS 256
 
-/* launch_each: about one thread for each of n things, in blocks of DY_THREADS. */
+/* launch_each: about one thread for each of n elements, in blocks of DY_THREADS. */
 #define DY_LAUNCH_EACH(gpu, kernel, n, ...) \
     DY_LAUNCH(gpu, kernel, dy_blocks(gpu, ((size_t)(n) + DY_THREADS - 1) / DY_THREADS), 1, DY_THREADS, 0, __VA_ARGS__)
 
-/* launch_rows: one block for each of n things, with as many threads as `width` asks for, whole warps. */
+/* launch_rows: one block for each of n rows, with enough threads for `width` elements, in whole warps. */
 static inline unsigned dy_row_threads(size_t width) {
     return width <= 32 ? 32 : width <= 64 ? 64 : width <= 128 ? 128 : 256;
 }
 #define DY_LAUNCH_ROWS(gpu, kernel, n, width, ...) \
     DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), 1, dy_row_threads(width), 0, __VA_ARGS__)
 
-/* launch_slices: for each of n things as many blocks, along y, as `width` asks for and the device has room for. */
+/* launch_slices: for each of n rows several blocks along y, as many as `width` needs and the device can run at once. */
 static inline unsigned dy_slices(const dy_gpu *gpu, size_t n, size_t width) {
     size_t blocks = (width + 255) / 256, most = (size_t)gpu->multiprocessors * 16 / (n ? n : 1);
     blocks = blocks < most ? blocks : most;
@@ -336,7 +336,7 @@ static inline int dy_fill_now(dy_gpu *gpu, uint64_t p, unsigned bits, size_t n) 
     return dy_gpu_failed(gpu, gpu->driver->cuMemsetD32Async((dy_address)p, bits, n, gpu->stream), -1);
 }
 
-/* n floats at p become x. */
+/* Set n floats at p to x. */
 static inline int dy_gpu_fill(dy_gpu *gpu, size_t n, float x, const void *p) {
     uint32_t bits;
     if (gpu->error || n == 0)
@@ -378,7 +378,7 @@ static inline int dy_multiply(dy_gpu *gpu, dy_product p) {
     }
     return dy_product_now(gpu, &p);
 }
-/* Its fields fill it, so that no byte of a record is padding. */
+/* It must have no padding, so that records can be compared byte by byte. */
 _Static_assert(sizeof(dy_product) == 104, "a product without padding");
 
 /* C = alpha op(A) op(B) + beta C as in BLAS, column-major; with beta 0, C is not read. */
@@ -386,14 +386,14 @@ static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, s
                               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     if (gpu->error || m == 0 || n == 0)
         return gpu->error;
-    if (k == 0)                 /* all of C is contiguous wherever that can be */
+    if (k == 0)                 /* only calls with a contiguous C can have k == 0 */
         return beta == 0 ? dy_gpu_fill(gpu, m * n, 0, c) : 0;
     return dy_multiply(gpu, (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
                                          .ldb = (int)ldb, .ldc = (int)ldc, .alpha = alpha, .beta = beta, .a = a,
                                          .b = b, .c = c});
 }
 
-/* The same for `count` triples that lie stride_a, stride_b, stride_c floats apart; a stride may be 0. */
+/* The same for `count` products whose matrices are stride_a, stride_b, stride_c floats apart; a stride may be 0. */
 static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha,
                                       const float *a, size_t lda, size_t stride_a, const float *b, size_t ldb,
                                       size_t stride_b, float beta, float *c, size_t ldc, size_t stride_c,
@@ -408,7 +408,7 @@ static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, siz
                                          .stride_b = (int64_t)stride_b, .stride_c = (int64_t)stride_c});
 }
 
-/* Make what is listed. */
+/* Execute the records. */
 static inline int dy_play(dy_gpu *gpu, const dy_records *r) {
     for (size_t at = 0; at < r->bytes && !gpu->error;) {
         const dy_record *record = (const dy_record *)(r->p + at);
@@ -432,27 +432,28 @@ static inline int dy_play(dy_gpu *gpu, const dy_records *r) {
     return gpu->error;
 }
 
-/* ---- GPU ops: what runs an op on a GPU -------------------------------------- */
+/* ---- GPU ops: how an op runs on a GPU --------------------------------------- */
 
-/* Pointers of the call are on the device, but attrs, object and gpu->items. Nothing is waited for. 0, or an error. */
+/* Pointers of the call point to device memory, except attrs, object and gpu->items. These functions do not wait for the
+ * device. They return 0, or an error. */
 typedef int (*dy_gpu_forward)(dy_gpu *gpu, const dy_call *c);
 typedef int (*dy_gpu_backward)(dy_gpu *gpu, const dy_call *c, uint32_t i);
 
 typedef struct {
-    dy_needs *needs;            /* the op's on GPUs; `saved` is the CPU's unless set.  `factors` put nothing on the stream */
+    dy_needs *needs;            /* on GPUs; `saved` is that of the CPU unless set.  `factors` put nothing on the stream */
     dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
-    dy_gpu_forward begin;       /* NULL, or what runs before backward is asked for any gradient of the call */
+    dy_gpu_forward begin;       /* NULL, or a function that runs before the first `backward` of a call */
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host.
      * The lock of the parameter is held. */
     void (*note)(const dy_call *c, const uint32_t *items);
     uint64_t modules;           /* bits: the modules that its kernels are in */
-    uint8_t draws;              /* it draws random numbers: call->seed is, on the device, where seed and stream lie */
+    uint8_t draws;              /* it draws random numbers: call->seed is then the device address of seed and stream */
 } dy_gpu_op;
 
 /* ---- memory ---------------------------------------------------------------- */
 
-/* A part of an arena of the device that is mapped. */
+/* A mapped part of an arena of the device. */
 typedef struct {
     uint64_t handle;
     size_t bytes;
@@ -465,7 +466,7 @@ typedef struct {
     dy_gpu *gpu;
     dy_address base;
     size_t reserved, mapped;
-    size_t gap;                 /* addresses behind it that stay empty: what lies next to it never lies side by side */
+    size_t gap;                 /* addresses after it that stay unmapped, so that no other memory is adjacent to it */
     uint32_t n_chunks;
     dy_device_chunk chunks[DY_MOST_CHUNKS];
 } dy_device_arena;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a launcher hands to the kernels of attention by value. */
+ * The struct that launchers pass to the attention kernels by value. */
 #ifndef DYNET_CY_GPU_ATTENTION_H
 #define DYNET_CY_GPU_ATTENTION_H
 
@@ -11,14 +11,14 @@
 
 typedef struct {
     const float *q, *k, *v, *bias;                          /* no bias: NULL */
-    size_t q_step, k_step, v_step, bias_step;               /* from one batch element to the next; 0: one serves for all */
+    size_t q_step, k_step, v_step, bias_step;               /* from one batch element to the next; 0: all share one */
     const float *y, *dy, *means;                            /* of backward */
     float *sums;                                            /* the logarithm of the sum of each head and query */
     const uint64_t *seeds;
-    const uint32_t *items;                                  /* what is drawn; NULL: no dropout */
+    const uint32_t *items;                                  /* of the random draws; NULL: no dropout */
     size_t m, n;                                            /* queries, keys */
-    size_t before;                                          /* keys before the first query; queries look back only, unless: */
-    uint32_t everywhere;
+    size_t before;                                          /* keys before the first query, for causal attention */
+    uint32_t everywhere;                                    /* attention is not causal: queries see all keys */
     uint32_t heads, rows, value_rows;                       /* rows of a head */
     uint32_t bias_columns, bias_heads;
     float scale, keep;

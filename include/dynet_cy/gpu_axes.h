@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What launchers hand to kernels of the GPU by value: axes over which a kernel walks through several arrays at once, and
- * several pointers. All of such a struct is set to 0 first: records of launches are compared byte by byte. */
+ * Structs that launchers pass to GPU kernels by value: axes over which a kernel walks through several arrays at once, and
+ * several pointers. Set such a struct to 0 first, since records of launches are compared byte by byte. */
 #ifndef DYNET_CY_GPU_AXES_H
 #define DYNET_CY_GPU_AXES_H
 
@@ -23,7 +23,7 @@ DY_SIZE(dy_axes, 264);
 
 static inline void dy_no_axes(dy_axes *x) { memset(x, 0, sizeof *x); }
 
-/* A further, slower axis; one that goes on where the last one ends in all arrays makes that one longer. */
+/* Add a further, slower axis. If it continues the last one in all arrays, it makes that one longer instead. */
 static inline void dy_add_axis(dy_axes *x, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2) {
     uint32_t k = x->n - 1;
     if (size == 1)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a launcher hands to kernels of the GPU by value: the cells of the children of a node of a tree. */
+ * A struct that launchers pass to GPU kernels by value: the cells of the children of a tree node. */
 #ifndef DYNET_CY_GPU_CELLS_H
 #define DYNET_CY_GPU_CELLS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Moves of numbers on a GPU: passes over graphs list them, `move_floats` makes them. */
+ * Moves of numbers on a GPU: passes over graphs list them, and the kernel `move_floats` executes them. */
 #ifndef DYNET_CY_GPU_MOVE_H
 #define DYNET_CY_GPU_MOVE_H
 
@@ -9,8 +9,8 @@
 
 #include "gpu_size.h"
 
-/* n numbers that are copied or added (acc), times scale, from one place of the device to another; from NULL: zeros.
- * Moves with one destination are a chain, in the order in which they are added; its first one is no follower. */
+/* Copies n numbers, or adds them (acc), times scale, from one address on the device to another; source NULL means zeros.
+ * Moves with the same destination form a chain, executed in order; all but the first one are followers. */
 typedef struct {
     const float *source;
     float *to;

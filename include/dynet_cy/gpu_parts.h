@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a launcher hands to a kernel of the GPU by value: arguments that come to lie side by side. */
+ * A struct that launchers pass to a GPU kernel by value: arguments to be concatenated. */
 #ifndef DYNET_CY_GPU_PARTS_H
 #define DYNET_CY_GPU_PARTS_H
 
@@ -15,7 +15,7 @@ typedef struct {
     float *v;                   /* as in dy_tensor */
     size_t bstride;
     float *const *list;
-    size_t start, m;            /* the first of its numbers in a column of the result, and how many they are */
+    size_t start, m;            /* where its numbers begin in a column of the result, and how many there are */
 } dy_piece;
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Structs that the host fills and kernels of the GPU read stand in one header each, which both include. DY_SIZE says how
- * many bytes such a struct has, so that neither compiler puts padding where the other does not. */
+ * Each struct that the host fills and GPU kernels read is defined in one header, which both include. DY_SIZE asserts its
+ * size, so that a difference in padding between the two compilers is an error. */
 #ifndef DYNET_CY_GPU_SIZE_H
 #define DYNET_CY_GPU_SIZE_H
 

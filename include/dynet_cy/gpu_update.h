@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What updates on a GPU hand to kernels, and what kernels tell of clipping. */
+ * Structs that updates on a GPU pass to kernels, and the record that kernels write about clipping. */
 #ifndef DYNET_CY_GPU_UPDATE_H
 #define DYNET_CY_GPU_UPDATE_H
 
@@ -16,7 +16,7 @@ typedef struct {
 } dy_range;
 DY_SIZE(dy_range, 16);
 
-/* The same, and where they lie where all of them lie side by side. */
+/* The same, with their position in a buffer that holds all of them without gaps. */
 typedef struct {
     size_t at, n, to;
 } dy_gather_range;
@@ -25,7 +25,7 @@ DY_SIZE(dy_gather_range, 24);
 /* Constants of a rule, for a group of parameters. */
 typedef struct {
     float lr, grad_scale, b1, b2, eps;
-    float decoupled, decay;     /* shares that values lose before their step and after it */
+    float decoupled, decay;     /* shares of weight decay taken off before the step and after it */
 } dy_hyper;
 DY_SIZE(dy_hyper, 28);
 
@@ -39,41 +39,41 @@ typedef struct {
 DY_SIZE(dy_clip_group, 32);
 
 typedef struct {
-    double scale;               /* of gradients before all else */
+    double scale;               /* factor of gradients, applied first */
     uint32_t groups;
-    uint32_t rates;             /* `dy_rates` of each group: for 0, 1, ... more dropped updates than are known of */
+    uint32_t rates;             /* number of `dy_rates` per group: for 0, 1, ... dropped updates beyond the known ones */
     uint32_t known;
     uint32_t skips;             /* whether an update with a norm that is not finite is dropped */
 } dy_clip_limits;
 DY_SIZE(dy_clip_limits, 24);
 
-/* What depends on the number of an update, for a group of parameters. */
+/* The constants of a group of parameters that depend on the number of the update. */
 typedef struct {
     float lr;
-    float decoupled;            /* the share that values lose before the step; see `dy_hyper` */
+    float decoupled;            /* the share taken off values before the step; see `dy_hyper` */
 } dy_rates;
 DY_SIZE(dy_rates, 8);
 
-/* What clipping has found for a group of parameters in this update. */
+/* The result of clipping for a group of parameters in this update. */
 typedef struct {
     float scale;                /* of its gradients */
     dy_rates rates;
 } dy_chosen;
 DY_SIZE(dy_chosen, 12);
 
-/* What clipping has found so far. */
+/* The record of clipping so far. */
 typedef struct {
-    double norm;                /* of this update; or of the first that was left out */
+    double norm;                /* of this update; or of the first one that was not made */
     uint32_t done;              /* updates */
-    uint32_t dropped;           /* of these: their norms were not finite, and later ones are made all the same */
+    uint32_t dropped;           /* of these, those dropped because of a norm that is not finite; later ones are made */
     uint32_t clips;             /* updates that were clipped */
-    uint32_t skipped;           /* updates that were left out: the first had a norm that is not finite */
+    uint32_t skipped;           /* updates that were not made: the first had a norm that is not finite, the rest follow it */
     uint32_t drops;             /* whether this one is dropped */
     uint32_t unused;
 } dy_clip;
 DY_SIZE(dy_clip, 32);
 
-/* `done` in the lower half and `dropped` above, read at once: a device may be writing both. */
+/* `done` in the lower half and `dropped` in the upper, read atomically: a device may be writing both. */
 static inline uint64_t dy_clip_done_dropped(const dy_clip *c) {
     uint64_t both;
     memcpy(&both, &c->done, sizeof both);

@@ -24,10 +24,10 @@ enum {
 
 #define DY_NO_BATCH UINT32_MAX
 
-/* The version of a graph while it runs without the GIL: no expression has it. */
+/* The version of a graph while it runs without the GIL; no expression has this version. */
 #define DY_GRAPH_RUNNING UINT64_MAX
 
-/* Low bits of a version count the reverts since the renewal, and the times that nodes were numbered anew. */
+/* The low bits of a version count the reverts and renumberings since the renewal. */
 #define DY_REVERT_BITS 28
 
 static inline int dy_same_renewal(uint64_t a, uint64_t b) { return a >> DY_REVERT_BITS == b >> DY_REVERT_BITS; }
@@ -83,7 +83,7 @@ typedef struct {
             dy_array nodes, args, items, state; /* by node number, or offset in a node */
             dy_array order;     /* uint32: node numbers in the order of execution */
             dy_array batches;   /* dy_batch */
-            dy_array uses, holes; /* graphs that only go forward: see liveness.h */
+            dy_array uses, holes; /* forward-only graphs: see liveness.h */
             dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
             dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
         };
@@ -114,11 +114,11 @@ typedef struct {
     uint32_t compact_at;        /* their nodes are also dropped when there are this many */
     int backward_from;          /* node of the last backward, or -1 */
     uint32_t forward_ms;        /* milliseconds of forward since the renewal */
-    uint32_t n_passes;          /* passes forward that have computed something since the renewal */
+    uint32_t n_passes;          /* forward passes that have computed something since the renewal */
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     void *device_graphs;        /* what the backend of devices keeps for it */
-    uint64_t shortages;         /* of the process, when the graph last gave back memory */
+    uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
     void *beside;               /* statistics of schedule/beside; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not asked for yet */
@@ -129,7 +129,7 @@ static inline uint8_t *dy_state(const dy_graph *g) { return (uint8_t *)g->state.
 static inline uint32_t *dy_order(const dy_graph *g) { return (uint32_t *)g->order.base; }
 static inline dy_batch *dy_batches(const dy_graph *g) { return (dy_batch *)g->batches.base; }
 
-/* In `devices`: an input without a device of its own; it goes where it is first used. */
+/* In `devices`: an input without a device of its own; it is placed where it is first used. */
 #define DY_MOVABLE 128
 
 /* The device that a node runs on. */
@@ -150,7 +150,7 @@ static inline uint32_t dy_origin(const dy_graph *g, uint32_t node) {
     return (node + (size_t)1) * sizeof(uint32_t) <= g->origins.top ? ((uint32_t *)g->origins.base)[node] : 0;
 }
 
-/* The value of a node.  Storage may move, so the pointer of a parameter is read anew. */
+/* The value of a node.  Storage may move, so the pointer of a parameter is read each time. */
 static inline float *dy_value(const dy_node *x) {
     return x->val ? x->val : ((const dy_param *)x->object)->value;
 }

@@ -37,10 +37,10 @@ extern const char *const dy_unary_names[DY_UNARY_COUNT];
 extern const char *const dy_binary_names[DY_BINARY_COUNT];
 extern const char *const dy_optim_names[DY_OPTIM_COUNT];
 extern const char *const dy_rng_names[DY_RNG_COUNT];
-/* How many state arrays each optimiser keeps. */
+/* The number of state arrays of each optimiser. */
 extern const int dy_optim_states[DY_OPTIM_COUNT];
-/* What each does to a number whose gradient is zero: nothing; it moves by a state that decays (if it moves at all); that
- * times the learning rate; that over a divisor that decays too. */
+/* What an optimiser does to a number whose gradient is zero: nothing (STILL); move it by a decaying state, if at all
+ * (STEADY); by that times the learning rate (RATED); or by that over a divisor that decays, too (FADING). */
 enum { DY_STILL, DY_STEADY, DY_RATED, DY_FADING };
 
 /* Hyperparameters of one update; unused ones are ignored. The gradient is multiplied by grad_scale, the step by
@@ -49,8 +49,9 @@ typedef struct {
     float lr, grad_scale, step_scale, b1, b2, eps;
 } dy_optim;
 
-/* Some updates in which the gradient is zero, as one step; see optim.def. The weight of an update is its step_scale, for
- * DY_RATED and DY_FADING times lr. For DY_FADING the updates are n terms: a weight, and what the root of s1 has faded to. */
+/* Several updates with a zero gradient, combined into one step; see optim.def. The weight of an update is its step_scale,
+ * for DY_RATED and DY_FADING times lr. For DY_FADING the updates are n terms, each with a weight and a factor to which the
+ * square root of s1 has decayed. */
 typedef struct {
     float b1_power, b2_power, b1, b2, eps, sum;
     uint32_t n;
@@ -58,10 +59,10 @@ typedef struct {
     int keeps;                  /* whether the states are written, not only the values */
 } dy_idle;
 
-/* Ways of sgemm: sums of few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS, panels of A
- * that are packed on the way. */
+/* Methods of sgemm: sums of a few columns of A, tiles of C, dot products, one row or column by sgemv, OpenBLAS, panels of
+ * A that are packed during the product. */
 enum { DY_SGEMM_RANK, DY_SGEMM_TILES, DY_SGEMM_DOTS, DY_SGEMM_VECTOR, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS };
-/* OpenBLAS sums in another order where columns are left over, of 4, 6, 8, 12 or 24 that it takes at a time. */
+/* OpenBLAS takes 4, 6, 8, 12 or 24 columns at a time, and sums the remaining columns in another order. */
 enum { DY_COLUMN_STEP = 24 };
 
 /* Geometry of a convolution or pooling; see dy_window_init. Index 0 is the row direction, the contiguous one. */
@@ -78,7 +79,7 @@ typedef void (*dy_binary_fwd)(size_t n, const float *a, int sa, const float *b, 
 typedef void (*dy_binary_bwd)(size_t n, const float *a, int sa, const float *b, int sb, const float *y, const float *dy,
                               float *dx, int acc);
 typedef void (*dy_optim_step)(size_t n, const dy_optim *h, const float *g, float *p, float *s0, float *s1, float *s2);
-/* From the values p to q, which may be p. */
+/* Reads the values at p and writes them to q, which may be p. */
 typedef void (*dy_optim_idle)(size_t n, const dy_idle *h, const float *p, float *q, float *s0, float *s1, float *s2);
 /* Elements offset .. offset + n - 1 of a draw; an element depends on (key, stream, draw) and its index alone. */
 typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t offset, size_t n, float p0, float p1,
@@ -86,8 +87,8 @@ typedef void (*dy_rng_fill)(uint64_t key, uint32_t stream, uint64_t draw, size_t
 
 typedef struct dy_kernels {
     const char *isa;
-    int packs;                  /* whether sgemm_packed is worth its packing: it is faster than sgemm */
-    size_t panel;               /* rows of a panel, where sgemm_packed and pack can be cut */
+    int packs;                  /* whether sgemm_packed is enough faster than sgemm to be worth packing */
+    size_t panel;               /* rows of a panel; sgemm_packed and pack can be divided at multiples of it */
     dy_unary_fwd unary_fwd[DY_UNARY_COUNT];
     dy_unary_bwd unary_bwd[DY_UNARY_COUNT];
     dy_binary_fwd binary_fwd[DY_BINARY_COUNT];
@@ -166,12 +167,12 @@ static inline dy_window dy_window_back(const dy_window *s, size_t outputs) {
     return back;
 }
 
-/* How winograd.inl divides images: into tiles of 6 x 6 inputs, in strips one tile wide. So many strips are worked on at
- * a time that the products are large, while what they read stays in the cache. */
+/* How winograd.inl divides images: into tiles of 6 x 6 inputs, in strips one tile wide. It works on enough strips at a
+ * time to make the products large, but not more than fit into the cache. */
 typedef struct {
     size_t tile[2], count[2];   /* outputs of a tile along each direction, tiles of an image */
     size_t strips;              /* at a time */
-    size_t margin, area;        /* the most pixels of an image at a time, with what surrounds them, and of its result */
+    size_t margin, area;        /* most pixels at a time: of an image, including a margin; and of its result */
 } dy_winograd;
 
 static inline void dy_winograd_init(dy_winograd *t, const dy_window *s, size_t images) {
@@ -188,8 +189,8 @@ static inline void dy_winograd_init(dy_winograd *t, const dy_window *s, size_t i
     t->area = rows * cols;
 }
 
-/* Whether it is faster than products with patches: by the multiplications that each needs, and those that could be done
- * in the time of its transforms. */
+/* Whether Winograd's method is faster than a product with patches: compares the multiplications of both, plus those that
+ * could be done during its transforms. */
 static inline int dy_winograd_gains(const dy_window *s, size_t outputs, size_t images) {
     for (int i = 0; i < 2; i++)
         if (s->stride[i] != 1 || s->dilation[i] != 1 || s->size[i] < 2 || s->size[i] > 5 || !s->out[i]) return 0;
@@ -200,7 +201,8 @@ static inline int dy_winograd_gains(const dy_window *s, size_t outputs, size_t i
     return images * (patches - tiles * (36 * pairs + 300 * lanes)) > 400 * pairs;
 }
 
-/* The distance of the matrices at two points: not a multiple of 1 KiB, or all 36 would want the same lines of the cache. */
+/* The distance of the matrices of two points: not a multiple of 1 KiB, since all 36 would then compete for the same cache
+ * lines. */
 static inline size_t dy_apart(size_t n) { return n % 256 ? n : n + 16; }
 
 /* Floats of working memory of a convolution and the gradient of its filter; `dy_conv_work_back`, of the gradient of its

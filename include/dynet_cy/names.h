@@ -15,7 +15,7 @@
 #if defined(__GNUC__)
 #define DY_INLINE static inline __attribute__((always_inline))
 #define DY_UNROLL _Pragma("GCC unroll 16")
-/* Into the second-level cache; into the first one, to be written. The address may be any. */
+/* Prefetch into the second-level cache; into the first one, for writing. Any address is allowed. */
 #define DY_PREFETCH(p) __builtin_prefetch((p), 0, 2)
 #define DY_PREFETCH_TO_WRITE(p) __builtin_prefetch((p), 1)
 #else

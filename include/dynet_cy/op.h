@@ -8,7 +8,7 @@
 /* How one argument of many nodes becomes one argument of a batched call. */
 enum {
     DY_STACK,                   /* concatenated along the batch */
-    DY_LIST,                    /* read in place through `dy_element`; backward adds, or obeys accumulate */
+    DY_LIST,                    /* read in place through `dy_element`; backward adds, or follows `accumulate` */
     DY_SHARE                    /* all nodes have the same argument */
 };
 
@@ -19,7 +19,7 @@ enum {
     DY_ALONE                    /* never: `alone_because` says why */
 };
 
-/* What a shape rule sees: the shapes of the arguments, attributes and items. */
+/* The input of a shape rule: the shapes of the arguments, attributes and items. */
 typedef struct {
     uint32_t n;
     const dy_dim *const *x;
@@ -42,9 +42,9 @@ typedef size_t (*dy_work)(const dy_call *c, int i);
 /* The share of argument i in a concatenated result, so that its backward finds its position by itself. */
 typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
-/* Before the backward of a call: the gradients of all its arguments, into c->work, which has op.prepared() floats and is
- * there until the backward of the last one.  Such an op has no `work`.  It may take the GIL, as forward may; backward may
- * not, since locks are held. */
+/* Runs before the backward of a call: computes the gradients of all its arguments into c->work, which has op.prepared()
+ * floats and stays valid until the backward of the last argument.  Such an op has no `work`.  Like forward, it may take
+ * the GIL; backward may not, since locks are held. */
 typedef void (*dy_prepare)(const dy_call *c);
 /* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */
 typedef void *(*dy_raised)(void);
@@ -59,18 +59,18 @@ typedef struct {
  * factors of many calls and multiplies once. */
 typedef void (*dy_factors_of)(const dy_call *c, uint32_t i, dy_factors *f);
 
-/* What the walk over batches asks of an op before it calls it. */
+/* What an op needs before it is called, for the walk over batches. */
 typedef struct {
     dy_saved saved;             /* NULL: none */
     dy_work work;               /* NULL: none */
-    dy_factors_of factors;      /* NULL: gradients are no products */
-    float (*spread)(const dy_call *c);              /* NULL, or: gradients of all arguments are dy times this */
-    float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where that of argument i lies by itself, or NULL */
-    uint8_t assigns;            /* backward obeys c->accumulate; else it adds */
-    uint8_t lists;              /* lists of DY_LIST arguments are read; else these are laid side by side */
+    dy_factors_of factors;      /* NULL: gradients are not products */
+    float (*spread)(const dy_call *c);              /* if not NULL: the gradient of each argument is dy times this */
+    float *(*same)(const dy_call *c, uint32_t i);   /* if not NULL: where the gradient of argument i already is, or NULL */
+    uint8_t assigns;            /* backward follows c->accumulate; else it always adds */
+    uint8_t lists;              /* DY_LIST arguments are read as lists; else they are concatenated */
 } dy_needs;
 
-/* Kinds of devices: each has code of its own for an op, and so needs of its own. */
+/* Kinds of devices: each has its own code for an op, and so its own needs. */
 enum { DY_CPU, DY_GPU, DY_KINDS };
 
 typedef struct dy_op {

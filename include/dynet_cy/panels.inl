@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products with A in panels: of a matrix that is kept packed, and of one that is packed on the way.
+ * Products with A in panels: for a matrix that is kept packed, and for one that is packed during the product.
  *
- * Panels of DY_PANEL vectors of rows stand one behind the other; in a panel the columns of A follow each other, so the
- * innermost loop reads A and nothing else in order. The last panel of a packed matrix has only as many vectors as it
- * needs; rows behind the end are zeros. docs/kernels.md has the measurements.
+ * A panel has DY_PANEL vectors of rows, stored column after column, so that the innermost loop reads A in the order of
+ * memory. The panels of a matrix are contiguous. The last panel of a packed matrix has only as many vectors as it
+ * needs; rows beyond the end are zeros. docs/kernels.md has the measurements.
  *
- * DY_PAIRS: what stands in panels and in B is not a float but a pair of numbers, two terms of each sum; see bf16.inl. */
+ * DY_PAIRS: an element of panels and of B is not a float but a pair of numbers, two terms of each sum; see bf16.inl. */
 
 #if DY_W >= 8 && defined(DY_X86)
 /* Transposes 8 x 8 numbers. */
@@ -28,13 +28,13 @@ DY_INLINE void DY_N(turn)(__m256 v[8]) {
 }
 #endif
 
-/* y[i * ystep + l] = x[l * xstep + i] for i below n and l below `lanes`; the lanes behind, up to DY_W, are zero. */
+/* y[i * ystep + l] = x[l * xstep + i] for i below n and l below `lanes`; the remaining lanes, up to DY_W, are zero. */
 static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, float *y, size_t ystep) {
     size_t i = 0;
 #if DY_W >= 8 && defined(DY_X86)
     if (lanes == DY_W && n >= 8)
         for (; i < n; i += 8) {
-            if (n - i < 8) i = n - 8; /* once more, rather than one by one */
+            if (n - i < 8) i = n - 8; /* repeat some elements rather than handle the rest one by one */
             DY_UNROLL for (size_t l = 0; l < DY_W; l += 8) {
                 __m256 v[8];
                 DY_UNROLL for (int k = 0; k < 8; k++) v[k] = _mm256_loadu_ps(x + (l + k) * xstep + i);
@@ -47,7 +47,7 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
         for (size_t l = 0; l < DY_W; l++) y[i * ystep + l] = l < lanes ? x[l * xstep + i] : 0;
 }
 
-#if DY_W == 16 /* also where its code is tested on AVX2 */
+#if DY_W == 16 /* also when this code is tested on AVX2 */
 #define DY_PANEL 3
 #define DY_PANEL_COLUMNS 8
 #define DY_PASS 512
@@ -58,7 +58,7 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
 #define DY_PASS 256
 #define DY_PANEL_TILES(T) T(1, 4) T(1, 2) T(1, 1) T(2, 2) T(2, 1) T(3, 2) T(3, 1) T(4, 1) T(5, 1) T(6, 1)
 #endif
-/* DY_PASS: columns of A that one pass takes, so that a panel and its part of B stay in the caches. Each pass adds to C. */
+/* DY_PASS: columns of A in one pass, so that a panel and its part of B stay in the caches. Each pass adds to C. */
 
 #ifdef DY_PAIRS
 DY_INLINE vf DY_N(broadcast)(const float *p) {
@@ -93,14 +93,14 @@ static void DY_N(pack)(int ta, size_t m, size_t k, const float *a, size_t lda, f
 }
 #endif
 
-/* What is read next from memory, while a panel from the cache is multiplied: the first `lines` of its vectors of each
+/* What to prefetch from memory while a panel from the cache is multiplied: the first `lines` of its vectors of each
  * column, from `at` on. */
 typedef struct {
     const float *at;
     size_t lines;
 } DY_N(ahead);
 
-/* Element (p, j) of B stands at b[p * rs + j * cs]. */
+/* Element (p, j) of B is at b[p * rs + j * cs]. */
 typedef void (*DY_N(panel_fn))(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, float alpha,
                                float beta, float *c, size_t ldc, size_t tail, DY_N(ahead) ahead);
 
@@ -164,13 +164,13 @@ static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][4] = {
 #endif
 };
 
-/* All columns of one group of panels, which are split evenly among as few tiles as possible; B is packed where `rs` is 0,
- * tile by tile. The panels at `ahead` are multiplied after it, NULL: none are, or they are in the cache. */
+/* All columns of one group of panels, split evenly among as few tiles as possible. If `rs` is 0, B is packed tile by
+ * tile. `ahead` are the panels to be multiplied next; NULL: there are none, or they are in the cache. */
 static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, const float *a, size_t next, const float *b,
                                 size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
                                 const float *ahead) {
     size_t most = count == 4 ? 1 : count == 2 ? 3 : DY_PANEL_COLUMNS, tiles = (n + most - 1) / most, v = vectors;
-    size_t lines = tiles < v ? (v + tiles - 1) / tiles : 1; /* each tile fetches some, so that no one waits for them */
+    size_t lines = tiles < v ? (v + tiles - 1) / tiles : 1; /* each tile prefetches some, so that no tile has to wait */
     for (size_t u = 0, j = 0; u < tiles; u++) {
         size_t w = (n - j) / (tiles - u), from = u * lines;
         DY_N(ahead) soon = {a, 0};
@@ -185,8 +185,8 @@ static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, cons
 static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
                                float *c, size_t ldc) {
     size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
-    /* With few columns several panels at once: enough sums at a time to hide the latency of adding. They are read as fast
-     * as memory can already. */
+    /* With few columns, several panels at once give enough independent sums to hide the latency of additions. No
+     * prefetching then: they are already read at the speed of memory. */
     size_t most = n == 1 ? 4 : n <= 3 ? 2 : 1;
     for (size_t t = 0, p = 0; t < passes; t++) {
         size_t part = (k - p) / (passes - t);

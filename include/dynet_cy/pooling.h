@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The windows of pooling, for CPU and GPU: all of one size, some steps apart, or adaptive, as many as are asked for, which
+ * The windows of pooling, for CPU and GPU: all of one size at a fixed stride, or adaptive: a given number of windows that
  * cover the image evenly. */
 #ifndef DYNET_CY_POOLING_H
 #define DYNET_CY_POOLING_H
@@ -34,7 +34,7 @@ DY_POOLING void dy_pooled(const dy_pooling *p, int d, uint32_t o, uint32_t *low,
     if (*high > p->in[d]) *high = p->in[d];
 }
 
-/* The windows [*low, *high) along direction d that input i is under. */
+/* The windows [*low, *high) along direction d that contain input i. */
 DY_POOLING void dy_pooling_of(const dy_pooling *p, int d, uint32_t i, uint32_t *low, uint32_t *high) {
     if (p->adaptive) {
         *low = (uint32_t)((uint64_t)i * p->out[d] / p->in[d]);

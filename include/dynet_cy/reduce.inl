@@ -38,7 +38,7 @@ DY_SUM(dot, (size_t n, const float *x, const float *y), DY_TERM_DOT)
 #undef DY_TERM_SUMSQ
 #undef DY_TERM_DOT
 
-/* A NaN that is there stays. Four running maxima hide the latency of the comparison. */
+/* A NaN stays. Four running maxima hide the latency of the comparison. */
 DY_INLINE vf DY_N(larger)(vf m, vf t) { return SEL((t > m) | (t != t), t, m); }
 
 static float DY_N(max)(size_t n, const float *x) {
@@ -55,7 +55,7 @@ static float DY_N(max)(size_t n, const float *x) {
     return hmax(DY_N(larger)(DY_N(larger)(m, m1), DY_N(larger)(m2, m3)));
 }
 
-/* Two passes, both at the speed of memory: cheaper than to carry indices in the vectors. */
+/* Two passes, both at the speed of memory: faster than keeping indices in vectors. */
 static size_t DY_N(argmax)(size_t n, const float *x) {
     float m = DY_N(max)(n, x);
     size_t i = 0;
@@ -83,7 +83,7 @@ static void DY_N(bias_add)(size_t rows, size_t cols, const float *b, const float
     for (size_t c = 0; c < cols; c++, x += rows, y += rows) DY_EACH(S(y, L(x) + L(b)););
 }
 
-/* The sum of the columns in `lanes` rows; of many, of the sums of their halves. */
+/* The sum of the columns in `lanes` rows; many columns are summed recursively, by halves. */
 static vf DY_N(sum_columns)(size_t lanes, size_t rows, size_t cols, const float *x) {
     vf t = C(0.f);
     if (cols > 256) {

@@ -5,7 +5,7 @@
 
 #define DY_BLOCKS 16
 
-/* Words of the state stand in lanes of 64 bits, where a product of two words fits; upper halves are don't-care. */
+/* Words of the state are in lanes of 64 bits, which hold a product of two words; their upper halves are don't-care. */
 #if DY_W == 1
 typedef uint64_t DY_N(vq);
 DY_INLINE uint64_t DY_N(splat_q)(uint64_t x) { return x; }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Working memory of a thread for products: what it packs of their matrices. */
+ * Working memory of a thread for products, into which it packs parts of matrices. */
 #ifndef DYNET_CY_ROOM_H
 #define DYNET_CY_ROOM_H
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Floats, for a panel and for columns (panels.inl): 352 KiB, taken at the first product and kept while the thread lives. */
+/* Floats for a panel and for columns (panels.inl): 352 KiB, allocated at the first product and kept while the thread
+ * lives. */
 enum { DY_ROOM_PANEL = 48 * 512, DY_ROOM_COLUMNS = 128 * 512, DY_ROOM = DY_ROOM_PANEL + DY_ROOM_COLUMNS };
 
 static _Thread_local float *dy_room_of_thread;

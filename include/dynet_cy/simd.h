@@ -39,7 +39,7 @@ DY_INLINE vf SEL(vi m, vf a, vf b) { return as_f((as_i(a) & m) | (as_i(b) & ~m))
 DY_INLINE vf to_f(vi x) { return __builtin_convertvector(x, vf); }
 #endif
 
-/* The tail of an array: r lanes, 0 < r < DY_W, never touching memory behind them. The other lanes load as zero. */
+/* The tail of an array: r lanes, 0 < r < DY_W, without touching memory beyond them. The other lanes load as zero. */
 #if DY_W == 8 && defined(DY_X86)
 DY_INLINE vi DY_N(first)(size_t r) {
     static const int32_t edge[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
@@ -82,8 +82,8 @@ DY_INLINE void st_n(float *p, vf x, size_t r) {
 }
 #endif
 
-/* The same where what is stored is often loaded at once, by the next node: behind a masked store a load waits for memory.
- * So tails of 4 and of 8 lanes, which most sizes have, are whole vectors of their own. */
+/* The same for results that the next node often loads at once: a load after a masked store has to wait until the store
+ * has reached the cache. So tails of 4 and of 8 lanes, the most frequent ones, are stored as whole vectors. */
 #if DY_W == 16 && defined(DY_AVX512)
 DY_INLINE vf ld_tail(const float *p, size_t r) {
     return r == 8 ? (vf)_mm512_zextps256_ps512(_mm256_loadu_ps(p))
@@ -102,7 +102,7 @@ DY_INLINE vf ld_tail(const float *p, size_t r) { return ld_n(p, r); }
 DY_INLINE void st_tail(float *p, vf x, size_t r) { st_n(p, x, r); }
 #endif
 
-/* Lanes of even and of odd number of two vectors that follow each other, and back. */
+/* Separates the even and the odd lanes of two consecutive vectors; and the inverse. */
 #if DY_W == 8 && defined(DY_X86)
 DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {
     __m256d e = _mm256_castps_pd(_mm256_shuffle_ps((__m256)low, (__m256)high, 0x88));

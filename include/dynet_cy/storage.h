@@ -20,18 +20,18 @@ struct dy_pack {
     pthread_mutex_t *lock;      /* held while this is read or changed */
     uint32_t *users;            /* products reading panels, incremented under the lock; freed at 0 only */
     dy_packed of[4];            /* the matrix, its transpose; both in bfloat16 */
-    uint8_t shared;             /* others write the values without a word: they are read where they lie, never packed */
+    uint8_t shared;             /* other processes may write the values at any time: they are read in place, never packed */
 };
 
-/* Updates of a table by which rows without a gradient have not moved yet; see kernels/late_rows. */
+/* Updates of a table that rows without a gradient have not had yet; see kernels/late_rows. */
 enum { DY_MOST_LATE = 512 };
 typedef struct {
-    uint32_t n;                 /* such updates */
-    uint32_t *had;              /* how many of them each row has had */
-    int rule;                   /* of the trainer, its constants and state */
+    uint32_t n;                 /* number of these updates */
+    uint32_t *had;              /* for each row, how many of them it has had */
+    int rule;                   /* the trainer's rule, constants and state */
     float b1, b2, eps;
     const dy_arena *states[3];
-    uint8_t each;               /* where updates cannot be taken together */
+    uint8_t each;               /* updates cannot be combined: each is a term of its own */
     double weights[DY_MOST_LATE];
     double moments[DY_MOST_LATE + 1][4];    /* of the updates from one on: sums of weight b1^j b2^(j k / 2), j = 1, 2, ... */
     double fades[DY_MOST_LATE + 1];         /* powers of the root of b2, */

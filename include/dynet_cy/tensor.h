@@ -58,7 +58,7 @@ typedef struct {
     float *work;                /* op.work() floats, contents undefined */
 } dy_call;
 
-/* The seed and the number of what a batch element of a random op draws. */
+/* The seed and the number of the draw of a batch element of a random op. */
 static inline uint64_t dy_draw_key(const dy_call *c, uint32_t b) {
     const uint32_t *w = c->items + (size_t)b * DY_DRAW_WORDS;
     return c->seed ^ ((uint64_t)w[2] << 32 | w[1]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients to which many batch elements add. Rounding errors grow with the number of terms of a running sum: so 128 terms
- * at a time are added up in single precision, and their sums in double precision. */
+ * Gradients that are sums over many batch elements. Rounding errors grow with the number of terms of a running sum, so
+ * 128 terms at a time are added in single precision, and their sums in double precision. */
 #ifndef DYNET_CY_TERMS_H
 #define DYNET_CY_TERMS_H
 
@@ -11,7 +11,7 @@
 
 typedef struct {
     size_t n, count;  /* elements; terms so far */
-    float *dx, *part; /* what the sum goes to; the terms since `total` was last brought up to date, or NULL */
+    float *dx, *part; /* the destination of the sum; the sum of the terms not added to `total` yet, or NULL */
     double *total;
     int acc;
 } dy_terms;
@@ -38,7 +38,7 @@ static inline void dy_terms_collect(dy_terms *t) {
     for (size_t j = 0; j < t->n; j++) t->total[j] += t->part[j];
 }
 
-/* Where the next term goes; `*add` tells whether it is added there or assigned. */
+/* The destination of the next term; `*add` tells whether to add or assign it. */
 static inline float *dy_terms_next(dy_terms *t, int *add) {
     size_t k = t->count++;
     if (!t->part) {

@@ -94,7 +94,7 @@ DY_INLINE void DY_N(winograd_tile)(DY_N(line_fn) first, DY_N(line_fn) second, si
     second(made, between, 6 * DY_W, DY_W, y, ynext, ystep);
 }
 
-/* The inverse of what evaluation at a point leaves to be divided by. */
+/* The factor by which values at a point are multiplied: the inverse of the divisor that interpolation needs. */
 DY_INLINE float DY_N(winograd_scale)(int point) {
     const float a = 1 / (2 * DY_AA * (DY_AA - DY_BB)), b = 1 / (2 * DY_BB * (DY_BB - DY_AA));
     const float scale[6] = {1 / (DY_AA * DY_BB), a, a, b, b, 1};
@@ -128,8 +128,8 @@ static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xste
         }
 }
 
-/* Columns first.. of an image and `rows` rows, channels last. The image begins pad[0] rows and pad[1] columns behind
- * the origin and ends before the last row; what lies beyond it is zero. */
+/* Copies `cols` columns of an image, from `first` on, and `rows` rows, to the layout with channels last. The image begins
+ * pad[0] rows and pad[1] columns after the origin and ends before the last row; everything outside it is zero. */
 static void DY_N(channels_last)(const float *x, const size_t in[2], size_t channels, const size_t pad[2], size_t first,
                                 size_t cols, size_t rows, float *y) {
     size_t width = (channels + DY_W - 1) / DY_W * DY_W, behind = rows - pad[0] - in[0];
@@ -146,7 +146,7 @@ static void DY_N(channels_last)(const float *x, const size_t in[2], size_t chann
 }
 
 /* The filter at all points: matrices of `lanes` x `depth`, the lanes padded to whole vectors. Lanes and depth are output
- * and input channels, whose filters stand `lane` and `deep` floats apart; `flip` turns the filter around. */
+ * and input channels, whose filters are `lane` and `deep` floats apart; `flip` turns the filter around. */
 static void DY_N(winograd_filter)(const dy_window *s, size_t lanes, size_t lane, size_t depth, size_t deep, int flip,
                                   const float *filter, float *points) {
     size_t r = s->size[0], q = s->size[1], width = (lanes + DY_W - 1) / DY_W * DY_W, apart = dy_apart(width * depth);
@@ -162,7 +162,7 @@ static void DY_N(winograd_filter)(const dy_window *s, size_t lanes, size_t lane,
         }
 }
 
-/* What the passes over all images share. Columns of tiles are strips, counted through all images. */
+/* The data shared by the passes over all images. Columns of tiles are strips, numbered through all images. */
 typedef struct {
     dy_winograd t;
     size_t in, out;              /* channels, padded to whole vectors */
@@ -188,7 +188,7 @@ static void DY_N(winograd_divide)(DY_N(winograd_work) *k, const dy_window *s, si
     k->result = k->outputs + DY_POINTS * k->out_apart;
 }
 
-/* The strips from `at` on that are of one image, at most n: returns how many, and which of that image they begin with. */
+/* At most n strips from `at` on that belong to one image: returns how many, the image, and the first of its strips. */
 DY_INLINE size_t DY_N(winograd_strips)(const dy_winograd *t, size_t at, size_t n, size_t *image, size_t *strip) {
     *image = at / t->count[1];
     *strip = at % t->count[1];

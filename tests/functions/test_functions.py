@@ -183,6 +183,7 @@ WRONG = {
     "topk": (lambda: dy.topk(x43(), 5), DimensionError, "x has 4 elements along axis 0, 5 are asked for"),
     "topk-negative": (lambda: dy.topk(x43(), -1), DimensionError, "topk: k is -1"),
     "cumprod": (lambda: dy.cumprod(x43(), -3), DimensionError, "cumprod: d is -3, but x has 2 axes"),
+    "logcumsumexp": (lambda: dy.logcumsumexp(x43(), -3), DimensionError, "logcumsumexp: d is -3, but x has 2 axes"),
     "prod": (lambda: dy.prod(x43(), [0, 2]), DimensionError, "prod: axis is 2, but x has 2 axes"),
     "prod-float": (lambda: dy.prod(x43(), 1.0), TypeError, "prod: axis must be a whole number, not 1.0"),
     "cross_entropy-class": (lambda: dy.cross_entropy(x43(), [0, 1, 4]), IndexError, "class 4 is not from 0 to 3"),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-import runpy
 from collections.abc import Callable
 from ctypes import c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 
 import elementwise
 import kernel_tables as tables
 import numpy as np
 import pytest
+import trainer_reference
 from elementwise import logistic
 
 import dynet_cy as dy
@@ -369,10 +368,9 @@ class Optim(ctypes.Structure):
 
 def rules() -> dict[str, tuple[Callable, list[str]]]:
     """By rows of optim.def: the rule of a trainer that applies it, with what stands in the kernel, and its states."""
-    reference = runpy.run_path(str(Path(__file__).resolve().parents[1] / "train" / "reference.py"))
     constants = {"b1": 0.9, "b2": 0.99, "eps": 1e-3}
     found = {}
-    for name, (make, states, _) in reference["RULES"].items():
+    for name, (make, states, _) in trainer_reference.RULES.items():
         trainer = getattr(dy, name)
         given = {attribute[1:]: constants[constant] for constant, attribute in trainer._constants.items()}
         found[list(STATES)[trainer._rule]] = make(**given), list(states)

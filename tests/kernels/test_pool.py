@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +15,8 @@ import pytest
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.kernels import pool
+
+pytestmark = pytest.mark.usefixtures("usual_threads")
 
 # Rows of the left matrix, its columns, columns of the right one. Each way of computing a product is among them, forward
 # or backward: few columns, a short inner dimension, packed weights in rows and in columns, and OpenBLAS, with sizes
@@ -29,13 +30,6 @@ SIZES = [
     (517, 389, 631),
     (1024, 256, 600),
 ]
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    yield
-    config.set(threads=0)
-    dy.renew_cg()
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:

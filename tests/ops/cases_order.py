@@ -1,9 +1,14 @@
-"""Sorting, and products up to each element."""
+"""Sorting, cumulative products and cumulative sums of exponentials."""
 
 from __future__ import annotations
 
 import numpy as np
 from case import one
+
+
+def log_sums(x, d: int):
+    return np.logaddexp.accumulate(x, d)
+
 
 ORDER = [
     *[one(f"sort-{d}", (4, 5, 3), lambda dy, x, d=d: dy.sort(x, d), lambda x, d=d: np.sort(x, d)) for d in (0, 1, -1)],
@@ -20,6 +25,16 @@ ORDER = [
         (5,),
         lambda dy, x: dy.cumprod(dy.where(np.array([1, 0, 1, 0, 1]), x, 0)),
         lambda x: np.cumprod(x * [1, 0, 1, 0, 1]),
+    ),
+    *[
+        one(f"logcumsumexp-{d}", (4, 5, 3), lambda dy, x, d=d: dy.logcumsumexp(x, d), lambda x, d=d: log_sums(x, d))
+        for d in (0, 1, -1)
+    ],
+    one(
+        "logcumsumexp-far",
+        (5,),
+        lambda dy, x: dy.logcumsumexp(x + dy.inputVector([-400, 300, 310, -100, 310])),
+        lambda x: log_sums(x + [-400, 300, 310, -100, 310], 0),
     ),
 ]
 

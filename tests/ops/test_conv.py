@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -11,20 +9,11 @@ import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.kernels import pool
 
+pytestmark = pytest.mark.usefixtures("usual_threads")
+
 # Images, rows and columns, channels in and out, rows and columns of the filter. Patches and Winograd's method; numbers
 # of images that leave something over, and more than one block of them.
 SIZES = [(64, 14, 32, 64, 5), (67, 28, 1, 32, 5), (261, 9, 16, 24, 3), (97, 16, 16, 16, 4)]
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    yield
-    config.set(threads=0)
-    dy.renew_cg()
-
-
-def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.uniform(-1, 1, shape).astype(np.float32)
 
 
 def drawn(size: tuple[int, int, int, int, int]) -> list[np.ndarray]:
@@ -33,7 +22,7 @@ def drawn(size: tuple[int, int, int, int, int]) -> list[np.ndarray]:
     rng = np.random.default_rng(size)
     made = side - window + 1
     shapes = [(side, side, inputs, count), (window, window, inputs, outputs), (outputs,), (made, made, outputs, count)]
-    return [numbers(rng, *shape) for shape in shapes]
+    return [rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes]
 
 
 def convolved(size: tuple[int, int, int, int, int]) -> list[np.ndarray]:

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from trainer_reference import RULES
 
 import dynet_cy as dy
 
-
-def load_reference() -> Any:
-    path = Path(__file__).resolve().parent / "reference.py"
-    spec = importlib.util.spec_from_file_location("trainer_reference", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-RULES = load_reference().RULES
 NAMES = [name for name in RULES if name != "CyclicalSGDTrainer"] + ["AdamWTrainer"]
 
 

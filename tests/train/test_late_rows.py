@@ -1,15 +1,14 @@
 """Updates of all rows of large tables, of which few have a gradient: the others have them later, and nobody sees that.
 
-All is compared with float64 updates of whole tables (reference.py).  In other modes: tests/parallel and tests/gpu.
+All is compared with float64 updates of whole tables (trainer_reference.py). In other modes: tests/parallel and
+tests/gpu.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
-import importlib.util
 import pickle
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,21 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trainer_reference as reference
 
 import dynet_cy as dy
 from dynet_cy.kernels import selftest
 from dynet_cy.model.parameters import late_updates
 
-
-def load_reference() -> Any:
-    path = Path(__file__).resolve().parent / "reference.py"
-    spec = importlib.util.spec_from_file_location("trainer_reference", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-reference = load_reference()
 ROWS, SIZE = 1100, 4
 MOST = 512  # updates that a row is late by
 CASES = [(name, arguments) for name, others in reference.OTHERS.items() for arguments in ({}, others)]

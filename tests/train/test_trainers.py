@@ -1,25 +1,13 @@
-"""Trainers against the float64 update rules of reference.py: ours, and DyNet's where it is installed."""
+"""Trainers against the float64 update rules of trainer_reference.py: ours, and DyNet's where it is installed."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import trainer_reference as reference
 
-
-def load_reference() -> Any:
-    path = Path(__file__).resolve().parent / "reference.py"
-    spec = importlib.util.spec_from_file_location("trainer_reference", path)
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-reference = load_reference()
 dy: Any = None
 
 

@@ -1,8 +1,8 @@
-/* Lets the n-th allocation fail that the engine asks for; to be loaded with LD_PRELOAD.
+/* Makes the n-th allocation of the engine fail; to be loaded with LD_PRELOAD.
  *
- * Counted are malloc, calloc, realloc, posix_memalign, mmap and mremap called from the extension modules of dynet_cy, and
- * memory of Python's objects that is asked for below them, before the interpreter runs other code.  What greenlet asks
- * for, to put stacks away, is not counted: it ends the process where there is none.
+ * It counts calls of malloc, calloc, realloc, posix_memalign, mmap and mremap from the extension modules of dynet_cy, and
+ * allocations of Python objects by functions that these modules call, as long as the interpreter runs no other code.
+ * Allocations by greenlet, which saves stacks, are not counted: it ends the process if one fails.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ typedef struct {
 static range modules[MOST_MODULES], others[MOST_MODULES];
 static int n_modules, n_others;
 static range interpreter;       /* the function that runs bytecode */
-static int counting;            /* the calling thread only, so that numbers can be repeated */
+static int counting;            /* only the calling thread is counted, so that counts are reproducible */
 static _Thread_local int mine, inside;
 static long asked, failing;
 
@@ -54,12 +54,12 @@ static int is_in(const void *p, const range *list, int n) {
 
 static int in_engine(const void *p) { return is_in(p, modules, n_modules); }
 
-/* Whether this allocation is to fail. */
+/* Count an allocation; whether it must fail. */
 static int due(void) { return ++asked == failing; }
 
 static int due_here(const void *caller) { return counting && mine && !inside && in_engine(caller) && due(); }
 
-/* One frame after the other, the innermost first; below greenlet's own there may be stacks that have been put away. */
+/* Visits frames, the innermost first.  Stops at greenlet's frames: those after them may be of stacks that were saved. */
 static _Unwind_Reason_Code look_at(struct _Unwind_Context *frame, void *found) {
     const void *p = (const void *)_Unwind_GetIP(frame);
     if (in_engine(p))
@@ -162,9 +162,9 @@ static void python_free(void *ctx, void *p) {
     a->free(a->ctx, p);
 }
 
-/* ---- what tests call ---- */
+/* ---- functions for tests ---- */
 
-/* Once all modules are loaded. */
+/* To be called once, when all modules are loaded. */
 void faults_begin(void) {
     void (*get)(int, allocator *) = (void (*)(int, allocator *))dlsym(RTLD_DEFAULT, "PyMem_GetAllocator");
     void (*set)(int, allocator *) = (void (*)(int, allocator *))dlsym(RTLD_DEFAULT, "PyMem_SetAllocator");
@@ -184,14 +184,14 @@ void faults_begin(void) {
     }
 }
 
-/* Count from now on; number n fails, none if it is 0. */
+/* Start counting; allocation number n fails, none if n is 0. */
 void faults_arm(long n) {
     asked = 0;
     failing = n;
     mine = counting = 1;
 }
 
-/* How many there have been. */
+/* Stop counting; returns how many allocations there were. */
 long faults_disarm(void) {
     counting = 0;
     return asked;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Lets every allocation of the engine fail once, and sees that nothing else goes wrong.
+"""Makes every allocation of the engine fail once, and checks that nothing else goes wrong.
 
     python tools/faults/run.py                       # all programs, every allocation
     python tools/faults/run.py --every 50 tagger     # one program, each fiftieth allocation
 
-Each program is run once for each allocation that it makes: memory of the C library, of the system, and of Python's
-objects that is asked for in the engine (see faults.c).  It ends with MemoryError, or with the right numbers where the
-engine can do without; after that, a run without a fault must give the right numbers too.  Exits with 1 where it does
-not, and dies as the engine does.  Needs a C compiler and glibc.
+Each program is run once for each allocation that the engine makes while it runs: from the C library, from the system,
+and of Python objects (see faults.c).  It must end with MemoryError, or with the right numbers if the engine can do
+without the memory.  After that, a run without a fault must give the right numbers too.  The exit status is 1 if any of
+this fails; if the engine crashes, so does this program.  Needs a C compiler and glibc.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def operations(_: Path) -> Numbers:
 
 @program
 def decoder(_: Path) -> Numbers:
-    """A graph that only goes forward, which is compacted, beside one that stands."""
+    """A forward-only graph, which is compacted, next to an open graph."""
     model = dy.ParameterCollection()
     w = model.add_parameters((6, 6))
     with dy.ComputationGraph() as beside:
@@ -111,7 +111,7 @@ def decoder(_: Path) -> Numbers:
 
 @program
 def checkpoints(_: Path) -> Numbers:
-    """Checkpoints, inputs set anew, long lists of arguments, and arrays of the graph that grow."""
+    """Checkpoints, inputs that are set again, long lists of arguments, and arrays of the graph that grow."""
     dy.renew_cg(autobatching=1)
     x = dy.inputVector([1, 2, 3])
     y = dy.square(x)
@@ -133,7 +133,7 @@ def checkpoints(_: Path) -> Numbers:
 
 @program
 def files(folder: Path) -> Numbers:
-    """Parameters and whole models, written and read."""
+    """Parameters and whole models that are saved and loaded."""
     model = dy.ParameterCollection()
     weights = model.add_parameters((3, 3), name="w")
     builder = dy.VanillaLSTMBuilder(1, 3, 3, model)
@@ -150,7 +150,7 @@ def files(folder: Path) -> Numbers:
 
 @program
 def trainers(_: Path) -> Numbers:
-    """Trainers with state, clipping, weight decay, sparse updates, those of all rows, and moving averages."""
+    """Trainers with state, clipping, weight decay, sparse updates, and updates of all rows."""
     found = []
     for make, rows in (
         (dy.SimpleSGDTrainer, 5), (dy.MomentumSGDTrainer, 5), (dy.AdagradTrainer, 5), (dy.AmsgradTrainer, 5),
@@ -171,7 +171,7 @@ def trainers(_: Path) -> Numbers:
 
 @program
 def anomalies(_: Path) -> Numbers:
-    """Lines of nodes, values and gradients that are looked at, and the errors of what is found."""
+    """Recorded lines, checks of values and gradients, and the errors that they raise."""
     found = [np.array([is_checking(), is_recording()])]
     model = dy.ParameterCollection()
     w = model.add_parameters((3, 3), name="w")
@@ -217,13 +217,13 @@ def fibers(_: Path) -> Numbers:
     results = [result for result in found if isinstance(result, tuple)]
     loss = dy.esum([dy.squared_norm(x) for x, _ in results])
     loss.backward()
-    # Where there is no memory for a pass for all, each is computed by itself, and sums are rounded in another way.
+    # If there is no memory for a common pass, each item is computed alone, and sums are rounded differently.
     return [np.array([steps for _, steps in results]), np.round(loss.npvalue(), 4), np.round(w.grad_as_array(), 4)]
 
 
 @program
 def threads(_: Path) -> Numbers:
-    """Graphs of other threads, for which there is memory, beside this one's, and a product on all threads."""
+    """Graphs of other threads, whose allocations succeed, next to this thread's, and a product on all threads."""
     model = dy.ParameterCollection()
     w = model.add_parameters((200, 200))
     x = np.linspace(-1, 1, 200 * 200).reshape(200, 200)
@@ -261,7 +261,7 @@ def threads(_: Path) -> Numbers:
 
 @program
 def processes(_: Path) -> Numbers:
-    """Two processes that make updates together; this one fails, and what it leaves is no harm to the next job."""
+    """Two processes that make updates together.  This one fails, which must not harm the next job."""
     memory = anonymous_memory()
     child = 0
     try:
@@ -273,7 +273,7 @@ def processes(_: Path) -> Numbers:
                 train_together(memory, 1)
             finally:
                 os._exit(0)
-        signal.alarm(20)  # a rank that waits for nothing
+        signal.alarm(20)  # in case a rank waits forever
         return train_together(memory, 0)
     finally:
         signal.alarm(0)
@@ -300,7 +300,7 @@ def train_together(memory: int, rank: int) -> Numbers:
 
 
 def on_devices(_: Path) -> Numbers:
-    """Training on a GPU, and a graph on it and on the CPU; checked for anomalies and not."""
+    """Training with a graph on a GPU and on the CPU, with and without checks for anomalies."""
     found = []
     for check in (False, True):
         with dy.detect_anomaly() if check else contextlib.nullcontext():
@@ -336,7 +336,7 @@ if has_device():  # or an emulated one: tools/gpu/emulate.py
 
 
 def preload() -> None:
-    """Run again with the library that lets allocations fail."""
+    """Run this program again with the library that makes allocations fail."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "faults.so"
         source = Path(__file__).parent / "faults.c"
@@ -353,7 +353,7 @@ def same(found: Numbers, desired: Numbers) -> bool:
 
 
 def prepare() -> None:
-    """As it was before any run: what programs have made is gone, and random numbers begin anew."""
+    """Restore the state before any run: free what programs have made, and reset the random numbers."""
     gc.collect()
     set_seed(1)
 
@@ -364,9 +364,9 @@ def run(function: Callable[[Path], Numbers], folder: Path) -> Numbers:
 
 
 def check(name: str, every: int, lib: ctypes.CDLL, folder: Path) -> int:
-    """Run one program for each allocation; the number of those after which something was wrong."""
+    """Run one program for each of its allocations; returns how many of the runs went wrong."""
     function = PROGRAMS[name]
-    for _ in range(3):  # what is made once is there
+    for _ in range(3):  # let everything be made that is made only once
         prepare()
         desired = run(function, folder)
     prepare()
@@ -397,7 +397,7 @@ def check(name: str, every: int, lib: ctypes.CDLL, folder: Path) -> int:
             errors += 1
         except BaseException as error:
             lib.faults_disarm()
-            # Python itself says so where its classes with abstract methods have no memory.
+            # Python itself raises this error if it has no memory for a class with abstract methods.
             if isinstance(error, SystemError) and "returned a result with an exception set" in str(error):
                 errors += 1
             else:
@@ -430,11 +430,11 @@ def main() -> None:
     lib.faults_arm.argtypes = [ctypes.c_long]
     gc.disable()
     with tempfile.TemporaryDirectory() as folder:
-        for name in PROGRAMS:  # all modules are loaded
+        for name in PROGRAMS:  # loads all modules
             prepare()
             run(PROGRAMS[name], Path(folder))
         gc.collect()
-        gc.freeze()  # what is there stays: each collection after this looks at what a run has left only
+        gc.freeze()  # later collections only examine what a run has left
         lib.faults_begin()
         wrong = sum([check(name, options.every, lib, Path(folder)) for name in options.programs or PROGRAMS])
     sys.exit(1 if wrong else 0)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The costs that the design of the executor rests on, measured: launches, waits, copies, products.
+"""Measures the costs that the design of the executor is based on: launches, waits, copies, products.
 
 python tools/gpu/bench.py                              on GPU:0
-python tools/gpu/emulate.py python tools/gpu/bench.py  to see that it runs; times mean nothing then
+python tools/gpu/emulate.py python tools/gpu/bench.py  to test that it runs; the times are meaningless
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EMULATED = False
 
 
 def best(action: Callable[[], object], repeats: int = 10) -> float:
-    """Seconds of the quickest of some runs, after one that is not counted."""
+    """Seconds of the fastest of several runs, after a warm-up run."""
     action()
     times = []
     for _ in range(1 if EMULATED else repeats):
@@ -35,7 +35,7 @@ def row(what: str, seconds: float, note: str = "") -> None:
 
 
 def chain(n: int, wait: bool) -> Callable[[], None]:
-    """n small nodes one after the other."""
+    """A chain of n small nodes."""
 
     def run() -> None:
         dy.renew_cg(autobatching=0)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Run a program on the emulated driver: GPU:0 is the CPU then, slow and strict.
+"""Run a program on the emulated driver: GPU:0 is then emulated on the CPU, slowly and strictly.
 
-    python tools/gpu/emulate.py python examples/mnist_mlp.py --dynet-gpu
+    python tools/gpu/emulate.py python examples/mnist.py --dynet-gpu
 
-It needs PyCUDA, the CUDA headers and g++, and no GPU. The driver and the kernels that are compiled for it are kept in a
-folder of their own below the temporary folder of the system.
+It needs PyCUDA, the CUDA headers and g++, but no GPU. The driver and the kernels that are compiled for it are cached in
+a folder in the system's temporary folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from make_driver import make  # noqa: E402
 
 
 def environment() -> dict[str, str]:
-    """The variables that let dynet_cy use the emulated driver, which is built if it is not there."""
+    """The environment variables that make dynet_cy use the emulated driver, which is built if necessary."""
     sources = [HERE / "make_driver.py", *sorted((HERE / "emu").iterdir())]
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in sources if p.is_file())).hexdigest()[:16]
     kept = Path(tempfile.gettempdir()) / f"dynet_cy_emulated_{os.getuid()}"

@@ -1,6 +1,6 @@
-# On a GPU machine without a network: source tools/gpu/env.sh [DIR] in the repository's root. Installs what
-# prepare_wheels.sh has put into DIR below build/gpu_site, checks that PyCUDA sees the GPU, and builds dynet_cy in place.
-# It is sourced, so that the environment stays; it returns non-zero when a step fails.
+# On a GPU machine without a network: source tools/gpu/env.sh [DIR] in the repository's root. Installs the packages that
+# prepare_wheels.sh has put into DIR in build/gpu_site, checks that PyCUDA sees the GPU, and builds dynet_cy in place.
+# Source it, so that the environment variables remain set. It returns non-zero when a step fails.
 _gpu_dir=${1:-.gpuwheels}
 _gpu_here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 _gpu_site=$PWD/build/gpu_site
@@ -32,7 +32,7 @@ _gpu_setup() {
     if [ ! -d "$_gpu_site/pytools" ]; then
         python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$_gpu_site" "$_gpu_dir"/*.whl || return 1
     fi
-    if ! _gpu_sees; then # no ready wheel, or it does not load: build it here
+    if ! _gpu_sees; then # there is no wheel, or it does not load: build it on this machine
         echo "building PyCUDA from its sdist" >&2
         rm -rf build/pycuda
         mkdir -p build/pycuda/lib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Build and install PyCUDA where there is no NVIDIA driver and perhaps only a part of the CUDA toolkit: for tests on the
-# emulated driver and for compile checks. About 90 s on one core; the wheel is kept in WHEELDIR and used again.
+# Build and install PyCUDA on a machine without an NVIDIA driver and perhaps with only a part of the CUDA toolkit: for
+# tests on the emulated driver and for compile checks. About 90 s on one core; the wheel is cached in WHEELDIR.
 #
 #   bash tools/gpu/install_pycuda.sh [PYTHON [WHEELDIR]]     (python3, ~/.cache/dynet_cy/wheels)
 set -euo pipefail

@@ -5,11 +5,12 @@
     python make_driver.py --emulated OUTDIR [CUDA_INCLUDE_DIR]
 
 The stub defines every function that cuda.h declares; each returns CUDA_ERROR_STUB_LIBRARY (34), so that
-``pycuda.driver.init()`` raises an exception. It is what PyCUDA's extension is linked with: it carries the driver's own
-SONAME, so the extension asks for libcuda.so.1 and takes the real one where there is one. An empty library will not do:
-the linker then drops it as unneeded, and Python binds all symbols at import.
+``pycuda.driver.init()`` raises an exception. PyCUDA's extension is linked with it. It has the SONAME of the driver, so
+the extension depends on libcuda.so.1 and uses the real one if there is one. An empty library would not do, because the
+linker would drop it as unneeded, and Python binds all symbols at import.
 
-The emulated driver is emu/emu_driver.cpp, with stubs for what it lacks; OUTDIR/libcublas.so.13 is a link to it.
+The emulated driver is emu/emu_driver.cpp, with stubs for functions that it lacks; OUTDIR/libcublas.so.13 is a link to
+it.
 
 Never put OUTDIR on LD_LIBRARY_PATH on a machine that has a GPU.
 """
@@ -28,7 +29,7 @@ WEAK = "__attribute__((weak)) "
 
 
 def names(header: Path) -> set[str]:
-    """The functions that a header declares, under the names that it gives them by macro too."""
+    """The functions that a header declares, including the names that macros give them."""
     text = re.sub(r"/\*.*?\*/", " ", header.read_text(errors="replace"), flags=re.S)
     found = set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(", text))
     # "#define cuMemAlloc cuMemAlloc_v2", "#define cuMemcpy __CUDA_API_PTDS(cuMemcpy)": both the old and the new name.
@@ -37,7 +38,7 @@ def names(header: Path) -> set[str]:
 
 
 def make(out: Path, include: Path, emulated: bool) -> int:
-    """Write the library, and return how many functions it has stubs for."""
+    """Write the library; returns the number of functions that the headers declare."""
     out.mkdir(parents=True, exist_ok=True)
     functions = set().union(*(names(include / h) for h in HEADERS if (include / h).exists()))
     if not functions:

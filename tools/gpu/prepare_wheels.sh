@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# For a GPU machine without a network: put into DIR what it lacks, under 3 MB: PyCUDA as a wheel for its Python, the
-# packages that PyCUDA imports, and PyCUDA's sdist as a fallback. Run it in the repository's root on a machine with a
-# network and the CUDA headers; take DIR there with the checkout, where every command begins with
+# For a GPU machine without a network: collect in DIR what it needs, less than 3 MB: a wheel of PyCUDA for its Python,
+# the packages that PyCUDA imports, and PyCUDA's sdist as a fallback. Run it in the repository's root on a machine with a
+# network and the CUDA headers. Copy DIR to the GPU machine with the checkout, and begin every command there with
 # `source tools/gpu/env.sh DIR || exit`.
 #
 #   bash tools/gpu/prepare_wheels.sh [DIR [VERSION]]        (.gpuwheels; Python 3.12)
@@ -18,7 +18,7 @@ python3 -m pip download -q --no-deps --only-binary=:all: --python-version "$vers
     --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
     -d "$dir" pytools platformdirs mako siphash24 markupsafe safetensors scipy-openblas32 greenlet
 
-# The same Python here builds the wheel that runs there.
+# The wheel must be built by the Python version of the GPU machine.
 py=""
 for c in "python$version" "$HOME"/.pyenv/versions/"$version".*/bin/"python$version"; do
     if command -v "$c" >/dev/null && "$c" -c 'import ensurepip' 2>/dev/null; then

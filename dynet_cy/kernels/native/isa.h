@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the file of each instruction set begins with. Each is a translation unit of its own, so that they are compiled
- * side by side. DY_SCALAR leaves only plain scalar C. */
+ * The common beginning of the files of all instruction sets. Each file is a translation unit of its own, so that they
+ * are compiled in parallel. DY_SCALAR leaves only plain scalar C. */
 #ifndef DYNET_CY_ISA_H
 #define DYNET_CY_ISA_H
 

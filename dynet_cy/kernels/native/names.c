@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The names of the functions that stand in .def files, in the order of their numbers. */
+ * The names of the functions in the .def files, in the order of their numbers. */
 
 #include "dynet_cy/kernels.h"
 

@@ -29,7 +29,7 @@ static struct {
     int ending;
     int asleep;                 /* threads that wait for `begun` */
     int waiting;                /* the owner of the job waits for `left` */
-    int places;                 /* threads that the job still takes */
+    int places;                 /* how many more threads may join the job */
     atomic_uint jobs;           /* counts the jobs */
     atomic_int looking;         /* threads that look for a job before they sleep */
     atomic_int inside;          /* threads that work on the job, its owner aside */
@@ -37,26 +37,26 @@ static struct {
     size_t parts;
     void (*run)(void *job, size_t part);
     void *job;
-    fenv_t arithmetic;          /* rounding and the like, as its owner has them */
+    fenv_t arithmetic;          /* the floating-point environment of the job's owner */
 } pool = {.taken = PTHREAD_MUTEX_INITIALIZER,
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .begun = PTHREAD_COND_INITIALIZER,
           .left = PTHREAD_COND_INITIALIZER};
 
 static atomic_int n_wanted = 1; /* threads for a job, as set */
-static atomic_int n_possible = DY_MOST_THREADS; /* less where the system refused one */
-static atomic_int look = 0;     /* whether to look before sleeping: not where there are more threads than CPUs */
+static atomic_int n_possible = DY_MOST_THREADS; /* less if the system has refused to make more */
+static atomic_int look = 0;     /* whether to look for work before sleeping: not if there are more threads than CPUs */
 static atomic_int running = 0;  /* threads that compute */
 static atomic_int ended = 0;    /* only `last` may begin to compute */
 static pthread_t last;
 
-static atomic_int flush = 1;    /* whether denormal numbers are taken for 0 */
+static atomic_int flush = 1;    /* whether denormal numbers are treated as 0 */
 static _Thread_local struct {
-    int depth;                  /* begins without an end */
+    int depth;                  /* nesting of begin and end */
     uint64_t before;            /* the bits of FLUSH at the first one */
 } arithmetic;
 
-/* The register that says how the thread computes, and its bits for denormal numbers: of results, and of arguments. */
+/* The floating-point control register of the thread, and its bits for denormal numbers: results and arguments. */
 #if defined(__x86_64__)
 #define FLUSH 0x8040u
 static inline uint64_t control(void) { return _mm_getcsr(); }
@@ -152,11 +152,11 @@ static void *work(void *jobs_seen) {
     return NULL;
 }
 
-/* With both locks held: so many threads there are to be. */
+/* Make threads until there are n. Both locks must be held. */
 static void make_threads(int n) {
     sigset_t all, before;
     if (pool.n_threads >= n) return;
-    /* Signals are for the threads of the program. */
+    /* The threads of the program handle signals, not these. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; pool.n_threads < n; pool.n_threads++)
@@ -167,7 +167,7 @@ static void make_threads(int n) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* With `taken` held. */
+/* `taken` must be held. */
 static void end_threads(void) {
     pthread_mutex_lock(&pool.lock);
     pool.ending = 1;
@@ -253,13 +253,13 @@ void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part),
     fegetenv(&pool.arithmetic);
     atomic_store(&pool.next, 0);
     int wake = pool.asleep < threads - 1 ? pool.asleep : threads - 1;
-    /* Last, because the threads that see it want the lock. */
+    /* Last, because threads that see it then take the lock. */
     atomic_fetch_add(&pool.jobs, 1);
     pthread_mutex_unlock(&pool.lock);
     for (int i = 0; i < wake; i++) pthread_cond_signal(&pool.begun);
     do_parts(run, job, parts);
     pthread_mutex_lock(&pool.lock);
-    pool.places = 0; /* who comes now comes too late, and nobody waits for it */
+    pool.places = 0; /* no more threads may join, so nobody has to wait for them */
     pthread_mutex_unlock(&pool.lock);
     LOOK(pool.inside, ==, 0);
     pthread_mutex_lock(&pool.lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One pool of threads for the process, for jobs that fall into independent parts. A job belongs to the thread that asks
- * for it, which works on it too; there is one at a time, and nobody waits for the pool: who finds it taken works alone.
- * Threads are made when first wanted. A process that comes of fork() has none of them and makes its own. */
+ * One pool of threads for the process, for jobs that consist of independent parts. A job belongs to the thread that
+ * starts it, which works on it too. There is one job at a time; a thread that finds the pool taken does not wait, but
+ * works alone. Threads are made when first needed. A forked process has none of them and makes its own. */
 #ifndef DYNET_CY_POOL_H
 #define DYNET_CY_POOL_H
 
@@ -10,41 +10,41 @@
 
 enum { DY_MOST_THREADS = 1024 };
 
-/* Called once, before all others: what fork() needs. Returns 0, or a number of errno. */
+/* Call this once, before all others: it prepares for fork(). Returns 0, or an errno value. */
 int dy_pool_init(void);
 
 /* How many threads work on a job, at least 1, and how many run at once on this machine. */
 void dy_pool_set_threads(int threads, int cpus);
 int dy_pool_threads(void);
 
-/* How many jobs there have been. */
+/* The number of jobs so far. */
 unsigned dy_pool_jobs(void);
 
-/* Ends the threads; those that are wanted later are made again. */
+/* Ends the threads; they are made again when needed. */
 void dy_pool_stop(void);
 
-/* Between these calls the calling thread computes, with the arithmetic of the engine. Every further thread that does leaves
- * one thread less for jobs. */
+/* Between these calls the calling thread computes, with the engine's floating-point settings. Each further thread that
+ * computes leaves one thread less for jobs. */
 void dy_pool_enter(void);
 void dy_pool_leave(void);
 
-/* Between these calls the calling thread takes denormal numbers for 0, as arguments and as results: they cost a hundred
- * times the time of others. Then its setting is again what it was before. The calls may be nested; the threads of a job
- * have the arithmetic of its owner. */
+/* Between these calls the calling thread treats denormal numbers as 0, in arguments and results, because they take about
+ * a hundred times as long as others. Afterwards its setting is restored. The calls may be nested; the threads of a job
+ * use the settings of its owner. */
 void dy_arithmetic_begin(void);
 void dy_arithmetic_end(void);
 
-/* Whether they do so, from the next begin on; without it, denormal numbers are as the caller has set them. */
+/* Sets whether they do so, from the next begin on; if not, the caller's own setting for denormal numbers applies. */
 void dy_flush_denormals(int on);
 int dy_flushes_denormals(void);
 
-/* Ends the threads and waits until nobody computes. Other threads than the caller that want to compute later sleep for
- * ever. For the end of the process: what they compute with is freed then. */
+/* Ends the threads and waits until no thread computes. Threads other than the caller that try to compute later sleep
+ * forever. For the end of the process, when the memory that they use is freed. */
 void dy_pool_end(void);
 
-/* Takes the pool for the calling thread. Returns how many threads there are for a job: at most `most_awake` where they
- * look for work already, at most `most` where some must be woken first. 1: the pool is not taken. Otherwise dy_pool_run
- * must follow, which gives it back. */
+/* Takes the pool for the calling thread. Returns the number of threads for a job: at most `most_awake` if they are
+ * already looking for work, at most `most` if some must be woken first. 1: the pool has not been taken. Otherwise
+ * dy_pool_run must follow, which releases it. */
 int dy_pool_take(int most, int most_awake);
 
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */

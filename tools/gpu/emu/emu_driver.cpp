@@ -1,25 +1,24 @@
 // emu_driver.cpp - a small CUDA driver and cuBLAS that run on the CPU, for tests.
 //
-// make_cuda_stub.py --emu compiles it, with weak stubs for the rest of cuda.h, into
+// make_driver.py --emulated compiles it, with weak stubs for the rest of cuda.h, into
 // libcuda.so.1 (and libcublas.so.13, a link to the same file).  It loads the
 // shared objects that nvcc_emu writes, so the whole path of a GPU backend runs:
 // context, allocation, copies, module loading, launches, streams, events, graphs.
 //
-// What it finds:
+// It detects errors and simulates failures:
 //  * EMU_ASYNC (default 1): work on a stream runs only when something waits for
 //    it (synchronize, a blocking copy, an event wait, a free).  A host buffer
 //    overwritten before its copy has run, or a result read before it was waited
 //    for, gives wrong numbers here at once, not now and then on a real device.
 //  * EMU_STRICT=1: device memory is not accessible between driver calls, so host
 //    code that dereferences a device pointer crashes.
-//  * while a stream is captured, calls that could wait or allocate fail and spoil the capture, and products need
-//    a workspace that was set; nothing can be captured with EMU_NO_CAPTURE=begin, product, end or make, which says
-//    what fails.
-//    EMU_NO_LAUNCH=name or name,name: those kernels cannot be launched.
-//    emu_graphs() tells how many graphs there are that could be launched; launching another one fails.
-//  * EMU_DEVICES (default 1) devices: work on a stream of one fails where another is
-//    current, and with EMU_STRICT=1 it cannot reach the memory of another.
-//  * EMU_IDLE=1: kernels and products are not run, and memory starts as 0, to count what is asked for at any size.
+//  * While a stream is captured, calls that could wait or allocate fail and invalidate the capture, and products need
+//    a workspace that was set. EMU_NO_CAPTURE=begin, product, end or make lets captures fail at that step.
+//    EMU_NO_LAUNCH=name or name,name: launching these kernels fails.
+//    emu_graphs() returns the number of executable graphs that exist; launching any other fails.
+//  * EMU_DEVICES (default 1) is the number of devices: work on a stream of one device fails if another is
+//    current, and with EMU_STRICT=1 it cannot access the memory of another.
+//  * EMU_IDLE=1: kernels and products are not run, and memory starts as 0, to count driver calls at any size.
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
 //    outside an allocation fail; launch geometry is checked against the limits.
 #include <cmath>
@@ -85,7 +84,7 @@ struct Access {  // the memory of a device is accessible while one of these live
 Stream* real(Stream* s) { return (s == nullptr || (uintptr_t)s <= 2) ? &null_stream : s; }
 int run(Stream* s, double seconds = 1e9) {
   if (s->q.empty()) return sticky;
-  Access a(s->device);  // for all of it: it costs much more than most kernels
+  Access a(s->device);  // once for the whole queue: it costs much more than most kernels
   const auto begun = std::chrono::steady_clock::now();
   while (!s->q.empty() && std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count() < seconds) {
     Op op = std::move(s->q.front());
@@ -95,7 +94,7 @@ int run(Stream* s, double seconds = 1e9) {
   }
   return sticky;
 }
-// While a stream is captured, what could wait or allocate is an error, and spoils the capture.
+// While a stream is captured, calls that could wait or allocate are errors, and invalidate the capture.
 bool capturing() {
   bool any = false;
   for (auto* s : streams) if (s->capture) any = s->broken = true;
@@ -136,7 +135,7 @@ API CUresult cuGetErrorString(int e, const char** s) {
   return OK;
 }
 API CUresult cuGetErrorName(int, const char** s) { *s = "CUDA_EMU_ERROR"; return OK; }
-// EMU_DEVICES of them; what is unused of EMU_MEMORY they share.
+// There are EMU_DEVICES devices, which share the EMU_MEMORY bytes.
 static int devices() { const char* n = getenv("EMU_DEVICES"); return n ? atoi(n) : 1; }
 API CUresult cuDeviceGetCount(int* n) { *n = devices(); return OK; }
 API CUresult cuDeviceGet(int* d, int i) { *d = i; return i < 0 || i >= devices() ? 101 : OK; }
@@ -201,7 +200,7 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { NOT_CAPTURED();
   allocs.erase(it);
   return OK;
 }
-// Virtual memory: a range of addresses is reserved, and mapped chunk by chunk. What is not mapped cannot be touched.
+// Virtual memory: a range of addresses is reserved, and mapped chunk by chunk. Unmapped addresses cannot be accessed.
 struct Location { int type, id; };
 struct Prop { int type, handle_types; Location location; void* win32; unsigned char flags[8]; };
 struct Access1 { Location location; int flags; };
@@ -269,7 +268,7 @@ API CUresult cuMemUnmap(CUdeviceptr p, size_t n) { NOT_CAPTURED();
     if (it == mapped_at.end() || it->second->size > n) return E_INVALID;
     Physical* h = it->second;
     size_t size = h->size;
-    // Mapping anew gives the pages back and makes touching them an error.
+    // Mapping the range again frees the pages and makes any access an error.
     mmap((void*)p, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     allocs.erase(p);
     mapped_at.erase(it);
@@ -372,7 +371,7 @@ API CUresult cuGraphLaunch(Graph* x, Stream* s) {
   for (auto& op : x->ops) { int rc = put(s, op); if (rc) return rc; }
   return OK;
 }
-API CUresult cuGraphExecDestroy(Graph* x) {  // what was launched has its own copy
+API CUresult cuGraphExecDestroy(Graph* x) {  // launches have their own copies
   if (!execs.erase(x)) return E_INVALID;
   delete x;
   return OK;
@@ -457,7 +456,7 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
 
 // ---- cuBLAS: column-major float32 products ---------------------------------------
 struct Handle { Stream* s = nullptr; bool workspace = false; };
-// Without a workspace of its own it would allocate.
+// Without a workspace, cuBLAS would allocate memory, so a product cannot be captured.
 static int product(Handle* h, Op op) {
   if (real(h->s)->capture && (!h->workspace || no_capture("product"))) { real(h->s)->broken = true; return 14; }
   return put(h->s, idle() ? Op([] { return OK; }) : std::move(op));

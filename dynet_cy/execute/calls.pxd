@@ -1,0 +1,105 @@
+"""Calls: what an op is given for a batch, and running it forward."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of
+from dynet_cy.execute.walk cimport Walk, op_raised, place_of, take
+from dynet_cy.graph.structs cimport STACKED, Batch, Graph, Node, args_of, items_of, nodes_of, order_of, value_of
+from dynet_cy.memory.arena cimport arena_rewind
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport Needs, Op
+
+# Calls with more arguments than this keep their tensors in the scratch arena.
+cdef enum:
+    FEW = 8
+
+
+cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) noexcept nogil:
+    t.dim = dim[0]
+    t.dim.bd = bd
+    t.v = v
+    t.bstride = size_of(dim) if bd > 1 else 0
+    t.list = NULL
+    t.pack = NULL
+
+
+cdef inline void set_shared(Tensor* t, const Node* a) noexcept nogil:
+    """An argument that is one node, perhaps a parameter."""
+    set_tensor(t, &a.dim, a.dim.bd, value_of(a))
+    if a.val == NULL:
+        t.pack = <Packed*>&(<Param*>a.object).pack
+
+
+cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
+    """All of a call but its arguments and result."""
+    c.x = few
+    if node.nargs > FEW:
+        c.x = <Tensor*>take(w, node.nargs * sizeof(Tensor))
+        if c.x == NULL:
+            return -1
+    c.n = node.nargs
+    c.accumulate = 0
+    c.before = 0
+    c.attrs = node.attrs
+    c.items = NULL
+    c.item_count = node.item_count
+    c.object = node.object
+    c.seed = w.seed
+    c.stream = w.g.stream
+    c.saved = batch.saved
+    c.work = NULL
+    return 0
+
+
+cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
+    """The call of a batch of one node, which reads all in place."""
+    cdef Graph* g = w.g
+    cdef Node* nodes = nodes_of(g)
+    cdef const uint32_t* args = args_of(g, node)
+    cdef uint32_t i
+    if begin_call(w, batch, node, few, c):
+        return -1
+    for i in range(node.nargs):
+        set_shared(<Tensor*>&c.x[i], &nodes[args[i]])
+    set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
+    c.items = items_of(g, node)
+    return 0
+
+
+# The call of a batch: its arguments and result as the op sees them.
+cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil
+
+
+cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil:
+    """A batch of node j of one that calls each; its y is left to the caller."""
+    one.first = batch.first + j
+    one.count = 1
+    one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
+    one.form = STACKED
+    one.x = NULL
+    one.items = NULL
+
+
+cdef inline int run_call(Walk* w, Batch* batch, const Op* op, Call* c) noexcept nogil:
+    cdef const Needs* needs = &op.needs[w.kind]
+    cdef size_t top
+    if needs.saved != NULL:
+        batch.saved = <float*>take(w, needs.saved(c) * sizeof(float))
+        c.saved = place_of(w, batch.saved)
+    top = w.g.scratch.top
+    if needs.work != NULL:
+        c.work = place_of(w, take(w, needs.work(c, -1) * sizeof(float)))
+    if w.failure.needed:
+        return -1
+    if w.at_once:
+        op.forward(c)
+        if op_raised(op, &w.failure):
+            return -1
+    elif w.device.forward(w, batch, op, c):
+        return -1
+    arena_rewind(&w.g.scratch, top)
+    return 0
+
+
+# Let an op that wants to compute all gradients together.
+cdef int prepare(Walk* w, const Op* op, Call* c) noexcept nogil
