@@ -157,7 +157,7 @@ cdef size_t most_parts(const Product* p, Cut* cut) noexcept nogil:
     cdef size_t steps, least, work = work_of(p)
     cdef bint packs = p.way == DY_SGEMM_PANELS or (p.way == ROUNDED and p.panels == NULL)
     cut.whole = p
-    # Each part reads all of the other matrix, so the longer side is cut; parts of columns would each pack all rows.
+    # Each part reads all of the other matrix, so the longer side is cut; if rows are packed, each part would pack all.
     cut.by_rows = p.way != DY_SGEMM_LIBRARY and (p.m >= p.n or (packs and p.m >= LEAST_ROWS))
     cut.step = (BF16.panel if p.way == ROUNDED else K.panel) if cut.by_rows else DY_COLUMN_STEP
     steps = steps_of(cut)
@@ -246,12 +246,11 @@ cdef void part(void* job, size_t i) noexcept nogil:
 
 
 cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float* a, bint half) noexcept nogil:
-    """The packed form; NULL: there is none.  The caller decrements `users`.
+    """The packed form; NULL if there is none.  The caller decrements `users`.
 
-    That in float32 is made at the second product with the same values: a single product is faster without it.  The
-    result depends only on the products since the last change of the values, so that training resumed from a file
-    computes the same as training that never stopped.  That in bfloat16 is made at the first product, so that the number
-    of products makes no difference to results.
+    In float32 it is made at the second product with the same values, because a single product is faster without it.
+    The result depends only on the products since the last change of the values, so that training resumed from a file
+    computes the same as training that never stopped.  In bfloat16 it is made at the first product.
     """
     cdef const float* panels = NULL
     cdef Panels* x = &pack.of[2 * half + ta]

@@ -6,7 +6,7 @@
  * memory. The panels of a matrix are contiguous. The last panel of a packed matrix has only as many vectors as it
  * needs; rows beyond the end are zeros. docs/kernels.md has the measurements.
  *
- * DY_PAIRS: an element of a panel and of B is not a float but a pair of numbers, two terms of each sum; see bf16.inl. */
+ * DY_PAIRS: an element of panels and of B is not a float but a pair of numbers, two terms of each sum; see bf16.inl. */
 
 #if DY_W >= 8 && defined(DY_X86)
 /* Transposes 8 x 8 numbers. */

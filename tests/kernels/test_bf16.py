@@ -332,6 +332,23 @@ def test_values_change(recurrent: Any, tmp_path: Path) -> None:
 
 
 @needs_bf16
+def test_values_that_others_write(recurrent: Any) -> None:
+    """An array of another library may write them without a word, so no packed form is kept."""
+    _, w, _ = recurrent
+    x = X[:96]
+    with precision("bf16"):
+        dy.renew_cg()
+        (w * dy.inputTensor(x)).value()
+        lent = np.from_dlpack(w)
+        address = lent.__array_interface__["data"][0]  # some versions of NumPy do not write such an array
+        memory = np.ctypeslib.as_array((ctypes.c_float * lent.size).from_address(address))
+        for factor in (2, -1):
+            memory *= factor
+            dy.renew_cg()
+            close((w * dy.inputTensor(x)).npvalue(), rounded(lent) @ rounded(x))
+
+
+@needs_bf16
 def test_without_room_for_panels() -> None:
     """Then weights are packed as they are multiplied, to the same bits."""
     model = dy.ParameterCollection()
