@@ -36,7 +36,7 @@ def test_products() -> None:
     assert config.get()["threads"] == 2
     kinds = [f"{size} {kind}" for size in ("(3, 4, 5)", "(20, 8, 2)") for kind in ("parameter", "matrix")]
     assert list(times) == kinds
-    assert all(0 < seconds < 1 for seconds in times.values())
+    assert all(seconds > 0 for seconds in times.values())
 
 
 def test_products_of_torch() -> None:

@@ -30,8 +30,6 @@ def cases() -> list:
 def test_failing_worker(tmp_path, phase, way) -> None:
     result = jobs.launch(tmp_path, "failing.py", phase, way, options=["--timeout", "1"])
     last = result.err.splitlines()[-1]
-    hung = 1.0 if way in ("hang", "stop") else 0.0
-    assert result.seconds < 15 + hung
     assert not [p for p in tmp_path.iterdir() if p.name != "tmp"], "a part of a file is left"
     assert "done" not in result.out
     if way == "raise":
@@ -136,7 +134,6 @@ def slowly(value) -> object:
 def test_signals_to_the_launcher(tmp_path, phase, number) -> None:
     """Ctrl-C ends all; and when the launcher is killed itself, its workers end too."""
     result = jobs.launch(tmp_path, "failing.py", phase, "hang", during=after_failing(number))
-    assert result.seconds < 10
     assert result.code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + number)
     if (phase, number) != ("saving", signal.SIGKILL):  # nobody is left to remove the file
         assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]
@@ -187,7 +184,6 @@ def test_raising_beside_a_thread(tmp_path) -> None:
     assert result.code == 1
     assert "[rank 1] ValueError: bad luck" in result.err
     assert result.err.endswith("dynet_cy.launch: rank 1 has raised and does not end: ValueError: bad luck\n")
-    assert result.seconds < 20
 
 
 def test_nohup(tmp_path) -> None:

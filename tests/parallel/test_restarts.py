@@ -189,10 +189,9 @@ def test_signals_to_the_launcher_end_the_job(
         time.sleep(0.3)
         launcher.send_signal(number)
 
-    again = ["--max-restarts", "5", "--restart-delay", "50", *options]
+    again = ["--max-restarts", "5", "--restart-delay", "1000", *options]
     done = jobs.launch(tmp_path, program, when, options=again, during=during, variables=ENVIRONMENT)
     assert done.code == 128 + number, done.err
-    assert done.seconds < 20
     assert "restart" not in done.err, "what `during` has not read"
     assert done.out.count("begins") <= 2
 
