@@ -383,3 +383,76 @@ def test_two_threads_that_add_to_one_graph() -> None:
     assert all("another thread" in str(error) for error in errors)
     with graph:
         assert [y.value() for y, _ in made] == [right for _, right in made]
+
+
+def step_in_new_graph(w, table, k: int) -> float:
+    dy.renew_cg()
+    return step(w, table, k)
+
+
+def test_everything_at_once(tmp_path) -> None:
+    """Threads train on shared parameters while others save, change settings, give back memory and drop expressions."""
+    from queue import SimpleQueue
+
+    from dynet_cy.memory import arena
+
+    collection, w, table = new_model(1)
+    trainer = dy.SimpleSGDTrainer(collection, 0.0)
+    trainer.set_clip_threshold(0)
+    alone, own_w, own_table = new_model(1)
+    own_trainer = dy.SimpleSGDTrainer(alone, 0.0)
+    own_trainer.set_clip_threshold(0)
+    before = dy.config.get()["autobatch"]
+    dropped: SimpleQueue = SimpleQueue()
+    ended = threading.Event()
+
+    def save():
+        while not ended.is_set():
+            dy.save(str(tmp_path / "model"), [w, table])
+            restored = dy.load(str(tmp_path / "model"), dy.ParameterCollection())
+            assert [x.shape() for x in restored] == [(4, 4), (9, 4)]
+
+    def change():
+        k = 0
+        while not ended.is_set():
+            k += 1
+            dy.config.set(autobatch=k % 3)
+            dy.reset_random_seed(k)
+            arena.give_back()
+
+    def drop():
+        while dropped.get() is not None:
+            pass
+
+    def work(i):
+        found = []
+        for k in range(20):
+            found.append(step_in_new_graph(w, table, 100 * i + k))
+            dy.renew_cg(forward_only=True)
+            x = dy.inputVector([1, 2, 3, 4])
+            for _ in range(30):
+                x = dy.rectify(w * x) * 0.25
+                dropped.put(x)
+            assert np.isfinite(x.npvalue()).all()
+        return found
+
+    with ThreadPoolExecutor(3) as beside:
+        others = [beside.submit(other) for other in (save, change, drop)]
+        try:
+            for _ in range(3):
+                found = all_threads(work)
+                desired = [
+                    [step_in_new_graph(own_w, own_table, 100 * i + k) for k in range(20)] for i in range(N_THREADS)
+                ]
+                assert found == desired
+                np.testing.assert_array_equal(w.grad_as_array(), own_w.grad_as_array())
+                np.testing.assert_array_equal(table.grad_as_array(), own_table.grad_as_array())
+                trainer.update()
+                own_trainer.update()
+        finally:
+            ended.set()
+            dropped.put(None)
+            dy.config.set(autobatch=before)
+        for other in others:
+            other.result()
+    dy.renew_cg()
