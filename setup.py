@@ -60,6 +60,8 @@ DIRECTIVES = {
     "embedsignature.format": "clinic",
     # Kernels divide as C does: IEEE results, and no exception in code that cannot raise one.
     "cdivision": True,
+    # What the GIL would guard, something else does where there is none: docs/platforms.md.
+    "freethreading_compatible": True,
     # Annotations are for stubs (tools/derive.py); they declare and check nothing.
     "annotation_typing": False,
 }

@@ -1,6 +1,6 @@
 """Importing it is an ImportError that says what to do, where the package cannot run.
 
-Its compiled modules may be missing: in a clone they are there only after a build in place. And they need the GIL.
+Its compiled modules may be missing: in a clone they are there only after a build in place.
 """
 
 from __future__ import annotations
@@ -27,14 +27,4 @@ def _check(folder: Path) -> None:
     )
 
 
-def _check_gil(flag: int | None) -> None:
-    """Refuse a free-threaded Python with the GIL forced off: `flag` is `sys.flags.gil`, None by default."""
-    if flag == 0:
-        raise ImportError(
-            "dynet_cy needs the GIL, which -X gil=0 or PYTHON_GIL=0 forbids: leave that out, and Python switches the "
-            "GIL on when it imports dynet_cy"
-        )
-
-
 _check(Path(__file__).resolve().parent)
-_check_gil(getattr(sys.flags, "gil", None))

@@ -22,7 +22,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.profile cimport now
-from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.expressions cimport Expression, number_in
 from dynet_cy.graph.graph cimport ComputationGraph, Requests
 from dynet_cy.graph.origin cimport current_scope, set_scope
 from dynet_cy.graph.structs cimport COMPUTED, Graph, state_of
@@ -641,7 +641,7 @@ cdef class Fibers(Requests):
         """Whether what an item waits for is there."""
         cdef Expression x
         for x in item.wanted if type(item.wanted) is list else (item.wanted,):
-            if not state_of(&self.graph.g)[x.index] & COMPUTED:
+            if not state_of(&self.graph.g)[number_in(&self.graph.g, x)] & COMPUTED:
                 return False
         return True
 

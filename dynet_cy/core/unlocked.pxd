@@ -1,23 +1,70 @@
-"""A mutex in free-threaded Python; with a GIL it does nothing, since the GIL already protects the same data."""
+"""Locks that take the place of the GIL in free-threaded Python; with a GIL they do nothing, since it protects the same data."""
 
 cdef extern from *:
     """
     #ifdef Py_GIL_DISABLED
+    #define DY_GIL 0
     typedef PyMutex dy_gil;
     static inline void dy_take_gil(dy_gil *m) { PyMutex_Lock(m); }
     static inline void dy_drop_gil(dy_gil *m) { PyMutex_Unlock(m); }
-    #define DY_GIL 0
+    /* As the fast path of PyMutex_Lock: its first bit is the lock. */
+    static inline int dy_try_gil(dy_gil *m) {
+        uint8_t none = 0;
+        return __atomic_compare_exchange_n(&m->_bits, &none, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    }
+
+    #if PY_VERSION_HEX >= 0x030E0000
+    static inline void dy_let_be_revived(PyObject *x) { PyUnstable_EnableTryIncRef(x); }
+    static inline int dy_try_incref(PyObject *x) { return PyUnstable_TryIncRef(x); }
     #else
+    /* As Python 3.13 does it, which has these two among its internals only. */
+    static inline void dy_let_be_revived(PyObject *x) {
+        Py_ssize_t shared = __atomic_load_n(&x->ob_ref_shared, __ATOMIC_RELAXED);
+        while (!(shared & _Py_REF_SHARED_FLAG_MASK) &&
+               !__atomic_compare_exchange_n(&x->ob_ref_shared, &shared, shared | _Py_REF_MAYBE_WEAKREF, 0,
+                                            __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+        }
+    }
+    static inline int dy_try_incref(PyObject *x) {
+        uint32_t local = __atomic_load_n(&x->ob_ref_local, __ATOMIC_RELAXED);
+        if (__atomic_load_n(&x->ob_tid, __ATOMIC_RELAXED) == _Py_ThreadId()) {
+            __atomic_store_n(&x->ob_ref_local, local + 1, __ATOMIC_RELAXED);
+            return 1;
+        }
+        Py_ssize_t shared = __atomic_load_n(&x->ob_ref_shared, __ATOMIC_RELAXED);
+        do {
+            if (shared == 0 || shared == _Py_REF_MERGED)
+                return 0;
+        } while (!__atomic_compare_exchange_n(&x->ob_ref_shared, &shared, shared + (1 << _Py_REF_SHARED_SHIFT), 0,
+                                              __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+        return 1;
+    }
+    #endif
+
+    #else
+    #define DY_GIL 1
     typedef char dy_gil;
     static inline void dy_take_gil(dy_gil *m) { (void)m; }
     static inline void dy_drop_gil(dy_gil *m) { (void)m; }
-    #define DY_GIL 1
+    static inline int dy_try_gil(dy_gil *m) { (void)m; return 1; }
+    static inline void dy_let_be_revived(PyObject *x) { (void)x; }
+    static inline int dy_try_incref(PyObject *x) { Py_INCREF(x); return 1; }
     #endif
+
+    static inline PyObject *dy_revived(void *x) {
+        return x && dy_try_incref((PyObject *)x) ? (PyObject *)x : Py_NewRef(Py_None);
+    }
     """
     bint HAS_GIL "DY_GIL"
 
     # All zero means unlocked. Code that holds it must not call Python.
     ctypedef struct Unlocked "dy_gil":
         pass
-    void take "dy_take_gil"(Unlocked* m)
-    void drop "dy_drop_gil"(Unlocked* m)
+    void take "dy_take_gil"(Unlocked* m) nogil
+    bint try_take "dy_try_gil"(Unlocked* m) nogil
+    void drop "dy_drop_gil"(Unlocked* m) nogil
+
+    # An object at x as a reference, or None: x is NULL, or the last reference has just gone, perhaps in another thread,
+    # which waits in its destructor.  `let_be_revived` must have been called when the object was made.
+    void let_be_revived "dy_let_be_revived"(object x)
+    object revived "dy_revived"(void* x)

@@ -3,11 +3,11 @@
 import sys
 from typing import NamedTuple
 
-cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.hooks cimport PassHooks, pass_hooks
 from dynet_cy.graph.messages cimport describe_dim, made_at
 from dynet_cy.graph.structs cimport LIVE, Batch, Node, batches_of, nodes_of, order_of, origin_of, state_of
@@ -103,7 +103,8 @@ cdef class _Requests:
     cdef uint64_t passes, values, nodes, nanoseconds, waited, graphs, renewal
     cdef bint of_map
 
-cdef dict requests = {}             # by the number of the line; changed in critical sections
+cdef dict requests = {}             # by the number of the line
+cdef Unlocked requests_lock
 
 
 cdef uint64_t now() noexcept nogil:
@@ -198,7 +199,8 @@ cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uin
     cdef uint32_t line = current_line()
     cdef bint waited = targets == 1 and not of_map and was_waiting(g)
     cdef _Requests x
-    with cython.critical_section(requests):
+    take(&requests_lock)
+    try:
         x = requests.get(line)
         if x is None:
             x = _Requests()
@@ -211,6 +213,8 @@ cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uin
         x.graphs += x.renewal != g.renewal
         x.renewal = g.renewal
         x.of_map = x.of_map or of_map
+    finally:
+        drop(&requests_lock)
 
 
 cdef PassHooks* hooks = pass_hooks()

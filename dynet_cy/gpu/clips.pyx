@@ -14,6 +14,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.core.unlocked cimport Unlocked, drop, let_be_revived, revived, take
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, enter, fetch_bytes, fill, gpu_at, leave, pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait,
     wait_for,
@@ -34,6 +35,7 @@ cdef struct Open:
     uint32_t room
 
 cdef Open[MOST_GPUS] opened
+cdef Unlocked opened_lock, places_lock
 memset(opened, 0, sizeof(opened))
 
 
@@ -58,25 +60,49 @@ cdef int more_places(Gpu* gpu, list places) except -1:
 cdef int list_opened(Clipping x) except -1:
     cdef Open* o = &opened[x.gpu.number]
     cdef void** larger
+    cdef bint has_room
+    let_be_revived(x)
+    take(&opened_lock)
     if o.n == o.room:
         larger = <void**>realloc(o.all, (o.room + 8) * sizeof(void*))
-        if larger == NULL:
-            raise MemoryError("the list of records of updates")
-        o.all = larger
-        o.room += 8
-    o.all[o.n] = <void*>x
-    o.n += 1
+        if larger != NULL:
+            o.all = larger
+            o.room += 8
+    has_room = o.n < o.room
+    if has_room:
+        o.all[o.n] = <void*>x
+        o.n += 1
+    drop(&opened_lock)
+    if not has_room:
+        raise MemoryError("the list of records of updates")
     return 0
 
 
 cdef void unlist_opened(Clipping x) noexcept:
     cdef Open* o = &opened[x.gpu.number]
     cdef uint32_t i
+    take(&opened_lock)
     for i in range(o.n):
         if o.all[i] == <void*>x:
             o.n -= 1
             o.all[i] = o.all[o.n]
-            return
+            break
+    drop(&opened_lock)
+
+
+cdef list all_opened(int device):
+    """The records of a device that are alive."""
+    cdef const Open* o = &opened[device]
+    cdef uint32_t i = o.n
+    found = []
+    while i:                                        # from the end, since the last one takes the place of one that goes
+        i -= 1
+        take(&opened_lock)
+        x = revived(o.all[i] if i < o.n else NULL)
+        drop(&opened_lock)
+        if x is not None:
+            found.append(x)
+    return found
 
 
 @cython.final
@@ -93,9 +119,13 @@ cdef class Clipping:
         self.gpu = gpu_at(device)
         self.stored = []
         places = spare.setdefault(device, [])
-        if not places:
-            more_places(self.gpu, places)
-        self.device_ptr, at = places.pop()
+        take(&places_lock)
+        try:
+            if not places:
+                more_places(self.gpu, places)
+            self.device_ptr, at = places.pop()
+        finally:
+            drop(&places_lock)
         self.host_ptr = <Clip*><uintptr_t>at
         memset(self.host_ptr, 0, sizeof(Clip))
         with nogil:
@@ -229,11 +259,11 @@ cdef class Clipping:
 
 
 cdef int check_updates(Gpu* gpu) except -1:
-    cdef const Open* o = &opened[gpu.number]
-    cdef uint32_t i
-    for i in range(o.n):
-        if (<Clipping>o.all[i]).host_ptr.skipped:
-            return (<Clipping>o.all[i]).report()
+    cdef Clipping x
+    if opened[gpu.number].n:
+        for x in all_opened(gpu.number):
+            if x.host_ptr.skipped:
+                return x.report()
     return 0
 
 
@@ -246,10 +276,8 @@ def settle_others(list stored not None, Clipping own=None):
     cdef Clipping other
     cdef _Stored x
     cdef int device
-    cdef uint32_t i
     for device in range(MOST_GPUS):
-        others = [<Clipping>opened[device].all[i] for i in range(opened[device].n)]
-        for other in others:
+        for other in all_opened(device):
             if other is own or not other.under_way:
                 continue
             mine = {<uintptr_t>(<_Stored>y).p for y in stored}

@@ -10,6 +10,8 @@ from dynet_cy.memory.storage cimport Param
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1
 # The same for several, of which some may be computed; `wanted` is the list of expressions.
 cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1
+# A value that is computed was asked for, where g.early is not 0.
+cdef void note_asked(Graph* g, uint32_t index) noexcept
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1
 # The value of a computed node, after it was fetched where it is on a device.
 cdef float* value_here(Graph* g, Node* x) except? NULL

@@ -13,6 +13,7 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, LIVE, NO_BATCH, SENT, Batch, Graph, Node, Taken, batches_of, device_of, gradient_at, nodes_of,
     order_of, state_of,
 )
+from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
 from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.mirror cimport mirrors
@@ -23,6 +24,7 @@ cdef enum:
 
 cdef Beside* beside = beside_hooks()
 cdef PassHooks* passes = pass_hooks()
+cdef Table* table = graph_table()
 
 
 # ---- passes ------------------------------------------------------------------
@@ -44,8 +46,14 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
         run_pass(g, targets, n)
     if g.early:
         for i in range(n):
-            beside.asked(g, targets[i])
+            note_asked(g, targets[i])
     return False
+
+
+cdef void note_asked(Graph* g, uint32_t index) noexcept:
+    hold(table, g.slot)
+    beside.asked(g, index)
+    let_go(table, g.slot)
 
 
 cdef int compute_beside(Graph* g, uint32_t index) except -1:
@@ -54,14 +62,18 @@ cdef int compute_beside(Graph* g, uint32_t index) except -1:
     cdef uint64_t raised
     cdef uint32_t n = 1
     if g.strategy and not g.immediate and beside.ask != NULL:
+        hold(table, g.slot)
         n = beside.ask(g, &index, &targets)
+        let_go(table, g.slot)
     if n == 1:
         return run_pass(g, targets, n)
     raised = raised_here()
     try:
         return run_pass(g, targets, n)
     except (MemoryError, ValueError):       # perhaps caused by a value that was not asked for
+        hold(table, g.slot)
         beside.failed(g)
+        let_go(table, g.slot)
         if raised_here() != raised:         # raised by a signal handler
             raise
     return run_pass(g, &index, 1)

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.unlocked cimport HAS_GIL
 from dynet_cy.graph.structs cimport Graph
 
 
@@ -11,9 +12,10 @@ cdef class Expression:
     cdef uint32_t slot
     cdef uint32_t index
 
-    # Bring `version`, `slot` and `index` to a node of the current graph, or raise.
-    cdef int enter(self) except -1
+    # The number of the node in the current graph, or an error where it is of another one.
+    cdef uint32_t enter(self) except? 0xFFFFFFFF
     cdef Graph* graph(self) except NULL
+    cdef Expression own(self)
 
 
 cdef class ForwardExpression(Expression):
@@ -22,9 +24,13 @@ cdef class ForwardExpression(Expression):
 
 cdef inline uint32_t number_in(Graph* g, Expression x) except? 0xFFFFFFFF:
     """The number of an expression in the current graph `g`."""
-    if x.version != g.version:
-        x.enter()
-    return x.index
+    return x.index if x.version == g.version else x.enter()
+
+
+# An expression whose `index` only this thread changes.  A parameter is one of every graph that it is used in, and where
+# Python has no GIL these are used at once: then it does not keep its number, and has an expression in each.
+cdef inline Expression owned(Expression x):
+    return x if HAS_GIL else x.own()
 
 
 cdef const Dim* dim_of(Expression x) except NULL

@@ -10,25 +10,24 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.graph.computing cimport (
-    compute_node, doubles_of, full_shape, gradient_of, list_of, run_pass, value_here,
+    compute_node, doubles_of, full_shape, gradient_of, list_of, note_asked, run_pass, value_here,
 )
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
-from dynet_cy.graph.hooks cimport Beside, beside_hooks, engine_of
+from dynet_cy.graph.hooks cimport engine_of
 from dynet_cy.graph.messages cimport describe_dim, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, Graph, Node, Use, drop_unneeded, nodes_of, same_renewal,
     state_of, uses_of,
 )
-from dynet_cy.graph.table cimport Table, graph_at, graph_table, raise_running
+from dynet_cy.graph.table cimport Table, graph_at, graph_table, hold, is_used, let_go, raise_running
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.graph.hooks import operators as functions
 
 cdef Table* table = graph_table()
-cdef Beside* beside = beside_hooks()
 
 
 class StaleExpressionError(RuntimeError):
@@ -63,27 +62,29 @@ cdef class Expression:
         array([12., 20.])
     """
 
-    cdef int enter(self) except -1:
+    cdef uint32_t enter(self) except? 0xFFFFFFFF:
         cdef Graph* g = current_graph()
         if self.version == g.version:
-            return 0
+            return self.index
         if g.version != RUNNING and same_renewal(self.version, g.version):
             if survives(g, self):
                 self.version = g.version
-                return 0
+                return self.index
         raise_stale(self, g)
 
+    cdef Expression own(self):
+        return self
+
     cdef Graph* graph(self) except NULL:
-        cdef Graph* g = graph_at(table, self.slot)
+        cdef Graph* g = own_graph(self)
         if g != NULL:
             if self.version == g.version:
                 return g
-            if same_renewal(self.version, g.renewal):
-                if g.version == RUNNING:
-                    raise_running()
-                if survives(g, self):
-                    self.version = g.version
-                    return g
+            if g.version == RUNNING:
+                raise_running()
+            if survives(g, self):
+                self.version = g.version
+                return g
         raise_stale(self, g)
 
     def dim(self):
@@ -128,7 +129,7 @@ cdef class Expression:
             >>> y.value()                   # is known: nothing is computed
             [0.0, 0.0]
         """
-        compute(self, recalculate)
+        compute(owned(self), recalculate)
 
     def npvalue(self, recalculate=False):
         """The value as a new float64 array; the batch, if any, is the last axis.
@@ -141,8 +142,9 @@ cdef class Expression:
             array([[1., 2.],
                    [3., 4.]])
         """
-        cdef Graph* g = compute(self, recalculate)
-        cdef Node* x = nodes_of(g) + self.index
+        cdef Expression own = owned(self)
+        cdef Graph* g = compute(own, recalculate)
+        cdef Node* x = nodes_of(g) + own.index
         return doubles_of(value_here(g, x), full_shape(&x.dim))
 
     def tensor_value(self, recalculate=False):
@@ -175,8 +177,9 @@ cdef class Expression:
             array([[1., 2.],
                    [3., 4.]])
         """
-        cdef Graph* g = compute(self, recalculate)
-        cdef Node* x = nodes_of(g) + self.index
+        cdef Expression own = owned(self)
+        cdef Graph* g = compute(own, recalculate)
+        cdef Node* x = nodes_of(g) + own.index
         cdef size_t n = total_of(&x.dim)
         cdef const float* v = value_here(g, x)
         if x.dim.nd > 1:
@@ -193,8 +196,9 @@ cdef class Expression:
             >>> dy.inputTensor([[1, 2], [3, 4]]).vec_value()
             [1.0, 3.0, 2.0, 4.0]
         """
-        cdef Graph* g = compute(self, recalculate)
-        cdef Node* x = nodes_of(g) + self.index
+        cdef Expression own = owned(self)
+        cdef Graph* g = compute(own, recalculate)
+        cdef Node* x = nodes_of(g) + own.index
         return list_of(value_here(g, x), total_of(&x.dim))
 
     def scalar_value(self, recalculate=False):
@@ -210,12 +214,13 @@ cdef class Expression:
             >>> dy.squared_norm(dy.inputVector([3, 4])).scalar_value()
             25.0
         """
-        cdef Graph* g = compute(self, recalculate)
-        cdef Node* x = nodes_of(g) + self.index
+        cdef Expression own = owned(self)
+        cdef Graph* g = compute(own, recalculate)
+        cdef Node* x = nodes_of(g) + own.index
         if total_of(&x.dim) != 1:
             raise ValueError(
                 f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element"
-                f"{made_at(g, self.index)}")
+                f"{made_at(g, own.index)}")
         return value_here(g, x)[0]
 
     def item(self):
@@ -334,7 +339,8 @@ cdef class Expression:
             >>> W.grad_as_array()
             array([6., 6.], dtype=float32)
         """
-        cdef Graph* g = self.graph()
+        cdef Expression own = owned(self)
+        cdef Graph* g = own.graph()
         cdef ComputationGraph graph = owner_of(g)
         cdef Node* x
         raise_in_item(owner_of(g), "backward",
@@ -343,21 +349,21 @@ cdef class Expression:
             raise RuntimeError(
                 "backward: the graph was renewed with forward_only=True, which drops what that needs")
         graph.warn_of_growth()
-        if not state_of(g)[self.index] & COMPUTED:
-            run_pass(g, &self.index, 1)
-        x = nodes_of(g) + self.index
+        if not state_of(g)[own.index] & COMPUTED:
+            run_pass(g, &own.index, 1)
+        x = nodes_of(g) + own.index
         if size_of(&x.dim) != 1:
             raise ValueError(
-                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element{made_at(g, self.index)}; "
+                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element{made_at(g, own.index)}; "
                 "reduce it first, for example with sum_elems")
         g.backward_from = -1
         graph.given = None
         given = None
         if full:
             from dynet_cy.graph.given import keep_given         # it needs this module
-            given = keep_given(graph, self.index)
-        engine_of(g).backward(g, self.index, full)
-        g.backward_from = self.index
+            given = keep_given(graph, own.index)
+        engine_of(g).backward(g, own.index, full)
+        g.backward_from = own.index
         graph.given = given
         graph.note_values()
 
@@ -391,22 +397,23 @@ cdef class Expression:
             >>> W.gradient()            # of this loss
             array([2., 2.])
         """
-        cdef Graph* g = self.graph()
-        if g.backward_from < 0 or self.index > <uint32_t>g.backward_from:
+        cdef Expression own = owned(self)
+        cdef Graph* g = own.graph()
+        if g.backward_from < 0 or own.index > <uint32_t>g.backward_from:
             raise RuntimeError("gradient: run backward on an expression made after this one first")
-        cdef uint8_t state = state_of(g)[self.index]
+        cdef uint8_t state = state_of(g)[own.index]
         if state & SHARED or not state & NEEDS_GRAD:
             from dynet_cy.graph.given import given              # it needs this module
-            return given(owner_of(g), self.index)
-        return gradient_of(g, self.index, state_of(g))
+            return given(owner_of(g), own.index)
+        return gradient_of(g, own.index, state_of(g))
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
         return d.d[0] if d.nd else 1
 
     def __repr__(self):
-        cdef Graph* g = graph_at(table, self.slot)
-        if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
+        cdef Graph* g = own_graph(self)
+        if g != NULL and self.index < g.n_nodes:
             name = op_at(nodes_of(g)[self.index].op).name.decode()
             return (f"<expression {self.index} {name} {describe_dim(&nodes_of(g)[self.index].dim)}"
                     f"{made_at(g, self.index)}>")
@@ -481,7 +488,7 @@ cdef class Expression:
         return functions["abs"](self)
 
     def __bool__(self):
-        cdef Graph* g = graph_at(table, self.slot)
+        cdef Graph* g = own_graph(self)
         if g != NULL and self.version == g.version and op_at(nodes_of(g)[self.index].op).truth:
             return truth_of(self)
         say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
@@ -527,8 +534,9 @@ cdef class Expression:
         if copy is False:
             raise BufferError("the value of an expression lies in memory that its graph uses again: "
                               "it can only be copied")
-        cdef Graph* g = compute(self, False)
-        cdef Node* x = nodes_of(g) + self.index
+        cdef Expression own = owned(self)
+        cdef Graph* g = compute(own, False)
+        cdef Node* x = nodes_of(g) + own.index
         return capsule_of(array_of(value_here(g, x), full_shape(&x.dim)), "the value of an expression", stream,
                           max_version, dl_device)
 
@@ -555,15 +563,17 @@ cdef class ForwardExpression(Expression):
         raise RuntimeError("set_index: the graph was renewed with forward_only=True, which drops what that needs")
 
     def __dealloc__(self):
-        cdef Graph* g = graph_at(table, self.slot)
+        cdef Graph* g
         cdef Use* use
-        if g == NULL or not same_renewal(self.version, g.renewal) or self.index >= g.n_nodes:
-            return
-        use = &uses_of(g)[self.index]
-        if use.holder == <void*>self:
-            use.holder = NULL
-            if g.version != RUNNING:        # else its memory is freed when nodes are renumbered
-                drop_unneeded(g, self.index)
+        hold(table, self.slot)              # any thread may have let go of it
+        g = graph_at(table, self.slot)
+        if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
+            use = &uses_of(g)[self.index]
+            if use.holder == <void*>self:
+                use.holder = NULL
+                if not is_used(table, g):   # else its memory is freed when nodes are renumbered
+                    drop_unneeded(g, self.index)
+        let_go(table, self.slot)
 
 
 # ---- values ------------------------------------------------------------------
@@ -578,7 +588,7 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
             return x.graph()
         compact_if_due(g)
     elif g.early:
-        beside.asked(g, x.index)
+        note_asked(g, x.index)
     return g
 
 
@@ -592,8 +602,9 @@ cdef void renumber(void* holder, uint32_t index, uint64_t version) noexcept:
 
 
 cdef const Dim* dim_of(Expression x) except NULL:
-    cdef Graph* g = x.graph()
-    return &nodes_of(g)[x.index].dim
+    cdef Expression own = owned(x)
+    cdef Graph* g = own.graph()
+    return &nodes_of(g)[own.index].dim
 
 
 # ---- operators ---------------------------------------------------------------
@@ -628,6 +639,17 @@ cdef int say_once(str message) except -1:
 
 # ---- whether an expression is stale ------------------------------------------
 
+cdef inline Graph* own_graph(Expression x) noexcept:
+    """The graph that x belongs to; NULL: it has been renewed or closed since, and another one may have its slot."""
+    cdef Graph* g
+    hold(table, x.slot)                     # that of another thread may be closing
+    g = graph_at(table, x.slot)
+    if g != NULL and not same_renewal(x.version, g.renewal):
+        g = NULL
+    let_go(table, x.slot)
+    return g
+
+
 cdef bint survives(Graph* g, Expression x):
     """True if x was made before all checkpoints that its graph went back to since."""
     cdef uint64_t epoch = x.version & ((<uint64_t>1 << REVERT_BITS) - 1)
@@ -638,12 +660,12 @@ cdef bint survives(Graph* g, Expression x):
 
 
 cdef int raise_stale(Expression x, Graph* g) except -1:
-    cdef Graph* own = graph_at(table, x.slot)
+    cdef Graph* own = own_graph(x)
     if x.version == 0:
         raise StaleExpressionError("an Expression made by hand belongs to no graph")
     if g != NULL and g.version == RUNNING:
         raise_running()
-    if own != NULL and same_renewal(own.renewal, x.version):
+    if own != NULL:
         if own == g:
             raise StaleExpressionError(
                 f"expression {x.index} was made after the checkpoint that its graph went back to")

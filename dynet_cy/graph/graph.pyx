@@ -20,7 +20,7 @@ from dynet_cy.graph.structs cimport (
     GRAPH_ARENAS, GRAPH_ARRAYS, REVERT_BITS, RUNNING, Graph, drop_unneeded, nodes_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
-    Table, enter_table, give_back_all, graph_table, leave_table, raise_running,
+    Table, check_unused, enter_table, give_back_all, graph_table, hold, leave_table, let_go,
 )
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
@@ -41,6 +41,19 @@ cdef extern from *:
     int RELAXED "__ATOMIC_RELAXED"
 
 cdef Table* table = graph_table()
+# A checkpoint: how much of everything there was.
+cdef struct Point:
+    uint32_t n_nodes
+    uint32_t n_batches
+    uint32_t n_order
+    size_t nodes_top
+    size_t args_top
+    size_t items_top
+    size_t values_top
+    size_t scratch_top
+    size_t tables_top
+    uint32_t n_forgets
+
 cdef uint64_t renewals = 0              # of all graphs, in any thread
 cdef int default_strategy = 1
 
@@ -132,7 +145,11 @@ cdef class ComputationGraph:
 
     cdef int compact(self, Renumber renumber) except -1:
         """Renumber the needed nodes.  Checkpoints hold numbers of nodes, so nothing is done while there are any."""
-        cdef uint32_t* numbers = compact_nodes(&self.g, renumber) if not self.checkpoints else NULL
+        cdef uint32_t* numbers = NULL
+        if not self.checkpoints:
+            hold(table, self.g.slot)
+            numbers = compact_nodes(&self.g, renumber)
+            let_go(table, self.g.slot)
         if numbers != NULL:
             try:
                 self.leaves = {key: numbers[index] for key, index in self.leaves.items()}
@@ -173,53 +190,23 @@ cdef class ComputationGraph:
             ...     len(graph)
             0
         """
-        cdef int i
         cdef Graph* g = &self.g
-        if g.version == RUNNING:
-            raise_running()
+        cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_room
+        cdef int strategy
+        check_unused(table, g)
         raise_in_item(self, "renew_cg", "renew it before the map")
-        if autobatching is None:
-            g.strategy = default_strategy
-        else:
-            g.strategy = checked_strategy(autobatching)
-        if g.beside != NULL:
-            beside_hooks().cut(g, 0, False)
-        g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
-        g.version = g.renewal
-        g.n_renewals += 1
-        g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
-        g.n_nodes = g.n_batches = g.n_order = 0
-        g.draws = 0
-        g.draw_key = 0
-        g.n_forgets = 0
-        g.forward_ms = 0
-        g.n_passes = 0
-        g.adds_products = False
-        g.n_kept = 0
-        g.backward_from = -1
-        g.device = default_device()
-        g.multi_device = False
-        g.immediate = bool(immediate_compute)
-        g.check_validity = bool(check_validity)
-        g.forward_only = forward_only and not immediate_compute
-        g.compact_at = LEAST_TO_COMPACT
-        for i in range(GRAPH_ARRAYS):
-            array_rewind(&g.arrays[i], 0)
-        for i in range(GRAPH_ARENAS):
-            arena_rewind(&g.arenas[i], 0)
-        if g.shortages != shortages():
-            give_back_all(g)
+        strategy = default_strategy if autobatching is None else checked_strategy(autobatching)
+        hold(table, g.slot)
+        has_room = begin_renewal(g, strategy, immediate, checks, forward)
+        let_go(table, g.slot)
         self.keep.clear()
         self.given = None
         self.n_at_backward = 0
         self.leaves.clear()
         self.checkpoints = []
         self.reverts = []
-        if g.forward_only:
-            # Allocate the list of holes now: when memory is short, there must be room to note what is free.
-            if array_push(&g.holes, 1) == NULL:
-                out_of_memory("the list of free memory")
-            array_rewind(&g.holes, 0)
+        if not has_room:
+            out_of_memory("the list of free memory")
         return self
 
     def version(self):
@@ -245,10 +232,9 @@ cdef class ComputationGraph:
             1
         """
         cdef Graph* g = &self.g
-        if g.version == RUNNING:
-            raise_running()
+        check_unused(table, g)
         raise_in_item(self, "cg_checkpoint", "use forward_only=True, which frees what is no longer needed")
-        self.checkpoints.append((
+        self.checkpoints.append(Point(
             g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
             g.values.top, g.scratch.top, g.tables.top, g.n_forgets))
         g.n_kept = g.n_nodes
@@ -269,38 +255,25 @@ cdef class ComputationGraph:
             ([1.0, 2.0], 1)
         """
         cdef Graph* g = &self.g
-        cdef uint32_t i
-        if g.version == RUNNING:
-            raise_running()
+        cdef Point to
+        check_unused(table, g)
         raise_in_item(self, "cg_revert", "use forward_only=True, which frees what is no longer needed")
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
         if more_epochs(g) == 0:
             raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
-        (n_nodes, n_batches, n_order, nodes_top, args_top, items_top, values_top,
-         scratch_top, tables_top, n_forgets) = self.checkpoints.pop()
-        g.n_kept = self.checkpoints[-1][0] if self.checkpoints else 0
-        if g.n_forgets != n_forgets:        # values from before the checkpoint have been dropped
+        to = self.checkpoints.pop()
+        g.n_kept = self.checkpoints[-1]["n_nodes"] if self.checkpoints else 0
+        if g.n_forgets != to.n_forgets:     # values from before the checkpoint have been dropped
             forget(g)
-        while self.reverts and self.reverts[-1][1] >= n_nodes:
+        while self.reverts and self.reverts[-1][1] >= to.n_nodes:
             self.reverts.pop()
-        self.reverts.append((epoch, n_nodes))
-        if g.beside != NULL:
-            beside_hooks().cut(g, n_nodes, False)
-        next_epoch(g)
-        if g.forward_only:
-            for i in range(g.n_nodes - <uint32_t>n_nodes):
-                uses_of(g)[g.n_nodes - 1 - i].holder = NULL
-                drop_unneeded(g, g.n_nodes - 1 - i)
-        g.n_nodes = n_nodes
-        self.leaves = {key: index for key, index in self.leaves.items() if index < n_nodes}
-        take_back(g, nodes_top, args_top, items_top)
-        if g.multi_device:
-            let_move(g)
-        if not g.forward_only:              # forward-only graphs have dropped their values above
-            forget_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
-        g.backward_from = -1
+        self.reverts.append((epoch, to.n_nodes))
+        hold(table, g.slot)
+        go_back(g, &to)
+        let_go(table, g.slot)
+        self.leaves = {key: index for key, index in self.leaves.items() if index < g.n_nodes}
         self.n_at_backward = 0
 
     def __len__(self):
@@ -539,6 +512,64 @@ cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
         raise RuntimeError(
             f"{what} in an item of batched_map or a call of a Server: others use the same graph; {instead}")
     return 0
+
+
+cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_validity, bint forward_only) noexcept:
+    """Drop all nodes.  False: there is no memory to note what is free."""
+    cdef int i
+    g.strategy = strategy
+    if g.beside != NULL:
+        beside_hooks().cut(g, 0, False)
+    g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
+    g.version = g.renewal
+    g.n_renewals += 1
+    g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
+    g.n_nodes = g.n_batches = g.n_order = 0
+    g.draws = 0
+    g.draw_key = 0
+    g.n_forgets = 0
+    g.forward_ms = 0
+    g.n_passes = 0
+    g.adds_products = False
+    g.n_kept = 0
+    g.backward_from = -1
+    g.device = default_device()
+    g.multi_device = False
+    g.immediate = immediate
+    g.check_validity = check_validity
+    g.forward_only = forward_only and not immediate
+    g.compact_at = LEAST_TO_COMPACT
+    for i in range(GRAPH_ARRAYS):
+        array_rewind(&g.arrays[i], 0)
+    for i in range(GRAPH_ARENAS):
+        arena_rewind(&g.arenas[i], 0)
+    if g.shortages != shortages():
+        give_back_all(g)
+    if g.forward_only:
+        # Allocate the list of holes now: when memory is short, there must be room to note what is free.
+        if array_push(&g.holes, 1) == NULL:
+            return False
+        array_rewind(&g.holes, 0)
+    return True
+
+
+cdef void go_back(Graph* g, const Point* to) noexcept:
+    """Drop the nodes made, and the values computed, since a checkpoint."""
+    cdef uint32_t i
+    if g.beside != NULL:
+        beside_hooks().cut(g, to.n_nodes, False)
+    next_epoch(g)
+    if g.forward_only:
+        for i in range(g.n_nodes - to.n_nodes):
+            uses_of(g)[g.n_nodes - 1 - i].holder = NULL
+            drop_unneeded(g, g.n_nodes - 1 - i)
+    g.n_nodes = to.n_nodes
+    take_back(g, to.nodes_top, to.args_top, to.items_top)
+    if g.multi_device:
+        let_move(g)
+    if not g.forward_only:                  # forward-only graphs have dropped their values above
+        forget_since(g, to.n_batches, to.n_order, to.values_top, to.scratch_top, to.tables_top)
+    g.backward_from = -1
 
 
 # ---- the current graph -------------------------------------------------------

@@ -5,17 +5,20 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim
+from dynet_cy.core.unlocked cimport HAS_GIL, let_be_revived, revived
 from dynet_cy.graph.current cimport current_graph, graph_here
-from dynet_cy.graph.expressions cimport Expression, ForwardExpression
+from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.forgetting cimport take_back
 from dynet_cy.graph.hooks cimport engine_of
 from dynet_cy.graph.messages cimport describe_dim, explain
 from dynet_cy.graph.origin cimport current_origin, noting
 from dynet_cy.graph.placing cimport placed
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, nodes_of, take_values, uses_of,
+    COMPUTED, NO_BATCH, Extra, Graph, Node, Use, nodes_of, take_values, uses_of,
 )
-from dynet_cy.graph.table cimport raise_running
+from dynet_cy.graph.table cimport (
+    Table, begin_making, check_unused, end_making, graph_table, hold, let_go,
+)
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, Shapes
 
@@ -54,12 +57,24 @@ ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
 cdef enum:
     MOST_ON_STACK = 8
 
+cdef Table* table = graph_table()
+
 
 # ---- nodes -------------------------------------------------------------------
 
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  Nothing is changed when an error is raised."""
+    if HAS_GIL:
+        return make(g, op, args, n, extra)
+    try:
+        return make(g, op, args, n, extra)
+    finally:
+        end_making(table, g)
+
+
+cdef inline uint32_t make(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                          Extra* extra) except? 0xFFFFFFFF:
     cdef const Dim* few[MOST_ON_STACK]
     cdef const Dim** many
     cdef Dim* y = room_for_node(g)
@@ -80,12 +95,14 @@ cdef inline Dim* room_for_node(Graph* g) except NULL:
     """Where the shape of the next node goes.  The shape rule of the op writes it in place: a copy, right after it was
     written in small pieces, would stall on store forwarding."""
     cdef Node* node
-    if g.version == RUNNING:
-        raise_running()
+    begin_making(table, g)
+    hold(table, g.slot)
     node = <Node*>array_push(&g.nodes, sizeof(Node))
+    if node != NULL:
+        g.nodes.top -= sizeof(Node)                 # `append` allocates it
+    let_go(table, g.slot)
     if node == NULL:
         out_of_memory("a node of the graph")
-    g.nodes.top -= sizeof(Node)                     # `append` allocates it
     return &node.dim
 
 
@@ -167,9 +184,11 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     cdef size_t bytes = n * sizeof(uint32_t)
     cdef Node* node = nodes_of(g) + g.n_nodes
     cdef uint32_t i, n_items = extra.n_items if extra != NULL else 0
+    hold(table, g.slot)
     if (n > MOST_ON_STACK or not is_simple(g, op, extra) or (n_items and node.dim.bd > 1)
             or not has_room(&g.state, 1) or not has_room(&g.args, bytes)
             or not has_room(&g.items, n_items * sizeof(uint32_t))):
+        let_go(table, g.slot)
         return append_any(g, op, args, n, extra)
     # Most nodes: a third of the instructions.
     write_node(node, op, n, g.args.top, extra)
@@ -185,6 +204,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     g.items.top += n_items * sizeof(uint32_t)
     g.nodes.top += sizeof(Node)
     g.n_nodes += 1
+    let_go(table, g.slot)
     return g.n_nodes - 1
 
 
@@ -195,11 +215,16 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes
     cdef int device = placed(g, op, args, n, extra)
-    cdef uint8_t* state = <uint8_t*>array_push(&g.state, 1)
-    cdef Use* use = <Use*>array_push(&g.uses, sizeof(Use)) if g.forward_only else NULL
+    cdef uint32_t origin = current_origin() if noting else 0
+    cdef uint8_t* state
+    cdef Use* use = NULL
     cdef uint32_t* own_args
     cdef uint32_t* items = NULL
     cdef uint32_t i, item_count = 0, n_items = 0
+    hold(table, g.slot)
+    state = <uint8_t*>array_push(&g.state, 1)
+    if g.forward_only:
+        use = <Use*>array_push(&g.uses, sizeof(Use))
     if n > MOST_ON_STACK and <char*>(args + n) == g.args.base + args_top:       # `apply` has written them there
         own_args = <uint32_t*>args
         args_top -= n * sizeof(uint32_t)
@@ -218,6 +243,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     if (state == NULL or own_args == NULL or (n_items and items == NULL)
             or (g.forward_only and use == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
         take_back(g, nodes_top, args_top, items_top)
+        let_go(table, g.slot)
         out_of_memory("a node of the graph")
     write_node(node, op, n, args_top, extra)
     node.item_count = <uint16_t>item_count
@@ -246,26 +272,29 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     if g.multi_device:
         g.devices.base[i] = <char>device
     if noting:
-        note_origin(g)
+        note_origin(g, origin)
     g.n_nodes += 1
     g.nodes.top += sizeof(Node)
+    let_go(table, g.slot)
     if g.immediate and not state[0] & COMPUTED:
         try:
             engine_of(g).forward(g, &i, 1, 0)
         except Exception:
+            hold(table, g.slot)
             g.n_nodes -= 1
             take_back(g, nodes_top, args_top, items_top)
+            let_go(table, g.slot)
             raise
     return i
 
 
-cdef void note_origin(Graph* g) noexcept:
+cdef void note_origin(Graph* g, uint32_t origin) noexcept:
     """Record the line and scope of the next node; if there is no memory, they remain unknown."""
     cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
     cdef uint32_t* room = <uint32_t*>array_push(&g.origins, n - g.origins.top)
     if room != NULL:
         memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # nothing was recorded for earlier nodes
-        (<uint32_t*>g.origins.base)[g.n_nodes] = current_origin()
+        (<uint32_t*>g.origins.base)[g.n_nodes] = origin
 
 
 # ---- of expressions ----------------------------------------------------------
@@ -274,10 +303,14 @@ cdef Expression wrap(Graph* g, uint32_t index):
     """A node as an expression."""
     cdef Expression y
     if g.forward_only:
-        if uses_of(g)[index].holder != NULL:
-            return <Expression>uses_of(g)[index].holder
+        y = holder_of(g, index)
+        if y is not None:
+            return y
         y = ForwardExpression.__new__(ForwardExpression)
+        let_be_revived(y)
+        hold(table, g.slot)
         uses_of(g)[index].holder = <void*>y
+        let_go(table, g.slot)
     else:
         y = Expression.__new__(Expression)
     y.version = g.version
@@ -286,13 +319,24 @@ cdef Expression wrap(Graph* g, uint32_t index):
     return y
 
 
+cdef Expression holder_of(Graph* g, uint32_t index):
+    """The expression of a node, or None: there is none, or another thread is about to free it."""
+    cdef object found
+    hold(table, g.slot)
+    found = revived(uses_of(g)[index].holder)
+    let_go(table, g.slot)
+    return <Expression>found
+
+
 cdef inline uint32_t argument(Graph** g, const Op* op, uint32_t i, object x) except? 0xFFFFFFFF:
     """The number of x in the current graph `g`, or an error that names op and argument."""
     if not isinstance(x, Expression):
         raise_type(op, i, x)
+    cdef uint32_t number
     if g[0] == NULL or (<Expression>x).version != g[0].version:
-        (<Expression>x).enter()
+        number = (<Expression>x).enter()
         g[0] = current_graph()                      # it may be the first of the thread
+        return number
     return (<Expression>x).index
 
 
@@ -366,13 +410,17 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
     # place, without another allocation.
     for i in range(n):
         argument(&g, op, i, arguments[i])
+    begin_making(table, g)
+    hold(table, g.slot)
     top = g.args.top
     args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
+    let_go(table, g.slot)
     if args == NULL:
+        end_making(table, g)
         out_of_memory(f"{n} arguments of {op.name.decode()}")
-    for i in range(n):
-        args[i] = (<Expression>arguments[i]).index
     try:
+        for i in range(n):
+            args[i] = number_in(g, <Expression>arguments[i])
         i = add_node(g, op, args, n, extra)
     except BaseException:
         g.args.top = top
@@ -383,6 +431,15 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
     """A node without arguments and of a given shape, in the current graph."""
     cdef Graph* g = current_graph()
+    if HAS_GIL:
+        return make_leaf(g, op, dim, extra)
+    try:
+        return make_leaf(g, op, dim, extra)
+    finally:
+        end_making(table, g)
+
+
+cdef inline uint32_t make_leaf(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
     room_for_node(g)[0] = dim[0]
     return append(g, op, NULL, 0, extra)
 
@@ -395,9 +452,10 @@ cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
 cdef float* place(size_t n) except NULL:
     """Allocate the value of a leaf of the current graph."""
     cdef Graph* g = current_graph()
-    if g.version == RUNNING:
-        raise_running()
+    check_unused(table, g)
+    hold(table, g.slot)
     cdef float* v = <float*>take_values(g, max(n, <size_t>1) * sizeof(float))
+    let_go(table, g.slot)
     if v == NULL:
         out_of_memory("an input")
     return v

@@ -7,7 +7,7 @@ import numpy as np
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.computing cimport parameter_here
-from dynet_cy.graph.expressions cimport Expression
+from dynet_cy.graph.expressions cimport Expression, owned
 from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
@@ -168,5 +168,6 @@ def number(Expression x not None):
     Raises:
         StaleExpressionError: the expression's graph was renewed.
     """
-    x.graph()
-    return x.index
+    own = owned(x)
+    own.graph()
+    return own.index

@@ -12,7 +12,6 @@ import os
 from contextlib import ContextDecorator, contextmanager
 from typing import NamedTuple
 
-cimport cython
 from cpython.ref cimport Py_INCREF, PyObject, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -76,6 +75,7 @@ cdef Unlocked known_lock            # its three words belong together
 cdef int recording = 0, open_scopes = 0, timing = 0
 
 # By number; lines beyond the last that there is room for have no number, and scopes that of the one they are in.
+cdef Unlocked places_lock           # of these four
 cdef list places = [None]
 cdef dict numbers = {}
 cdef list scopes = [""]
@@ -166,7 +166,8 @@ cdef uint32_t learn(Known* k, PyObject* code, int at) noexcept:
 
 
 cdef uint32_t number_of(object place) except? 0:
-    with cython.critical_section(places):
+    take(&places_lock)
+    try:
         number = numbers.get(place)
         if number is None:
             if len(places) == MOST_PLACES:
@@ -174,6 +175,8 @@ cdef uint32_t number_of(object place) except? 0:
             number = len(places)
             places.append(place)
             numbers[place] = number
+    finally:
+        drop(&places_lock)
     return number
 
 
@@ -212,7 +215,8 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
     global scope
     cdef uint32_t before = scope
     path = f"{scopes[before]}/{name}" if before else name
-    with cython.critical_section(scopes):
+    take(&places_lock)
+    try:
         number = scope_numbers.get(path)
         if number is None:
             if len(scopes) > MOST_PLACES:
@@ -220,6 +224,8 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
             number = len(scopes)
             scopes.append(path)
             scope_numbers[path] = number
+    finally:
+        drop(&places_lock)
     scope = number
     return before
 

@@ -7,10 +7,13 @@ from dynet_cy.graph.messages cimport explain
 from dynet_cy.graph.structs cimport (
     MOVABLE, NO_BATCH, SENT, Extra, Graph, Node, args_of, nodes_of, state_of,
 )
+from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
 from dynet_cy.memory.arena cimport array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op
 
 from dynet_cy.devices import check_device
+
+cdef Table* table = graph_table()
 
 
 cdef int asked_device(object name, str where) except -1:
@@ -47,7 +50,10 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
 
 cdef int mix(Graph* g) except -1:
     """Make a graph a multi-device one; its nodes so far are on the device of the graph."""
-    cdef uint8_t* devices = <uint8_t*>array_push(&g.devices, g.n_nodes)
+    cdef uint8_t* devices
+    hold(table, g.slot)
+    devices = <uint8_t*>array_push(&g.devices, g.n_nodes)
+    let_go(table, g.slot)
     if devices == NULL:
         out_of_memory("the devices of a graph")
     memset(devices, g.device, g.n_nodes)

@@ -1,11 +1,11 @@
 """Random streams of graphs: one for each graph and renewal, by the number of the graph in the order of making."""
 
-cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.hooks cimport beside_hooks
 from dynet_cy.graph.structs cimport RUNNING, Graph
-from dynet_cy.graph.table cimport Table, graph_table
+from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
 
 from dynet_cy.kernels import draws
 
@@ -14,18 +14,27 @@ cdef uint32_t streams = 0
 
 # Streams of a state that was put back, with their renewals, for graphs that are not made yet.
 cdef list awaited = []
+cdef Unlocked streams_lock              # of both
 
 
 cdef int take_stream(Graph* g) except -1:
     """Give a new graph its stream.  Random streams count the renewals that the program asks for."""
     global streams
-    with cython.critical_section(awaited):
+    cdef uint32_t number, count
+    take(&streams_lock)
+    try:
         if awaited:
-            g.stream_number, g.n_renewals = awaited.pop(0)
+            number, count = awaited.pop(0)
         else:
-            g.stream_number, g.n_renewals = streams, 0
+            number, count = streams, 0
             streams += 1
-    g.stream = <uint64_t>g.stream_number << 32 | g.n_renewals
+    finally:
+        drop(&streams_lock)
+    hold(table, g.slot)
+    g.stream_number = number
+    g.n_renewals = count
+    g.stream = <uint64_t>number << 32 | count
+    let_go(table, g.slot)
     return 0
 
 
@@ -44,17 +53,25 @@ def set_seed(seed):
         True
     """
     global streams
-    cdef uint32_t slot
+    cdef Graph* g
+    cdef uint32_t slot, n = 0
     draws.set_seed(seed)
-    awaited.clear()
-    streams = 0
     for slot in range(table.n_slots):
-        if table.graphs[slot] != NULL:
-            table.graphs[slot].n_renewals = 0
-            table.graphs[slot].draws = 0
-            forget_requests(table.graphs[slot])
-            table.graphs[slot].stream = <uint64_t>table.graphs[slot].stream_number << 32
-            streams = max(streams, table.graphs[slot].stream_number + 1)
+        hold(table, slot)
+        g = table.graphs[slot]
+        if g != NULL:
+            g.n_renewals = 0
+            g.draws = 0
+            forget_requests(g)
+            g.stream = <uint64_t>g.stream_number << 32
+            n = max(n, g.stream_number + 1)
+        let_go(table, slot)
+    take(&streams_lock)
+    try:
+        awaited.clear()
+        streams = n
+    finally:
+        drop(&streams_lock)
 
 
 cdef void forget_requests(Graph* g) noexcept:
@@ -67,16 +84,35 @@ cdef void forget_requests(Graph* g) noexcept:
         beside_hooks().cut(g, 0, True)
 
 
+cdef list streams_of_graphs(bint forget):
+    """Number of the stream, renewals and slot of each graph."""
+    cdef Graph* g
+    cdef uint32_t slot, number = 0, count = 0
+    found = []
+    for slot in range(table.n_slots):
+        hold(table, slot)
+        g = table.graphs[slot]
+        if g != NULL:
+            if forget:
+                forget_requests(g)
+            number = g.stream_number
+            count = g.n_renewals
+        let_go(table, slot)
+        if g != NULL:
+            found.append((number, count, slot))
+    return found
+
+
 def random_state():
     """The state of all random streams, as plain data for `set_random_state`."""
-    cdef uint32_t slot
-    renewals = list(awaited)
-    for slot in range(table.n_slots):
-        if table.graphs[slot] != NULL:
-            forget_requests(table.graphs[slot])
-            renewals.append((table.graphs[slot].stream_number, table.graphs[slot].n_renewals))
-    return {"seed": draws.seed(), "host": draws.host_position(), "streams": streams,
-            "renewals": sorted(renewals)}
+    renewals = [(number, count) for number, count, _ in streams_of_graphs(True)]
+    take(&streams_lock)
+    try:
+        renewals += awaited
+        n = streams
+    finally:
+        drop(&streams_lock)
+    return {"seed": draws.seed(), "host": draws.host_position(), "streams": n, "renewals": sorted(renewals)}
 
 
 def set_random_state(state):
@@ -87,15 +123,25 @@ def set_random_state(state):
     the next renewal on.
     """
     global streams
-    cdef uint32_t slot
+    cdef uint32_t slot, number, count
     set_seed(state["seed"])
     draws.set_host_position(state["host"])
-    streams = state["streams"]
-    awaited[:] = [(number, count) for number, count in state["renewals"]]
-    there = [(table.graphs[slot].stream_number, slot) for slot in range(table.n_slots) if table.graphs[slot] != NULL]
-    for _, slot in sorted(there):
-        if awaited:
-            table.graphs[slot].stream_number, table.graphs[slot].n_renewals = awaited.pop(0)
-        else:
-            table.graphs[slot].stream_number, table.graphs[slot].n_renewals = streams, 0
-            streams += 1
+    restored = [(number, count) for number, count in state["renewals"]]
+    there = sorted((number, slot) for number, _, slot in streams_of_graphs(False))
+    take(&streams_lock)
+    try:
+        streams = state["streams"]
+        awaited[:] = restored
+        for _, slot in there:
+            if awaited:
+                number, count = awaited.pop(0)
+            else:
+                number, count = streams, 0
+                streams += 1
+            hold(table, slot)
+            if table.graphs[slot] != NULL:
+                table.graphs[slot].stream_number = number
+                table.graphs[slot].n_renewals = count
+            let_go(table, slot)
+    finally:
+        drop(&streams_lock)

@@ -1,16 +1,27 @@
 """All graphs that are open, by slot."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uintptr_t
 
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.core.interrupts cimport dy_this_thread
+from dynet_cy.core.unlocked cimport HAS_GIL, Unlocked, drop, take
+from dynet_cy.graph.structs cimport RUNNING, Graph
 
 cdef enum:
     MAX_GRAPHS = 65536
+
+# What keeps threads apart where Python has no GIL; on a cache line of its own.  A graph belongs to one thread at a
+# time, so nobody waits for long: other threads only give back its memory, drop its expressions and read its random
+# state.
+cdef struct Guard:
+    Unlocked lock                   # held while a graph that does not run is changed, for moments and not over Python
+    uintptr_t maker                 # the thread that is making a node, whose shape rule may call Python; 0: none
+    char[48] rest
 
 cdef struct Table:
     Graph* graphs[MAX_GRAPHS]       # NULL: the slot is free
     void* owners[MAX_GRAPHS]        # the ComputationGraph of each, borrowed
     uint32_t n_slots                # slots from this one on have never been used
+    Guard guards[MAX_GRAPHS]        # of slots: they outlive graphs
 
 cdef Table* graph_table() noexcept
 
@@ -20,11 +31,60 @@ cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept:
     return table.graphs[slot] if slot < table.n_slots else NULL
 
 
+# Keep other threads from a slot, for a moment: no Python before `let_go`.
+cdef inline void hold(Table* table, uint32_t slot) noexcept nogil:
+    take(&table.guards[slot].lock)
+
+
+cdef inline void let_go(Table* table, uint32_t slot) noexcept nogil:
+    drop(&table.guards[slot].lock)
+
+
+cdef int raise_running() except -1
+
+
+cdef inline bint is_used(Table* table, Graph* g) noexcept nogil:
+    """Whether a graph, whose slot is held, runs, or another thread is making a node of it."""
+    cdef uintptr_t maker
+    if g.version == RUNNING:
+        return True
+    if HAS_GIL:
+        return False
+    maker = table.guards[g.slot].maker
+    return maker != 0 and maker != dy_this_thread()
+
+
+cdef inline int check_unused(Table* table, Graph* g) except -1:
+    cdef bint used
+    hold(table, g.slot)
+    used = is_used(table, g)
+    let_go(table, g.slot)
+    return raise_running() if used else 0
+
+
+# Begin to make a node, which takes several steps, unless the graph is used.
+cdef inline int begin_making(Table* table, Graph* g) except -1:
+    cdef bint used
+    hold(table, g.slot)
+    used = is_used(table, g)
+    if not (HAS_GIL or used):
+        table.guards[g.slot].maker = dy_this_thread()
+    let_go(table, g.slot)
+    return raise_running() if used else 0
+
+
+cdef inline void end_making(Table* table, Graph* g) noexcept nogil:
+    if not HAS_GIL:
+        hold(table, g.slot)
+        if table.guards[g.slot].maker == dy_this_thread():
+            table.guards[g.slot].maker = 0
+        let_go(table, g.slot)
+
+
 cdef int enter_table(Graph* g, void* owner) except -1
 cdef void leave_table(Graph* g) noexcept
 # Mark a graph as running, so that no other thread uses it.
 cdef int lock_graph(Graph* g) except -1
 cdef void unlock_graph(Graph* g) noexcept nogil
-cdef int raise_running() except -1
 # Let a graph without nodes give back its memory.
 cdef void give_back_all(Graph* g) noexcept

@@ -3,7 +3,9 @@
 import os
 
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
 
+from dynet_cy.core.unlocked cimport HAS_GIL, try_take
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, GRAPH_ARRAYS, RUNNING, Graph
 from dynet_cy.memory.arena cimport arena_trim, array_close, array_open, array_trim, set_reclaim, shortages
 from dynet_cy.memory.changes cimport see_whole
@@ -18,6 +20,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from *:
     uint64_t atomic_exchange "__atomic_exchange_n"(uint64_t* p, uint64_t n, int order) nogil
+    uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil
     void atomic_store "__atomic_store_n"(uint64_t* p, uint64_t n, int order) nogil
     int ACQUIRE "__ATOMIC_ACQUIRE"
     int RELEASE "__ATOMIC_RELEASE"
@@ -30,8 +33,12 @@ pthread_mutex_init(&slots_lock, NULL)
 
 
 def _unlock():
-    """In a child that was just forked: a thread that is not there may have had it."""
+    """In a child that was just forked: threads that are not there may have had locks."""
+    cdef uint32_t slot
     pthread_mutex_init(&slots_lock, NULL)
+    if not HAS_GIL:
+        for slot in range(table.n_slots):
+            memset(&table.guards[slot], 0, sizeof(Guard))
 
 
 os.register_at_fork(after_in_child=_unlock)
@@ -59,12 +66,14 @@ cdef int enter_table(Graph* g, void* owner) except -1:
 
 
 cdef void leave_table(Graph* g) noexcept:
-    """Free the slot of a graph, if it has one."""
+    """Free the slot of a graph, if it has one.  Nobody else looks at the graph afterwards."""
+    hold(&table, g.slot)
     pthread_mutex_lock(&slots_lock)
     if table.graphs[g.slot] == g:
         table.graphs[g.slot] = NULL
         table.owners[g.slot] = NULL
     pthread_mutex_unlock(&slots_lock)
+    let_go(&table, g.slot)
 
 
 # ---- one thread at a time ------------------------------------------------------
@@ -75,12 +84,14 @@ cdef int raise_running() except -1:
 
 cdef int lock_graph(Graph* g) except -1:
     """Mark the graph as running: no other thread may use it."""
+    cdef bint used
     if g.version == RUNNING:
         raise_running()
     see_whole()
-    if atomic_exchange(&g.version, RUNNING, ACQUIRE) == RUNNING:    # another thread has been quicker
-        raise_running()
-    return 0
+    hold(&table, g.slot)
+    used = is_used(&table, g) or atomic_exchange(&g.version, RUNNING, ACQUIRE) == RUNNING
+    let_go(&table, g.slot)
+    return raise_running() if used else 0           # another thread has been quicker
 
 
 cdef void unlock_graph(Graph* g) noexcept nogil:
@@ -96,20 +107,28 @@ cdef void give_back_unused(const void* asking) noexcept with gil:
     """
     cdef Graph* g
     cdef uint32_t slot
-    cdef int i
     for slot in range(table.n_slots):
-        g = table.graphs[slot]
-        if g == NULL or (g.version == RUNNING and not is_part(g, asking)):
-            continue
-        for i in range(GRAPH_ARRAYS):
-            array_trim(&g.arrays[i])
-        for i in range(GRAPH_ARENAS):
-            arena_trim(&g.arenas[i])
+        if is_part(table.graphs[slot], asking):     # this thread has it: it runs, or its slot is held
+            trim(table.graphs[slot])
+        elif try_take(&table.guards[slot].lock):    # others would wait for each other; moments later it can be had
+            g = table.graphs[slot]
+            if g != NULL and atomic_load(&g.version, ACQUIRE) != RUNNING:
+                trim(g)
+            let_go(&table, slot)
     give_back_panels()
 
 
+cdef void trim(Graph* g) noexcept:
+    """Free the memory above the bump pointers.  A node that is being made keeps its place beyond the last one."""
+    cdef int i
+    for i in range(GRAPH_ARRAYS):
+        array_trim(&g.arrays[i])
+    for i in range(GRAPH_ARENAS):
+        arena_trim(&g.arenas[i])
+
+
 cdef inline bint is_part(const Graph* g, const void* p) noexcept nogil:
-    return <const char*>g <= <const char*>p < <const char*>(g + 1)
+    return g != NULL and <const char*>g <= <const char*>p < <const char*>(g + 1)
 
 
 cdef void give_back_all(Graph* g) noexcept:

@@ -6,11 +6,11 @@ Times are those of the monotonic clock, which all processes of a machine share.
 from contextlib import contextmanager
 from typing import NamedTuple
 
-cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.origin cimport making_since, origin_at, scope_at, time_making
 from dynet_cy.graph.structs cimport Graph, Node, args_of, nodes_of, order_of, origin_of
@@ -79,6 +79,7 @@ cdef pthread_mutex_t lock
 pthread_mutex_init(&lock, NULL)
 
 cdef list names = []
+cdef Unlocked names_lock
 
 KINDS = ("forward", "backward", "weight gradients", "making nodes", "scheduling", "forward pass", "backward pass",
          "update", "exchange", "")
@@ -274,10 +275,13 @@ def span(str name not None):
     cdef uint64_t begun = begin_span()
     cdef uint32_t number = 0
     if begun:
-        with cython.critical_section(names):
+        take(&names_lock)
+        try:
             if name not in names:
                 names.append(name)
             number = names.index(name)
+        finally:
+            drop(&names_lock)
     try:
         yield
     finally:

@@ -38,13 +38,14 @@ def to_device(e, device_str):
     """
     cdef Extra extra
     cdef int asked, source
+    cdef uint32_t number
     if not isinstance(e, Expression):
         raise TypeError(f"to_device: e must be an Expression, not {type(e).__name__}")
     asked = asked_device(device_str, "to_device")
-    (<Expression>e).enter()
+    number = (<Expression>e).enter()
     if not asked:
         asked = 1 + current_graph().device
-    source = device_of(current_graph(), (<Expression>e).index)
+    source = device_of(current_graph(), number)
     if asked - 1 == source:
         return operators["copy"](e)
     memset(&extra, 0, sizeof(Extra))

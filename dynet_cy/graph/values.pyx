@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 
 from dynet_cy.graph.computing cimport compute_nodes
-from dynet_cy.graph.expressions cimport Expression, compact_if_due
+from dynet_cy.graph.expressions cimport Expression, compact_if_due, owned
 from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.structs cimport Graph
 
@@ -22,6 +22,7 @@ cdef list compute_all(object expressions, str op, bint recalculate):
             raise TypeError(f"{op}: argument {i} must be an Expression, not {type(xs[i]).__name__}")
     if n == 0:
         return xs
+    xs = [owned(x) for x in xs]
     g = (<Expression>xs[0]).graph()
     targets = <uint32_t*>malloc(n * sizeof(uint32_t))
     if targets == NULL:

@@ -6,6 +6,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport DY_FADING, DY_STEADY, DY_STILL, K, dy_idle, dy_optim
 from dynet_cy.memory.arena cimport Arena, arena_at
 from dynet_cy.memory.storage cimport MOST_LATE, Late, Param, value_changed
@@ -25,6 +26,12 @@ cdef extern from *:
     ctypedef struct Terms "dy_terms":
         float* weights
         float* fades
+
+cdef extern from *:
+    void fence "__atomic_thread_fence"(int order) nogil
+    int RELEASE "__ATOMIC_RELEASE"
+
+cdef Unlocked catching_up
 
 # If q is the ratio of the rates at which divisor and step decay, two terms have a relative error of 4 q^4: the
 # remainder of Gauss-Laguerre quadrature.
@@ -202,7 +209,12 @@ cdef void catch_up_part(Param* p, size_t at, size_t n) noexcept nogil:
 
 
 cdef void catch_up_all(Param* p) noexcept nogil:
-    if p.late != NULL and p.late.n:
+    if p.late == NULL or p.late.n == 0:
+        return
+    take(&catching_up)                  # of several threads that read it, one does it
+    if p.late.n:
         catch_up(p, 0, p.rows)
+        fence(RELEASE)
         none_late(p)
         value_changed(p)
+    drop(&catching_up)

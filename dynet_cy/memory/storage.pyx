@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, memset
 
 from dynet_cy.core.tensor cimport Dim, size_of
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_room, out_of_memory,
 )
@@ -26,13 +27,16 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef extern from *:
     uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil
+    Py_ssize_t atomic_add "__atomic_add_fetch"(Py_ssize_t* p, Py_ssize_t n, int order) nogil
     int ACQUIRE "__ATOMIC_ACQUIRE"
+    int RELAXED "__ATOMIC_RELAXED"
 
 # Names of parameters by the ids of their entries, for messages.
 parameter_names = {}
 
-cdef list free_ids = []              # its critical section guards both variables
+cdef list free_ids = []
 cdef uint32_t n_ids = 0
+cdef Unlocked ids_lock              # of names and ids
 
 # Entries begin on 64-byte boundaries.
 cdef size_t STEP = 16
@@ -183,7 +187,7 @@ cdef class Lent:
 
     def __dealloc__(self):
         if self.plane is not None:
-            self.plane.lent -= 1
+            atomic_add(&self.plane.lent, -1, RELAXED)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         if not flags & PyBUF_STRIDES == PyBUF_STRIDES:
@@ -214,7 +218,7 @@ cdef Lent lend(Storage storage, Plane plane, Param* p, tuple shape, tuple steps)
         x.sizes[i] = shape[i]
         x.steps[i] = <Py_ssize_t>steps[i] * sizeof(float)
     x.plane = plane
-    plane.lent += 1
+    atomic_add(&plane.lent, 1, RELAXED)
     return x
 
 
@@ -243,9 +247,12 @@ cdef class Storage:
         self.unlist()
         for i in range(self.n_entries):
             try:
-                with cython.critical_section(free_ids):
+                take(&ids_lock)
+                try:
                     parameter_names.pop(self.entries[i].id, None)
                     free_ids.append(self.entries[i].id)
+                finally:
+                    drop(&ids_lock)
             except MemoryError:
                 pass                            # the id is lost, and not used again
             free(self.entries[i].is_touched)
@@ -348,7 +355,8 @@ cdef class Storage:
                 free(p)
             raise MemoryError(f"an entry for parameter {name}")
         try:
-            with cython.critical_section(free_ids):
+            take(&ids_lock)
+            try:
                 if free_ids:
                     p.id = free_ids[len(free_ids) - 1]
                     parameter_names[p.id] = name
@@ -357,6 +365,8 @@ cdef class Storage:
                     p.id = n_ids
                     parameter_names[p.id] = name
                     n_ids += 1
+            finally:
+                drop(&ids_lock)
         except BaseException:
             free(p.is_touched)
             free(p.touched)

@@ -15,6 +15,7 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.late_rows cimport catch_up_all
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.mirror cimport default_device
@@ -31,6 +32,8 @@ from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
 from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model
+
+cdef Unlocked users_lock             # of what entries know of their users
 
 
 cdef class _Members:
@@ -56,12 +59,16 @@ cdef class _Members:
         return self.shown(entry)
 
     cdef _Stored shown(self, _Stored entry):
-        """The Python object that users get for an entry: the same one as long as it is referenced."""
-        x = None if entry.user is None else entry.user()
-        if x is None:
-            x = new_stored(type(entry), entry.storage, entry.p, entry.full_name)
-            (<_Stored>x).members = self
-            entry.user = weakref.ref(x)
+        """The Python object of an entry: always the same one, as long as it is referenced."""
+        take(&users_lock)
+        try:
+            x = None if entry.user is None else entry.user()
+            if x is None:
+                x = new_stored(type(entry), entry.storage, entry.p, entry.full_name)
+                (<_Stored>x).members = self
+                entry.user = weakref.ref(x)
+        finally:
+            drop(&users_lock)
         return x
 
     cdef list below(self, str name):

@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.forgetting cimport forget
@@ -18,6 +19,13 @@ from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
 from dynet_cy.memory.storage import parameter_names
+
+
+cdef extern from *:
+    void fence "__atomic_thread_fence"(int order) nogil
+    int RELEASE "__ATOMIC_RELEASE"
+
+cdef Unlocked settling
 
 
 # ---- parameters --------------------------------------------------------------
@@ -57,10 +65,15 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
 
 cdef void settle(Param* p) noexcept nogil:
     catch_up_all(p)
+    if p.factor == 1:
+        return
+    take(&settling)                     # of several threads that read it, one does it
     if p.factor != 1:
         K.scale(p.size, <float>p.factor, p.value, p.value)
+        fence(RELEASE)
         p.factor = 1
         value_changed(p)
+    drop(&settling)
 
 
 cdef void lookup_forward(const Call* c) noexcept nogil:

@@ -3,6 +3,8 @@
 They hold a reference to the storage, so memory is never freed while something points into it.
 """
 
+from libc.stdint cimport uint32_t
+
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.memory.storage cimport Param, Plane, Storage
 
@@ -21,7 +23,7 @@ cdef class _Stored(Expression):
     cdef object array(self, Plane plane)
     cdef int fill(self, object array, Plane plane) except -1
     cdef int multiply(self, Plane plane, float s) except -1
-    cdef int leaf_in_current(self, bint update) except -1
+    cdef uint32_t leaf_in_current(self, bint update) except? 0xFFFFFFFF
 
 
 cdef class Parameters(_Stored):

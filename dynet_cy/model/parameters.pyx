@@ -7,6 +7,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.core.unlocked cimport HAS_GIL
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport wrap
@@ -38,22 +39,25 @@ cdef class _Stored(Expression):
                 f"{type(self).__name__} are made by a ParameterCollection, not by calling the class")
         return see_whole()
 
-    cdef int leaf_in_current(self, bint update) except -1:
-        """Make the expression refer to the node of this parameter in the current graph."""
-        cdef Graph* g
-        cdef uint32_t index
+    cdef uint32_t leaf_in_current(self, bint update) except? 0xFFFFFFFF:
+        """The number of the node of this parameter in the current graph."""
         self.check_made()
-        index = parameter_leaf(self.p, self.storage, update)
-        g = current_graph()
-        self.version = g.version
-        self.slot = g.slot
-        self.index = index
-        return 0
+        return parameter_leaf(self.p, self.storage, update)
 
-    cdef int enter(self) except -1:
-        if current_graph().version != self.version:
-            self.leaf_in_current(True)
-        return 0
+    cdef uint32_t enter(self) except? 0xFFFFFFFF:
+        cdef Graph* g = current_graph()
+        cdef uint32_t index
+        if g.version == self.version:
+            return self.index
+        index = self.leaf_in_current(True)
+        if HAS_GIL:
+            self.version = g.version
+            self.slot = g.slot
+            self.index = index
+        return index
+
+    cdef Expression own(self):
+        return self if HAS_GIL else wrap(current_graph(), self.leaf_in_current(True))
 
     cdef Graph* graph(self) except NULL:
         self.enter()
@@ -81,9 +85,8 @@ cdef class _Stored(Expression):
             >>> W.grad_as_array()
             array([0., 0.], dtype=float32)
         """
-        cdef _Stored constant = new_stored(type(self), self.storage, self.p, self.full_name)
-        constant.leaf_in_current(bool(update))
-        return wrap(current_graph(), constant.index)
+        cdef uint32_t index = self.leaf_in_current(bool(update))
+        return wrap(current_graph(), index)
 
     def set_updated(self, b):
         """Set whether this parameter is trained.

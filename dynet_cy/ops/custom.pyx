@@ -14,6 +14,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply
 from dynet_cy.graph.structs cimport Extra
@@ -45,6 +46,7 @@ cdef enum:
 
 # Kept for as long as the process lives: nodes refer to them by number, and their entries to their names.
 cdef list definitions = []
+cdef Unlocked definitions_lock      # and of their parameters
 
 
 cdef class _Definition:
@@ -85,9 +87,13 @@ cdef class _Definition:
             raise TypeError(f"{self.name}: values given by keyword must be hashable, not {given!r:.200}") from None
         if found is None:
             self.check_keywords(given)
-            found = len(self.parameters)
-            self.parameters.append(dict(given))
-            self.numbers[key] = found
+            take(&definitions_lock)
+            try:
+                found = self.numbers.setdefault(key, len(self.parameters))
+                if found == len(self.parameters):
+                    self.parameters.append(dict(given))
+            finally:
+                drop(&definitions_lock)
         return found
 
     cdef int check_keywords(self, dict given) except -1:
@@ -318,10 +324,14 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
     d.n_arguments = -1 if many else len(arguments)
     d.parameters = [{}]
     d.numbers = {}
-    d.number = len(definitions)
-    d.op = register_nameless(d.c_name, d.c_args, custom_dim, custom_forward, custom_backward)
-    set_raises(d.op, custom_prepare, custom_prepared, custom_raised)
-    definitions.append(d)
+    take(&definitions_lock)
+    try:
+        d.number = len(definitions)
+        d.op = register_nameless(d.c_name, d.c_args, custom_dim, custom_forward, custom_backward)
+        set_raises(d.op, custom_prepare, custom_prepared, custom_raised)
+        definitions.append(d)
+    finally:
+        drop(&definitions_lock)
     return d
 
 

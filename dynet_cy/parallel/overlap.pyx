@@ -16,6 +16,7 @@ Buckets in a fixed order: Li et al. (PyTorch Distributed: experiences on acceler
 """
 
 import os
+import threading
 import weakref
 
 import numpy as np
@@ -24,6 +25,7 @@ cimport cython
 from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memcpy
 
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.execute.gradient_hooks cimport gradient_hooks
 from dynet_cy.execute.profile cimport now
 from dynet_cy.kernels.kernels cimport K
@@ -45,8 +47,16 @@ DEFAULT_BUCKET = 1 << 18
 cdef enum:
     PAUSE = 100000
 
-cdef object listeners = weakref.WeakSet()
-cdef size_t n_open = 0              # running sums
+cdef extern from *:
+    size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
+    size_t atomic_sub "__atomic_sub_fetch"(size_t* p, size_t n, int order) nogil
+    size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
+    void atomic_store "__atomic_store_n"(size_t* p, size_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
+cdef list listeners = []            # weak references to Overlaps
+cdef Unlocked listeners_lock
+cdef size_t n_open = 0              # sums under way
 cdef size_t last_call = 0
 
 
@@ -85,7 +95,7 @@ cdef class Overlap:
     """
 
     cdef object __weakref__
-    cdef object communicator, error
+    cdef object communicator, error, lock
     cdef list stored, offsets, requests, ends, completed
     cdef size_t bucket_bytes, size
     cdef Py_ssize_t n_sent
@@ -99,26 +109,34 @@ cdef class Overlap:
     cdef readonly Py_ssize_t started_early
 
     def __init__(self, collection, communicator, bucket_bytes=DEFAULT_BUCKET):
+        self.lock = threading.RLock()
         self.communicator = communicator
         self.bucket_bytes = bucket_bytes
         self.early = True
         # A guess until the order is known: the parameter made last is often used last, so its gradient completes first.
         self.arrange(collection.parameters_list()[::-1])
-        listeners.add(self)
-        gradient_hooks().begin = begins
-        gradient_hooks().complete = complete
-        gradient_hooks().progress = goes_on
+        take(&listeners_lock)
+        try:
+            listeners.append(weakref.ref(self, listeners.remove))
+            gradient_hooks().begin = begins
+            gradient_hooks().complete = complete
+            gradient_hooks().progress = goes_on
+        finally:
+            drop(&listeners_lock)
 
     def close(self):
         """Stop listening to backward passes."""
-        global n_open
+        take(&listeners_lock)
+        try:
+            listeners[:] = [of for of in listeners if of() is not self]
+            if not listeners:
+                remove_hooks()
+        finally:
+            drop(&listeners_lock)
         if self.requests:
             self.communicator.wait(self.requests, "sum of gradients")
-            n_open -= len(self.requests)
+            atomic_sub(&n_open, len(self.requests), RELAXED)
             self.requests = []
-        listeners.discard(self)
-        if not listeners:
-            remove_hooks()
 
     @property
     def n_buckets(self):
@@ -161,8 +179,7 @@ cdef class Overlap:
         return place is not None and (<_Stored>self.stored[place]).p == p
 
     cdef push(self, bint early):
-        """Send buckets in order; if `early`, stop at the first one that is not complete."""
-        global n_open
+        """Send buckets in order: while `early`, only those that are complete."""
         cdef size_t start, end, at
         cdef Py_ssize_t first
         cdef _Stored x
@@ -176,13 +193,12 @@ cdef class Overlap:
                 memcpy(self.sending + at, x.p.grad, x.p.size * sizeof(float))
                 at += x.p.size
             self.requests.append(self.communicator.start_sum(self.send[start:end], self.receive[start:end]))
-            n_open += 1
+            atomic_add(&n_open, 1, RELAXED)
             self.n_sent += 1
             self.started_early += early
 
     cdef finish(self):
-        """Wait for the sums over all ranks; they are in `received` until `begin`."""
-        global n_open
+        """Have the sums over all ranks in `received`, until `begin`."""
         cdef _Stored x
         cdef size_t at = 0
         cdef bint differs = False
@@ -203,7 +219,7 @@ cdef class Overlap:
         changed = np.array([differs], np.float32)
         flag = self.communicator.start_any(changed)
         self.communicator.wait([*self.requests, flag], "sum of gradients")
-        n_open -= len(self.requests)
+        atomic_sub(&n_open, len(self.requests), RELAXED)
         self.requests = []
         if changed[0]:
             self.send_again()
@@ -262,7 +278,8 @@ cdef class OverlapReducer(AllreduceReducer):
     cdef int sum_all(self, Backend backend, Update* u) except -1:
         cdef Py_ssize_t i
         cdef Param* p
-        self.overlap.finish()
+        with self.overlap.lock:
+            self.overlap.finish()
         self.sent["dense_bytes"] += self.overlap.size * sizeof(float)
         for i in range(self.n):
             p = u.entries[i]
@@ -275,7 +292,8 @@ cdef class OverlapReducer(AllreduceReducer):
                 p.has_gradient = 1
             elif u.measures:
                 u.squares[i] = K.sumsq(p.size, self.overlap.sums_of(p))
-        self.overlap.next()
+        with self.overlap.lock:
+            self.overlap.next()
         for i in range(self.n if u.measures else 0):
             if u.roles[i] == MOVES:
                 u.squares[i] = squared_norm(u.entries[i])
@@ -298,61 +316,69 @@ def overlapped(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
     return reducer
 
 
+cdef list listening():
+    return [overlap for overlap in [of() for of in listeners[:]] if overlap is not None]
+
+
+# Several threads may run backward on graphs of the same parameters: each of these has the Overlap to itself meanwhile.
+
 cdef void begins(Param* const* coming, uint32_t n) noexcept nogil:
     with gil:
-        for overlap in list(listeners):
+        for overlap in listening():
             begins_for(overlap, coming, n)
 
 
 cdef begins_for(Overlap overlap, Param* const* coming, uint32_t n):
     cdef uint32_t i
-    if overlap.n_sent or not overlap.early or overlap.error is not None:
-        return
-    try:
-        overlap.open.clear()
-        for i in range(n):
-            if overlap.holds(coming[i]):
-                overlap.open.add(overlap.places[coming[i].number])
-        if overlap.open:                # else it is the backward of another model
-            overlap.push(True)
-    except BaseException as error:      # it cannot be raised here; the update raises it
-        overlap.error = error
+    with overlap.lock:
+        if overlap.n_sent or not overlap.early or overlap.error is not None:
+            return
+        try:
+            overlap.open.clear()
+            for i in range(n):
+                if overlap.holds(coming[i]):
+                    overlap.open.add(overlap.places[coming[i].number])
+            if overlap.open:                # else it is the backward of another model
+                overlap.push(True)
+        except BaseException as error:      # there is nobody here to raise it to
+            overlap.error = error
 
 
 cdef void complete(Param* p) noexcept nogil:
     with gil:
-        for overlap in list(listeners):
+        for overlap in listening():
             complete_for(overlap, p)
 
 
 cdef complete_for(Overlap overlap, Param* p):
-    if not overlap.holds(p) or overlap.error is not None:
-        return
-    if not overlap.ordered:
-        overlap.completed.append(p.number)
-    place = overlap.places[p.number]
-    if place not in overlap.open:       # already sent, or nothing is sent early
-        return
-    overlap.open.discard(place)
-    try:
-        overlap.push(True)
-    except BaseException as error:
-        overlap.error = error
+    with overlap.lock:
+        if not overlap.holds(p) or overlap.error is not None:
+            return
+        if not overlap.ordered:
+            overlap.completed.append(p.number)
+        place = overlap.places[p.number]
+        if place not in overlap.open:       # sent already, or nothing is sent early
+            return
+        overlap.open.discard(place)
+        try:
+            overlap.push(True)
+        except BaseException as error:
+            overlap.error = error
 
 
 cdef void goes_on() noexcept nogil:
-    global last_call
-    if n_open == 0 or now() - last_call < PAUSE:
+    if atomic_load(&n_open, RELAXED) == 0 or now() - atomic_load(&last_call, RELAXED) < PAUSE:
         return
-    last_call = now()
+    atomic_store(&last_call, now(), RELAXED)
     with gil:
-        for overlap in list(listeners):
+        for overlap in listening():
             goes_on_for(overlap)
 
 
 cdef goes_on_for(Overlap overlap):
-    try:
-        if overlap.requests and overlap.error is None:
-            overlap.communicator.progress(overlap.requests)
-    except BaseException as error:
-        overlap.error = error
+    with overlap.lock:
+        try:
+            if overlap.requests and overlap.error is None:
+                overlap.communicator.progress(overlap.requests)
+        except BaseException as error:
+            overlap.error = error

@@ -42,6 +42,10 @@ def note_updates_in(memory):
     made_updates = <int64_t*>made_updates_view.buf
 
 
+cdef extern from *:
+    int64_t atomic_add "__atomic_add_fetch"(int64_t* p, int64_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
 # Updates of all trainers of this process.
 cdef int64_t n_updates = 0
 
@@ -52,7 +56,6 @@ def updates_made():
 
 
 cdef int make_update(trainer, object names, bint skips) except -1:
-    global n_updates
     cdef list stored = trainer._collection._below()
     cdef list planes = trainer._states[:trainer._n_states]
     cdef Py_ssize_t i, n = len(stored)
@@ -117,7 +120,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
             rates = rates_if_dropped(trainer, &u, backend.undecided(&u), reducer.least_decay)
         reducer.apply(backend, storage, planes, &u, rates)
         trainer._count()
-        n_updates += 1
+        atomic_add(&n_updates, 1, RELAXED)
         if made_updates != NULL:
             made_updates[0] = trainer._steps
         if u.skips and (trainer._average is not None or names is not None):

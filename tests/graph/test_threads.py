@@ -196,3 +196,263 @@ def test_memory_of_threads_that_have_ended_is_given_back() -> None:
         thread.join()
     assert arena.used_bytes() == used
     dy.renew_cg()
+
+
+# ---- what is shared without a lock of Python's: each of these is a race where there is no GIL -----------------------
+
+
+def until_done(*works) -> list:
+    """Run some works side by side until each has ended; what they return, or the first error."""
+    barrier = threading.Barrier(len(works))
+
+    def begin(work):
+        barrier.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [future.result() for future in [pool.submit(begin, work) for work in works]]
+
+
+def test_a_parameter_is_in_the_graphs_of_all_threads_at_once() -> None:
+    """Its number differs from graph to graph, so no thread may read the number that another one has found."""
+    collection = dy.ParameterCollection()
+    ws = [collection.parameters_from_numpy(np.full(3, float(i))) for i in range(4)]
+
+    def work(i):
+        for k in range(300):
+            dy.renew_cg()
+            first = dy.inputVector([1] * (1 + (i + k) % 5))  # so that numbers differ
+            assert len(first) == 1 + (i + k) % 5
+            for j in range(4):
+                w = ws[(i + j) % 4]
+                assert (w + 1).value() == [(i + j) % 4 + 1] * 3
+                assert w.value() == [(i + j) % 4] * 3
+                assert dy.esum([w] * 10).value() == [10 * ((i + j) % 4)] * 3
+                assert w.dim() == ((3,), 1)
+        return True
+
+    assert all(all_threads(work))
+    dy.renew_cg()
+
+
+def test_expressions_of_graphs_that_only_go_forward_die_in_other_threads() -> None:
+    """The last reference may go in any thread, while the graph's own adds nodes, computes and renumbers them."""
+    from queue import SimpleQueue
+
+    dropped: SimpleQueue = SimpleQueue()
+    w = dy.ParameterCollection().parameters_from_numpy(np.eye(4))
+
+    def drop():
+        while dropped.get() is not None:
+            pass
+        return True
+
+    def make():
+        for _ in range(3):
+            dy.renew_cg(forward_only=True)
+            x = dy.inputVector([1, 2, 3, 4])
+            for k in range(3000):
+                x = w * x
+                dropped.put(x)
+                dropped.put(w + x)
+                dropped.put(dy.inputVector([k] * 4))
+                if k % 50 == 0:
+                    assert x.value() == [1, 2, 3, 4]
+            assert x.value() == [1, 2, 3, 4]
+        dropped.put(None)
+        return True
+
+    assert until_done(drop, make) == [True, True]
+    dy.renew_cg()
+
+
+def test_memory_is_given_back_while_other_threads_add_nodes() -> None:
+    from dynet_cy.memory import arena
+
+    ended = threading.Event()
+
+    def give_back():
+        while not ended.is_set():
+            arena.give_back()
+
+    def work(i):
+        for k in range(60):
+            dy.renew_cg(forward_only=bool((i + k) % 2))
+            numbers = np.full(300 * (1 + k % 7), i + k, np.float32)
+            xs = [dy.inputTensor(numbers) + 1 for _ in range(60)]
+            assert dy.sum_elems(dy.esum(xs)).value() == 60 * len(numbers) * (i + k + 1)
+        return True
+
+    giving = threading.Thread(target=give_back)
+    giving.start()
+    try:
+        assert all(all_threads(work))
+    finally:
+        ended.set()
+        giving.join()
+    dy.renew_cg()
+
+
+def test_states_are_taken_and_settings_changed_while_other_threads_work() -> None:
+    """Random streams of all graphs are read, and restarted, at any time; values are those of some setting."""
+    from dynet_cy.graph.random_state import random_state
+
+    ended = threading.Event()
+    collection = dy.ParameterCollection()
+    table = collection.lookup_parameters_from_numpy(np.ones((50, 8)))
+    before = dy.config.get()["autobatch"]
+
+    def change():
+        k = 0
+        while not ended.is_set():
+            k += 1
+            dy.reset_random_seed(k)
+            assert random_state()["seed"] == k
+            dy.config.set(autobatch=k % 3)
+            np.testing.assert_array_equal(table.as_array(), 1)
+            [p.name() for p in collection.parameters_list()]
+
+    def work(i):
+        for _ in range(60):
+            dy.renew_cg()
+            xs = [dy.dropout(table[(i + j) % 50], 0.5) for j in range(10)]
+            for x in xs:  # one by one: what is asked for next is learned
+                assert set(x.value()) <= {0.0, 2.0}
+            graphs = [dy.ComputationGraph() for _ in range(3)]
+            assert len({id(graph) for graph in graphs}) == 3
+        return True
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        assert all(all_threads(work))
+    finally:
+        ended.set()
+        changing.join()
+        dy.config.set(autobatch=before)
+    dy.renew_cg()
+
+
+def test_late_rows_are_read_by_all_threads() -> None:
+    """Reading a table whole stores the updates that its rows are late by: once, whoever reads."""
+    collection = dy.ParameterCollection()
+    table = collection.lookup_parameters_from_numpy(np.ones((400, 64)))
+    trainer = dy.AdamTrainer(collection)
+    for k in range(5):
+        dy.renew_cg()
+        dy.squared_norm(table[k]).backward()
+        trainer.update()
+        one_by_one = [table.row_as_array(r) for r in range(400)]
+
+        def work(_):
+            dy.renew_cg()
+            return dy.transpose(dy.reshape(table, (64, 400))).npvalue()
+
+        for found in all_threads(work):
+            np.testing.assert_array_equal(found, np.stack(one_by_one))
+    dy.renew_cg()
+
+
+def test_ops_are_defined_in_threads() -> None:
+    def work(i):
+        ops = [dy.custom_op(f"threads_{i}_{k}", lambda x, k=k: x + k) for k in range(5)]
+        dy.renew_cg()
+        return [op(dy.inputVector([i, i])).value() for op in ops]
+
+    assert all_threads(work) == [[[i + k] * 2 for k in range(5)] for i in range(N_THREADS)]
+    dy.renew_cg()
+
+
+def test_two_threads_that_add_to_one_graph() -> None:
+    """One of them gets an error where they collide; a node is never made of two."""
+    graph = dy.ComputationGraph()
+    errors: list[RuntimeError] = []
+
+    def work(i):
+        made = []
+        with graph:
+            for k in range(300):
+                try:
+                    made.append((dy.inputVector([i, k]) + 1, [i + 1, k + 1]))
+                except RuntimeError as error:
+                    errors.append(error)
+        return made
+
+    made = [pair for pairs in until_done(lambda: work(1), lambda: work(2)) for pair in pairs]
+    assert len(made) + len(errors) == 600
+    assert all("another thread" in str(error) for error in errors)
+    with graph:
+        assert [y.value() for y, _ in made] == [right for _, right in made]
+
+
+def step_in_new_graph(w, table, k: int) -> float:
+    dy.renew_cg()
+    return step(w, table, k)
+
+
+def test_everything_at_once(tmp_path) -> None:
+    """Threads train on shared parameters while others save, change settings, give back memory and drop expressions."""
+    from queue import SimpleQueue
+
+    from dynet_cy.memory import arena
+
+    collection, w, table = new_model(1)
+    trainer = dy.SimpleSGDTrainer(collection, 0.0)
+    trainer.set_clip_threshold(0)
+    alone, own_w, own_table = new_model(1)
+    own_trainer = dy.SimpleSGDTrainer(alone, 0.0)
+    own_trainer.set_clip_threshold(0)
+    before = dy.config.get()["autobatch"]
+    dropped: SimpleQueue = SimpleQueue()
+    ended = threading.Event()
+
+    def save():
+        while not ended.is_set():
+            dy.save(str(tmp_path / "model"), [w, table])
+            restored = dy.load(str(tmp_path / "model"), dy.ParameterCollection())
+            assert [x.shape() for x in restored] == [(4, 4), (9, 4)]
+
+    def change():
+        k = 0
+        while not ended.is_set():
+            k += 1
+            dy.config.set(autobatch=k % 3)
+            dy.reset_random_seed(k)
+            arena.give_back()
+
+    def drop():
+        while dropped.get() is not None:
+            pass
+
+    def work(i):
+        found = []
+        for k in range(20):
+            found.append(step_in_new_graph(w, table, 100 * i + k))
+            dy.renew_cg(forward_only=True)
+            x = dy.inputVector([1, 2, 3, 4])
+            for _ in range(30):
+                x = dy.rectify(w * x) * 0.25
+                dropped.put(x)
+            assert np.isfinite(x.npvalue()).all()
+        return found
+
+    with ThreadPoolExecutor(3) as beside:
+        others = [beside.submit(other) for other in (save, change, drop)]
+        try:
+            for _ in range(3):
+                found = all_threads(work)
+                desired = [
+                    [step_in_new_graph(own_w, own_table, 100 * i + k) for k in range(20)] for i in range(N_THREADS)
+                ]
+                assert found == desired
+                np.testing.assert_array_equal(w.grad_as_array(), own_w.grad_as_array())
+                np.testing.assert_array_equal(table.grad_as_array(), own_table.grad_as_array())
+                trainer.update()
+                own_trainer.update()
+        finally:
+            ended.set()
+            dropped.put(None)
+            dy.config.set(autobatch=before)
+        for other in others:
+            other.result()
+    dy.renew_cg()
