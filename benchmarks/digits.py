@@ -40,7 +40,7 @@ def read_mnist(folder: Path, part: str) -> Digits:
 
 
 def read_sklearn_digits() -> tuple[Digits, Digits]:
-    """Return 1,797 real digits of 8x8 pixels, which scikit-learn brings; every fifth is for the test."""
+    """Return scikit-learn's 1,797 real digits of 8x8 pixels; every fifth is for testing."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
