@@ -99,7 +99,7 @@ _UP_TO = {"cumprod": ("ReduceProd", 1.0), "logcumsumexp": ("ReduceLogSumExp", -n
 
 @converts(*_UP_TO)
 def up_to_each(w: Writer, step: Step, args: list[Value]) -> str:
-    """Reductions of the elements that a triangle leaves: ONNX has none that goes on from element to element."""
+    """Cumulative reductions: reductions of rows masked by a triangle, since ONNX has no cumulative ones for these."""
     reduction, neutral = _UP_TO[step.op]
     x, axis = args[0], w.whole(0)
     order = list(range(x.rank))
