@@ -212,7 +212,7 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, str, bool]:
-    """The scores, and where the true class is as a tensor of booleans beside them, the classes along the last axis."""
+    """The scores, and a tensor of booleans that marks the true class, both with the classes along the last axis."""
     count = tuple(1 for _ in step.batch) if lines is None else lines
     has_batch = not sizes.is_one(step.batch)
     true = w.picked(count, has_batch)
