@@ -1,9 +1,9 @@
-"""Programs in the shape of those of DyNet's authors, in DyNet and dynet_cy, with sparse and dense updates of tables.
+"""Programs modelled on those of DyNet's authors, in DyNet and dynet_cy, with sparse and dense updates of tables.
 
     python benchmarks/authors.py --dynet PYTHON [--programs NAME ...] [--rounds N] [--tiny]
 
-The programs are those of github.com/neulab/dynet-benchmark, written anew, with its sizes: Adam, no clipping, one
-example or minibatch an update.  Words are made up by Zipf's law, with vocabularies and lengths of sentences as in the
+The programs are those of github.com/neulab/dynet-benchmark, rewritten with its sizes: Adam, no clipping, one
+example or minibatch per update.  Words are drawn by Zipf's law, with vocabularies and lengths of sentences as in the
 data sets of the authors (SST, WikiNER, Penn Treebank).  With sparse updates only the rows used in a minibatch change;
 with dense ones all rows of a table do, as Adam defines it.
 
@@ -26,12 +26,12 @@ import report
 from compare import Child, same_losses
 from workloads.common import Weights, Workload
 
-UPDATES = 100  # in a round: dense ones reach all rows once in 512
+UPDATES = 100  # in a round; dense updates are applied to all rows once in 512
 FORMS = [f"{updates} {batching}" for updates in ("sparse", "dense") for batching in ("plain", "autobatch")]
 
 
 class Program(Workload):
-    """`dynet` returns a function from the number of an update to its loss."""
+    """`dynet` returns a function that maps the number of an update to its loss."""
 
     items = 1
     vocabulary = 10_000
@@ -50,7 +50,7 @@ class Tagger(Program):
         self.data = [(s, [w % self.tags for w in s]) for s in self.sentences(10, self.mean, 80, self.vocabulary)]
 
     def spelling(self, word: int) -> list[int]:
-        """Letters of a rare word."""
+        """The letters of a rare word."""
         return [(word * k) % self.letters for k in range(1, 3 + word % 8)]
 
     def dynet(self, dy: Any, pc: Any) -> Callable[[int], Any]:
@@ -180,7 +180,7 @@ PROGRAMS = {
 
 
 def serve(library: str, form: str, name: str, tiny: bool) -> None:
-    """Do a round for each line of the standard input, as `worker.py` does."""
+    """Run a round for each line of standard input, like `worker.py`."""
     answers, sys.stdout = sys.stdout, sys.stderr  # DyNet prints
     updates, batching = form.split()
     autobatch = int(batching == "autobatch")
@@ -224,7 +224,7 @@ def measure(name: str, form: str, dynet: str | None, rounds: int, options: list[
         for number in range(rounds + 1):
             for child in children:
                 child.round()
-            if number == 0:  # Adam's steps carry differences of rounding on
+            if number == 0:  # later losses differ, since Adam's steps amplify rounding differences
                 same_losses(children)
     finally:
         for child in children:

@@ -40,7 +40,7 @@ CPU = {"dynet_cy": "cpu", "dynet": "cpu", "torch": "cpu"}
 
 
 class Child:
-    """A worker."""
+    """A worker process."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Child:
         self.rounds: list[dict[str, float]] = []
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
-        if library in report.PEERS:  # another interpreter, which has its own modules
+        if library in report.PEERS:  # in another interpreter, which has its own modules
             environment.pop("PYTHONPATH", None)
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -111,7 +111,7 @@ def same_losses(children: list[Child]) -> None:
     """
     losses = [child.rounds[-1]["loss"] for child in children]
     scale = max(1.0, abs(losses[0]))
-    if not all(abs(loss - losses[0]) <= TOLERANCE * scale for loss in losses):  # nan fails too
+    if not all(abs(loss - losses[0]) <= TOLERANCE * scale for loss in losses):  # NaN fails, too
         lines = [f"{child.name}: {loss}" for child, loss in zip(children, losses)]
         raise RuntimeError(f"losses differ in round {len(children[0].rounds)}:\n" + "\n".join(lines))
 
@@ -182,7 +182,7 @@ def processor() -> str:
 def gpu_name() -> str:
     """The model of GPU:0, read in a separate process, so that this one does not occupy the device."""
     code = "import dynet_cy.gpu.driver as d, dynet_cy as dy; dy.get_device_info('GPU:0'); print(d.device_name(0))"
-    here = Path(__file__).parent  # where Python looks first: there is no package there that is not built
+    here = Path(__file__).parent  # Python searches this folder first, and it has no unbuilt package
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here)
     if done.returncode:
         sys.exit(f"there is no GPU:0: {done.stderr.splitlines()[-1]}")

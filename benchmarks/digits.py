@@ -40,7 +40,7 @@ def read_mnist(folder: Path, part: str) -> Digits:
 
 
 def read_sklearn_digits() -> tuple[Digits, Digits]:
-    """Return 1,797 real digits of 8x8 pixels, which scikit-learn brings; every fifth is for the test."""
+    """Return scikit-learn's 1,797 real digits of 8x8 pixels; every fifth is for testing."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -52,7 +52,7 @@ def read_sklearn_digits() -> tuple[Digits, Digits]:
 
 
 def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
-    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's."""
+    """Return the digits for training and for testing: MNIST's in a folder, or scikit-learn's."""
     if folder:
         training, test = read_mnist(folder, "train"), read_mnist(folder, "t10k")
     else:

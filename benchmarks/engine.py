@@ -34,7 +34,7 @@ ROWS = [
 
 
 def measure(dy, set_batching) -> dict[str, float]:
-    """One round of all rows."""
+    """Run one round of all rows."""
     result = {}
     clock = time.process_time
 
@@ -122,7 +122,7 @@ def measure(dy, set_batching) -> dict[str, float]:
 
 
 def serve(library: str) -> None:
-    """Answer each line of the standard input with one round, as JSON."""
+    """Answer each line of standard input with one round, as JSON."""
     if library == "dynet":
         import dynet as dy
 
@@ -133,7 +133,7 @@ def serve(library: str) -> None:
             nonlocal batching
             batching = strategy
 
-        # DyNet sets batching graph by graph.
+        # In DyNet, batching is a setting of each graph.
         dy.renew_cg = lambda: renew(autobatching=batching)
     else:
         import dynet_cy as dy
@@ -180,7 +180,7 @@ def main() -> None:
             answer = child.stdout.readline()
             if not answer:
                 sys.exit(f"{library} failed in {pythons[library]}")
-            if i:  # the first round warms up
+            if i:  # the first round is a warm-up
                 rounds[library].append(json.loads(answer))
     for child in children.values():
         child.stdin.close()

@@ -30,7 +30,7 @@ RNG = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64, Z)
 
 
 def table() -> dict[str, tuple[int, int, tuple, tuple]]:
-    """Loads and stores per element, types of the arguments behind the number of elements, and the arguments."""
+    """Loads and stores per element, types of the arguments after the number of elements, and the arguments."""
     r = np.random.default_rng(0)
     x, y, dy, out, s0, s1, s2 = (P(a.ctypes.data) for a in keep(r.uniform(0.5, 1.5, (7, N)).astype(np.float32)))
     h = P(ctypes.addressof(HYPER))

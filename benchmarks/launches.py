@@ -26,9 +26,9 @@ import workloads
 from report import markdown
 from worker import make_update
 
-# Updates before those that are counted: memory grows, tables of trainers are sent, kernels are compiled.
+# Updates that are not counted: memory grows, tables of trainers are sent, kernels are compiled.
 WARM_UP = 2
-# Updates in which passes are seen often enough to be captured; one more, since captures are launches of their own.
+# Updates after which passes have been seen often enough to be captured; one more, since captures launch as well.
 SIGHTS = 3
 
 HEADS = [
@@ -50,7 +50,7 @@ COUNTED = ["launches", "products", "fills", "replays", "uploads", "uploaded_byte
 
 
 def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
-    """Count what an update asks of GPU:0, which is the default device then.
+    """Count the work of GPU:0 in an update.  GPU:0 becomes the default device.
 
     Args:
         name: name of the program.
@@ -88,7 +88,7 @@ def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
 
 
 def rows(found: dict[str, Any]) -> list[list[str]]:
-    """Those of the table."""
+    """The rows of the table."""
     lines = []
     for kind in ("fresh", "repeated"):
         counts = [found[kind][key] for key in COUNTED]
@@ -123,7 +123,7 @@ def main() -> None:
                 print(f"{name} {form} ...", file=sys.stderr, flush=True)
                 measured.append(measure(name, form, args.tiny))
                 table += rows(measured[-1])
-                if args.json:  # after each, so that nothing is lost
+                if args.json:  # after each program, so that nothing is lost
                     args.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     print(markdown(HEADS, table))
 

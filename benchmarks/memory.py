@@ -27,13 +27,13 @@ WORDS, HIDDEN = 5_000, 128
 
 
 def resident() -> int:
-    """Bytes of this process in memory; 0 where the system does not say."""
+    """Resident memory of this process in bytes; 0 if the system does not tell."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 
 
 def decode(library: str) -> None:
-    """Decode, and write how much memory that took, a line for each of STEPS."""
+    """Decode, and print the memory after each of STEPS, one per line."""
     if library == "dynet":
         import dynet_config
 
@@ -59,7 +59,7 @@ def decode(library: str) -> None:
 
 
 def decoding(python: str, library: str) -> list[int | None]:
-    """Memory after STEPS; None where the library was out of memory before."""
+    """Memory after each of STEPS; None if the library ran out of memory before."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", DYNET_CY_THREADS="1")
     if library == "dynet":
         environment.pop("PYTHONPATH", None)
@@ -70,7 +70,7 @@ def decoding(python: str, library: str) -> list[int | None]:
 
 
 def updates(python: str, library: str, name: str) -> float:
-    """Greatest resident memory of a workload batched by hand."""
+    """Peak resident memory of a workload batched by hand."""
     child = Child(python, library, "minibatch", name)
     try:
         for _ in range(4):

@@ -23,7 +23,7 @@ from report import markdown, number
 WORKER = Path(__file__).with_name("mnist_worker.py")
 FORMS = {"dynet_cy": ["minibatch", "autobatch"], "torch": ["default", "tuned", "float32"]}
 NAMES = {"dynet_cy": "dynet_cy", "torch": "PyTorch"}
-# Time as a part of PyTorch's, at most; and what DyNet had on a GTX 1080 Ti, where PyTorch took 4.49 s.
+# The largest share of PyTorch's time to reach; and DyNet's time on a GTX 1080 Ti, where PyTorch took 4.49 s.
 GOALS = {"minibatch": (0.6, 4.13 / 4.49), "autobatch": (1.0, 8.58 / 4.49)}
 ACCURACY = 0.989
 
@@ -59,7 +59,7 @@ def measure(pythons: dict[str, str], args: argparse.Namespace) -> list[dict[str,
 
 
 def table(result: dict[str, Any]) -> str:
-    """Markdown: the time of an epoch, and its share of PyTorch's as PyTorch is by default.  Bold is not enough."""
+    """Markdown: the time of an epoch, and its ratio to that of PyTorch with default settings.  Bold: goal missed."""
     rows = result["forms"]
     by_default = next((r["median"] for r in rows if r["library"] == "torch"), None)
     lines = []

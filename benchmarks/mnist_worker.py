@@ -29,7 +29,7 @@ from digits import Digits, read_digits
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 MADE_UP = "made-up"
 RATE = 0.001
-FETCHED = 100  # a loss every so many minibatches
+FETCHED = 100  # read the loss once in this many minibatches
 
 
 class Program(NamedTuple):
@@ -39,7 +39,7 @@ class Program(NamedTuple):
 
 
 def made_up(limit: int | None = None) -> tuple[Digits, Digits]:
-    """As many images of the same size as MNIST has, of ten kinds that are easy to tell apart: for times only."""
+    """Generated images, as many and as large as MNIST's, of ten kinds that are easy to distinguish: for times only."""
     rng = np.random.RandomState(4)
     kinds = rng.uniform(0, 1, (10, 28, 28)) > 0.7
 
@@ -111,7 +111,7 @@ def torch_network(form: str, device: str, batch: int, shape: tuple[int, ...]) ->
         return tensor if device == "cpu" else tensor.pin_memory()
 
     def there(tensor: Any) -> Any:
-        """On the device, soon."""
+        """The tensor on the device; the copy may still be running."""
         return tensor.to(device, non_blocking=True)
 
     def epoch(images: Any, labels: Any) -> float:
@@ -154,7 +154,7 @@ def main() -> None:
         shuffled = order.permutation(len(training[1]))
         images, labels = (program.prepare(array[shuffled]) for array in training)
         start = time.perf_counter()
-        loss = program.epoch(images, labels)  # fetched, so all of it is done
+        loss = program.epoch(images, labels)  # the epoch is done, since its last loss has been read
         seconds = time.perf_counter() - start
         right = sum(int((program.predict(test[0][s]) == test[1][s]).sum()) for s in slices(len(test[1]), 1000))
         answer = {"seconds": seconds, "loss": loss, "accuracy": right / len(test[1])}

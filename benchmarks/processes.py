@@ -30,7 +30,7 @@ import workloads
 WORKLOADS = ("tagger", "tree_lstm")
 UPDATES = 8  # of two processes in a round
 
-# Floats of a parameter; rows, numbers per row, and rows used per process of a table.
+# Floats of a parameter; of a table: rows, numbers per row, and rows used per process.
 DENSE = (10_000, 100_000, 1_000_000, 10_000_000)
 SPARSE = ((100_000, 128, 100), (100_000, 128, 1_000), (100_000, 128, 10_000))
 
@@ -44,7 +44,7 @@ def words_of(tree: Any) -> int:
 
 
 class Training:
-    """A workload, whose examples are sharded."""
+    """A workload whose examples are divided among the processes."""
 
     def __init__(self, name: str, count: int, most: int, tiny: bool, dealt: bool) -> None:
         import dynet_cy as dy
@@ -53,7 +53,7 @@ class Training:
         self.workload = workload = workloads.load(name, tiny)
         workload.count = UPDATES * most
         workload.prepare()
-        # What batches are made of: examples, the attributes of the workload that hold them, and what an example costs.
+        # The examples of batches, the attributes of the workload that hold them, and the cost of an example.
         if name == "tagger":
             examples, self.attributes = list(zip(workload.data, workload.gold)), ("data", "gold")
             cost = lambda example: len(example[0])  # noqa: E731
@@ -67,7 +67,7 @@ class Training:
         self.trainer = dy.parallel.wrap(dy.AdamTrainer(self.pc))
 
     def round(self, aligned: bool) -> dict[str, Any]:
-        """Once over the data; with `aligned`, all ranks come to the exchange at the same time."""
+        """Go over the data once; with `aligned`, all ranks begin each exchange at the same time."""
         dy, before = self.dy, self.traffic()
         compute, update, items = [], [], 0
         dy.parallel.barrier()
@@ -139,7 +139,7 @@ class Exchange:
 
 
 def work(what: str, arguments: list[Any]) -> None:
-    """A round for each line on the standard input of rank 0, until it ends."""
+    """Run a round for each line on the standard input of rank 0, until it ends."""
     import dynet_cy as dy
 
     subject = {"training": Training, "exchange": Exchange}[what](*arguments)
@@ -156,7 +156,7 @@ def work(what: str, arguments: list[Any]) -> None:
 
 
 class Job:
-    """A job of the launcher that does rounds."""
+    """A job of the launcher that runs rounds."""
 
     def __init__(self, processes: int, mode: str, what: str, *arguments: Any) -> None:
         options = ["-n", str(processes), "--mode", mode, "--timeout", "0"]
@@ -172,7 +172,7 @@ class Job:
         )
 
     def round(self, argument: int | bool) -> list[dict[str, Any]]:
-        """What each rank says of a round."""
+        """Run a round; returns the results of each rank."""
         assert self.process.stdin and self.process.stdout  # noqa: PT018
         self.process.stdin.write(json.dumps(argument) + "\n")
         self.process.stdin.flush()
@@ -195,7 +195,7 @@ def per_second(answers: list[dict[str, Any]]) -> float:
 
 
 def measure_training(name: str, rounds: int, tiny: bool, dealt: bool) -> dict[str, Any]:
-    """Speeds of a workload in all jobs, and the fields of the model of docs/scaling.md."""
+    """Speeds of a workload in all jobs, and the values that the model of docs/scaling.md needs."""
     few = 4 if tiny else 64
     made = {
         "one 64": (1, "sync", few),
@@ -210,7 +210,7 @@ def measure_training(name: str, rounds: int, tiny: bool, dealt: bool) -> dict[st
             for key, job in jobs.items():
                 answer = job.round(False)
                 aligned = job.round(True) if key == "two sync" else None
-                if number:  # the first warms up
+                if number:  # the first is a warm-up
                     answers[key].append(answer)
                     if aligned:
                         answers["aligned"].append(aligned)
@@ -224,7 +224,7 @@ def measure_training(name: str, rounds: int, tiny: bool, dealt: bool) -> dict[st
         return 1e3 * np.array([answer[0][what] for answer in answers[key]])
 
     two = answers["two sync"][0][0]
-    # Of each update, by rank: the mean distance of two normal numbers is 2 / sqrt(pi) times their deviation.
+    # For each update, by rank: the mean distance of two normal numbers is 2 / sqrt(pi) times their deviation.
     both = np.array([[one["compute"] for one in answer] for answer in answers["aligned"]])
     deviation = np.abs(np.subtract(*np.median(both, 0))).mean() * np.sqrt(np.pi) / 2
     model = {
@@ -283,7 +283,7 @@ def table(rows: list[list[str]]) -> str:
 
 
 def report(result: dict[str, Any]) -> str:
-    """The tables."""
+    """The tables of the results."""
     rows = [["workload", "1 x 64", "1 x 128", "2 x 64 sync", "2 x 64 async", "sync over 1 x 128", "async over 1 x 128"]]
     rows[0] += ["sync over 1 x 64", "async over 1 x 64", "kB per update, parameters", "rows"]
     for one in result["training"]:

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 LIBRARIES = {"dynet_cy": "dynet_cy", "dynet": "DyNet", "torch": "PyTorch"}
-ON_GPU = {"dynet_cy_gpu": "dynet_cy", "torch_gpu": "torch"}  # libraries as they are named on a GPU
+ON_GPU = {"dynet_cy_gpu": "dynet_cy", "torch_gpu": "torch"}  # names of libraries on a GPU
 GPU_NAMES = {label: f"{LIBRARIES[library]}, GPU" for label, library in ON_GPU.items()}
 PEERS = ("dynet", "torch")
-BATCHING_COSTS = 0.95  # autobatch is to have this share of plain's speed everywhere, or more
+BATCHING_COSTS = 0.95  # goal: autobatch has at least this share of plain's speed everywhere
 Form = dict[str, Any]
 
 
 def fastest(workload: dict[str, Any], *libraries: str, form: str = "") -> Form | None:
     """The fastest form of some libraries, or their form of that name; None if there is none.
 
-    A form by what DyNet does not have is never the fastest: its source is not the same.
+    Forms that use functions that DyNet does not have are left out, since their source differs.
     """
     found = [f for f in workload["forms"] if f["library"] in libraries]
     chosen = [f for f in found if (f["form"] == form if form else not f.get("own"))]
@@ -35,7 +35,7 @@ def ratio(slow: Form | None, fast: Form | None) -> float | None:
 
 
 def reached(workload: dict[str, Any], goal: dict[str, Any]) -> float | None:
-    """The ratio that a goal is about, None if there is nothing to compare with."""
+    """The ratio for a goal; None if there is nothing to compare with."""
     if goal["over"] == "torch_gpu":
         return ratio(fastest(workload, "torch_gpu"), fastest(workload, "dynet_cy_gpu", form=goal["form"]))
     own = fastest(workload, "dynet_cy", form=goal["form"])
@@ -50,7 +50,7 @@ def reached(workload: dict[str, Any], goal: dict[str, Any]) -> float | None:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """To some significant digits, without exponents."""
+    """A number with a few significant digits, without exponent."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
@@ -61,7 +61,7 @@ def share(form: Form) -> str:
 
 
 def cell(form: Form | None) -> str:
-    """A result, the form that had it, and its share of the peak."""
+    """A result, its form, and its share of the peak."""
     if not form:
         return ""
     return f"{number(form['result'])} ({', '.join(filter(None, [form['form'], share(form)]))})"
@@ -73,7 +73,7 @@ def markdown(heads: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def table(result: dict[str, Any], goals: bool = False) -> str:
-    """Markdown: the best form of each library, with the goals if asked for; then all forms.  Bold is not enough."""
+    """Markdown: the best form of each library, with the goals if asked for; then all forms.  Bold: goal missed."""
     heads = ["workload", "unit", *LIBRARIES.values(), "to DyNet", "to PyTorch", "plain / autobatch"]
     on_gpu = any(form["library"] in ON_GPU for workload in result["workloads"] for form in workload["forms"])
     if on_gpu:
@@ -105,7 +105,7 @@ def table(result: dict[str, Any], goals: bool = False) -> str:
 
 
 def verdicts(workload: dict[str, Any], goals: list[dict[str, Any]]) -> list[str]:
-    """For each goal the ratio reached, and whether it is enough."""
+    """For each goal, the ratio reached, and whether it is enough."""
     texts = []
     for goal in goals:
         now = reached(workload, goal)
@@ -122,7 +122,7 @@ def against(value: float | None, least: float) -> str:
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
-    """Draw the speed of the best form of each library, in multiples of the best other library's."""
+    """Plot the speed of the best form of each library, relative to the best of the other libraries."""
     import matplotlib
 
     matplotlib.use("Agg")

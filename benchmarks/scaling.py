@@ -28,7 +28,7 @@ BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
 
 @dataclass(frozen=True)
 class Workload:
-    """What is measured.  Times are per update, in milliseconds, and mean wall time of one process."""
+    """Measurements of a workload.  Times are mean wall times of one process per update, in milliseconds."""
 
     compute_ms: float
     """Building the graph, forward and backward of one batch, no other process running."""
@@ -54,7 +54,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Network:
-    """What connects hosts."""
+    """The network between hosts."""
 
     name: str
     latency_us: float
@@ -63,7 +63,7 @@ class Network:
 
     @property
     def alpha(self) -> float:
-        """Milliseconds that a message takes before its first byte is there."""
+        """Milliseconds until the first byte of a message arrives."""
         return self.latency_us / 1e3
 
     @property
@@ -78,15 +78,15 @@ NETWORKS = [
     Network("25 Gb/s Ethernet with RDMA", 5, 2.9),
     Network("100 Gb/s InfiniBand", 1.5, 12),
 ]
-MEMORY = 20.0  # gigabytes per second that all processes of a host have together for the exchange
-GAMMA = 1e3 / 8e9  # milliseconds per byte to add what has come to what is there: one core, from memory
+MEMORY = 20.0  # gigabytes per second that all processes of a host together get in the exchange
+GAMMA = 1e3 / 8e9  # milliseconds per byte to add received numbers to others: one core, from memory
 
 
 # -- the formula ---------------------------------------------------------------------------------
 
 
 def ring(n: float, hosts: int, net: Network) -> float:
-    """Reduce-scatter and allgather round a ring: few bytes, many messages."""
+    """Reduce-scatter and allgather around a ring: few bytes, many messages."""
     return 2 * (hosts - 1) * net.alpha + (hosts - 1) / hosts * n * (2 * net.beta + GAMMA)
 
 
@@ -96,17 +96,17 @@ def halving(n: float, hosts: int, net: Network) -> float:
 
 
 def doubling(n: float, hosts: int, net: Network) -> float:
-    """Recursive doubling, a tree for everybody: fewest messages, each of all bytes."""
+    """Recursive doubling: fewest messages, each with all bytes."""
     return math.ceil(math.log2(hosts)) * (net.alpha + n * (net.beta + GAMMA))
 
 
 def rows(m: float, hosts: int, net: Network) -> float:
-    """Allgather of what each host has, and adding it up."""
+    """Allgather of the rows of each host, and their sum."""
     return math.ceil(math.log2(hosts)) * net.alpha + (hosts - 1) * m * (net.beta + GAMMA)
 
 
 def best(n: float, hosts: int, net: Network) -> float:
-    """The allreduce that an MPI library picks: by size."""
+    """The allreduce that an MPI library would choose for the size."""
     return min(f(n, hosts, net) for f in (ring, halving, doubling)) if hosts > 1 and n else 0.0
 
 
@@ -119,7 +119,7 @@ def between(w: Workload, hosts: int, local: int, net: Network) -> float:
 
 
 def inside(w: Workload, local: int) -> float:
-    """Milliseconds that the exchange inside a host takes: every process adds up a part and reads all parts."""
+    """Milliseconds that the exchange inside a host takes: every process sums a part and reads all parts."""
     if local == 1:
         return 0.0
     traffic = local * 3 * (w.dense_bytes + w.sparse_bytes)
@@ -132,8 +132,8 @@ def batch(w: Workload, local: int) -> float:
 
 
 def waiting(w: Workload, processes: int, local: int) -> float:
-    """Milliseconds for which a process waits on average for the slowest, were all to begin together: the expected
-    largest of P normal numbers, by Blom's approximation (1958)."""
+    """Mean milliseconds for which a process waits for the slowest one if all begin together: the expected maximum of
+    P normal numbers, by Blom's approximation (1958)."""
     p = processes
     return batch(w, local) * w.spread * NormalDist().inv_cdf((p - 0.375) / (p + 0.25)) if p > 1 else 0.0
 
@@ -150,11 +150,11 @@ def formula(w: Workload, hosts: int, local: int, net: Network) -> float:
 def simulate(
     w: Workload, hosts: int, local: int, net: Network, updates: int = 400, overlap: float = 0.0, seed: int = 1
 ) -> float:
-    """Milliseconds of one update on average, from simulated training.
+    """Mean milliseconds of one update, from simulated training.
 
     Times of batches are drawn one by one (log-normal, of the measured mean and spread).  Every process goes on when it
-    has the result.  Between hosts the messages of a ring are followed one by one when a ring is what is cheapest, so
-    that a host that is late delays its neighbours only when they need it.
+    has the result.  If a ring is the cheapest exchange between hosts, its messages are simulated one by one, so that
+    a late host delays its neighbours only when they need its data.
 
     Args:
         overlap: share of the time of a batch during which the dense exchange between hosts can run beside it, from
@@ -182,7 +182,7 @@ def simulate(
 
 
 def ring_of(start: np.ndarray, n: float, net: Network) -> np.ndarray:
-    """When each host of a ring is through, message by message, if they begin at these times."""
+    """The times at which the hosts of a ring finish, given those at which they begin; simulates each message."""
     hosts = len(start)
     part = n / hosts
     now = start
@@ -196,7 +196,7 @@ def ring_of(start: np.ndarray, n: float, net: Network) -> np.ndarray:
 
 
 def read(path: Path) -> tuple[dict[str, Workload], str]:
-    """Workloads by name, and in words where they were measured."""
+    """The workloads by name, and a description of where they were measured."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     measured_on = stored.pop("measured_on", "a machine that was not noted down")
     wanted = [field.name for field in fields(Workload)]
@@ -210,7 +210,7 @@ def read(path: Path) -> tuple[dict[str, Workload], str]:
 
 
 def check_table(workloads: dict[str, Workload], measured_on: str) -> list[str]:
-    """What was measured, and what formula and simulation make of it for two processes of one host."""
+    """Measured times of two processes on one host, and those predicted by the formula and the simulation."""
     lines = [
         f"Measured on: {measured_on}.",
         "",
@@ -242,7 +242,7 @@ def kilobytes(n: float) -> str:
 
 
 def efficiency_table(workloads: dict[str, Workload], networks: list[Network], local: int) -> list[str]:
-    """Efficiency by simulation; in brackets by the formula."""
+    """Efficiency by the simulation, and in parentheses by the formula."""
     wanted = [p for p in PROCESSES if p >= local]
     heads = " | ".join(f"{p} processes" for p in wanted)
     lines = [f"| {local} on a host | network | {heads} |", "|---|---|" + "---|" * len(wanted)]

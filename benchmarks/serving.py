@@ -41,7 +41,7 @@ TITLES = {
     "single": "dynet_cy, one request at a time",
     "torch": "PyTorch, padded micro-batches of 5 ms",
 }
-WAIT = 0.005  # seconds for which PyTorch collects requests
+WAIT = 0.005  # seconds during which PyTorch collects requests
 LARGEST = 64  # requests in a micro-batch
 TAGS, RELATIONS = 17, 45
 
@@ -90,7 +90,7 @@ def server_answer(hidden: int, width: int) -> Callable[[list[str]], Awaitable[di
 
 
 def threads_answer(hidden: int, count: int) -> Callable[[list[str]], Awaitable[dict]]:
-    """Threads that wait for requests cost less than new ones for each."""
+    """Answers in threads that wait for requests, which costs less than a new thread for each."""
     import dynet_cy as dy
 
     analyser, threads = make_analyser(hidden), ThreadPoolExecutor(count)
@@ -103,7 +103,7 @@ def threads_answer(hidden: int, count: int) -> Callable[[list[str]], Awaitable[d
 
 
 class TorchAnalyser:
-    """The same network with the same weights; sentences are padded, and parsed in step."""
+    """The same network with the same weights; sentences are padded and parsed in step."""
 
     def __init__(self, analyser: Any) -> None:
         import torch
@@ -272,7 +272,7 @@ class Service:
 
 
 def same_answers(services: list[Service], texts: list[str]) -> None:
-    """Raise where a service answers otherwise than the first; rounding may decide otherwise in a few sentences."""
+    """Raise an error if a service's answers differ from the first one's, except a few, which rounding may change."""
 
     async def ask(port: int) -> list[dict]:
         connection = client.Client("127.0.0.1", port)
@@ -295,7 +295,7 @@ def measure(args: argparse.Namespace) -> list[dict]:
     try:
         same_answers(services, texts[:40])
         for one in services:
-            one.load(texts, 16, 0.0, 2)  # threads and memory are made
+            one.load(texts, 16, 0.0, 2)  # warm-up: threads are started, memory is allocated
         loads = [(clients, 0.0) for clients in args.clients] + [(256, rate) for rate in args.rates]
         for clients, rate in loads:
             rounds: dict[str, list[dict]] = {mode: [] for mode in modes}

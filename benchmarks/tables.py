@@ -16,7 +16,7 @@ import numpy as np
 import dynet_cy as dy
 
 TRAINERS = ("SimpleSGDTrainer", "MomentumSGDTrainer", "RMSPropTrainer", "AdamTrainer", "AmsgradTrainer")
-UPDATES = 1_100  # more than are noted before all rows have them
+UPDATES = 1_100  # more than can be deferred before all rows get them
 
 
 def measure(name: str, sparse: bool, rows: int, size: int, touched: int) -> tuple[float, float, float]:

@@ -21,7 +21,7 @@ from pathlib import Path
 TAGGER = Path(__file__).resolve().parent.parent / "examples" / "tagger.py"
 EPOCH = re.compile(r"^epoch (\d+): loss ([\d.]+), ([\d.]+) s, (\d+) words/s, dev accuracy ([\d.]+)%", re.M)
 
-# DyNet under the name of dynet_cy; what it has not is put beside it, models stay in memory.
+# Makes DyNet importable as dynet_cy, adds functions that it lacks, and keeps the `extra` of saved models in memory.
 UNDER_DYNET = """
 import runpy, sys, types
 sys.argv = sys.argv[1:]

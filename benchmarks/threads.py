@@ -54,7 +54,7 @@ Run = Callable[[], Any]
 
 
 def seconds_of(run: Run, least: float) -> float:
-    """Time of a call: the mean of as many as last that long."""
+    """Time of a call: the mean over as many calls as fit into the given time."""
     run()
     count, start = 0, time.perf_counter()
     while time.perf_counter() - start < least:
@@ -70,7 +70,7 @@ def matrices(size: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dynet_cy_products(threads: int) -> dict[str, float]:
-    """Products with a parameter, as in training, and with a matrix that is none."""
+    """Products with a parameter, as in training, and with a matrix that is not a parameter."""
     import dynet_cy as dy
     from dynet_cy import config
 
@@ -102,7 +102,7 @@ def torch_products(threads: int) -> dict[str, float]:
     torch.set_num_threads(threads)
     times = {}
     for size in PRODUCTS:
-        # Row by row: the transpose of dynet_cy's product, and the same work.
+        # Row-major: the transpose of dynet_cy's product, which is the same work.
         a, b = (torch.from_numpy(np.ascontiguousarray(x.T)) for x in matrices(size))
         c = torch.empty(b.shape[0], a.shape[1])
         times[f"{size} matrix"] = seconds_of(lambda a=a, b=b, c=c: torch.mm(b, a, out=c), SECONDS)
@@ -151,7 +151,7 @@ def steps(library: str, name: str, form: str) -> tuple[Callable[[], float], Run]
 
 
 class Crew:
-    """Threads that each do a step when asked."""
+    """Threads, each of which runs a step when asked."""
 
     def __init__(self, count: int, step: Callable[[], float]) -> None:
         self.begin, self.end = threading.Barrier(count + 1), threading.Barrier(count + 1)
@@ -172,7 +172,7 @@ class Crew:
 
 
 def graphs(library: str, name: str, form: str, threads: int, most: int) -> Callable[[], dict[str, float]]:
-    """Rounds of `most` steps, divided among threads that have a graph each, and an update."""
+    """Rounds of `most` steps, divided among threads with one graph each, and an update."""
     step, update = steps(library, name, form)
     crew = Crew(threads, step)
 
@@ -218,7 +218,7 @@ def median(child: Child, what: str = "wall") -> float:
 
 
 def measured(title: str, unit: str, times: dict[str, list[float]], result: Callable[[float], float]) -> dict[str, Any]:
-    """A row of the table: what was reached with each number of threads, by library."""
+    """A row of the table: the result for each number of threads, by library."""
     return {"title": title, "unit": unit, "seconds": times, "results": {k: [*map(result, v)] for k, v in times.items()}}
 
 
@@ -230,12 +230,12 @@ def run_children(
         for library, python in pythons.items():
             for threads in counts:
                 children[library, threads] = Child(python, library, form(library), what, threads, script)
-        for _ in range(args.rounds + 1):  # the first one warms up
+        for _ in range(args.rounds + 1):  # the first one is a warm-up
             for child in children.values():
                 child.round()
             if what != "products":
                 same_losses(list(children.values()))
-            if script == WORKER:  # graphs of several threads add up gradients in any order
+            if script == WORKER:  # graphs of several threads sum gradients in any order
                 same_bits(children)
     finally:
         for child in children.values():
@@ -244,7 +244,7 @@ def run_children(
 
 
 def measure(pythons: dict[str, str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The rows of the table, one after the other."""
+    """The rows of the table, one after another."""
     counts = [1, args.threads]
 
     def by_library(children: dict[tuple[str, int], Child], what: str = "wall") -> dict[str, list[float]]:

@@ -46,7 +46,7 @@ esac
 exec ip netns exec $space unshare --uts sh -c "hostname $space; $*"
 """
 
-# For MPICH (UCX) and Open MPI: messages go over TCP, so that they take the pair.
+# For MPICH (UCX) and Open MPI: send messages over TCP, so that they use the veth pair.
 OVER_TCP = {
     "UCX_TLS": "tcp,self",
     "OMPI_MCA_pml": "ob1",
@@ -63,13 +63,13 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def mpiexec() -> str | None:
-    """MPI's launcher: beside this Python, or in PATH."""
+    """MPI's launcher: in the folder of this Python, or in PATH."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
 def why_not() -> str:
-    """What is missing for two hosts; "" if nothing is."""
+    """What is missing for two hosts; "" if nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "unshare", "hostname"):
@@ -92,13 +92,13 @@ def why_not() -> str:
 
 @dataclass
 class Hosts:
-    """Two namespaces that are up; made by `two_hosts`."""
+    """Two running namespaces; made by `two_hosts`."""
 
     spaces: tuple[str, str]
     ssh: Path
 
     def command(self, n: int, program: Sequence[str]) -> list[str]:
-        """What runs a program with n processes, half of them on each host."""
+        """The command that runs a program with n processes, half of them on each host."""
         launcher = mpiexec()
         assert launcher is not None
         about = run(launcher, "--version").stdout
@@ -114,7 +114,7 @@ class Hosts:
         return ["ip", "netns", "exec", self.spaces[0], "unshare", "--uts", "sh", "-c", inside]
 
     def bytes_sent(self) -> int:
-        """What has gone over the pair so far, both ways."""
+        """Bytes sent over the pair so far, in both directions."""
         told = json.loads(run("ip", "-n", self.spaces[0], "-s", "-j", "link", "show", "veth0").stdout)
         counts = told[0]["stats64"]
         return int(counts["rx"]["bytes"] + counts["tx"]["bytes"])
@@ -122,10 +122,10 @@ class Hosts:
 
 @contextlib.contextmanager
 def two_hosts(rate: str | None = None, delay: str | None = None) -> Iterator[Hosts]:
-    """Set up the namespaces, and take them down.
+    """Set up the namespaces, and remove them at the end.
 
     Args:
-        rate: most that goes over the pair, each way, as `tc` has it, such as "1gbit".
+        rate: limit of the pair in each direction, in the notation of `tc`, such as "1gbit".
         delay: of each packet, such as "50us".
     """
     spaces = (f"dynet-a-{os.getpid()}", f"dynet-b-{os.getpid()}")
@@ -157,7 +157,7 @@ def two_hosts(rate: str | None = None, delay: str | None = None) -> Iterator[Hos
 
 
 def train(command: Sequence[str], folder: Path, hosts: Hosts | None = None) -> tuple[dict, dict[str, np.ndarray]]:
-    """Run the program; what it says, and the parameters at the end."""
+    """Run the program; returns its output, and the parameters at the end."""
     begun = hosts.bytes_sent() if hosts else 0
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **OVER_TCP}, timeout=600)
     if done.returncode:
@@ -180,7 +180,7 @@ def main() -> None:
     args = parser.parse_args()
     if reason := why_not():
         sys.exit(f"two_hosts.py: {reason}")
-    if importlib.util.find_spec("dynet_cy") is None:  # it is not installed: what was built in the source tree
+    if importlib.util.find_spec("dynet_cy") is None:  # it is not installed: use the build in the source tree
         os.environ.setdefault("PYTHONPATH", str(PROGRAM.parents[3]))
     # Open MPI does not start anything for root without these.
     os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")

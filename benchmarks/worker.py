@@ -27,7 +27,7 @@ import numpy as np
 import workloads
 from workloads.common import TorchWeights, Weights, Workload
 
-Update = Callable[..., float]  # does one, and returns its loss; on a device nan, unless it is called with True
+Update = Callable[..., float]  # makes one, and returns its loss; on a device NaN, unless called with True
 GEMM = 1536  # rows and columns
 
 
@@ -94,7 +94,7 @@ def torch_optimizers(torch: Any, weights: TorchWeights, workload: Workload) -> l
 
 
 def best_scores(value: np.ndarray) -> float:
-    """A loss as it is; of a matrix of scores, a column for each item, the sum of the best ones."""
+    """The value of a loss; for a matrix of scores with a column for each item, the sum of their maxima."""
     return float(value.max(axis=0).sum() if value.ndim == 2 else value.sum())
 
 
@@ -104,12 +104,12 @@ def gemm() -> Update:
 
 
 def make_update(library: str, form: str, workload: Workload, threads: int = 1, device: str = "cpu") -> Update:
-    """Import a library, with its settings, and make the program.  The device is named as the library names it."""
+    """Import a library, with its settings, and make the program.  `device` is the library's name for it."""
     if library == "torch":
         import torch
 
         torch.set_num_threads(threads)
-        torch.backends.cudnn.allow_tf32 = False  # float32 as elsewhere, or losses would differ
+        torch.backends.cudnn.allow_tf32 = False  # float32 as in the other libraries, or losses would differ
         return torch_update(torch, form, workload, device)
     autobatch = int(form not in ("plain", "minibatch"))
     if library == "dynet":

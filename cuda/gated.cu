@@ -5,7 +5,7 @@
 #include "common.cuh"
 #include "dynet_cy/gpu_cells.h"
 
-// In place, for each column of `rows` sums: rows from `first` on are tanh, `squashed` of them; all others are logistic.
+// In place, for each column of `rows` sums: tanh for `squashed` rows from row `first` on, logistic for all others.
 extern "C" __global__ void gates_forward(size_t n, size_t rows, size_t first, size_t squashed, float *y) {
     for (EACH(i, n)) y[i] = i % rows - first < squashed ? tanhf(y[i]) : LOGISTIC(y[i]);  // unsigned
 }

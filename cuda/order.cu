@@ -90,7 +90,7 @@ extern "C" __global__ void logcumsumexp_forward(size_t lines, size_t inner, size
             if (own > greatest) {
                 total = total * exp(greatest - own) + 1.;
                 greatest = own;
-            } else {  // equal ones may be infinite, where their difference is not a number
+            } else {  // equal elements may be infinite, and their difference NaN
                 total += own == greatest ? 1. : exp(own - greatest);
             }
             to[k * inner] = (float)(greatest + log(total));

@@ -78,7 +78,7 @@ def _own(cls: type) -> Any:
 
 
 def _attribute(cls: type, name: str) -> tuple[type | None, Any]:
-    """Where a class has an attribute from, and what stands there."""
+    """The class that an attribute is inherited from, and the attribute."""
     for line in _lines(cls):
         if name in _own(line):
             return line, _own(line)[name]

@@ -114,7 +114,7 @@ class ModelFileError(ValueError, RuntimeError):
 
 
 class NotAModelFileError(ModelFileError):
-    """Something that is not a header stands where one must be, or not a number where one must be."""
+    """Something other than a header or a number is in a place where one must be."""
 
 
 class TruncatedModelFileError(ModelFileError):

@@ -35,7 +35,7 @@ class PickleError(ValueError):
 
 
 class Name:
-    """What stands for a class or function in a pickle. It cannot be called and has no attributes to set."""
+    """A placeholder for a class or function named in a pickle. It cannot be called, and no attributes can be set."""
 
     __slots__ = ("module", "name")
 
@@ -48,16 +48,16 @@ class Name:
 
 
 class Maker(Protocol):
-    """What decides about names. Its methods raise what it likes; the reader lets that pass."""
+    """Decides what names become. Its methods may raise any exception; the reader lets it propagate."""
 
     def value(self, name: Name) -> Any:
-        """What the name stands for as a value."""
+        """The value to use for a name."""
 
     def new(self, name: Name, arguments: tuple[Any, ...]) -> Any:
         """An object of a class as `cls.__new__(cls, *arguments)` would make it. Arguments may be names."""
 
     def call(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """What calling it would give, or another name. Arguments may be names."""
+        """The result of calling it, or another name. Arguments may be names."""
 
     def set_state(self, made: Any, state: Any) -> None:
         """Give an object that `new` or `call` has made its state."""
@@ -185,7 +185,7 @@ class _Machine:
     # ---- values
 
     def value(self, x: Any) -> Any:
-        """What is to be kept in data, where names stand for what the maker says."""
+        """The value to store in data; names are replaced by the maker's values."""
         if isinstance(x, Name):
             return self.maker.value(x)
         if isinstance(x, _Tuple):

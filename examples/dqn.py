@@ -28,7 +28,7 @@ from dynet_cy.curves import Curves
 
 
 class Network:
-    """Gives the return to expect after each action: two hidden layers."""
+    """Predicts the return after each action, with two hidden layers."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -59,7 +59,7 @@ class Network:
         return self.action(observation)
 
     def follow(self, other: Network, rate: float = 1.0) -> None:
-        """Move the weights towards those of another network; a rate of 1 takes them over."""
+        """Move the weights towards those of another network; a rate of 1 copies them."""
         for mine, its in zip(self.pc.parameters_list(), other.pc.parameters_list()):
             mine.set_value((1 - rate) * mine.as_array() + rate * its.as_array())
 
@@ -70,16 +70,16 @@ def batch_of(observations: np.ndarray) -> dy.Expression:
 
 
 class Player:
-    """Plays in an environment, one episode after the other."""
+    """Plays in an environment, one episode after another."""
 
     def __init__(self, environment, seed: int) -> None:
         self.environment = environment
         self.rng = np.random.default_rng(seed)
         self.observation, _ = environment.reset(seed=seed)
-        self.total = 0.0  # what this episode has brought
+        self.total = 0.0  # sum of the rewards of this episode
 
     def step(self, network: Network, exploration: float) -> tuple[tuple, float | None]:
-        """Take the best action, or one at random; return what to remember, and the return of an episode that ended."""
+        """Take the best action, or a random one; return the step to remember, and the return if the episode ended."""
         if self.rng.random() < exploration:
             action = int(self.rng.integers(network.spec["actions"]))
         else:
@@ -118,7 +118,7 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
     """Return the mean error of the values of the actions taken, for the steps `chosen` of the memory."""
     dy.renew_cg()
     after = memory.after[chosen]
-    best = network.values(after).argmax(axis=0)  # the network says which action is best, its older copy how good
+    best = network.values(after).argmax(axis=0)  # the network chooses the action, its older copy evaluates it
     expected = target.values(after)[best, np.arange(len(chosen))]
     expected = memory.rewards[chosen] + discount * np.where(memory.ended[chosen], 0, expected)
     found = dy.pick_batch(network(batch_of(memory.before[chosen])), memory.actions[chosen].tolist())
@@ -126,7 +126,7 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
 
 
 def train(network: Network, target: Network, environments: list, trial, args: argparse.Namespace) -> None:
-    """Learn by playing in `environments`; save after each trial, in another one, that is the best so far."""
+    """Learn by playing in `environments`; save after each trial, in another environment, that is the best so far."""
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
     args.model.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(args.seed)

@@ -48,7 +48,7 @@ class Layer:
 
 
 class Network:
-    """`spec` is all that is needed, beside the weights, to build it again."""
+    """`spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -58,7 +58,7 @@ class Network:
         self.layers = [Layer(pc, spec["hidden"]) for _ in range(spec["layers"])]
 
     def run_one(self, image: np.ndarray, threshold: float) -> list[dy.Expression]:
-        """Return the log probabilities of the digits at all exits that the image has passed, the last one taken."""
+        """Return the log probabilities of the digits at all exits up to the one where the image leaves."""
         state = dy.rectify(dy.affine_transform([self.b, self.W, dy.inputVector(image.ravel())]))
         exits: list[dy.Expression] = []
         for layer in self.layers:
@@ -150,7 +150,7 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
 
 
 def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
-    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's of 8x8 pixels."""
+    """Return the digits for training and for testing: MNIST's in a folder, or scikit-learn's of 8x8 pixels."""
     found = []
     for part in ("train", "t10k") if folder else ():
         images, labels = read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte")
@@ -166,14 +166,14 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
             raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
         digits = load_digits()
         images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
-        test = np.arange(len(labels)) % 5 == 0  # every fifth is for the test
+        test = np.arange(len(labels)) % 5 == 0  # every fifth image is for testing
         found = [(images[~test], labels[~test]), (images[test], labels[test])]
     (images, labels), (test_images, test_labels) = found
     return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
 
 
 def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
-    """Images and labels, `size` of each; in another order in each epoch where there is a seed."""
+    """Images and labels, `size` of each at a time; with a seed, in a different order in each epoch."""
     images, labels = data
 
     def cut(rows: list[int]) -> Digits:

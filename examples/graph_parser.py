@@ -65,7 +65,7 @@ UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
 class Vocabulary:
-    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -78,14 +78,14 @@ class Vocabulary:
         return self.ids.get(thing, UNKNOWN)
 
     def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
-        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
+        An item that occurred n times is hidden with the probability rate / (rate + n).
         """
         return rng.random() * (self.counts.get(thing, 0) + rate) < rate
 
 
 def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
     return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
@@ -113,22 +113,22 @@ class Inputs:
 
 
 class Parser:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.relations = {relation: i for i, relation in enumerate(spec["relations"])}
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
         self.pc = pc = dy.ParameterCollection()
         self.inputs = Inputs(pc, spec)
-        self.root = pc.add_parameters(self.inputs.dim)  # stands before the first word
+        self.root = pc.add_parameters(self.inputs.dim)  # comes before the first word
         states = 2 * spec["hidden"]
         self.reader = dy.BiRNNBuilder(spec["layers"], self.inputs.dim, states, pc, dy.LSTMBuilder)
         arc, label = spec["arc_dim"], spec["label_dim"]
         self.as_head, self.as_head_bias = pc.add_parameters((arc, states)), pc.add_parameters(arc, init=0)
         self.as_child, self.as_child_bias = pc.add_parameters((arc, states)), pc.add_parameters(arc, init=0)
         self.pair = pc.add_parameters((arc, arc))
-        self.wanted = pc.add_parameters((1, arc))  # how much a word is wanted as a head, whoever asks
+        self.wanted = pc.add_parameters((1, arc))  # scores words as heads, whatever the dependent
         self.label_head, self.label_child = pc.add_parameters((label, states)), pc.add_parameters((label, states))
         self.label_bias = pc.add_parameters(label, init=0)
         self.label = pc.add_parameters((len(self.relations), label))
@@ -143,7 +143,7 @@ class Parser:
         return self.drop(dy.concatenate_cols(self.reader.transduce(inputs)))
 
     def arcs(self, states: dy.Expression) -> dy.Expression:
-        """Return a matrix whose element (i, j) says how well word i, or the root 0, does as the head of word j + 1."""
+        """Return a matrix whose element (i, j) is the score of word i, or the root 0, as the head of word j + 1."""
         length = states.dim()[0][1]
         words = dy.pick_range(states, 1, length, 1)
         heads = self.drop(dy.rectify(dy.colwise_add(self.as_head * states, self.as_head_bias)))
@@ -196,20 +196,20 @@ def picked(scores: dy.Expression, right: list[int]) -> dy.Expression:
 
 
 def best_tree(scores: np.ndarray) -> list[int]:
-    """Return the heads of the words 1 to n in the tree of the greatest sum of scores, of those with one root.
+    """Return the heads of the words 1 to n in the tree with the highest total score that has a single root.
 
-    `scores` is of shape (n + 1, n): what it is worth that word i, or the root 0, is the head of word j + 1.
+    `scores` has shape (n + 1, n): element (i, j) is the score of word i, or the root 0, as the head of word j + 1.
     """
     words = scores.shape[1]
     square = np.full((words + 1, words + 1), -np.inf)
     square[:, 1:] = scores
-    square[0] -= (np.ptp(scores) + 1) * words  # a second root costs more than all else can gain
+    square[0] -= (np.ptp(scores) + 1) * words  # a second root costs more than anything else can gain
     np.fill_diagonal(square, -np.inf)
     return [int(head) for head in _arborescence(square)[1:]]
 
 
 def _arborescence(scores: np.ndarray) -> np.ndarray:
-    """Return the heads of all nodes in the best tree from node 0: greedily, and cycles are contracted."""
+    """Return the heads of all nodes in the best tree with root 0: choose heads greedily, and contract cycles."""
     heads = scores[:, 1:].argmax(0)
     heads = np.concatenate([[0], heads])
     cycle = _cycle(heads)
@@ -232,7 +232,7 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
 
 
 def _cycle(heads: np.ndarray) -> np.ndarray:
-    """Return the nodes of a cycle, of none if there is no cycle."""
+    """Return the nodes of a cycle; none if there is no cycle."""
     free = {0}  # nodes from which the root is reached
     for start in range(1, len(heads)):
         path: dict[int, None] = {}
@@ -251,7 +251,7 @@ def _cycle(heads: np.ndarray) -> np.ndarray:
 
 
 def train(parser: Parser, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree) for tree in training)
@@ -303,7 +303,7 @@ def load(path: Path) -> Parser:
 
 
 def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into those to train on and every tenth, to measure with."""
+    """Split into items for training, and every tenth item, for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -315,7 +315,7 @@ COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DE
 
 
 def default_treebank() -> Path:
-    """The Turkish web treebank that the package turkish-treebanks brings."""
+    """The Turkish web treebank of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
@@ -356,7 +356,7 @@ def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
                 rows.append(row)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+    except ValueError as error:  # raised above, or by bytes that are not UTF-8
         raise ValueError(f"{path}, line {number}: {error}") from error
     sentences += [rows] if rows else []  # the last blank line may be missing
     if not sentences:
@@ -379,7 +379,7 @@ def read_trees(path: Path, tags: str = "UPOS") -> list[Tree]:
 
 
 def is_tree(heads: list[int]) -> bool:
-    """Tell whether one word has the head 0, and all words hang from it."""
+    """Return whether exactly one word has the head 0, and all other words are below it."""
     reached: set[int] = {0}
     for word in range(1, len(heads) + 1):
         path = []
@@ -393,7 +393,7 @@ def is_tree(heads: list[int]) -> bool:
 
 
 def attachment(parser: Parser, trees: list[Tree]) -> tuple[float, str]:
-    """Return LAS, and UAS and LAS in words: the share of words (punctuation too) whose head, and relation, is right."""
+    """Return LAS, and UAS and LAS as text: the share of words, with punctuation, whose head (and relation) is right."""
     heads = both = total = 0
     for batch in dy.data.batches(trees, 64):
         found = parser.parse([tree.words for tree in batch], [tree.tags for tree in batch])
@@ -440,7 +440,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 
 def parse_command(args: argparse.Namespace) -> None:
-    """Print a treebank with the heads and relations found in place of what was there."""
+    """Print a treebank, with its heads and relations replaced by the predicted ones."""
     if args.file is None:
         raise ValueError("parse: which file?")
     parser = load(args.model)

@@ -27,8 +27,8 @@ from dynet_cy.curves import Curves
 
 # -- networks ------------------------------------------------------------------------------------
 # Both take one image (columns x rows x 1) or a minibatch of them (columns x rows x 1, batch n) and
-# give the scores of the ten digits.  Columns come first because the first axis is the one along which
-# numbers are neighbours in memory: an image of NumPy, transposed, need not be moved about.
+# return the scores of the ten digits.  Columns come first because numbers along the first axis are adjacent
+# in memory, so that a transposed NumPy image need not be rearranged.
 
 
 class MLP:
@@ -79,7 +79,7 @@ class CNN:
 
 
 def loss_auto(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.Expression:
-    """Write the loss image by image; the engine finds what can run together."""
+    """Compute the loss image by image; the engine finds what can run together."""
     losses = [
         dy.pickneglogsoftmax(network(dy.inputTensor(image.T[:, :, None]), training=True), int(label))
         for image, label in zip(images, labels)
@@ -88,7 +88,7 @@ def loss_auto(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.
 
 
 def loss_manual(network: MLP | CNN, images: np.ndarray, labels: np.ndarray) -> dy.Expression:
-    """Put the minibatch into one tensor, the last axis counting the images."""
+    """Put the minibatch into one tensor, whose last axis numbers the images."""
     batch = dy.inputTensor(images.T[:, :, None, :], batched=True)
     return dy.mean_batches(dy.pickneglogsoftmax_batch(network(batch, training=True), labels.tolist()))
 
@@ -170,7 +170,7 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
 
 
 def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
-    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's of 8x8 pixels."""
+    """Return the digits for training and for testing: MNIST's in a folder, or scikit-learn's of 8x8 pixels."""
     found = []
     for part in ("train", "t10k") if folder else ():
         images, labels = read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte")
@@ -186,14 +186,14 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
             raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
         digits = load_digits()
         images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
-        test = np.arange(len(labels)) % 5 == 0  # every fifth is for the test
+        test = np.arange(len(labels)) % 5 == 0  # every fifth image is for testing
         found = [(images[~test], labels[~test]), (images[test], labels[test])]
     (images, labels), (test_images, test_labels) = found
     return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
 
 
 def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
-    """Images and labels, `size` of each; in another order in each epoch where there is a seed."""
+    """Images and labels, `size` of each at a time; with a seed, in a different order in each epoch."""
     images, labels = data
 
     def cut(rows: list[int]) -> Digits:

@@ -41,7 +41,7 @@ UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
 class Vocabulary:
-    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -54,19 +54,19 @@ class Vocabulary:
         return self.ids.get(thing, UNKNOWN)
 
     def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
-        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
+        An item that occurred n times is hidden with the probability rate / (rate + n).
         """
         return rng.random() * (self.counts.get(thing, 0) + rate) < rate
 
 
 def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
     return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Tagger:
-    """The scores of the tags for each word.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The scores of the tags for each word.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -74,7 +74,7 @@ class Tagger:
         self.frequent = Vocabulary(spec["frequent"])
         self.letters = Vocabulary(spec["letters"])
         self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
@@ -90,7 +90,7 @@ class Tagger:
         self.b = pc.add_parameters(len(self.tags), init=0)
 
     def spell(self, form: str) -> dy.Expression:
-        """Read the letters of a word both ways and keep the two last states."""
+        """Read the letters of a word in both directions and keep the two last states."""
         letters = [self.letter_vectors[self.letters.id(letter)] for letter in form]
         forward = self.spell_forward.initial_state().transduce(letters)
         backward = self.spell_backward.initial_state().transduce(letters[::-1])
@@ -116,7 +116,7 @@ class Tagger:
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
         """Return the scores of all tags for each word.
 
-        `spellings` belongs to the minibatch: a word that occurs in it twice is spelled once.
+        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
         """
         if not words:
             return []
@@ -128,7 +128,7 @@ class Tagger:
 
 
 class Recognizer(Tagger):
-    """The tagger, whose scores for each word are joined by scores for each pair of neighbouring tags."""
+    """The tagger, with further scores for each pair of adjacent tags."""
 
     def __init__(self, spec: dict) -> None:
         super().__init__(spec)
@@ -152,7 +152,7 @@ class Recognizer(Tagger):
         return dy.esum([*terms, dy.pick(self.first, tags[0]), dy.pick(self.last, tags[-1])])
 
     def loss(self, sentences: list[Sentence]) -> dy.Expression:
-        """Return the negative log-likelihood of the right sequences, a word."""
+        """Return the negative log-likelihood of the right sequences, per word."""
         spellings: dict[str, dy.Expression] = {}
         losses = []
         for words, tags in sentences:
@@ -177,7 +177,7 @@ class Recognizer(Tagger):
 
 def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last: np.ndarray) -> list[int]:
     """Return the sequence with the highest score: `scores` is of shape (words, tags), at least one word."""
-    best = first + scores[0]  # for each tag, of the sequences that end with it
+    best = first + scores[0]  # for each tag, of the best sequence that ends with it
     before = []  # for each word but the first, and each tag: the tag of the word before in the best sequence
     for word in scores[1:]:
         paths = best[:, None] + transitions
@@ -193,7 +193,7 @@ def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last
 
 
 def train(recognizer: Recognizer, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
     trainer = dy.AdamTrainer(recognizer.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(words) for words, _ in training)
@@ -245,14 +245,14 @@ def load(path: Path) -> Recognizer:
 
 
 def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into those to train on and every tenth, to measure with."""
+    """Split into items for training, and every tenth item, for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
 
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
-    """Collect the vocabularies, and the sizes that were asked for."""
+    """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
     return {
         "words": count((form.lower() for form in forms), least=2),
@@ -270,7 +270,7 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
 
 
 def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
-    """Return F1, and precision, recall and F1 in words: an entity is right if its bounds and its kind are."""
+    """Return F1, and precision, recall and F1 as text: an entity is right if its bounds and its kind are."""
     right = guessed = true = 0
     for batch in dy.data.batches(sentences, 64):
         for tags, (_, gold) in zip(recognizer.tag([words for words, _ in batch]), batch):
@@ -285,7 +285,7 @@ def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
 
 
 def read_tagged(path: Path) -> list[Sentence]:
-    """Read the sentences of a file, plain or gzipped, with their tags as BIO; its ending says what it holds."""
+    """Read the sentences of a file, plain or gzipped, with their tags as BIO; its ending says the format."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".conllu":
         return [([row["FORM"] for row in rows], proper_nouns(rows)) for rows in read_rows(path, ["UPOS"])]
@@ -296,7 +296,7 @@ def read_tagged(path: Path) -> list[Sentence]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for line in lines:
                 number += 1
-                # Only these separate: a word may hold a no-break space.
+                # Split only at these: a word may contain a no-break space.
                 fields = [field for field in line.decode("utf-8").strip("\r\n").replace("\t", " ").split(" ") if field]
                 if kind != ".conll":
                     pairs = [field.rsplit("|", 1) for field in fields]
@@ -320,13 +320,13 @@ def read_tagged(path: Path) -> list[Sentence]:
 
 
 def proper_nouns(rows: list[dict[str, str]]) -> list[str]:
-    """Tag the runs of proper nouns in a sentence of a treebank."""
+    """Tag the sequences of proper nouns in a sentence of a treebank."""
     proper = [row["UPOS"] == "PROPN" or "Proper=True" in row["FEATS"].split("|") for row in rows]
     return to_bio(["I-NAME" if is_proper else "O" for is_proper in proper])
 
 
 def to_bio(tags: list[str]) -> list[str]:
-    """Let each entity begin with B-, in whichever of the two common ways (IOB1, BIO) the tags are written."""
+    """Convert tags from either of the two common formats (IOB1, BIO) to BIO: each entity begins with B-."""
     fixed = []
     for before, tag in zip(["O", *tags], tags):
         fixed.append("B" + tag[1:] if tag[0] == "I" and before[1:] != tag[1:] else tag)
@@ -334,7 +334,7 @@ def to_bio(tags: list[str]) -> list[str]:
 
 
 def entities(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Return the entities of a sentence: from a word, to before a word, of a kind."""
+    """Return the entities of a sentence: for each its first word, the word after its last, and its kind."""
     tags = to_bio(tags)
     starts = [i for i, tag in enumerate(tags) if tag[0] == "B"]
     return {
@@ -346,7 +346,7 @@ COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DE
 
 
 def default_treebank() -> Path:
-    """The Turkish web treebank that the package turkish-treebanks brings."""
+    """The Turkish web treebank of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
@@ -387,7 +387,7 @@ def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
                 rows.append(row)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+    except ValueError as error:  # raised above, or by bytes that are not UTF-8
         raise ValueError(f"{path}, line {number}: {error}") from error
     sentences += [rows] if rows else []  # the last blank line may be missing
     if not sentences:
@@ -416,7 +416,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 def tag_text(recognizer: Recognizer, file: str) -> None:
     with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-        # Someone who types wants each answer at once; a file goes faster in batches.
+        # A user at a terminal wants each answer at once; a file is faster in batches.
         for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
             print_tagged(recognizer, [line.split() for line in batch])
 

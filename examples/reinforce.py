@@ -28,7 +28,7 @@ from dynet_cy.curves import Curves
 
 
 class Network:
-    """Gives the log probabilities of the actions, and the return to expect."""
+    """Computes the log probabilities of the actions, and the expected return."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -56,7 +56,7 @@ class Network:
 
 
 class Episode(NamedTuple):
-    """What was played."""
+    """The record of an episode."""
 
     log_probabilities: list[dy.Expression]  # of the actions taken
     values: list[dy.Expression]
@@ -71,7 +71,7 @@ class Episode(NamedTuple):
 
 
 def play_one(network: Network, environment, seed: int) -> Episode:
-    """Play an episode: draw an action from the probabilities that the network gives, and take it, until it is over."""
+    """Play an episode: until it is over, draw an action from the network's probabilities and take it."""
     rng = np.random.default_rng(seed)
     episode, over = Episode([], [], []), False
     observation, _ = environment.reset(seed=seed)
@@ -99,7 +99,7 @@ def loss(episodes: list[Episode], discount: float) -> dy.Expression:
     returns = np.array([r for episode in episodes for r in episode.returns(discount)])
     values = [value for episode in episodes for value in episode.values]
     log_probabilities = [p for episode in episodes for p in episode.log_probabilities]
-    scale = (1 - discount**100) / (1 - discount) if discount < 1 else 100  # values are learned as parts of this
+    scale = (1 - discount**100) / (1 - discount) if discount < 1 else 100  # values are learned as fractions of this
     targets = returns / scale
     dy.forward(values)
     advantages = targets - np.array([value.scalar_value() for value in values])

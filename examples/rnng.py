@@ -38,7 +38,7 @@ UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
 class Vocabulary:
-    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -52,7 +52,7 @@ class Vocabulary:
 
 
 def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
     return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
@@ -70,7 +70,7 @@ class Tree(NamedTuple):
         return [word for part in self.parts for word in (part.words() if isinstance(part, Tree) else [part])]
 
     def spans(self, start: int = 0) -> Iterator[tuple[str, int, int]]:
-        """Go through all constituents: their label, first word and the word behind them."""
+        """Yield all constituents: label, first word, and the word after the last."""
         at = start
         for part in self.parts:
             if isinstance(part, Tree):
@@ -87,12 +87,12 @@ class Entry(NamedTuple):
 
     state: dy.RNNState
     vector: dy.Expression
-    part: str | Tree | None  # what was written or closed; None: it is open
+    part: str | Tree | None  # the word or the closed constituent; None: an open constituent
     label: str = ""
 
 
 class State(NamedTuple):
-    """The beginning of a tree.  An action makes another one, so that several can go on from one."""
+    """A partial tree.  An action makes a new one, so that several can continue the same one."""
 
     stack: tuple[Entry, ...]
     opened: int = 0  # how many constituents are open
@@ -105,7 +105,7 @@ class State(NamedTuple):
         return self.stack[1].part
 
     def possible(self, labels: int) -> list[int]:
-        """Return the actions that can come next, in whatever sentence."""
+        """Return the actions that can come next, whatever the sentence."""
         if len(self.stack) > 1 and not self.opened:
             return []
         actions = [] if self.opened >= MOST_OPEN or self.in_a_row >= IN_A_ROW else list(range(2, 2 + labels))
@@ -117,12 +117,12 @@ class State(NamedTuple):
 
 
 class Grammar:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.words, self.labels = Vocabulary(spec["words"]), spec["labels"]
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
 
         self.pc = pc = dy.ParameterCollection()
         dim, hidden = spec["word_dim"], spec["hidden"]
@@ -148,7 +148,7 @@ class Grammar:
         return dy.dropout(output, self.spec["dropout"]) if self.training else output
 
     def action_scores(self, state: State, seen: dy.Expression) -> dy.Expression:
-        """Return the log probabilities of the actions; those that cannot come have none."""
+        """Return the log probabilities of the actions, -inf for those that are not possible."""
         scores = dy.affine_transform([self.choose_bias, self.choose, seen])
         return dy.log_softmax(scores, restrict=state.possible(len(self.labels)))
 
@@ -157,7 +157,7 @@ class Grammar:
         return dy.affine_transform([self.word_bias, self.word, seen])
 
     def take(self, state: State, action: int, word: str = "") -> State:
-        """Return the beginning that an action makes."""
+        """Return the partial tree after an action."""
         if action == CLOSE:
             return self.close(state)
         if action == WRITE:
@@ -169,7 +169,7 @@ class Grammar:
         return State((*state.stack, Entry(state.stack[-1].state.add_input(vector), vector, *entry)), opened, row)
 
     def close(self, state: State) -> State:
-        """Make one entry of all since the last constituent that is open."""
+        """Replace the last open constituent, and all after it, by one entry."""
         start = max(i for i, entry in enumerate(state.stack) if entry.part is None)
         opened, parts = state.stack[start], state.stack[start + 1 :]
         tree = Tree(opened.label, tuple(entry.part for entry in parts))
@@ -220,7 +220,7 @@ class Grammar:
         return beam[0][1].tree(), beam[0][0]
 
     def expand(self, end: tuple[float, State], word: str | None) -> list[tuple[float, State, int]]:
-        """Return what can come next in the beginning of a tree, where `word` is the next one; None: it is to end."""
+        """Return the possible continuations of a partial tree if `word` comes next; None: the tree has to end."""
         score, state = end
         seen = self.seen(state)
         actions, words = self.action_scores(state, seen), dy.log_softmax(self.word_scores(seen))
@@ -272,7 +272,7 @@ def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def train(grammar: Grammar, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
     trainer = dy.AdamTrainer(grammar.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree.words()) for tree in training)
@@ -324,14 +324,14 @@ def load(path: Path) -> Grammar:
 
 
 def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into those to train on and every tenth, to measure with."""
+    """Split into items for training, and every tenth item, for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
 
 
 def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
-    """Return the F1 of labelled constituents, as a number and in words."""
+    """Return the F1 of labelled constituents, as a number and as text."""
     right = found = wanted = 0
     for batch in dy.data.batches(trees, 64):
         for tree, guess in zip(batch, grammar.parse([tree.words() for tree in batch], width)):
@@ -346,7 +346,7 @@ def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """Read bracketed trees, a tree a line; words without a constituent of their own stay so."""
+    """Read bracketed trees, one tree per line; words without a constituent of their own get none."""
     trees = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if line.strip():
@@ -380,7 +380,7 @@ def read_tree(line: str) -> Tree:
 
 
 def made_up_trees(size: int, seed: int) -> list[Tree]:
-    """Make up sentences in which `of` goes with the noun before it, and `with` with the verb."""
+    """Generate sentences in which `of` belongs to the noun before it, and `with` to the verb."""
     rng = random.Random(seed)
 
     def noun_phrase(depth: int) -> Tree:

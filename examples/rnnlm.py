@@ -39,7 +39,7 @@ END, UNKNOWN = 0, 1  # the ids of the end of a sentence (also its beginning), an
 
 
 class LanguageModel:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -121,16 +121,16 @@ class LanguageModel:
 
 # -- beam search ---------------------------------------------------------------------------------
 
-# From the tokens so far to those that may come next; None: all.
+# Maps the tokens so far to those that may come next; None: all.
 Allowed = Callable[[list[int]], Optional[list[int]]]
 
 
 class Hypothesis(NamedTuple):
-    """The beginning of an output, as decoding goes."""
+    """A partial output of a beam search."""
 
-    tokens: list[int]  # after the end nothing follows
+    tokens: list[int]  # nothing follows the end
     score: float  # log probability
-    state: Any  # before it is given the last token
+    state: Any  # before it reads the last token
 
 
 def search(
@@ -140,9 +140,9 @@ def search(
     longest: int,
     allowed: Allowed = lambda tokens: None,
 ) -> Hypothesis:
-    """Keep the `width` most probable beginnings at each step; return the most probable whole output.
+    """Keep the `width` most probable partial outputs at each step; return the most probable complete one.
 
-    `step(state, token)` gives a token to a state, END at the beginning, and returns the next state and an expression
+    `step(state, token)` lets a state read a token, END at first, and returns the next state and an expression
     with the log probabilities of the tokens to come.  The steps of all hypotheses, and those of other searches that
     run in the same `batched_map`, are computed together.
     """
@@ -171,7 +171,7 @@ def search(
 
 
 def minibatches(sentences: list[list[int]], size: int, seed: int | None = None) -> dy.data.Batches:
-    """Put sentences of like length together, which spares the manual way padding; shuffle all that may be."""
+    """Put sentences of similar length together, which saves padding in manual batching; with a seed, shuffle them."""
     return dy.data.batches(sentences, size, bucket=len, shuffle=seed is not None, seed=seed or 0)
 
 
@@ -242,7 +242,7 @@ def read_text(path: Path) -> list[list[str]]:
 
 
 def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the sentences to train on and those to measure with: without --dev, every tenth."""
+    """Return the sentences for training and for measuring; without --dev, the latter are every tenth."""
     training = read_text(args.train) if args.train else default_sentences()
     if args.dev:
         dev = read_text(args.dev)
@@ -257,7 +257,7 @@ def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], list[list
 
 
 def default_sentences() -> list[list[str]]:
-    """Return the words of the two Turkish treebanks that the package turkish-treebanks brings."""
+    """Return the words of the two Turkish treebanks of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:

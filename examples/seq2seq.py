@@ -40,22 +40,22 @@ END, UNKNOWN = 0, 1  # the ids of the end of a word (also its beginning), and of
 
 
 class Encoded(NamedTuple):
-    """What the decoder looks back at."""
+    """The encoded source, to which the decoder attends."""
 
-    columns: dy.Expression  # (2 * hidden, n): what was read, a column for each symbol
+    columns: dy.Expression  # (2 * hidden, n): a column for each symbol of the source
     projected: dy.Expression  # (attention, n): the part of the MLP that does not depend on the decoder
 
 
 class Inflector:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.inputs = {symbol: i for i, symbol in enumerate(spec["inputs"], start=2)}
         self.outputs = {letter: i for i, letter in enumerate(spec["outputs"], start=2)}
         dim, hidden, attention = spec["dim"], spec["hidden"], spec["attention"]
-        self.training = False  # whether to drop out
-        self.sampling = 0.0  # how often the decoder is given its own letter in training
+        self.training = False  # whether to apply dropout
+        self.sampling = 0.0  # how often the decoder reads its own letter in training
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
@@ -77,7 +77,7 @@ class Inflector:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def encode(self, source: list[str]) -> tuple[Encoded, dy.RNNState]:
-        """Read the source; return what was read, and the first state of the decoder."""
+        """Encode the source; return it, and the first state of the decoder."""
         inputs = [self.drop(self.input_vectors[self.inputs.get(symbol, UNKNOWN)]) for symbol in source]
         forward = self.forward.initial_state().transduce(inputs)
         backward = self.backward.initial_state().transduce(inputs[::-1])[::-1]
@@ -87,7 +87,7 @@ class Inflector:
         return Encoded(columns, self.W_read * columns), self.decoder.initial_state([first])
 
     def attend(self, encoded: Encoded, state: dy.Expression) -> dy.Expression:
-        """Return the mean of what was read, weighed by how much each symbol matters in this state."""
+        """Return the mean of the encoded symbols, weighted by their relevance in this state."""
         relevance = self.v * dy.tanh(dy.colwise_add(encoded.projected, self.W_state * state))  # (1, n)
         return encoded.columns * dy.softmax(dy.transpose(relevance))
 
@@ -104,8 +104,8 @@ class Inflector:
     def loss_of_one(self, pair: Pair, seed: float) -> dy.Expression:
         """Return the loss of a pair.
 
-        The decoder is given the letters of the right form.  At the rate of `sampling` it is given the letter that it
-        finds best instead, which it must be asked for, so that it learns to go on after its own errors (scheduled
+        The decoder reads the letters of the right form.  At the rate of `sampling` it reads the letter that it scored
+        best instead, whose value is needed for that, so that it learns to continue after its own errors (scheduled
         sampling: Bengio, Vinyals, Jaitly, Shazeer 2015).
         """
         source, target = pair
@@ -142,15 +142,15 @@ class Inflector:
         return self.write(letters)
 
     def beam_one(self, source: list[str], width: int, allowed: Allowed) -> str:
-        """Keep the `width` most probable beginnings at each step; return the most probable whole word."""
+        """Keep the `width` most probable partial words at each step; return the most probable complete one."""
         encoded, state = self.encode(source)
         step = partial(self.step, encoded)
         return self.write(search(state, step, width, longest(source), allowed).tokens)
 
     def inflect(self, sources: list[list[str]], width: int = 1, words: list[str] | None = None) -> list[str]:
-        """Return an output for each source, by a beam search, or greedily where the width is 1.
+        """Return an output for each source, by a beam search, or greedily if the width is 1.
 
-        Where there is a list of words, one of these (constrained decoding).
+        With a list of words, each output is one of these (constrained decoding).
         """
         dy.renew_cg(forward_only=True)
         if width == 1 and words is None:
@@ -171,16 +171,16 @@ def longest(source: list[str]) -> int:
 
 # -- beam search ---------------------------------------------------------------------------------
 
-# From the tokens so far to those that may come next; None: all.
+# Maps the tokens so far to those that may come next; None: all.
 Allowed = Callable[[list[int]], Optional[list[int]]]
 
 
 class Hypothesis(NamedTuple):
-    """The beginning of an output, as decoding goes."""
+    """A partial output of a beam search."""
 
-    tokens: list[int]  # after the end nothing follows
+    tokens: list[int]  # nothing follows the end
     score: float  # log probability
-    state: Any  # before it is given the last token
+    state: Any  # before it reads the last token
 
 
 def search(
@@ -190,9 +190,9 @@ def search(
     longest: int,
     allowed: Allowed = lambda tokens: None,
 ) -> Hypothesis:
-    """Keep the `width` most probable beginnings at each step; return the most probable whole output.
+    """Keep the `width` most probable partial outputs at each step; return the most probable complete one.
 
-    `step(state, token)` gives a token to a state, END at the beginning, and returns the next state and an expression
+    `step(state, token)` lets a state read a token, END at first, and returns the next state and an expression
     with the log probabilities of the tokens to come.  The steps of all hypotheses, and those of other searches that
     run in the same `batched_map`, are computed together.
     """
@@ -218,7 +218,7 @@ def search(
 
 
 class OneOf:
-    """Allows outputs of a list only, by a tree of their beginnings."""
+    """Allows only outputs from a list, which is stored as a prefix tree."""
 
     def __init__(self, outputs: Iterable[list[int]]) -> None:
         self.root: dict[int, dict] = {}
@@ -247,7 +247,7 @@ def new_inflector(pairs: list[Pair], args: argparse.Namespace) -> Inflector:
 
 
 def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
-    """Return the share of the words that come out right, to the last letter; width 1 decodes greedily."""
+    """Return the share of the words that are right to the last letter; width 1 decodes greedily."""
     right = 0
     for batch in dy.data.batches(pairs, 64):
         found = inflector.inflect([source for source, _ in batch], width)
@@ -297,7 +297,7 @@ def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: arg
 
 # -- data ----------------------------------------------------------------------------------------
 
-SLOTS = {  # what the columns of lemminflect's table hold, after the dictionary form and the part of speech
+SLOTS = {  # the columns of lemminflect's table after the dictionary form and the part of speech
     "noun": ["N;PL"],
     "adj": ["ADJ;CMPR", "ADJ;SPRL"],
     "adv": ["ADV;CMPR", "ADV;SPRL"],
@@ -323,7 +323,7 @@ def read_tsv(path: Path) -> list[Pair]:
                 pairs.append(make_pair(*fields))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+    except ValueError as error:  # raised above, or by bytes that are not UTF-8
         raise ValueError(f"{path}, line {number}: {error}") from error
     if not pairs:
         raise ValueError(f"{path}: no pairs")
@@ -331,7 +331,7 @@ def read_tsv(path: Path) -> list[Pair]:
 
 
 def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
-    """Return `count` pairs drawn from the table of English that the package lemminflect brings, and dev pairs.
+    """Return `count` pairs drawn from the English table of the package lemminflect, and dev pairs.
 
     A tenth of the dictionary forms is held out for dev, with all their inflected forms; dev has a tenth of `count`.
     """

@@ -32,11 +32,11 @@ from dynet_cy.curves import Curves
 
 Text = tuple[list[str], str]  # its words, and its label
 
-UNKNOWN = ""  # what stands for all words outside the vocabulary; its number is 0
+UNKNOWN = ""  # stands for all words outside the vocabulary; its number is 0
 
 
 class Classifier(nn.Layer):
-    """The network.  `sizes` is all that is needed, beside the weights, to build it again."""
+    """The network.  `sizes` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection, vectors: nn.WordVectors | None = None) -> None:
         super().__init__(model, (sizes,))
@@ -74,7 +74,7 @@ class Classifier(nn.Layer):
 
 
 def train(classifier: Classifier, training: list[Text], dev: list[Text], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     trainer = dy.AdamTrainer(classifier.collection, args.learning_rate)
     trainer.schedule = dy.LinearSchedule(args.epochs * len(data))
@@ -124,7 +124,7 @@ def load(path: Path) -> Classifier:
 
 
 def new_sizes(training: list[Text], vectors: nn.WordVectors | None, args: argparse.Namespace) -> dict:
-    """Collect the vocabulary and the labels, and the sizes that were asked for."""
+    """Collect the vocabulary and the labels, and the sizes given on the command line."""
     counts = Counter(word for words, _ in training for word in words)
     words = [UNKNOWN, *(word for word, n in counts.items() if n >= args.least)]
     if vectors is not None:
@@ -144,7 +144,7 @@ def new_sizes(training: list[Text], vectors: nn.WordVectors | None, args: argpar
 
 
 def read_texts(path: Path) -> list[Text]:
-    """Read a label, a tab and a text from each line; words are what blanks separate."""
+    """Read a label, a tab and a text from each line; blanks separate words."""
     texts = []
     for number, line in enumerate(dy.data.lines(path), 1):
         label, tab, text = line.partition("\t")
@@ -157,7 +157,7 @@ def read_texts(path: Path) -> list[Text]:
 
 
 def default_texts() -> list[Text]:
-    """Turkish sentences from the web and from Wikipedia, which the package turkish-treebanks brings."""
+    """Turkish sentences from the web and from Wikipedia, in the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
@@ -194,7 +194,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 def classify_text(classifier: Classifier, file: str) -> None:
     with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-        # Someone who types wants each answer at once; a file goes faster in batches.
+        # A user at a terminal wants each answer at once; a file is faster in batches.
         for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
             for line, label in zip(batch, classifier.classify([line.split() for line in batch])):
                 print(f"{label}\t{line.rstrip()}", flush=True)

@@ -41,7 +41,7 @@ END, UNKNOWN = 0, 1  # the ids of the end of a word (also its beginning), and of
 
 
 class Inflector(nn.Layer):
-    """The network.  `sizes` is all that is needed, beside the weights, to build it again."""
+    """The network.  `sizes` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection) -> None:
         super().__init__(model, (sizes,))
@@ -59,7 +59,7 @@ class Inflector(nn.Layer):
         self.out = nn.Linear(dim, len(self.outputs) + 2, pc)
 
     def encode(self, source: list[str]) -> dy.Expression:
-        """Read the source: a column for each symbol, which has seen all others."""
+        """Encode the source: a column for each symbol, which has attended to all of them."""
         ids = [self.inputs.get(symbol, UNKNOWN) for symbol in source]
         return self.encoder(self.dropout(self.input_vectors(ids)))
 
@@ -95,11 +95,11 @@ class Inflector(nn.Layer):
 
 
 class Hypothesis(NamedTuple):
-    """The beginning of an output, as decoding goes."""
+    """A partial output of a beam search."""
 
-    tokens: list[int]  # after the end nothing follows
+    tokens: list[int]  # nothing follows the end
     score: float  # log probability
-    state: Any  # before it is given the last token
+    state: Any  # before it reads the last token
 
 
 def search(
@@ -108,9 +108,9 @@ def search(
     width: int,
     longest: int,
 ) -> Hypothesis:
-    """Keep the `width` most probable beginnings at each step; return the most probable whole output.
+    """Keep the `width` most probable partial outputs at each step; return the most probable complete one.
 
-    `step(state, token)` gives a token to a state, END at the beginning, and returns the next state and an expression
+    `step(state, token)` lets a state read a token, END at first, and returns the next state and an expression
     with the log probabilities of the tokens to come.  The steps of all hypotheses, and those of other searches that
     run in the same `batched_map`, are computed together.
     """
@@ -138,12 +138,12 @@ def search(
 
 
 def learning_rate(done: float, args: argparse.Namespace) -> float:
-    """The rate when a share of the training is done: it rises, then falls to 0, both in a line."""
+    """The rate after a share of the training: it rises linearly, then falls linearly to 0."""
     return args.learning_rate * min(done / args.warmup, (1 - done) / (1 - args.warmup))
 
 
 def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
-    """Return the share of the words that come out right, to the last letter."""
+    """Return the share of the words that are right to the last letter."""
     right = 0
     for batch in dy.data.batches(pairs, 64):
         found = inflector.inflect([source for source, _ in batch], width)
@@ -192,7 +192,7 @@ def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: arg
 
 # -- data ----------------------------------------------------------------------------------------
 
-SLOTS = {  # what the columns of lemminflect's table hold, after the dictionary form and the part of speech
+SLOTS = {  # the columns of lemminflect's table after the dictionary form and the part of speech
     "noun": ["N;PL"],
     "adj": ["ADJ;CMPR", "ADJ;SPRL"],
     "adv": ["ADV;CMPR", "ADV;SPRL"],
@@ -218,7 +218,7 @@ def read_tsv(path: Path) -> list[Pair]:
                 pairs.append(make_pair(*fields))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+    except ValueError as error:  # raised above, or by bytes that are not UTF-8
         raise ValueError(f"{path}, line {number}: {error}") from error
     if not pairs:
         raise ValueError(f"{path}: no pairs")
@@ -226,7 +226,7 @@ def read_tsv(path: Path) -> list[Pair]:
 
 
 def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
-    """Return `count` pairs drawn from the table of English that the package lemminflect brings, and dev pairs.
+    """Return `count` pairs drawn from the English table of the package lemminflect, and dev pairs.
 
     A tenth of the dictionary forms is held out for dev, with all their inflected forms; dev has a tenth of `count`.
     """
@@ -255,7 +255,7 @@ def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
 
 
 def new_sizes(pairs: list[Pair], args: argparse.Namespace) -> dict:
-    """Collect the symbols, and the sizes that were asked for."""
+    """Collect the symbols, and the sizes given on the command line."""
     return {
         "inputs": sorted({symbol for source, _ in pairs for symbol in source}),
         "outputs": sorted({letter for _, target in pairs for letter in target}),

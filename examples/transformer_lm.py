@@ -37,9 +37,9 @@ UNKNOWN = 0  # the id of characters that the training text does not have
 
 
 class LanguageModel(nn.Layer):
-    """The network.  `sizes` is all that is needed, beside the weights, to build it again.
+    """The network.  `sizes` holds all that is needed to build it again, except the weights.
 
-    Rotary positions turn queries and keys, so that attention depends on distances: nothing is added to the vectors.
+    Rotary positions rotate queries and keys, so that attention depends on distances; nothing is added to the vectors.
     """
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection) -> None:
@@ -66,15 +66,15 @@ class LanguageModel(nn.Layer):
         return np.array([self.ids.get(character, UNKNOWN) for character in text], int)
 
     def loss(self, window: np.ndarray) -> dy.Expression:
-        """Return the loss of a window, summed over all its characters but the first, which nothing foretells."""
+        """Return the loss of a window, summed over all its characters but the first, which is given."""
         x = self.layers(self.dropout(self.vectors(window[:-1])), causal=True)
         scores = dy.reshape(self.out(x), (len(self.ids) + 1,), len(window) - 1)  # a batch element for each character
         return dy.sum_batches(dy.pickneglogsoftmax_batch(scores, window[1:]))
 
     def write(self, beginning: str, length: int, temperature: float, seed: float) -> str:
-        """Draw the characters that follow, one by one: the lower the temperature, the likelier ones."""
+        """Draw the characters that follow, one by one; a lower temperature prefers likelier ones."""
         rng, text, state = random.Random(seed), [], None
-        given = self.encode(beginning)  # its keys and values are made at once
+        given = self.encode(beginning)  # its keys and values are computed at once
         for _ in range(length):
             y, state = self.layers.step(self.vectors(given), state)
             scores = self.out(y[:, -1:] if len(given) > 1 else y).npvalue().ravel() / temperature
@@ -95,14 +95,14 @@ class LanguageModel(nn.Layer):
 
 
 def learning_rate(done: float, args: argparse.Namespace) -> float:
-    """The rate when a share of the training is done: it rises in a line, then falls as a cosine does."""
+    """The rate after a share of the training: it rises linearly, then falls like a cosine."""
     if done < args.warmup:
         return args.learning_rate * done / args.warmup
     return args.learning_rate * (1 + math.cos(math.pi * (done - args.warmup) / (1 - args.warmup))) / 2
 
 
 def bits(model: LanguageModel, ids: np.ndarray, args: argparse.Namespace) -> float:
-    """Return the bits a character of a text, window by window."""
+    """Return the bits per character of a text, computed window by window."""
     model.eval()
     summed = 0.0
     windows = [ids[at : at + args.context + 1] for at in range(0, len(ids) - 1, args.context)]
@@ -113,7 +113,7 @@ def bits(model: LanguageModel, ids: np.ndarray, args: argparse.Namespace) -> flo
 
 
 def train(model: LanguageModel, text: str, dev: str, args: argparse.Namespace) -> None:
-    """Train for all steps; save whenever the dev text is foretold best so far."""
+    """Train for all steps; save whenever the dev text is predicted best so far."""
     trainer = dy.AdamTrainer(model.param_collection())
     trainer.set_clip_threshold(1.0)
     ids, held_out = model.encode(text), model.encode(dev)
@@ -165,7 +165,7 @@ def read(path: Path) -> str:
 
 
 def python_documentation() -> str:
-    """What `help("topics")` shows: the chapters of Python's language reference, which it ships."""
+    """What `help("topics")` shows: the chapters of Python's language reference, which Python ships."""
     print("learning from Python's documentation; --train FILE takes any text")
     return "\n\n".join(topics.topics[name] for name in sorted(topics.topics))
 

@@ -34,7 +34,7 @@ UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
 class Vocabulary:
-    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -47,19 +47,19 @@ class Vocabulary:
         return self.ids.get(thing, UNKNOWN)
 
     def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
-        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
+        An item that occurred n times is hidden with the probability rate / (rate + n).
         """
         return rng.random() * (self.counts.get(thing, 0) + rate) < rate
 
 
 def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
     return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Tagger(nn.Layer):
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection) -> None:
         super().__init__(model, (sizes,))
@@ -70,7 +70,7 @@ class Tagger(nn.Layer):
         self.rng = random.Random(sizes["seed"])
 
         pc, dim, letter_dim = self.collection, sizes["dim"], sizes["letter_dim"]
-        # Words start from small vectors, so that at first their letters count for more: most words are rare.
+        # Vectors of words begin small, so that at first the letters count more: most words are rare.
         self.word_vectors = nn.Embedding(len(self.words), dim, pc, init=dy.GlorotInitializer())
         self.letter_vectors = nn.Embedding(len(self.letters), letter_dim, pc, init=dy.GlorotInitializer())
         self.spell = nn.Sequential([(nn.Conv1d, letter_dim, dim, 3, 1, "same"), "tanh"], pc)
@@ -85,7 +85,7 @@ class Tagger(nn.Layer):
         word = form.lower()
         hidden = self.training and self.words.hide(word, self.sizes["word_dropout"], self.rng)
         if form not in spellings:
-            # A column for each letter, with what it has seen of its neighbours; of each row the greatest.
+            # A column for each letter, which depends on its neighbours; then the maximum of each row.
             letters = self.spell(self.letter_vectors([self.letters.id(letter) for letter in form]))
             spellings[form] = dy.max_dim(letters, 1) if len(form) > 1 else letters
         return self.word_vectors(UNKNOWN if hidden else self.words.id(word)) + spellings[form]
@@ -93,7 +93,7 @@ class Tagger(nn.Layer):
     def __call__(self, words: list[str], spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Return the scores of all tags, a column for each word.
 
-        `spellings` belongs to the minibatch: a word that occurs in it twice is spelled once.
+        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
         """
         x = dy.concatenate_cols([self.embed(form, spellings) for form in words])
         return self.out(self.encoder(self.dropout(self.positions(x))))
@@ -124,7 +124,7 @@ class Tagger(nn.Layer):
 
 
 def learning_rate(done: float, args: argparse.Namespace) -> float:
-    """The rate when a share of the training is done: it rises, then falls to 0, both in a line."""
+    """The rate after a share of the training: it rises linearly, then falls linearly to 0."""
     return args.learning_rate * min(done / args.warmup, (1 - done) / (1 - args.warmup))
 
 
@@ -176,14 +176,14 @@ def load(path: Path) -> Tagger:
 
 
 def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into those to train on and every tenth, to measure with."""
+    """Split into items for training, and every tenth item, for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
 
 
 def new_sizes(sentences: list[Sentence], args: argparse.Namespace) -> dict:
-    """Collect the vocabularies, and the sizes that were asked for."""
+    """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
     return {
         "words": count((form.lower() for form in forms), least=2),
@@ -201,7 +201,7 @@ def new_sizes(sentences: list[Sentence], args: argparse.Namespace) -> dict:
 
 
 def accuracy(tagger: Tagger, sentences: list[Sentence]) -> tuple[float, str]:
-    """Return the share of words whose tag is right, as a number and in words."""
+    """Return the share of words whose tag is right, as a number and as text."""
     right = total = 0
     for batch in dy.data.batches(sentences, 64):
         found = tagger.tag([words for words, _ in batch])
@@ -217,7 +217,7 @@ COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DE
 
 
 def default_treebank() -> Path:
-    """The Turkish web treebank that the package turkish-treebanks brings."""
+    """The Turkish web treebank of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
@@ -258,7 +258,7 @@ def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
                 rows.append(row)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+    except ValueError as error:  # raised above, or by bytes that are not UTF-8
         raise ValueError(f"{path}, line {number}: {error}") from error
     sentences += [rows] if rows else []  # the last blank line may be missing
     if not sentences:
@@ -291,7 +291,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 def tag_text(tagger: Tagger, file: str) -> None:
     with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-        # Someone who types wants each answer at once; a file goes faster in batches.
+        # A user at a terminal wants each answer at once; a file is faster in batches.
         for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
             print_tagged(tagger, [line.split() for line in batch])
 

@@ -58,14 +58,14 @@ SIZES = {
     "mlp_dim": 128,
     "dropout": 0.33,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
-    "explore": 0.1,  # how often it takes, while it learns, the action that it likes best, though another may be right
+    "explore": 0.1,  # how often it takes the action with the best score in training, even if it is wrong
 }
 
 UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
 class Vocabulary:
-    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -78,14 +78,14 @@ class Vocabulary:
         return self.ids.get(thing, UNKNOWN)
 
     def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
-        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
+        An item that occurred n times is hidden with the probability rate / (rate + n).
         """
         return rng.random() * (self.counts.get(thing, 0) + rate) < rate
 
 
 def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
     return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
@@ -113,21 +113,21 @@ class Inputs:
 
 
 class Parser:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.actions = actions_for(spec["relations"])
         self.ids = {action: i for i, action in enumerate(self.actions)}
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
         self.inputs = Inputs(pc, spec)
-        self.root = pc.add_parameters(self.inputs.dim)  # stands before the first word
+        self.root = pc.add_parameters(self.inputs.dim)  # comes before the first word
         states, hidden = 2 * spec["hidden"], spec["mlp_dim"]
         self.reader = dy.BiRNNBuilder(spec["layers"], self.inputs.dim, states, pc, dy.LSTMBuilder)
-        self.nothing = pc.add_parameters(states)  # stands for a word where there is none
+        self.nothing = pc.add_parameters(states)  # takes the place of a missing word
         self.looks = [pc.add_parameters((hidden, states)) for _ in range(4)]
         self.bias = pc.add_parameters(hidden, init=0)
         self.choose = pc.add_parameters((len(self.actions), hidden))
@@ -159,16 +159,16 @@ class Parser:
 
 
 class State:
-    """A sentence on its way to be parsed."""
+    """A partly parsed sentence."""
 
     def __init__(self, parser: Parser, vectors: list[dy.Expression], nothing: dy.Expression) -> None:
         self.parser = parser
         self.vectors = vectors  # of the root, and of each word
-        self.nothing = nothing  # a node as they are, no parameter, so that all configurations batch
+        self.nothing = nothing  # a node like these, not a parameter, so that all configurations batch
         self.configuration = Configuration(len(vectors) - 1)
 
     def scores(self) -> dy.Expression:
-        """Return the scores of all actions, those that are not allowed too."""
+        """Return the scores of all actions, including those that are not allowed."""
         net, now = self.parser, self.configuration
         words = [*now.stack[:-4:-1], *[None] * (3 - len(now.stack)), now.next if now.next <= now.length else None]
         terms = [net.bias]
@@ -184,11 +184,11 @@ class State:
 
 
 # -- the actions ---------------------------------------------------------------------------------
-# Those of the arc-hybrid system: a stack holds words, at its bottom the root 0; the words not read yet follow in their
+# Those of the arc-hybrid system: a stack holds words, with the root 0 at its bottom; the words not read yet follow in
 # order.  `shift` reads the next word onto the stack.  `left` makes the next word the head of the one on top of the
-# stack, `right` the one below; the word that has got its head leaves the stack.  All trees without crossing arcs can be
-# made.  An action costs as many arcs of the right tree as can still be made before it and no longer after it.  So it is
-# known for every configuration what is best there, also where the parser has gone wrong, and in trees whose arcs cross
+# stack, `right` the one below it; the word that gets its head leaves the stack.  All trees without crossing arcs can be
+# made.  The cost of an action is the number of arcs of the right tree that can be made before it, but not after it.  So
+# the best actions are known in every configuration, even after errors of the parser, and for trees with crossing arcs
 # (Goldberg and Nivre, Training Deterministic Parsers with Non-Deterministic Oracles, TACL 2013).
 
 Action = tuple[str, str]  # shift, left or right, and the relation of the arc
@@ -200,7 +200,7 @@ def actions_for(relations: list[str]) -> list[Action]:
 
 
 class Configuration:
-    """Where the parser of a sentence is: its stack, the next word to be read, the heads and relations found."""
+    """The state of a parse: the stack, the next word to be read, the heads and relations found so far."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -213,7 +213,7 @@ class Configuration:
         return self.next > self.length and len(self.stack) == 1
 
     def allowed(self) -> set[str]:
-        """Return the kinds of actions that can be done; the root is to get one word only, when all are read."""
+        """Return the kinds of actions that are possible; the root gets only one word, after all have been read."""
         kinds = {"shift", "left"} if self.next <= self.length else set()
         if len(self.stack) == 1:
             kinds.discard("left")
@@ -248,7 +248,7 @@ class Oracle:
     def cost(self, now: Configuration, kind: str) -> int:
         """Return how many arcs of the right tree are lost by an action of this kind."""
         top, word = now.stack[-1], now.next
-        if kind == "shift":  # the word gets no child from the stack any more, and its head from no deeper than the top
+        if kind == "shift":  # the word can get no more children from the stack, and no head from below its top
             return sum(child in now.stack for child in self.children[word]) + (self.heads[word] in now.stack[:-1])
         lost = sum(child >= word for child in self.children[top])
         if kind == "left":
@@ -256,7 +256,7 @@ class Oracle:
         return lost + (self.heads[top] >= word)
 
     def best(self, now: Configuration) -> list[int]:
-        """Return the numbers of all actions that cost least; those that make an arc first."""
+        """Return the numbers of all actions with the lowest cost, those that make an arc first."""
         costs = {kind: self.cost(now, kind) for kind in ("left", "right", "shift") if kind in now.allowed()}
         least, found = min(costs.values()), []
         for kind, cost in costs.items():
@@ -270,9 +270,9 @@ class Oracle:
 def explored_loss(state: State, oracle: Oracle, explore: float, rng: random.Random) -> dy.Expression:
     """Return the summed loss of the actions of a sentence.
 
-    What is learnt is the best action, of several that to which the network gives the most.  At the rate of `explore`
-    the action taken is that which the network likes best, right or wrong, so that it learns to go on after errors.
-    At a rate of 0 no value is needed: the first of the best actions is learnt and taken.
+    The target is the best action; of several, the one that the network scores highest.  At the rate of `explore`, the
+    parser takes the action with the network's highest score, right or wrong, so that it learns to continue after
+    errors.  At a rate of 0 no value is needed: the first of the best actions is the target, and is taken.
     """
     names, losses, now = list(oracle.ids), [], state.configuration
     while not now.over():
@@ -289,7 +289,7 @@ def explored_loss(state: State, oracle: Oracle, explore: float, rng: random.Rand
 
 
 def take_best(state: State, names: list[Action]) -> tuple[list[int], list[str]]:
-    """Take the best action, again and again, until there is a tree; return its heads and relations."""
+    """Take the action with the best score until the tree is complete; return its heads and relations."""
     now = state.configuration
     while not now.over():
         state.take(names[best_allowed(state.scores().npvalue(), names, now.allowed())])
@@ -305,7 +305,7 @@ def best_allowed(values: np.ndarray, names: list[Action], allowed: set[str]) -> 
 
 
 def train(parser: Parser, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree) for tree in training)
@@ -357,7 +357,7 @@ def load(path: Path) -> Parser:
 
 
 def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into those to train on and every tenth, to measure with."""
+    """Split into items for training, and every tenth item, for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -369,7 +369,7 @@ COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DE
 
 
 def default_treebank() -> Path:
-    """The Turkish web treebank that the package turkish-treebanks brings."""
+    """The Turkish web treebank of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
@@ -410,7 +410,7 @@ def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
                 rows.append(row)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # ours from above, or bytes that are not UTF-8
+    except ValueError as error:  # raised above, or by bytes that are not UTF-8
         raise ValueError(f"{path}, line {number}: {error}") from error
     sentences += [rows] if rows else []  # the last blank line may be missing
     if not sentences:
@@ -433,7 +433,7 @@ def read_trees(path: Path, tags: str = "UPOS") -> list[Tree]:
 
 
 def is_tree(heads: list[int]) -> bool:
-    """Tell whether one word has the head 0, and all words hang from it."""
+    """Return whether exactly one word has the head 0, and all other words are below it."""
     reached: set[int] = {0}
     for word in range(1, len(heads) + 1):
         path = []
@@ -447,7 +447,7 @@ def is_tree(heads: list[int]) -> bool:
 
 
 def attachment(parser: Parser, trees: list[Tree]) -> tuple[float, str]:
-    """Return LAS, and UAS and LAS in words: the share of words (punctuation too) whose head, and relation, is right."""
+    """Return LAS, and UAS and LAS as text: the share of words, with punctuation, whose head (and relation) is right."""
     heads = both = total = 0
     for batch in dy.data.batches(trees, 64):
         found = parser.parse([tree.words for tree in batch], [tree.tags for tree in batch])
@@ -494,7 +494,7 @@ def train_command(args: argparse.Namespace) -> None:
 
 
 def parse_command(args: argparse.Namespace) -> None:
-    """Print a treebank with the heads and relations found in place of what was there."""
+    """Print a treebank, with its heads and relations replaced by the predicted ones."""
     if args.file is None:
         raise ValueError("parse: which file?")
     parser = load(args.model)

@@ -38,7 +38,7 @@ UNKNOWN = 0  # the id of everything outside a vocabulary
 
 
 class Vocabulary:
-    """Numbers things from 1 on; 0 is for unknown ones.  `counts` says how often each was seen in training."""
+    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -51,14 +51,14 @@ class Vocabulary:
         return self.ids.get(thing, UNKNOWN)
 
     def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to take something for unknown while training, so that unknown ones have something to learn
-        from: the rarer, the likelier.  What was seen n times is hidden with the probability rate / (rate + n).
+        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
+        An item that occurred n times is hidden with the probability rate / (rate + n).
         """
         return rng.random() * (self.counts.get(thing, 0) + rate) < rate
 
 
 def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count things, in the order in which they come first; those seen less often than `least` are left out."""
+    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
     return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
@@ -84,12 +84,12 @@ class Tree:
 
 
 class Sentiment:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.words = Vocabulary(spec["words"])
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
@@ -159,7 +159,7 @@ class Sentiment:
 
 
 def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until some bring nothing; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
     trainer = dy.AdamTrainer(network.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(sum(1 for _ in tree.nodes()) for tree in training)
@@ -211,21 +211,21 @@ def load(path: Path) -> Sentiment:
 
 
 def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into those to train on and every tenth, to measure with."""
+    """Split into items for training, and every tenth item, for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
 
 
 def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
-    """Collect the vocabulary, and the sizes that were asked for."""
+    """Collect the vocabulary, and the sizes given on the command line."""
     words = count((node.word.lower() for tree in training for node in tree.nodes() if node.word), least=2)
     sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
     return {"words": words, **sizes}
 
 
 def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
-    """Return the accuracy at the roots, and those at roots and at all nodes in words."""
+    """Return the accuracy at the roots, and as text the accuracies at the roots and at all nodes."""
     roots = right = total = 0
     for batch in dy.data.batches(trees, 64):
         for tree, labels in zip(batch, network.labels(batch)):
@@ -239,13 +239,13 @@ def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """Read a file, plain or gzipped, with a tree a line."""
+    """Read a file, plain or gzipped, with one tree per line."""
     trees, number = [], 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for line in lines:
                 number += 1
-                # Only these separate: a word may hold a no-break space.
+                # Split only at these: a word may contain a no-break space.
                 tokens = line.decode("utf-8").strip("\r\n ").replace("(", " ( ").replace(")", " ) ").split(" ")
                 tokens = [token for token in tokens if token]
                 if tokens:
@@ -261,7 +261,7 @@ def read_trees(path: Path) -> list[Tree]:
 
 def tree_of(tokens: list[str]) -> Tree:
     """Build a tree from its brackets, labels and words."""
-    open_nodes: list[list] = [[]]  # what the nodes hold that are not closed yet; the first is around the tree
+    open_nodes: list[list] = [[]]  # the contents of nodes that are not closed yet; the first encloses the tree
     for token in tokens:
         if token == "(":
             open_nodes.append([])
@@ -295,10 +295,10 @@ ADJECTIVES = {
 
 
 def made_up_tree(rng: random.Random) -> Tree:
-    """Make up a sentence whose label follows from those of its parts.
+    """Generate a sentence whose label follows from those of its parts.
 
-    `very` moves what is good or bad further from 0, `hardly` and `not` turn it round and weaken what is extreme, and of
-    two sentences joined by `but` the second counts.
+    `very` moves a label further from 0, `hardly` and `not` reverse it and weaken extremes, and two sentences joined by
+    `but` have the label of the second.
     """
 
     def join(value: int, *children: Tree) -> Tree:

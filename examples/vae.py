@@ -43,7 +43,7 @@ class Dense:
 
 
 class VAE:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -160,7 +160,7 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
 
 
 def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, Digits]:
-    """Return the digits to train on and those to test with: MNIST's of a folder, else scikit-learn's of 8x8 pixels."""
+    """Return the digits for training and for testing: MNIST's in a folder, or scikit-learn's of 8x8 pixels."""
     found = []
     for part in ("train", "t10k") if folder else ():
         images, labels = read_idx(folder, f"{part}-images-idx3-ubyte"), read_idx(folder, f"{part}-labels-idx1-ubyte")
@@ -176,14 +176,14 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
             raise ValueError("no data: pip install scikit-learn, or give the MNIST files with --data DIR") from None
         digits = load_digits()
         images, labels = digits.images.astype(np.float32) / 16, digits.target.astype(np.int64)
-        test = np.arange(len(labels)) % 5 == 0  # every fifth is for the test
+        test = np.arange(len(labels)) % 5 == 0  # every fifth image is for testing
         found = [(images[~test], labels[~test]), (images[test], labels[test])]
     (images, labels), (test_images, test_labels) = found
     return (images[:limit], labels[:limit]), (test_images[:limit], test_labels[:limit])
 
 
 def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
-    """Images and labels, `size` of each; in another order in each epoch where there is a seed."""
+    """Images and labels, `size` of each at a time; with a seed, in a different order in each epoch."""
     images, labels = data
 
     def cut(rows: list[int]) -> Digits:

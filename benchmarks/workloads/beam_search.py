@@ -1,6 +1,6 @@
-"""Beam search in a language model: each hypothesis goes on from a state of its own.
+"""Beam search in a language model: each hypothesis continues from its own state.
 
-Forms beside those for one hypothesis at a time:
+Forms in addition to those for one hypothesis at a time:
 
 - together: all hypotheses of all sentences in step, by hand, and `dy.forward(list)` for their values
 - map: each sentence an item of `dy.batched_map`, and each of its hypotheses one of a map within it
@@ -42,7 +42,7 @@ class BeamSearch(Workload):
         return lstm_multiplications(steps, self.dim, self.hidden) + steps * self.hidden * self.vocabulary
 
     def grown(self, hypothesis: Hypothesis, values: np.ndarray, state: Any) -> list[Hypothesis]:
-        """The best words to come next."""
+        """Extend a hypothesis by each of the best next words."""
         score, words, _ = hypothesis
         best = np.argpartition(-values, self.width)[: self.width].tolist()
         return [(score + float(values[word]), [*words, word], state) for word in best]
@@ -92,7 +92,7 @@ class BeamSearch(Workload):
         scores = weights.linear(self.vocabulary, self.hidden)
 
         def search(starts: Any) -> Any:
-            """Hypotheses of all sentences as rows; those of a sentence stand together."""
+            """Hypotheses of all sentences as rows; those of a sentence are adjacent."""
             n, width = len(starts), 1
             words, total = starts, torch.zeros(n, 1, device=weights.device)
             h = c = torch.zeros(n, self.hidden, device=weights.device)

@@ -1,4 +1,4 @@
-"""A long chain of nodes with next to nothing to compute: what a node costs."""
+"""A long chain of nodes with almost nothing to compute: the cost of a node."""
 
 from __future__ import annotations
 

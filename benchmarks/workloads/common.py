@@ -1,4 +1,4 @@
-"""What workloads have in common: their declaration, made-up data, and the same numbers for all libraries."""
+"""The common base of workloads: their declaration, generated data, and equal parameters for all libraries."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Loss = Callable[[str], Any]
 
 
 class Goal(NamedTuple):
-    """What is to be reached.
+    """A goal for the speed of a workload.
 
     Attributes:
-        text: as the table says it.
-        least: the ratio to reach or pass.
-        over: what it is a ratio to: "peers" (the best form of the best of the
+        text: the goal as the table shows it.
+        least: the ratio to reach or exceed.
+        over: what the speed is compared with: "peers" (the best form of the best of the
             other libraries), "peak" (of a large product), a form of dynet_cy,
             or "torch_gpu" (the best form of PyTorch on a GPU, for dynet_cy on it).
-        form: the form of dynet_cy that is to reach it; "" for its best.
+        form: the form of dynet_cy that has to reach it; "" for its best one.
     """
 
     text: str
@@ -37,26 +37,26 @@ class Workload:
 
     Forms for DyNet and dynet_cy: "plain" and "autobatch" run the same code, for
     one example at a time, without and with automatic batching; "minibatch",
-    where it is natural, is batched by hand; "fused", for dynet_cy alone, is
+    where it is natural, is batched by hand; "fused", only for dynet_cy, is
     "autobatch" with ops that DyNet does not have; "map" is "autobatch" through
     `batched_map`.  Forms for PyTorch: "eager", for one example at a time, and
     "batched", in the customary batched or padded form.
     """
 
     title: str
-    unit: str  # of the result: what `items` counts, by the second; or a time, see `per_item`
-    per_item = 0.0  # a time for each item is given, this many to the second, rather than items by the second
-    mode = "train"  # "train" is forward, backward and update; "backward" has no update; "forward" is forward alone
+    unit: str  # of the result: what `items` counts, per second; or a time, see `per_item`
+    per_item = 0.0  # if not 0, results are times per item, in units of which a second has this many
+    mode = "train"  # "train" is forward, backward and update; "backward" has no update; "forward" is forward only
     dynet_forms: tuple[str, ...] = ("plain", "autobatch")
-    own_forms: tuple[str, ...] = ()  # of dynet_cy alone, with other source: never its best
+    own_forms: tuple[str, ...] = ()  # only of dynet_cy, with different source: never counted as its best
     torch_forms: tuple[str, ...] = ("eager", "batched")
     goals: tuple[Goal, ...] = ()
     sizes: dict[str, int]  # become attributes
     tiny: dict[str, int]  # sizes for tests
     learning_rate = 0.1
-    adam = False  # trained with Adam rather than SGD
-    in_dynet = True  # whether DyNet has all that the program is made of
-    repeat = 1  # updates in a round: many of small ones, so that it lasts
+    adam = False  # trained with Adam instead of SGD
+    in_dynet = True  # whether DyNet has everything that the program needs
+    repeat = 1  # updates in a round: many if they are short, so that a round lasts long enough
 
     def __init__(self, tiny: bool = False) -> None:
         self.rng = np.random.RandomState(1)
@@ -64,12 +64,12 @@ class Workload:
         self.prepare()
 
     def prepare(self) -> None:
-        """Make up the data."""
+        """Generate the data."""
         raise NotImplementedError
 
     @property
     def items(self) -> int:
-        """How many items, as in `unit`, an update has."""
+        """How many items, as named in `unit`, an update has."""
         raise NotImplementedError
 
     def multiplications(self) -> float:
@@ -77,11 +77,11 @@ class Workload:
         raise NotImplementedError
 
     def result(self, seconds: float) -> float:
-        """What an update that takes so long means, in `unit`."""
+        """The result for an update that takes this long, in `unit`."""
         return self.per_item * seconds / self.items if self.per_item else self.items / seconds
 
     def multiplications_of_data(self) -> float:
-        """Those of them that multiply data, which need no gradient."""
+        """Those of them that multiply input data, for which no gradient is needed."""
         return 0
 
     @property
@@ -102,12 +102,12 @@ class Workload:
     # -- data ------------------------------------------------------------------------------------
 
     def lengths(self, count: int, mean: float, longest: int) -> list[int]:
-        """Lengths as sentences have them: a gamma distribution, most below the mean and some far above."""
+        """Lengths like those of sentences: a gamma distribution, with most below the mean and some far above."""
         drawn = self.rng.gamma(3, mean / 3, count)
         return [int(n) for n in np.clip(np.round(drawn), 2, longest)]
 
     def words(self, count: int, vocabulary: int) -> list[int]:
-        """Words by Zipf's law, the most frequent one first."""
+        """Words drawn by Zipf's law; word 0 is the most frequent."""
         shares = np.cumsum(1 / np.arange(3, vocabulary + 3))
         return [int(w) for w in np.searchsorted(shares, self.rng.uniform(0, shares[-1], count))]
 
@@ -116,7 +116,7 @@ class Workload:
 
 
 def each(dy: Any, form: str) -> Callable[..., list[Any]]:
-    """How a program calls a function for each item: one after the other, or as items of `batched_map`."""
+    """How a program calls a function for each item: one after another, or by `batched_map`."""
     return dy.batched_map if form == "map" else lambda function, *items: list(map(function, *items))
 
 
@@ -145,7 +145,7 @@ class Weights:
 
 
 def _uniform(rng: np.random.RandomState, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform numbers, the smaller the more of them are added up in a product."""
+    """Uniform numbers, which are smaller if a product sums more of them."""
     fan_in = int(np.prod(shape[:-1])) if len(shape) > 2 else shape[-1]
     bound = fan_in**-0.5
     return rng.uniform(-bound, bound, shape).astype(np.float32)
@@ -161,11 +161,11 @@ class TorchWeights:
         self.torch = torch
         self.device = device
         self.weights = Weights()
-        self.made: list[Any] = []  # what is trained
-        self.sparse: list[Any] = []  # the part of it that has sparse gradients
+        self.made: list[Any] = []  # all trained parameters
+        self.sparse: list[Any] = []  # those of them with sparse gradients
 
     def train(self, array: np.ndarray) -> Any:
-        """A parameter with these values."""
+        """Make a parameter with these values."""
         parameter = self.torch.nn.Parameter(self.torch.from_numpy(np.ascontiguousarray(array)).to(self.device))
         self.made.append(parameter)
         return parameter
@@ -186,14 +186,14 @@ class TorchWeights:
         return lambda x: self.torch.nn.functional.linear(x, W, b)
 
     def table(self, rows: int, size: int) -> Callable[[Any], Any]:
-        """A lookup table with sparse gradients, as DyNet has them; with dense ones on a GPU, which is quicker there."""
+        """A lookup table with sparse gradients, as DyNet has them; with dense ones on a GPU, where they are faster."""
         table = self.train(self.weights.rows(rows, size))
         sparse = self.device == "cpu"
         self.sparse += [table] if sparse else []
         return lambda x: self.torch.nn.functional.embedding(x, table, sparse=sparse)
 
     def _gates(self, module: Any, suffix: str) -> None:
-        """Weights of one cell: Wx, Wh and b with gates i, f, o, g in DyNet, which adds 1 to the bias of f."""
+        """Weights of one cell: in DyNet Wx, Wh and b, with gates i, f, o, g, and 1 added to the bias of f."""
         hidden = module.hidden_size
         i, f, o, g = np.arange(4 * hidden).reshape(4, hidden)
         order = np.concatenate([i, f, g, o])  # PyTorch's
@@ -215,7 +215,7 @@ class TorchWeights:
             for layer in range(layers):
                 for suffix in ("", "_reverse")[: 1 + bidirectional]:
                     self._gates(module, f"_l{layer}{suffix}")
-        module.flatten_parameters()  # side by side, as cuDNN wants them; nothing is done on the CPU
+        module.flatten_parameters()  # contiguous, as cuDNN wants them; does nothing on the CPU
         return module
 
     def lstm_cell(self, inputs: int, hidden: int) -> Any:
@@ -233,6 +233,6 @@ def lstm_multiplications(steps: int, inputs: int, hidden: int) -> int:
 
 
 def bilstm_multiplications(steps: int, layers: int, inputs: int, hidden: int) -> int:
-    """`hidden` is that of each direction."""
+    """The multiplications of a BiLSTM; `hidden` is the size of each direction."""
     first = 2 * lstm_multiplications(steps, inputs, hidden)
     return first + (layers - 1) * 2 * lstm_multiplications(steps, 2 * hidden, hidden)

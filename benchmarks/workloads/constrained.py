@@ -1,4 +1,4 @@
-"""Decoding under rules: a language model writes the word that it likes best of those that may come next."""
+"""Decoding under rules: a language model writes the most probable of the words that the rules allow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workloads.common import Goal, Loss, TorchWeights, Workload, each, lstm_mult
 
 
 class Brackets:
-    """What is written so far: words and nested brackets, which are all closed at the end of so many words."""
+    """The output so far: words and nested brackets, all of which are closed when it has its full length."""
 
     def __init__(self, length: int, kinds: int, vocabulary: int) -> None:
         self.left = length
@@ -29,7 +29,7 @@ class Brackets:
         return found
 
     def take(self, scores: np.ndarray) -> int:
-        """Write the best word that may come."""
+        """Write the best of the allowed words."""
         word = int(np.where(self.allowed(), scores, -np.inf).argmax())
         self.left -= 1
         if word < self.kinds:
@@ -85,7 +85,7 @@ class Constrained(Workload):
         scores_of = weights.linear(self.vocabulary, self.hidden)
 
         def write(starts: list[int], lengths: list[int]) -> float:
-            """Those that are not at their end go on in step."""
+            """Outputs that have not ended continue in step."""
             going, words, total = [self.rules(length) for length in lengths], starts, 0.0
             state = None
             while going:

@@ -1,14 +1,14 @@
-"""A recurrent tagger that decides on a label at each step by its scores, as programs do whose next step depends on it.
+"""A recurrent tagger that chooses a label at each step by its scores, like programs whose next step depends on it.
 
 The forms ask for the same values in different ways:
 
-- lazy: nothing is asked for but the loss: what batching can reach
+- lazy: asks only for the loss, which shows what batching can reach
 - sentence: `value()` at each step, sentence by sentence
 - step: all sentences in step, and `value()` of each one by one
 - together: in step, and `dy.forward(list)` before the values are taken
 - mapped: as "sentence", each sentence an item of `dy.batched_map`
 
-The words that are read are given, so that all have the same loss.
+The inputs do not depend on the decisions, so that all forms have the same loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Decisions(Workload):
         lengths = self.rng.randint(self.least, self.most + 1, self.count)
         self.data = [self.words(n, self.vocabulary) for n in lengths]
         self.tags = [[word % self.labels for word in sentence] for sentence in self.data]
-        self.decided = 0  # how many decisions were right, so that they are of use
+        self.decided = 0  # how many decisions were right, so that they are used for something
 
     @property
     def items(self) -> int:

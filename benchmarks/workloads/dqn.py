@@ -1,4 +1,4 @@
-"""Deep Q-learning: a network plays in several environments side by side, and learns from what it has seen there."""
+"""Deep Q-learning: a network plays in several environments side by side, and learns from remembered steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPLORATION = 0.1
 
 
 class Seen(NamedTuple):
-    """A step that is remembered."""
+    """A remembered step."""
 
     before: np.ndarray
     action: int
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
 class DQN(Workload):
     title = "double DQN, 16 steps in each of 16 environments and a minibatch of 64, hidden 256"
     unit = "steps/s"
-    mode = "backward"  # an update would let rounding decide on actions
+    mode = "backward"  # after an update, rounding could change actions
     own_forms = ("map",)
     goals = (Goal("as PyTorch in step", 1.0, form="map"),)
     repeat = 8
@@ -57,13 +57,13 @@ class DQN(Workload):
         return seen
 
     def minibatch(self, memory: list[Seen]) -> tuple[np.ndarray, list[int], np.ndarray, np.ndarray]:
-        """What was seen before, the actions, what was seen after, and whether that was the end; an example a row."""
+        """Observations before, actions, observations after, and whether the episode ended; one example per row."""
         own = [memory[i] for i in self.chosen]
         before, after = (np.stack(seen) for seen in ([s.before for s in own], [s.after for s in own]))
         return before, [s.action for s in own], after, np.array([s.over for s in own])
 
     def expected(self, best: np.ndarray, values: np.ndarray, over: np.ndarray) -> np.ndarray:
-        """The reward, 1 for each step, and what the older network expects of the best action; examples are rows."""
+        """The reward, 1 for each step, plus the value of the best action by the older network; examples are rows."""
         return (1 + DISCOUNT * np.where(over, 0, values[np.arange(len(best)), best])).astype(np.float32)
 
     def dynet(self, dy: Any, pc: Any) -> Loss:

@@ -1,4 +1,4 @@
-"""The transition parser that takes the actions it likes best itself, as one that learns from its errors does."""
+"""The transition parser, following its own best-scored actions, as in training that learns from errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workloads.parser import SHIFT, Parser
 
 
 class Walk:
-    """A sentence under way.  What is best in a configuration follows from it alone, as by a dynamic oracle."""
+    """A sentence being parsed.  The best action depends only on the configuration, as with a dynamic oracle."""
 
     def __init__(self, length: int, labels: int) -> None:
         self.length, self.labels = length, labels
@@ -26,12 +26,12 @@ class Walk:
         return [*top, *[None] * (3 - len(top)), self.first if self.first < self.length else None]
 
     def allowed(self) -> list[bool]:
-        """Whether each action can be done: shift, attach to the first of the buffer, attach to the one below."""
+        """Whether each action is possible: shift, attach to the first of the buffer, attach to the one below."""
         left, right = bool(self.stack) and self.first < self.length, len(self.stack) > 1
         return [self.first < self.length, *[left] * self.labels, *[right] * self.labels]
 
     def best(self) -> int:
-        """What is to be learnt here: the word itself says when it has got all that it gets."""
+        """The action to be learnt here: the word itself determines when it has all of its children."""
         if self.first < self.length and (not self.stack or (self.stack[-1] + self.first) % 3):
             return SHIFT
         right = len(self.stack) > 1
@@ -93,7 +93,7 @@ class DynamicParser(Parser):
         lengths = torch.tensor([len(s) for s in self.data])
 
         def batched() -> Any:
-            """All sentences are read at once, and then go on in step."""
+            """All sentences are read at once, and then parsed in step."""
             words = table(rnn.pad_sequence(sentences, batch_first=True))
             packed, _ = reader(rnn.pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False))
             states, _ = rnn.pad_packed_sequence(packed, batch_first=True)

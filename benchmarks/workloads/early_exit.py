@@ -1,4 +1,4 @@
-"""Images that leave a network of residual layers as soon as it is sure, a classifier behind each layer."""
+"""Images that leave a network of residual layers as soon as it is sure, with a classifier after each layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from workloads.common import Goal, Loss, TorchWeights, Workload, each
 
-THRESHOLD = 0.105  # a probability of one of ten classes, with weights that nobody has trained
+THRESHOLD = 0.105  # a probability of one of ten classes, for untrained weights
 
 
 class EarlyExit(Workload):
@@ -29,7 +29,7 @@ class EarlyExit(Workload):
         return self.count
 
     def multiplications(self) -> float:
-        """At most: none leaves early."""
+        """An upper bound: as if no image left early."""
         layer = self.hidden * (self.hidden + self.classes)
         return self.count * (self.pixels * self.hidden + self.layers * layer)
 
@@ -63,7 +63,7 @@ class EarlyExit(Workload):
         nll = torch.nn.functional.nll_loss
 
         def run(state: Any, own: Any) -> Any:
-            """Those that are not sure go on together."""
+            """Images that are not sure continue together."""
             total = 0
             state = first(state).relu()
             for i, (layer, leave) in enumerate(layers):

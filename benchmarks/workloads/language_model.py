@@ -21,7 +21,7 @@ class LanguageModel(Workload):
     learning_rate = 1.0
 
     def prepare(self) -> None:
-        """A minibatch out of sentences that were sorted by length."""
+        """Take a minibatch of sentences that were sorted by length."""
         lengths = self.rng.randint(self.length - 1, self.length + 2, size=self.count)
         self.data = [[END, *(w + 1 for w in self.words(n - 1, self.vocabulary - 1)), END] for n in lengths]
 
@@ -34,7 +34,7 @@ class LanguageModel(Workload):
         return lstm_multiplications(steps, self.word_dim, self.hidden) + steps * self.hidden * self.vocabulary
 
     def padded(self) -> tuple[np.ndarray, np.ndarray]:
-        """Words, a row for each sentence, and where there are any."""
+        """The words, with a row for each sentence, and the mask of positions that have one."""
         longest = max(map(len, self.data))
         words = np.array([s + [END] * (longest - len(s)) for s in self.data])
         return words, np.arange(longest) < np.array([[len(s)] for s in self.data])

@@ -22,7 +22,7 @@ class MLP(Workload):
     tiny = {"count": 4, "rows": 8, "hidden": 5}
 
     def prepare(self) -> None:
-        """Images as bright as digits are: four of five pixels are black."""
+        """Images as bright as digits: four of five pixels are black."""
         shape = self.count, self.rows, self.rows
         self.images = np.maximum(self.rng.uniform(-4, 1, shape), 0).astype(np.float32)
         self.labels = [int(label) for label in self.rng.randint(self.classes, size=self.count)]
@@ -50,7 +50,7 @@ class MLP(Workload):
         return scores
 
     def dynet_arrays(self) -> np.ndarray:
-        """The images as the network takes them, one after the other."""
+        """The images in the form that the network takes, one by one."""
         return self.images.reshape(self.count, -1)
 
     def dynet(self, dy: Any, pc: Any) -> Loss:

@@ -7,12 +7,12 @@ from typing import Any, Optional
 
 from workloads.common import Goal, Loss, TorchWeights, Workload, bilstm_multiplications
 
-SHIFT = 0  # then actions that attach the top of the stack: to the first of the buffer, and to the one below it
-Configuration = list[Optional[int]]  # places of the words to look at, None where there is none
+SHIFT = 0  # the other actions attach the top of the stack: to the first of the buffer, or to the item below it
+Configuration = list[Optional[int]]  # positions of the words to look at; None if there is no word
 
 
 def configurations(length: int, actions: list[int]) -> Iterator[Configuration]:
-    """What a parser sees before each action: three words of the stack and one of the buffer."""
+    """The inputs of a parser before each action: three words of the stack and one of the buffer."""
     stack: list[int] = []
     first = 0
     for action in actions:

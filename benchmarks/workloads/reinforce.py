@@ -24,7 +24,7 @@ class Pole:
         return np.array([self.place, self.speed, self.angle, self.spin], np.float32)
 
     def push(self, right: int) -> bool:
-        """Go on by a fiftieth of a second; whether the pole has fallen, or the cart has left its track."""
+        """Simulate a fiftieth of a second; returns whether the pole has fallen, or the cart has left its track."""
         force = 10.0 if right else -10.0
         pull = (force + 0.05 * self.spin**2 * sin(self.angle)) / 1.1
         turn = (9.8 * sin(self.angle) - cos(self.angle) * pull) / (0.5 * (4 / 3 - 0.1 * cos(self.angle) ** 2 / 1.1))
@@ -35,7 +35,7 @@ class Pole:
 
 
 def advantages(lengths: list[int]) -> np.ndarray:
-    """Of all steps of episodes with a reward of 1 for each: how much better the return was than the mean."""
+    """For all steps of episodes with a reward of 1 per step: the return, standardized over all steps."""
     returns = np.concatenate([(1 - 0.99 ** np.arange(n, 0, -1)) / 0.01 for n in lengths])
     return (returns - returns.mean()) / (returns.std() + 1e-8)
 
@@ -43,7 +43,7 @@ def advantages(lengths: list[int]) -> np.ndarray:
 class Reinforce(Workload):
     title = "REINFORCE, 32 episodes that end when they end, hidden 256"
     unit = "episodes/s"
-    mode = "backward"  # an update would let rounding decide on actions
+    mode = "backward"  # after an update, rounding could change actions
     own_forms = ("map",)
     goals = (Goal("2x PyTorch in step", 2.0, form="map"),)
     repeat = 4
@@ -59,7 +59,7 @@ class Reinforce(Workload):
         return self.count
 
     def multiplications(self) -> float:
-        """At most: none falls."""
+        """An upper bound: as if no pole fell."""
         return self.count * self.longest * (4 + self.hidden + 2) * self.hidden
 
     def multiplications_of_data(self) -> float:
@@ -109,7 +109,7 @@ class Reinforce(Workload):
             return taken
 
         def batched() -> list[list[Any]]:
-            """All poles that stand are pushed in step."""
+            """All poles that have not fallen are pushed in step."""
             poles = [Pole(start) for start in self.starts]
             episodes: list[list[Any]] = [[] for _ in poles]
             going = list(range(self.count))

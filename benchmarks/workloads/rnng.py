@@ -1,4 +1,4 @@
-"""A generative parser that writes sentences with their trees, and finds the tree of a given sentence by a beam."""
+"""A generative parser that writes sentences with their trees, and finds the tree of a given sentence by beam search."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, Callable, NamedTuple
 
 from workloads.common import Goal, Loss, TorchWeights, Workload, each, lstm_multiplications
 
-WRITE, CLOSE, FIRST_LABEL = range(3)  # the actions; one to open each label from the last on
+WRITE, CLOSE, FIRST_LABEL = range(3)  # the actions; from FIRST_LABEL on, one to open each label
 MOST_OPEN, IN_A_ROW = 12, 3  # constituents open at once, and opened without a word between
 
 
 class Entry(NamedTuple):
-    """Something on the stack: the state of the LSTM that has read it, its vector, and whether it is open."""
+    """An item on the stack: the state of the LSTM that has read it, its vector, and whether it is open."""
 
     state: Any
     vector: Any
@@ -19,7 +19,7 @@ class Entry(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """The beginning of a tree, by the log probability of what it has."""
+    """A partial tree, with its log probability."""
 
     score: float
     stack: tuple[Entry, ...]
@@ -42,13 +42,13 @@ class Beginning(NamedTuple):
         return action == CLOSE and self.opened == 1
 
     def parts(self) -> tuple[int, list[Any]]:
-        """Where the constituent that is closed next begins, and its vectors."""
+        """Where the constituent to be closed next begins on the stack, and its vectors."""
         start = max(i for i, entry in enumerate(self.stack) if entry.is_open)
         return start, [entry.vector for entry in self.stack[start:]]
 
 
 class End(NamedTuple):
-    """What can come next."""
+    """A possible continuation of a partial tree."""
 
     score: float
     beginning: Beginning
@@ -76,7 +76,7 @@ class RNNG(Workload):
         return self.count
 
     def multiplications(self) -> float:
-        """Of the words; how many constituents there are depends on the scores."""
+        """Those for words only; the number of constituents depends on the scores."""
         words = self.width * sum(map(len, self.data))
         scores = self.hidden * (self.vocabulary + self.labels + 2)
         return lstm_multiplications(words, self.dim, self.hidden) + words * scores
@@ -98,13 +98,13 @@ class RNNG(Workload):
         raise AssertionError
 
     def ends(self, own: Beginning, word: int, actions: Any, words: Any) -> list[End]:
-        """What can come next, by log probabilities."""
+        """The possible continuations, with their log probabilities."""
         possible = [a for a in own.possible(self.labels) if word >= 0 or a == CLOSE]
         gains = [float(actions[a]) + (float(words[word]) if a == WRITE else 0.0) for a in possible]
         return [End(own.score + gain, own, action) for action, gain in zip(possible, gains)]
 
     def after(self, end: End, vector: Any, state: Any) -> Beginning:
-        """The beginning that an action makes, whose vector and state of the stack are these."""
+        """The partial tree after an action, given the vector of the new item and the state of the stack LSTM."""
         own, action = end.beginning, end.action
         if action == CLOSE:
             stack = (*own.stack[: own.parts()[0]], Entry(state, vector))
@@ -114,7 +114,7 @@ class RNNG(Workload):
         return Beginning(end.score, stack, own.opened + opens, own.in_a_row + 1 if opens else 0)
 
     def below(self, end: End) -> Any:
-        """The state that the vector of an action is read in."""
+        """The state of the stack LSTM that reads the vector of an action."""
         stack = end.beginning.stack
         return stack[end.beginning.parts()[0] - 1 if end.action == CLOSE else -1].state
 
@@ -199,7 +199,7 @@ class RNNG(Workload):
             return lambda own, word: [new for one in own for new in together([one], word)]
 
         def loss(form: str) -> Any:
-            """Batched: the hypotheses of a sentence as rows; what they compose, one by one."""
+            """Batched: the hypotheses of a sentence as rows; constituents are composed one by one."""
             do = (expand, take) if form == "batched" else (one_by_one(expand), one_by_one(take))
             total = 0.0
             for sentence in self.data:

@@ -1,4 +1,4 @@
-"""Sequence to sequence whose decoder is given its own best word instead of the right one, every other time."""
+"""Sequence to sequence whose decoder reads its own best word instead of the right one, every other time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ScheduledSampling(Seq2Seq):
         linear, cross_entropy = torch.nn.functional.linear, torch.nn.functional.cross_entropy
 
         def run(pairs: list[tuple[list[int], list[int]]], coins: list[np.ndarray]) -> Any:
-            """The summed loss of pairs that are padded and go on in step."""
+            """The summed loss of pairs that are padded and decoded in step."""
             sources = [weights.tensor(source) for source, _ in pairs]
             lengths = torch.tensor([len(source) for source in sources])
             words = source_table(rnn.pad_sequence(sources, batch_first=True))

@@ -1,4 +1,4 @@
-"""The tagger with a BiLSTM over the letters of rare words in place of vectors of their own."""
+"""The tagger with a BiLSTM over the letters of rare words, instead of their own vectors."""
 
 from __future__ import annotations
 

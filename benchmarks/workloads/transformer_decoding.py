@@ -1,4 +1,4 @@
-"""Writing with a Transformer decoder, word by word: keys and values of the words before are kept."""
+"""Generation with a Transformer decoder, word by word, with a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TransformerDecoding(Workload):
     tiny = {"count": 3, "vocabulary": 9, "dim": 8, "heads": 2, "hidden": 12}
 
     def prepare(self) -> None:
-        """What is read, and how long what is written becomes: the end is not left to chance."""
+        """Generate the sources, and fix the lengths of the outputs, so that they do not depend on rounding."""
         mean, longest = (17, 60) if self.count > 3 else (3, 5)
         self.memories = [
             self.rng.normal(size=(self.dim, n)).astype(np.float32) for n in self.lengths(self.count, mean, longest)
@@ -47,7 +47,7 @@ class TransformerDecoding(Workload):
         out = dy.nn.Linear(self.dim, self.vocabulary, pc)
 
         def write(memory: np.ndarray, end: int) -> float:
-            """A sentence; the sum of its best scores."""
+            """Write a sentence; returns the sum of its best scores."""
             state, word, total = decoder.start(dy.inputTensor(memory)), START, 0.0
             for _ in range(end):
                 y, state = decoder.step(table(word), state)
@@ -86,7 +86,7 @@ class TransformerDecoding(Workload):
         memories = [weights.tensor(memory.T) for memory in self.memories]
 
         def write(which: list[int], shrinking: bool = False) -> Any:
-            """Sentences as rows of padded tensors; those that have come to their end go on, or are taken out."""
+            """Sentences as rows of padded tensors; those that have ended continue, or are removed."""
             ends = weights.tensor([self.ends[i] for i in which])
             lengths = weights.tensor([len(memories[i]) for i in which])
             memory = torch.nn.utils.rnn.pad_sequence([memories[i] for i in which], batch_first=True)
@@ -119,7 +119,7 @@ class TransformerDecoding(Workload):
 
 
 class TorchDecoderLayer:
-    """A layer with PyTorch's functions.  The cache has room for all steps, so that nothing is copied."""
+    """A layer with PyTorch's functions.  The cache is allocated for all steps, so that nothing is copied."""
 
     def __init__(self, sizes: TransformerDecoding, torch: Any, weights: TorchWeights) -> None:
         self.torch = torch
@@ -133,7 +133,7 @@ class TorchDecoderLayer:
         self.norms = [lambda x, g=g, b=b: self.functions.layer_norm(x, (dim,), g, b, 1e-12) for g, b in norms]
 
     def _attention(self, weights: TorchWeights) -> tuple[Any, Any]:
-        """Weight and bias of queries, keys and values below each other, and of what is made of the heads."""
+        """Weight and bias of queries, keys and values, stacked, and those of the output projection."""
         matrices = [weights.weights.array(self.dim, self.dim) for _ in range(4)]
         biases = [weights.weights.array(self.dim) for _ in range(4)]
         joined = weights.train(np.concatenate(matrices[:3])), weights.train(np.concatenate(biases[:3]))
@@ -143,7 +143,7 @@ class TorchDecoderLayer:
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
     def start(self, memory: Any, longest: int) -> list[Any]:
-        """Room for keys and values of the words, and those of the memory."""
+        """Allocate the keys and values of the words, and compute those of the memory."""
         weight, bias = self.cross_joined
         keys, values = self.functions.linear(memory, weight[self.dim :], bias[self.dim :]).chunk(2, 2)
         shape = (len(memory), self.heads, longest, self.dim // self.heads)

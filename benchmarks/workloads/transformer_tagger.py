@@ -29,14 +29,14 @@ class TransformerTagger(Workload):
         super().__init__(tiny)
 
     def prepare(self) -> None:
-        """Batches of sentences, and a tag for each word."""
+        """Generate batches of sentences, and a tag for each word."""
         sentences = self.sentences(self.batches * self.count, 17, 70, self.vocabulary)
         sentences = self.arranged(sentences)
         self.data = [sentences[i : i + self.count] for i in range(0, len(sentences), self.count)]
         self.gold = [[self.rng.randint(self.tags, size=len(s)) for s in batch] for batch in self.data]
 
     def arranged(self, sentences: list[list[int]]) -> list[list[int]]:
-        """The order in which batches are cut from them."""
+        """The sentences in the order in which they are divided into batches."""
         return sentences
 
     @property
@@ -45,7 +45,7 @@ class TransformerTagger(Workload):
 
     @property
     def items(self) -> int:
-        """In a batch, on average."""
+        """The mean number in a batch."""
         return self.words_of_all // self.batches
 
     def multiplications(self) -> float:
@@ -80,7 +80,7 @@ class TransformerTagger(Workload):
         turns = count()
 
         def padded(batch: int, run: Any) -> Any:
-            """The mean loss of a batch in a tensor, in which `run` does the layers; hidden words are padding."""
+            """The mean loss of a padded batch, with the layers computed by `run`; the mask hides the padding."""
             lengths = [len(s) for s in sentences[batch]]
             hidden = torch.arange(max(lengths), device=weights.device) >= weights.tensor(lengths)[:, None]
             words = table(pad(sentences[batch], batch_first=True))

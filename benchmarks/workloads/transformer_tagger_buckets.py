@@ -1,4 +1,4 @@
-"""`transformer_tagger`, in batches of sentences of about equal length: the form that suits padding best."""
+"""`transformer_tagger`, in batches of sentences of similar length, which is best for padding."""
 
 from __future__ import annotations
 

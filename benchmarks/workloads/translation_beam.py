@@ -1,4 +1,4 @@
-"""Beam search for translation: hypotheses of a sentence attend to it, and end each at a word of their own."""
+"""Beam search for translation: hypotheses of a sentence attend to it, and end at different words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workloads.seq2seq import END, Seq2Seq
 class Hypothesis(NamedTuple):
     score: float
     words: list[int]
-    state: Any  # of the decoder, and what it attended to: before the last word
+    state: Any  # of the decoder, and the result of attention, before the last word
     context: Any
 
     def ended(self) -> bool:
@@ -35,7 +35,7 @@ class TranslationBeam(Seq2Seq):
         self.limits = [len(target) - 1 for _, target in self.pairs]  # words of a translation, its end included
 
     def multiplications(self) -> float:
-        """At most: hypotheses that have ended cost nothing."""
+        """An upper bound: hypotheses that have ended cost nothing."""
         n = self.hidden
         read = sum(map(len, self.sources))
         steps = sum(1 + self.width * (limit - 1) for limit in self.limits)
@@ -94,7 +94,7 @@ class TranslationBeam(Seq2Seq):
         linear = torch.nn.functional.linear
 
         def search(sources: list[list[int]], limits: list[int]) -> Any:
-            """Hypotheses of all sentences as rows, those of a sentence together; ended ones go on with `END`."""
+            """Hypotheses of all sentences as rows, those of a sentence together; ended ones continue with `END`."""
             count = len(sources)
             padded = rnn.pad_sequence([weights.tensor(source) for source in sources], batch_first=True)
             lengths = torch.tensor([len(source) for source in sources])

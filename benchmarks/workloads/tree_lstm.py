@@ -24,7 +24,7 @@ class TreeLSTM(Workload):
         self.trees = [self.tree(s) for s in sentences]
 
     def tree(self, words: list[int]) -> Tree:
-        """Any binary tree over the words; the label of a word is its remainder."""
+        """A random binary tree over the words; the label of a word is its remainder."""
         if len(words) == 1:
             return words[0]
         cut = self.rng.randint(1, len(words))
@@ -69,7 +69,7 @@ class TreeLSTM(Workload):
             return h, c
 
         def fused_state(tree: Tree, losses: list) -> tuple[Any, Any]:
-            """The same by functions that DyNet does not have."""
+            """The same with functions that DyNet does not have."""
             if isinstance(tree, int):
                 label = tree % self.labels
                 cells = []
@@ -139,11 +139,11 @@ class TreeLSTM(Workload):
         return loss
 
     def levels(self, weights: TorchWeights) -> tuple[list, Any]:
-        """The words; then for each height the numbers of the left and the right children; and all labels."""
-        heights: list[list] = []  # for each height its nodes
+        """The words; then for each height, the numbers of the left and right children; and all labels."""
+        heights: list[list] = []  # for each height, its nodes
 
         def visit(tree: Tree) -> tuple[int, int]:
-            """Height of a node, and its place among those of that height."""
+            """The height of a node, and its index among the nodes of that height."""
             if isinstance(tree, int):
                 node, height = (tree, tree % self.labels), 0
             else:

@@ -135,9 +135,8 @@ folder.cleanup()
 # The job ends within seconds, says which process failed and why, and leaves no process
 # running. The same happens when a process is killed, or hangs. With
 # ``--max-restarts 3`` the launcher starts the job again instead. Then the program
-# should continue from a
-# checkpoint, not from the beginning; that takes two more calls, which :doc:`/parallel`
-# shows.
+# should continue from a checkpoint, not from the beginning; that takes two more calls,
+# which :doc:`/parallel` shows.
 #
 # Two machines
 # ------------

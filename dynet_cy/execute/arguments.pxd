@@ -1,4 +1,4 @@
-"""Arguments of batches: which are shared, lie side by side, are listed, or are gathered first."""
+"""Arguments of batches: shared by all nodes, read in place, listed, or gathered first."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -7,9 +7,9 @@ from dynet_cy.execute.walk cimport Walk
 from dynet_cy.graph.structs cimport SHARED, STACKED, Batch, Graph, Node, args_of, nodes_of, order_of
 from dynet_cy.ops.registry cimport SHARE, Op, rule_of
 
-# Lay the arguments and items of a call side by side.
+# Bring the arguments and items of a batch into the form that its call needs.
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
-# The items alone.
+# The same for the items only.
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil
 
 
@@ -19,9 +19,9 @@ cdef inline bint is_shared(const uint8_t* state, const Op* op, uint32_t i, uint3
 
 
 cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bint listable) noexcept nogil:
-    """Whether argument i of the nodes of a batch lies as the op wants it already.
+    """Whether argument i of all nodes of a batch is contiguous in memory, in order, so that it is read in place.
 
-    An argument that may be listed may have one batch element for several of its node: it is not read in place then.
+    A LIST argument may have batch size 1 while its node has more.  Then it is not read in place.
     """
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
@@ -37,5 +37,5 @@ cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bi
 
 
 cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) noexcept nogil:
-    """How many times an argument is laid down for a node: once, or for each batch element that it serves."""
+    """How many copies of an argument a node needs: one, or one for each batch element if it has batch size 1."""
     return y.dim.bd if batch.form == STACKED and a.dim.bd == 1 else 1

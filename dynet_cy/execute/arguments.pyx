@@ -1,8 +1,8 @@
 # Used from Cython only.
-"""Arguments of batches, laid as ops want them.
+"""Brings the arguments of batches into the form that ops need.
 
-Where the arguments of a batch lie side by side already, the call reads them in place; else they are gathered first, or
-the call reads a list of where they lie.
+If the arguments of a batch are contiguous in memory already, the call reads them in place.  Otherwise they are copied
+side by side first, or the call reads a list of pointers to them.
 """
 
 from libc.string cimport memcpy
@@ -14,12 +14,12 @@ from dynet_cy.ops.registry cimport LIST
 
 
 cdef inline bint may_list(const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Whether argument i of a batch may be a list of places."""
-    return rule_of(op, i) == LIST and batch.form != COLUMNS         # a matrix has no list
+    """Whether argument i of a batch may be a list of pointers."""
+    return rule_of(op, i) == LIST and batch.form != COLUMNS         # a matrix of columns cannot be a list
 
 
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
-    """Lay the arguments and items of a call side by side.
+    """Bring the arguments and items of a batch into the form that its call needs.
 
     Leaves batch.x[i] empty for an argument that all nodes share.
     """
@@ -41,14 +41,14 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
         batch.x[i].list = NULL
         if not is_shared(state_of(g), op, i, args[i]) and lay(w, batch, op, i):
             return -1
-    for i in range(node.nargs):                 # all copies after all lists: they run together
+    for i in range(node.nargs):                 # all copies come after all lists, so that they run together
         if batch.x[i].v != NULL and batch.x[i].v != nodes_of(g)[args[i]].val and gather(w, batch, i):
             return -1
     return settle(w)
 
 
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
-    """Lay the items of the nodes of a call side by side; those of one node are, unless a device has to have them."""
+    """Copy the items of the nodes of a call side by side.  A single node's are already, but a GPU needs a copy."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* node = &nodes_of(g)[ids[0]]
@@ -67,7 +67,7 @@ cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Decide where argument i of several nodes lies: where it is, listed, or in room of its own, still empty."""
+    """Decide how several nodes get argument i: in place, as a list, or copied by `gather` to memory allocated here."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -102,7 +102,7 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
 
 
 cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
-    """Copy argument i of the nodes of a batch to its room."""
+    """Copy argument i of the nodes of a batch to the memory that `lay` has allocated."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)

@@ -1,4 +1,4 @@
-"""Calls: what an op is given for a batch, and running it forward."""
+"""Calls: the struct that an op gets for a batch, and running the op forward."""
 
 from libc.stdint cimport uint32_t
 
@@ -24,14 +24,14 @@ cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) no
 
 
 cdef inline void set_shared(Tensor* t, const Node* a) noexcept nogil:
-    """An argument that is one node, perhaps a parameter."""
+    """Set an argument that is a single node, perhaps a parameter."""
     set_tensor(t, &a.dim, a.dim.bd, value_of(a))
     if a.val == NULL:
         t.pack = <Packed*>&(<Param*>a.object).pack
 
 
 cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
-    """All of a call but its arguments and result."""
+    """Set everything in a call except its arguments and its result."""
     c.x = few
     if node.nargs > FEW:
         c.x = <Tensor*>take(w, node.nargs * sizeof(Tensor))
@@ -52,7 +52,7 @@ cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few,
 
 
 cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
-    """The call of a batch of one node, which reads all in place."""
+    """Set the call of a batch of one node, which reads all of its arguments in place."""
     cdef Graph* g = w.g
     cdef Node* nodes = nodes_of(g)
     cdef const uint32_t* args = args_of(g, node)
@@ -66,12 +66,12 @@ cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor*
     return 0
 
 
-# The call of a batch: its arguments and result as the op sees them.
+# Set the call of a batch: its arguments and result, in the form of the batch.
 cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil
 
 
 cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil:
-    """A batch of node j of one that calls each; its y is left to the caller."""
+    """Make a batch of node j of an EACH batch; the caller sets its y."""
     one.first = batch.first + j
     one.count = 1
     one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
@@ -101,5 +101,5 @@ cdef inline int run_call(Walk* w, Batch* batch, const Op* op, Call* c) noexcept 
     return 0
 
 
-# Let an op that wants to compute all gradients together.
+# Run `op.prepare`, which computes the gradients of all arguments at once.
 cdef int prepare(Walk* w, const Op* op, Call* c) noexcept nogil

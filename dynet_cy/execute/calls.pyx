@@ -1,5 +1,5 @@
 # Used from Cython only.
-"""Calls: what an op is given for a batch, and running it forward."""
+"""Calls: the struct that an op gets for a batch, and running the op forward."""
 
 from dynet_cy.core.tensor cimport cols_of, rows_of, total_of
 from dynet_cy.graph.structs cimport COLUMNS, FLATTENED
@@ -22,7 +22,7 @@ cdef inline void set_columns(Tensor* t, size_t rows, size_t n, float* v) noexcep
 
 
 cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil:
-    """The call of a batch: its arguments and result as the op sees them."""
+    """Set the call of a batch: its arguments and result, in the form of the batch."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -71,7 +71,7 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
 
 
 cdef int prepare(Walk* w, const Op* op, Call* c) noexcept nogil:
-    """Let an op that wants to compute all gradients together."""
+    """Run `op.prepare`, which computes the gradients of all arguments at once."""
     c.work = <float*>take(w, op.prepared(c) * sizeof(float))
     if c.work == NULL:
         return -1

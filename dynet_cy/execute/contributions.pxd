@@ -1,4 +1,4 @@
-"""What is added to a gradient: of a node, or of a parameter; the first contribution to that of a node assigns."""
+"""Contributions to gradients of nodes and parameters.  The first contribution to a node's gradient assigns it."""
 
 from libc.stdint cimport uint32_t
 
@@ -10,14 +10,14 @@ from dynet_cy.ops.registry cimport Needs, Op
 
 # Add n numbers, times scale, to the gradient of a node, if it needs one.
 cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil
-# Let gradients that lie side by side be contributions to those of argument i of each node.
+# Add gradients that are side by side, one for each node of a batch, to those of the nodes' arguments i.
 cdef int hand_out(Walk* w, const Batch* batch, uint32_t i, const float* source) noexcept nogil
-# The gradients of all arguments that lie as the results do are theirs, times a number.
+# Add the gradients of the results, times a number, to those of all arguments that have the batch size of the result.
 cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil
 
-# What was collected for a parameter; NULL: nothing so far.
+# The collected contributions to a parameter; NULL: none so far.
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
-# Add what was collected for a parameter, or for all of them, to gradients.
+# Add the collected contributions to the gradient of a parameter, or of all parameters.
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
 cdef int multiply_collected(Walk* w) noexcept nogil
 
@@ -27,7 +27,7 @@ cdef inline int zero_gradient(Walk* w, const Node* x) noexcept nogil:
 
 
 cdef inline int one_backward(Walk* w, const Batch* batch, const Op* op, Call* c, uint32_t i) noexcept nogil:
-    """The op's backward for one argument; `c.accumulate` says whether it adds."""
+    """Run the op's backward for one argument; `c.accumulate` says whether it adds."""
     cdef int failed = 0
     if w.at_once:
         op.backward(c, i)
@@ -39,7 +39,7 @@ cdef inline int one_backward(Walk* w, const Batch* batch, const Op* op, Call* c,
 
 cdef inline int backward_into(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
                               bint accumulate) noexcept nogil:
-    """The op's backward for one argument, which adds to what is there, or else assigns."""
+    """Run the op's backward for one argument, adding to its gradient or else assigning it."""
     if not needs.assigns and not accumulate:
         if w.device.fill(w, c.dx.v, total_of(&c.dx.dim), 0):
             return -1
@@ -48,11 +48,11 @@ cdef inline int backward_into(Walk* w, const Batch* batch, const Op* op, const N
     return one_backward(w, batch, op, c, i)
 
 
-# The gradient of rows of a table; the op notes which rows they are.
+# Compute the gradient of rows of a table; the op records which rows these are.
 cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil
-# That of an argument that is a parameter: it is in storage.
+# Compute the gradient of an argument that is a parameter; it is in the storage.
 cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
                             Param* p) noexcept nogil
-# That of an argument that is read where it lies: goes to where its gradients lie.
+# Compute the gradient of an argument that is read as a list: it is written through a list of pointers too.
 cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
                        uint32_t i) noexcept nogil

@@ -1,5 +1,5 @@
 # Used from Cython only.
-"""What is added to a gradient: of a node, or of a parameter; the first contribution to that of a node assigns."""
+"""Contributions to gradients of nodes and parameters.  The first contribution to a node's gradient assigns it."""
 
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
@@ -23,7 +23,7 @@ cdef extern from "<pthread.h>" nogil:
 
 
 cdef inline void begin_parameter(Walk* w, Param* p) noexcept nogil:
-    """A contribution to the gradient of a parameter begins."""
+    """Lock the gradient of a parameter for a contribution, and record it in the journal."""
     pthread_mutex_lock(&p.lock)
     if w.journal != NULL:
         note_before(w.journal, p)
@@ -78,7 +78,7 @@ cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float
 
 
 cdef int hand_out(Walk* w, const Batch* batch, uint32_t i, const float* source) noexcept nogil:
-    """Let gradients that lie side by side be contributions to those of argument i of each node."""
+    """Add gradients that are side by side, one for each node, to those of the nodes' arguments i."""
     cdef Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
@@ -98,7 +98,7 @@ cdef int hand_out(Walk* w, const Batch* batch, uint32_t i, const float* source) 
 
 
 cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
-    """The gradients of all arguments that lie as the results do are theirs, times a number."""
+    """Add dy, times a number, to the gradients of all arguments that have the batch size of the result."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* node
@@ -113,10 +113,10 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
     return settle(w)
 
 
-# ---- what is collected over a pass ---------------------------------------------------
+# ---- contributions collected over a pass ---------------------------------------------
 
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:
-    """What was collected for a parameter; NULL: nothing so far."""
+    """The collected contributions to a parameter; NULL: none so far."""
     cdef Collected* x = w.collected
     while x != NULL and x.p != p:
         x = x.next
@@ -124,7 +124,7 @@ cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:
 
 
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
-    """Add what was collected for a parameter to its gradient."""
+    """Add the collected contributions to the gradient of a parameter."""
     cdef int failed
     if x.product.n == 0:
         return 0
@@ -136,7 +136,7 @@ cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
 
 
 cdef int multiply_collected(Walk* w) noexcept nogil:
-    """Add all that was collected to gradients."""
+    """Add all collected contributions to the gradients of their parameters."""
     cdef size_t top = w.g.scratch.top
     cdef Collected* x = w.collected
     while x != NULL:
@@ -150,7 +150,7 @@ cdef int multiply_collected(Walk* w) noexcept nogil:
 # ---- arguments of a call -------------------------------------------------------------
 
 cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil:
-    """The gradient of rows of a table; the op notes which rows they are."""
+    """Compute the gradient of rows of a table; the op records which rows these are."""
     cdef int failed
     begin_parameter(w, p)
     failed = one_backward(w, batch, op, c, 0)
@@ -161,7 +161,7 @@ cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param
 
 cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
                             Param* p) noexcept nogil:
-    """Gradient of an argument that is a parameter: it is in storage."""
+    """Compute the gradient of an argument that is a parameter; it is in the storage."""
     cdef Factors factors
     cdef Collected* sums
     cdef int done
@@ -191,13 +191,13 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
 
 cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
                        uint32_t i) noexcept nogil:
-    """Gradient of an argument that is read where it lies: goes to where its gradients lie."""
+    """Compute the gradient of an argument that is read as a list: it is written through a list of pointers too."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef float** dx = <float**>take_table(w, batch.bd * sizeof(float*))
-    # What has no gradient yet; NULL for the others.
+    # For each node, its argument if that has no gradient yet, otherwise NULL.
     cdef Node** empty = <Node**>take(w, batch.count * sizeof(Node*))
     cdef uint32_t j, arg
     cdef size_t n = 0, stride
@@ -216,11 +216,11 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
             at += stride
             n += 1
         empty[j] = NULL
-        # It serves several batch elements, or has a gradient, perhaps as the argument of a node before in this batch.
+        # Several batch elements share it, or it has a gradient, perhaps from an earlier node of this batch.
         if a.dim.bd != nodes[ids[j]].dim.bd or state[arg] & LIVE:
             adds = True
         if not state[arg] & LIVE:
-            # What needs no gradient has a place for it all the same.
+            # Even an argument that needs no gradient has memory for one.
             empty[j] = a
             state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
     if adds:

@@ -182,8 +182,9 @@ cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcep
 cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_t end, bint back) noexcept nogil:
     """Find the piece that begins at node `first` and ends at or before `end`, and return its end.
 
-    In backward, the argument nodes at each position must all be live or all not, and must all need a gradient or all
-    not.  The ranges of two different arguments must not overlap partly.
+    Backward adds to the gradient of an argument or assigns it, or skips it, for a whole piece at once.  So there, for
+    each i, the nodes that are argument i must all be live or none, and all need a gradient or none.  And the ranges of
+    two arguments must be equal or disjoint.
     """
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)

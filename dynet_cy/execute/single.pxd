@@ -1,6 +1,7 @@
-"""Batches of one node, of which narrow graphs consist, on the CPU: the walk without what only several nodes need.
+"""A shorter walk for batches of one node, of which narrow graphs consist, on the CPU.
 
-Inline functions, since a call from module to module costs a nanosecond of the 60 that such a batch takes.
+It omits everything that only batches of several nodes need.  The functions are inline, since a call between modules
+costs a nanosecond of the 60 that such a batch takes.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -21,7 +22,7 @@ from dynet_cy.ops.registry cimport Needs, Op
 
 
 cdef inline int checked(Walk* w, const Batch* batch, size_t values_top, size_t scratch_top, bint failed) noexcept nogil:
-    """-1 if a batch has failed, or has values that it must not have: then its memory is free again."""
+    """Return -1, after freeing the memory of a batch, if it has `failed` or its values do not pass the checks."""
     cdef Graph* g = w.g
     if not failed and not ((checking or g.check_validity)
                            and bad_values(g, batch, g.check_validity, &w.failure.finding)):
@@ -42,7 +43,7 @@ cdef inline int run_one_at_once(Walk* w, Batch* batch, const Op* op) noexcept no
     cdef uint8_t* state = &state_of(g)[number]
     cdef Tensor few[FEW]
     cdef Call c
-    if batch.form == EACH:                      # that is one call, and backward must know it
+    if batch.form == EACH:                      # a single call, which backward must treat as one
         batch.form = STACKED
     batch.bd = node.dim.bd
     batch.bytes = total_of(&node.dim) * sizeof(float)
@@ -72,7 +73,7 @@ cdef inline int run_one_at_once(Walk* w, Batch* batch, const Op* op) noexcept no
 
 
 cdef inline int backward_of_one(Walk* w, Batch* batch, const Op* op) noexcept nogil:
-    """Gradients of the arguments of a batch of one node, at once: `call_backward` without what only several need."""
+    """Compute the gradients of the arguments of a batch of one node: `call_backward` for this case."""
     cdef Graph* g = w.g
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)

@@ -125,7 +125,7 @@ cdef inline int settle(Walk* w) noexcept nogil:
 
 
 cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
-    """Whether what an op has just run has raised an exception."""
+    """Whether the function of an op that has just run has raised an exception."""
     if op.raised == NULL:
         return False
     failure.raised = op.raised()
@@ -133,7 +133,7 @@ cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
 
 
 cdef inline void* take_table(Walk* w, size_t n) noexcept nogil:
-    """Room for what ops read beside numbers.  Copies that wait are a table too, so they end here."""
+    """Allocate a table that ops read (items, lists).  Pending copies are a table too, so they are settled first."""
     cdef void* p = NULL
     if settle(w):
         return NULL
@@ -144,7 +144,7 @@ cdef inline void* take_table(Walk* w, size_t n) noexcept nogil:
 
 
 cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
-    """What ops are given for what lies at p, in an arena of the graph."""
+    """The pointer that ops get for p, a pointer into an arena of the graph."""
     return <float*>p if w.at_once else w.device.place(w, p)
 
 

@@ -1,9 +1,10 @@
 # Used from Cython only.
 """The walk over batches, forward and backward: the rules, for all devices; see walk.pxd.
 
-Values of the nodes of one batch lie side by side, in the order of the batch, and gradients lie
-so exactly where values do.  How arguments are laid is in `arguments`, what an op is given in
-`calls`, how gradients are added in `contributions`, and the path of batches of one node in `single`.
+The values of the nodes of one batch are side by side, in the order of the batch, and gradients
+have the same layout as values.  `arguments` brings arguments into the form that ops need, `calls`
+makes the structs that ops get, `contributions` adds gradients, and `single` is the path of
+batches of one node.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -39,7 +40,7 @@ cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
 
 cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
-    # Field by field: nobody reads the rest of a finding, and clearing all of it costs 5 ns a pass.
+    # Field by field: the rest of a finding is not read, and clearing all of it costs 5 ns per pass.
     w.g = g
     w.device = device
     w.kind = device.kind
@@ -64,7 +65,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
 
 
 cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
-    """Raise for what stopped a pass: an op, numbers that are not finite, or a lack of memory for `what`."""
+    """Raise the error that stopped a pass: an op, numbers that are not finite, or a lack of memory for `what`."""
     if failure.raised != NULL:
         raise_of_op(failure)
     if failure.finding.kind:
@@ -73,7 +74,7 @@ cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
 
 
 cdef int raise_of_op(const Failure* failure) except -1:
-    """Raise the exception of an op; one that is no error, such as that of Ctrl-C, as that of a signal's handler."""
+    """Raise the exception of an op.  One that is not an Exception, such as KeyboardInterrupt, counts as a handler's."""
     cdef Interrupts of_handler
     error = <object>failure.raised
     Py_DECREF(error)
@@ -90,7 +91,7 @@ cdef int raise_of_op(const Failure* failure) except -1:
 # ---- forward ---------------------------------------------------------------------
 
 cdef inline bint runs_in_pieces(const Walk* w, const Batch* batch) noexcept nogil:
-    """Whether some argument of an elementwise batch would have to be copied, and it had better run in pieces."""
+    """Whether an elementwise batch should run in pieces, because an argument would have to be copied."""
     cdef const Node* node = &nodes_of(w.g)[order_of(w.g)[batch.first]]
     cdef uint32_t i
     if not w.at_once or not may_run_in_pieces(w.g, batch):
@@ -102,15 +103,15 @@ cdef inline bint runs_in_pieces(const Walk* w, const Batch* batch) noexcept nogi
 
 
 cdef inline bint views_stand(const Walk* w, const Batch* batch) noexcept nogil:
-    """Whether planned views can be such.
+    """Whether a batch that was planned as views can be views.
 
-    A view lives no longer than its argument, and checks look at values that are side by side.
+    A view lives no longer than its argument, and checks need values that are side by side.
     """
     return w.at_once and not w.g.forward_only and not (checking or w.g.check_validity) and lie_apart(w.g, batch)
 
 
 cdef int in_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    """Compute n batches, whose results have their place, in pieces."""
+    """Compute n batches, whose results have memory, in pieces."""
     cdef Graph* g = w.g
     cdef uint32_t j, k
     for k in range(n):
@@ -130,7 +131,7 @@ cdef int in_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 
 
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
-    """Find room for the values of a planned batch, and compute them."""
+    """Allocate the values of a planned batch, and compute them."""
     cdef Graph* g = w.g
     cdef const Op* op = &ops[nodes_of(g)[order_of(g)[batch.first]].op]
     cdef size_t top = g.scratch.top
@@ -153,7 +154,7 @@ cdef int run_forward(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
-    """Run a batch, whose results have their place, as one call."""
+    """Run a batch, whose results have memory, as one call."""
     cdef Tensor few[FEW]
     cdef Call c
     batch.saved = NULL
@@ -166,7 +167,7 @@ cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 
 cdef int call_each(Walk* w, Batch* batch, const Op* op) noexcept nogil:
-    """Run a batch, whose results have their place, as a call for each node."""
+    """Run a batch, whose results have memory, as a call for each node."""
     cdef bint saves = op.needs[w.kind].saved != NULL
     cdef Batch one
     cdef uint32_t j
@@ -210,7 +211,7 @@ cdef int run_at_once(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int run_together(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    """Run the next n planned batches together in pieces, or as many of them as there is room for."""
+    """Run the next n planned batches together in pieces, or as many of them as there is memory for."""
     cdef Graph* g = w.g
     cdef size_t top = g.values.top
     cdef uint32_t k, made = 0
@@ -236,7 +237,7 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     cdef Batch* batch
     cdef int failed
     cdef uint32_t together, end = g.n_batches + n
-    # What looks at batches sees them one by one.
+    # Profiles and checks need the batches one by one.
     cdef bint one_by_one = profiling or checking or g.check_validity
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
@@ -256,10 +257,10 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     return 0
 
 
-# ---- backward: where it begins -----------------------------------------------------
+# ---- backward: its beginning -------------------------------------------------------
 
 cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
-    """Note which nodes up to target have a gradient to compute, and have room for these."""
+    """Mark the nodes up to target that need a gradient, and allocate the gradients."""
     cdef Graph* g = w.g
     cdef uint8_t* state = state_of(g)
     cdef uint32_t i, k
@@ -270,7 +271,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     if w.failure.needed:
         return -1
     for i in range(target + 1):
-        # A parameter may be frozen or set free again by now; a pass aside has marked those that it is for.
+        # A parameter may have been frozen or unfrozen since; `aside` passes have marked their parameters already.
         if node.nargs == 0 and node.object != NULL and not g.aside:
             state[i] &= <uint8_t>~TRAINABLE
             if node.attrs[0].u and (<Param*>node.object).updated:
@@ -290,7 +291,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
 
 
 cdef int begin_at(Walk* w, uint32_t target) noexcept nogil:
-    """The gradient of the target by itself is one."""
+    """Set the gradient of the target to one."""
     cdef Node* x = &nodes_of(w.g)[target]
     cdef float* one
     if x.val != NULL:
@@ -312,7 +313,7 @@ cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
 
 
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
-    """Gradients of the arguments of batches, the last one first."""
+    """Compute the gradients of the arguments of batches, the last batch first."""
     cdef const Graph* g = w.g
     cdef Batch* batch
     cdef size_t top = g.scratch.top
@@ -331,16 +332,16 @@ cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
 
 
 cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
-    """Gradients of the arguments of one batch."""
+    """Compute the gradients of the arguments of one batch."""
     return step_back(w, batch, number, 1, w.g.scratch.top, is_looked_at(w))
 
 
 cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t together, size_t top,
                           bint looked_at) noexcept nogil:
-    """Gradients of the arguments of a batch, and what is to be done after it.
+    """Compute the gradients of the arguments of a batch, then call the hooks and check for signals.
 
     Args:
-        together: how many batches, of which this is the last, ran in pieces and go back as one; 0 or 1: this alone.
+        together: how many batches, this one last, ran in pieces and run backward together; 0 or 1: only this one.
         top: the end of working memory.
     """
     cdef uint64_t begun = 0
@@ -372,13 +373,13 @@ cdef int look_at(Walk* w, const Batch* batch, uint64_t begun) noexcept nogil:
 
 
 cdef int pieces_backward(Walk* w, const Batch* last, uint32_t n) noexcept nogil:
-    """Gradients of the arguments of n batches that ran in pieces."""
+    """Compute the gradients of the arguments of n batches that ran in pieces."""
     w.failure.needed = backward_in_pieces(w.g, last - (n - 1), n, &w.n_live_in_batch)
     return -1 if w.failure.needed else 0
 
 
 cdef inline int batch_backward(Walk* w, Batch* batch) noexcept nogil:
-    """Gradients of the arguments of a batch."""
+    """Compute the gradients of the arguments of a batch."""
     cdef const Op* op = &ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op]
     if op.backward == NULL:
         return 0
@@ -395,7 +396,7 @@ cdef inline int batch_backward(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int each_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
-    """Gradients of the arguments of a batch that calls each."""
+    """Compute the gradients of the arguments of an EACH batch, node by node."""
     cdef Graph* g = w.g
     cdef Batch one
     cdef uint32_t j
@@ -414,7 +415,7 @@ cdef int each_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 
 cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
-    """Gradients of the arguments of one call."""
+    """Compute the gradients of the arguments of one call."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -468,13 +469,13 @@ cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 cdef int argument_backward(Walk* w, Batch* batch, const Op* op, const Needs* needs, Call* c,
                            uint32_t i) noexcept nogil:
-    """Gradient of argument i of all nodes of a batch."""
+    """Compute the gradient of argument i of all nodes of a batch."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
-    cdef uint32_t n_need = 0, n_live = 0        # nodes with a gradient of theirs to compute, or one that has begun
+    cdef uint32_t n_need = 0, n_live = 0        # arguments that need a gradient, and those that have one already
     cdef bint one = batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL)
     cdef Node* a = &nodes[arg]
     cdef float* at
@@ -505,7 +506,7 @@ cdef int argument_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
     if batch.x[i].list != NULL:
         return list_backward(w, batch, op, needs, c, i)
     if batch.x[i].v == a.val and n_need == batch.count:
-        # Side by side, so each argument occurs once.
+        # The arguments are read in place, so each occurs once.
         if settle(w):
             return -1
         if n_live:

@@ -21,11 +21,11 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
     void add_axis "dy_add_axis"(Axes* axes, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2)
     uint64_t axes_total "dy_axes_total"(const Axes* axes)
 
-# Sums of at most that many terms are computed by one thread, longer ones by a block.
+# Sums of at most this many terms are computed by one thread, longer ones by a block.
 cdef enum:
     FEW_TERMS = 32
 
-# The number of pointers if a 32-bit word has a flag for each of them.
+# How many arguments a kernel can take if it has one flag for each of them in a 32-bit word.
 cdef enum:
     FLAGS = 32
 
@@ -41,9 +41,10 @@ cdef int expand(Gpu* gpu, const Axes* axes, float a, const float* x, float* y, i
 # y = a times the sum of x over the reduced axes, for each element of the kept axes (+ y if acc).  x is array 0 of both.
 cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, const float* x, float* y,
                   int acc) noexcept nogil
-# The same with a list of pointers, one for each of `batch` elements, as in a LIST argument of a call.  `axes` are those
-# of one batch element of y; batch elements are `stride` floats apart.  If a pointer is listed more than once,
-# `contract_list` adds its contributions in the order of the list.
+# The same for each of `batch` elements, with a pointer for each in `places`, as in a LIST argument of a call.  Axes are
+# those of one element.  `expand_list` reads x_b at places[b].  `contract_list` writes its result for x_b, which begins
+# at x + b * stride, to places[b]; if a pointer is listed more than once, the contributions are added in the order of
+# the list.
 cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const void* places, float* y,
                      int acc) noexcept nogil
 cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,

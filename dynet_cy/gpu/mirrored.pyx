@@ -1,7 +1,7 @@
 """Arenas of graphs on a device.
 
 Each segment of a host arena has a counterpart, a part, in a range of device addresses, with everything at the same
-offsets.  Pointers into it stay valid.  A range, or run, is 16 times as large as its first segment, so that later
+offsets.  Pointers into it stay valid.  A range, or run, is AHEAD times as large as its first segment, so that later
 segments fit into it too, and one copy is enough for all of them.  Memory is mapped as far as passes use it.  Small runs
 are blocks of memory that all graphs share.  So thousands of graphs take little memory, although no less than 2 MiB can
 be mapped.

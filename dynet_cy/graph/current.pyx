@@ -133,7 +133,7 @@ cdef int leave_graph(object owner) except -1:
 
 
 cdef void changed() noexcept:
-    """Let all threads look around anew."""
+    """Make all threads look up their current graph again."""
     atomic_add(&changes, 1, RELAXED)
 
 

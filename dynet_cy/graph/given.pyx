@@ -34,7 +34,7 @@ def given(ComputationGraph graph not None, uint32_t index):
                 "parameters' expressions, and of those that no parameter lies behind, before that, or call "
                 "backward(full=True)")
         target = <uint32_t>g.backward_from
-        g.backward_from = -1                    # what stands is gone if this fails
+        g.backward_from = -1                    # if this fails, the gradients of the last backward are lost
         graph.given = run_aside(graph, target, stand_ins(g, target))
         g.backward_from = <int>target
     made, states = graph.given

@@ -185,7 +185,7 @@ def _write_numbers(
         return
     stream.write(f"{what}: \n")
     rows = node.shape[0] if node.shape else 1
-    # All axes but the first, and the batch, side by side.
+    # All axes but the first, and the batch, as columns.
     words = [[f"{x:.6g}" for x in row] for row in array.reshape((rows, -1), order="F").tolist()]
     width = max((len(word) for row in words for word in row), default=0)
     for row in words:

@@ -312,8 +312,8 @@ class ParameterCollection:
     def set_weight_decay(self, lam):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.
 
-        It applies to trainers of this collection itself, not of its sub-collections.  They decay all parameters and
-        all rows of all tables below it, except those that are frozen (`set_updated`) or in a
+        It applies to trainers of this collection itself, not of its sub-collections.  Such a trainer decays all
+        parameters and all rows of all tables below it, except those that are frozen (`set_updated`) or in a
         group with its own weight decay (`Trainer.group`).  A new sub-collection gets
         the lambda of the collection in which it is made.
 

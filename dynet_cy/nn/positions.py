@@ -79,8 +79,8 @@ def _sinusoids(dim: int, first: int, count: int) -> Floats:
 
 
 def rotate(x: Expression, heads: int, first: int) -> Expression:
-    """Rotary positions: in the rows of each head, a half of the elements beside the other is turned by angles that grow
-    with the position of the column, so that a product of two depends on their distance.
+    """Rotary positions: for each head, pairs of one element from each half of its rows are rotated by angles that grow
+    with the position of the column, so that the product of two columns depends on their distance.
     """
     shape, batch = x.dim()
     size, columns = shape[0] // heads, shape[1] if len(shape) > 1 else 1

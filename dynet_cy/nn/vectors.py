@@ -293,7 +293,7 @@ def _read_npz(name: str) -> tuple[list[str], npt.NDArray[Any]]:
         try:
             with zipfile.ZipFile(file) as archive:
                 words, vectors = (_npz_array(archive, key) for key in ("words", "vectors"))
-        # OSError: its table of contents is said to lie before its beginning (Python 3.9).
+        # OSError: the position of the table of contents is negative (Python 3.9).
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, KeyError, OSError) as error:
             if isinstance(error, ModelFileError):
                 raise

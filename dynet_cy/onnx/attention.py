@@ -8,7 +8,7 @@ from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
 
-# What stands for the place of the first query among the keys; more is FROM + how many keys come before it.
+# Codes for the position of the first query among the keys; larger codes are FROM + the number of keys before it.
 NOT_CAUSAL, FROM_FIRST, TO_LAST, FROM = range(4)
 
 

@@ -99,7 +99,7 @@ _UP_TO = {"cumprod": ("ReduceProd", 1.0), "logcumsumexp": ("ReduceLogSumExp", -n
 
 @converts(*_UP_TO)
 def up_to_each(w: Writer, step: Step, args: list[Value]) -> str:
-    """Reductions of the elements that a triangle leaves: ONNX has none that goes on from element to element."""
+    """Cumulative reductions: reductions of rows masked by a triangle, since ONNX has no cumulative ones for these."""
     reduction, neutral = _UP_TO[step.op]
     x, axis = args[0], w.whole(0)
     order = list(range(x.rank))
@@ -212,7 +212,7 @@ def sparsemax(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, str, bool]:
-    """The scores, and where the true class is as a tensor of booleans beside them, the classes along the last axis."""
+    """The scores, and a tensor of booleans that marks the true class, both with the classes along the last axis."""
     count = tuple(1 for _ in step.batch) if lines is None else lines
     has_batch = not sizes.is_one(step.batch)
     true = w.picked(count, has_batch)

@@ -237,9 +237,9 @@ class Writer:
         return self.with_axes(x, [n])
 
     def lifted(self, x: Value, axes: int, has_batch: bool, all_axes: bool = False) -> str:
-        """The tensor of x with as many axes as are needed to stand beside others that have `axes` of their own, and a
-        batch or not; axes that it has not get one element. What is missing in front is left out where broadcasting
-        adds it, unless `all_axes` asks for it too."""
+        """The tensor of x with the axes needed to combine it with tensors that have `axes` axes, and perhaps a batch.
+        Axes that x lacks get size 1. Leading axes are left out if broadcasting adds them, unless `all_axes` asks for
+        them."""
         missing = axes - len(x.dims)
         where: list[int] = []
         if has_batch and not x.has_batch and (x.each or all_axes):
@@ -360,13 +360,13 @@ class Writer:
         return name
 
     def _shaped(self, name: str, each: bool, count: Size, has_batch: bool, batch: Size) -> str:
-        """Indices that lie one after the other, with an axis for the batch, where that is asked for."""
+        """Flat indices, with an axis for the batch if there is one."""
         return self.reshape(name, each, [batch, count]) if has_batch else name
 
     # ---- leaves
 
     def input_constant(self, step: Step) -> Value:
-        """An input that is no input of the function: a constant, or one that grows with the named axes."""
+        """An input that is not an argument of the function: a constant, or one that grows with the named axes."""
         has_batch = not sizes.is_one(step.batch)
         arrays = [
             v.reshape((*[d[t] for d in step.dims], *([step.batch[t]] if has_batch else []))).T

@@ -1,4 +1,4 @@
-"""Elementwise functions of two arguments, for other families to apply."""
+"""Elementwise functions of two arguments, for use by other families."""
 
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT
 from dynet_cy.ops.registry cimport Op

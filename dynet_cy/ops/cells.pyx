@@ -23,7 +23,7 @@ from dynet_cy.ops.registry import DimensionError
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
 # y holds the gates i, f, o, g: the first three logistic (f of its sum + 1), the
 # last one tanh.  Wx1, Wx2, ... are the blocks of columns of one matrix Wx, which
-# stands before each x: weights have odd numbers, so that nodes share them.
+# is an argument before each x: weights have odd numbers, so that nodes share them.
 #
 # With weight noise, every batch element has its own noise of deviation s on all
 # weights.  What it adds to a sum is normal with deviation s |(x, h, 1)|, and that

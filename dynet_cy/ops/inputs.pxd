@@ -1,4 +1,4 @@
-"""Shapes of leaves, for other families to apply."""
+"""Shapes of leaves, for use by other families."""
 
 from dynet_cy.core.tensor cimport Dim
 

@@ -1,4 +1,4 @@
-"""Products, for other families to apply."""
+"""Products, for use by other families."""
 
 from libc.stdint cimport uint32_t
 

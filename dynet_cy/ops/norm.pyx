@@ -67,7 +67,7 @@ cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, 
 
 cdef inline void neighbours_moments(const float* x, size_t n, float* work, double* mean,
                                     double* deviation) noexcept nogil:
-    """The same of elements side by side, by vectors: sums of their distances from about the mean lose no digits."""
+    """The same for adjacent elements, with vectors: sums of distances from an approximate mean lose no digits."""
     cdef float about = K.sum(n, x) / n
     cdef double off, square
     K.unary_fwd[<int>DY_UNARY_shift](n, x, -about, 0, work)

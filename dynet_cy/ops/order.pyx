@@ -304,7 +304,7 @@ cdef void logcumsumexp_forward(const Call* c) noexcept nogil:
                     if x[at] > greatest:
                         total = total * exp(greatest - x[at]) + 1
                         greatest = x[at]
-                    else:  # equal ones may be infinite, where their difference is not a number
+                    else:  # equal elements may be infinite, and their difference NaN
                         total += 1 if x[at] == greatest else exp(x[at] - greatest)
                     y[at] = <float>(greatest + log(total))
             x += s.pre * s.len

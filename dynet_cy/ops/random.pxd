@@ -1,4 +1,4 @@
-"""Random ops, for other families to apply."""
+"""Random ops, for use by other families."""
 
 from dynet_cy.ops.registry cimport Op
 

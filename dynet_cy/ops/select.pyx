@@ -296,7 +296,7 @@ PICK_RANGE.rule[0] = LIST
 
 
 cdef ptrdiff_t range_view(const Dim* x, const Dim* y, const Attr* attrs, const uint32_t* items) noexcept nogil:
-    """A range along the last axis lies in one piece."""
+    """A range along the last axis is contiguous."""
     cdef Split s = split_at(x, attrs[0].u)
     return <ptrdiff_t>(items[0] * s.pre) if s.post == 1 and x.bd == 1 and y.bd == 1 else -1
 

@@ -1,4 +1,4 @@
-"""Shapes, for other families to apply."""
+"""Shapes, for use by other families."""
 
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.ops.registry cimport Op

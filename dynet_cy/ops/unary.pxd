@@ -1,4 +1,4 @@
-"""Elementwise functions of one argument, for other families to apply."""
+"""Elementwise functions of one argument, for use by other families."""
 
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT

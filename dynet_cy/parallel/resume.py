@@ -100,7 +100,8 @@ def save_checkpoint(
             known = {"id": secrets.token_hex(8), "size": communicator.size, "ranks": everyone, "data": place}
             save_safetensors(path, collection, trainer, {"extra": extra or {}, _KEY: known})
         else:
-            # Rank 0 multiplies factors in when it saves; do the same, so that all ranks stay equal.
+            # Saving changes how rank 0 rounds from now on: it multiplies the factors of tables into their rows, and
+            # `changed` drops packed weights. Do the same here, so that all ranks stay equal to the last bit.
             for x in _stored(collection):
                 settled_array(x)
             collection.storage.changed()

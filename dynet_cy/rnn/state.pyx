@@ -42,10 +42,10 @@ cdef class Binding:
 
 
 cdef class StepKind:
-    """Which nodes a step is."""
+    """The kind of a step: the nodes that it makes."""
 
     cdef Step make
-    cdef bint cells                 # whether states have cells beside hidden vectors
+    cdef bint cells                 # whether states have cells in addition to hidden vectors
     cdef bint vectors               # whether it wants inputs, states and masks that are vectors of one batch size
 
 
@@ -86,10 +86,10 @@ cdef class Steps:
     cdef uint32_t* noisy            # of those of one layer, with noise
     cdef uint32_t* masks
     cdef uint64_t version           # of the graph: the numbers of the weights hold in it
-    # What the step that is made has beside its nodes.
+    # Settings of the current step.
     cdef bint masked
-    cdef Extra dropout              # of the input of each layer and of the output, drawn anew; its rate
-    cdef Extra noise                # on the weights, drawn anew; its deviation
+    cdef Extra dropout              # of the input of each layer and of the output, drawn again for each step; its rate
+    cdef Extra noise                # on the weights, drawn again for each step; its standard deviation
 
     def __cinit__(self, builder, StepKind kind not None, list weights):
         self.builder = builder
@@ -107,7 +107,7 @@ cdef class Steps:
         free(self.numbers)
 
     cdef bint begin(self, Graph* g, RNNState state, uint32_t batch) except -1:
-        """Find the weights in the current graph `g`, and what steps have beside their nodes; False: it does not fit."""
+        """Find the weights in the current graph `g`, and the settings of steps; False if the masks do not fit."""
         cdef uint32_t i, k, drawn
         if self.version != g.version:
             for k in range(<uint32_t>len(self.weights)):
@@ -137,13 +137,13 @@ cdef class Steps:
         return self.begin(g, state, dim.bd)
 
     cdef object zeros_for(self, RNNState state, uint32_t batch):
-        """What stands for the vectors that a state does not have; None: the step can do without."""
+        """Zeros in place of the vectors that a state does not have; None if the step does not need them."""
         if not self.kind.vectors or (state._h is not None and state._c is not None):
             return None
         return zeros((self.builder.hidden_dim,), batch_size=batch)
 
     cdef int start(self, Graph* g, RNNState state, uint32_t i, object zero, uint32_t* h, uint32_t* c) except -1:
-        """The nodes that layer i goes on from."""
+        """The nodes from which layer i continues."""
         cdef uint32_t none = NOTHING if zero is None else number_in(g, zero)
         h[0] = none if state._h is None else number_in(g, state._h[i])
         c[0] = none if state._c is None else number_in(g, state._c[i])

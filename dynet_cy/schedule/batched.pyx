@@ -423,7 +423,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrup
         active[best] = active[n_active]
         q = &queues[sig]
         ran = at
-        # Finding the next queue looked at all active ones: count that as work between two checks for signals.
+        # The search for the best queue has read all active ones: add that to the work since the last check for signals.
         if emit(g, w, queues, q, lowest, &at) or interrupted(s, n_active * sizeof(Queue)):
             return -1
         while ran < at:

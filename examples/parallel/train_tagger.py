@@ -35,7 +35,7 @@ def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: 
     """Train with all processes that were started; rank 0 prints and saves."""
     rank, processes = dy.parallel.rank(), dy.parallel.size()
     trainer = dy.parallel.wrap(dy.AdamTrainer(network.pc))
-    # All ranks get as many sentences: some see one of the first again at the end of an epoch. In each update they have
+    # All ranks get equally many sentences: some get one of the first again at the end. In each update they have
     # about the same number of words.
     data = dy.parallel.shard(training, shuffle=True, seed=args.seed, uneven="pad", batch_size=args.batch, cost=size)
     own_dev = dev[rank::processes]  # this process's share of the dev data
@@ -66,7 +66,7 @@ def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: 
             summed, units = summed + value * own, units + own
             if args.checkpoint and number % args.every == 0:
                 dy.parallel.save_checkpoint(args.checkpoint, network.pc, trainer, **restart, extra=best)
-        dy.parallel.barrier()  # asynchronous processes are through with their updates
+        dy.parallel.barrier()  # until asynchronous processes have finished their updates
         seconds = time.perf_counter() - start
         network.training = False
         loss_mean = dy.parallel.average(summed / max(units, 1), units)
@@ -95,7 +95,7 @@ def tell(words: str) -> None:
 
 
 class Tagger:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -103,7 +103,7 @@ class Tagger:
             {thing: i for i, thing in enumerate(spec[kind], start=first)}  # 0 is for unknown ones; no tag is unknown
             for kind, first in (("words", 1), ("frequent", 1), ("letters", 1), ("tags", 0))
         )
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
@@ -119,7 +119,7 @@ class Tagger:
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Join two vectors: one of the word in lower case, and one of its form, which is spelled if it is rare."""
         word, rate = form.lower(), self.spec["word_dropout"]
-        # Words are taken for unknown now and then, the rarer the more often, so that unknown ones are learned too.
+        # Words are sometimes treated as unknown, rare ones more often, to train the vector for unknown words.
         hidden = self.training and self.rng.random() * (self.spec["words"].get(word, 0) + rate) < rate
         word_vector = self.word_vectors[0 if hidden else self.words.get(word, 0)]
         if form in self.frequent and not hidden:
@@ -171,7 +171,7 @@ def both_ways(builders: list[dy.LSTMBuilder], inputs: list[dy.Expression]) -> li
 
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
-    """Collect the vocabularies, with how often each thing was seen, and the sizes that were asked for."""
+    """Collect the vocabularies, with how often each thing was seen, and the sizes given on the command line."""
 
     def count(things: list[str], least: int) -> dict[str, int]:
         return {thing: n for thing, n in Counter(things).items() if n >= least}
@@ -188,7 +188,7 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
 
 
 def turkish_treebank() -> Path:
-    """The Turkish web treebank that the package turkish-treebanks brings."""
+    """The Turkish web treebank of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:

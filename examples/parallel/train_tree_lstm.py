@@ -51,7 +51,7 @@ def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argpa
     """Train with all processes that were started; rank 0 prints and saves."""
     rank, processes = dy.parallel.rank(), dy.parallel.size()
     trainer = dy.parallel.wrap(dy.AdamTrainer(network.pc))
-    # All ranks get as many trees: some see one of the first again at the end of an epoch. In each update they have
+    # All ranks get equally many trees: some get one of the first again at the end. In each update they have
     # about the same number of nodes.
     data = dy.parallel.shard(training, shuffle=True, seed=args.seed, uneven="pad", batch_size=args.batch, cost=size)
     own_dev = dev[rank::processes]  # this process's share of the dev data
@@ -82,7 +82,7 @@ def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argpa
             summed, units = summed + value * own, units + own
             if args.checkpoint and number % args.every == 0:
                 dy.parallel.save_checkpoint(args.checkpoint, network.pc, trainer, **restart, extra=best)
-        dy.parallel.barrier()  # asynchronous processes are through with their updates
+        dy.parallel.barrier()  # until asynchronous processes have finished their updates
         seconds = time.perf_counter() - start
         network.training = False
         loss_mean = dy.parallel.average(summed / max(units, 1), units)
@@ -111,12 +111,12 @@ def tell(words: str) -> None:
 
 
 class Sentiment:
-    """The network.  `spec` is all that is needed, beside the weights, to build it again."""
+    """The network.  `spec` holds all that is needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.words = {word: i for i, word in enumerate(spec["words"], start=1)}  # 0 is for unknown ones
-        self.training = False  # whether to drop out
+        self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
@@ -152,7 +152,7 @@ class Sentiment:
         return dy.pick_range(rows, number * self.hidden, (number + parts) * self.hidden)
 
     def embed(self, word: str) -> dy.Expression:
-        # Words are taken for unknown now and then, the rarer the more often, so that unknown ones are learned too.
+        # Words are sometimes treated as unknown, rare ones more often, to train the vector for unknown words.
         rate = self.spec["word_dropout"]
         hidden = self.training and self.rng.random() * (self.spec["words"].get(word, 0) + rate) < rate
         return self.word_vectors[0 if hidden else self.words.get(word, 0)]
@@ -190,14 +190,14 @@ class Sentiment:
 
 
 def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
-    """Collect the vocabulary, with how often each word was seen, and the sizes that were asked for."""
+    """Collect the vocabulary, with how often each word was seen, and the sizes given on the command line."""
     words = Counter(node.word.lower() for tree in training for node in tree.nodes() if node.word)
     sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
     return {"words": {word: n for word, n in words.items() if n > 1}, **sizes}
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """Read a file, plain or gzipped, with a tree a line, such as `(3 (2 a) (4 (3 very) (3 good)))`."""
+    """Read a file, plain or gzipped, with one tree per line, such as `(3 (2 a) (4 (3 very) (3 good)))`."""
     trees = []
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
@@ -232,8 +232,8 @@ ADJECTIVES = ["awful dreadful", "dull weak clumsy", "long quiet French", "good f
 
 
 def made_up_tree(rng: random.Random, depth: int = 4) -> Tree:
-    """Make up a phrase: `very` moves what is good or bad further from 2, `not` turns it round and weakens it, and of
-    two phrases joined by `but` the second counts.
+    """Generate a phrase: `very` moves a label further from 2, `not` reverses and weakens it, and two phrases joined by
+    `but` have the label of the second.
     """
     if depth == 0 or rng.random() < 0.2:
         label = rng.randrange(LABELS)

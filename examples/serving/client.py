@@ -47,7 +47,7 @@ class Client:
 
 
 def sentences(count: int, seed: int, mean: float = 18, longest: int = 100) -> list[str]:
-    """Make up sentences of all lengths, most below the mean and some far above, as texts have them."""
+    """Generate sentences with lengths as in texts: most below the mean, some far above it."""
     rng = random.Random(seed)
     lengths = [min(max(round(rng.gammavariate(3, mean / 3)), 1), longest) for _ in range(count)]
     return [" ".join(rng.choices(WORDS, k=length)) for length in lengths]
@@ -58,7 +58,7 @@ async def load(
 ) -> dict:
     """Send requests for some seconds, wait for all answers, and return counts and times in seconds.
 
-    A rate of 0 lets each client send the next request when it has its answer.
+    With a rate of 0, each client sends the next request as soon as it has its answer.
     """
     rng, times, statuses = random.Random(seed), [], Counter()
     answers: dict[str, bytes] = {}

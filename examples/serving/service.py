@@ -39,7 +39,7 @@ Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
 
 def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
-    """Return the web application: it asks `answer` for each sentence."""
+    """Return the web application, which calls `answer` for each sentence."""
 
     async def analyse(request: Request) -> JSONResponse:
         words = (await request.body()).decode(errors="replace").split()
@@ -55,7 +55,7 @@ def application(answer: Answer, statistics: Callable[[], dict], reload: Callable
     async def tell(_: Request) -> JSONResponse:
         return JSONResponse(statistics())
 
-    def load_again(_: Request) -> JSONResponse:  # in a thread of its own, as it is no coroutine: requests go on
+    def load_again(_: Request) -> JSONResponse:  # runs in a thread, as it is not a coroutine: requests continue
         try:
             reload()
         except (OSError, ValueError) as error:
@@ -91,13 +91,13 @@ class Tagger:
     """A BiLSTM reads the words; the tag of each is chosen by its state and the tag before it."""
 
     def __init__(self, spec: dict) -> None:
-        """`spec` is all that is needed, beside the weights, to build the network again."""
+        """`spec` holds all that is needed to build the network again, except the weights."""
         self.spec = spec
         self.words = {word: i for i, word in enumerate(spec["words"], start=1)}  # 0 is for unknown ones
         self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
         self.pc = pc = dy.ParameterCollection()
         self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, spec["word_dim"]))
-        self.tag_vectors = pc.add_lookup_parameters((len(self.tags) + 1, spec["tag_dim"]))  # the last: no tag before
+        self.tag_vectors = pc.add_lookup_parameters((len(self.tags) + 1, spec["tag_dim"]))  # the last: no tag yet
         self.reader = dy.BiRNNBuilder(1, spec["word_dim"], 2 * spec["hidden"], pc, dy.LSTMBuilder)
         self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
         self.U = pc.add_parameters((len(self.tags), spec["tag_dim"]))
@@ -110,7 +110,7 @@ class Tagger:
         return dy.affine_transform([self.b, self.W, state, self.U, self.tag_vectors[previous]])
 
     def tag(self, words: list[str]) -> list[str]:
-        """Return the tags of a sentence: what the server calls."""
+        """Return the tags of a sentence; the server calls this."""
         found = [len(self.tags)]
         for state in self.read(words):
             found.append(int(self.scores(state, found[-1]).npvalue().argmax()))  # what comes next depends on this value
@@ -161,7 +161,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def turkish_treebank() -> Path:
-    """The Turkish web treebank that the package turkish-treebanks brings."""
+    """The Turkish web treebank of the package turkish-treebanks."""
     try:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:

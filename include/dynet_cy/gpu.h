@@ -386,7 +386,7 @@ static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, s
                               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     if (gpu->error || m == 0 || n == 0)
         return gpu->error;
-    if (k == 0)                 /* only calls with a contiguous C can have k == 0 */
+    if (k == 0)                 /* C = beta C, with beta 0 or 1; in calls where k can be 0, C has no gaps (ldc == m) */
         return beta == 0 ? dy_gpu_fill(gpu, m * n, 0, c) : 0;
     return dy_multiply(gpu, (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
                                          .ldb = (int)ldb, .ldc = (int)ldc, .alpha = alpha, .beta = beta, .a = a,
@@ -440,10 +440,10 @@ typedef int (*dy_gpu_forward)(dy_gpu *gpu, const dy_call *c);
 typedef int (*dy_gpu_backward)(dy_gpu *gpu, const dy_call *c, uint32_t i);
 
 typedef struct {
-    dy_needs *needs;            /* on GPUs; `saved` is that of the CPU unless set.  `factors` put nothing on the stream */
+    dy_needs *needs;            /* on GPUs; `saved` is that of the CPU unless set.  `factors` launches nothing */
     dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
-    dy_gpu_forward begin;       /* NULL, or a function that runs before the first `backward` of a call */
+    dy_gpu_forward begin;       /* NULL, or: runs once per call, before `backward` for any of its arguments */
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host.
      * The lock of the parameter is held. */
     void (*note)(const dy_call *c, const uint32_t *items);

@@ -64,8 +64,8 @@ typedef struct {
     dy_saved saved;             /* NULL: none */
     dy_work work;               /* NULL: none */
     dy_factors_of factors;      /* NULL: gradients are not products */
-    float (*spread)(const dy_call *c);              /* if not NULL: the gradient of each argument is dy times this */
-    float *(*same)(const dy_call *c, uint32_t i);   /* if not NULL: where the gradient of argument i already is, or NULL */
+    float (*spread)(const dy_call *c);              /* NULL, or: gradients of all arguments are dy times this number */
+    float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where the gradient of argument i already is, or NULL */
     uint8_t assigns;            /* backward follows c->accumulate; else it always adds */
     uint8_t lists;              /* DY_LIST arguments are read as lists; else they are concatenated */
 } dy_needs;

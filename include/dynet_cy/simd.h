@@ -82,8 +82,9 @@ DY_INLINE void st_n(float *p, vf x, size_t r) {
 }
 #endif
 
-/* The same for results that the next node often loads at once: a load after a masked store has to wait until the store
- * has reached the cache. So tails of 4 and of 8 lanes, the most frequent ones, are stored as whole vectors. */
+/* The same for results that are often loaded again right away, by the next node. Masked stores do not forward to loads: a
+ * load from the same address waits until the store has reached the cache. So tails of 4 and of 8 lanes, the most frequent
+ * ones, are loaded and stored as vectors of 128 and 256 bits, without a mask. */
 #if DY_W == 16 && defined(DY_AVX512)
 DY_INLINE vf ld_tail(const float *p, size_t r) {
     return r == 8 ? (vf)_mm512_zextps256_ps512(_mm256_loadu_ps(p))

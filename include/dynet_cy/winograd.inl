@@ -94,7 +94,9 @@ DY_INLINE void DY_N(winograd_tile)(DY_N(line_fn) first, DY_N(line_fn) second, si
     second(made, between, 6 * DY_W, DY_W, y, ynext, ystep);
 }
 
-/* The factor by which values at a point are multiplied: the inverse of the divisor that interpolation needs. */
+/* The weight of a point in Lagrange interpolation: 1 over the product of its differences from the other finite points, and
+ * 1 for infinity. In two dimensions, the product of the weights along both axes. It is multiplied into the values of
+ * filters, and of gradients of filters. */
 DY_INLINE float DY_N(winograd_scale)(int point) {
     const float a = 1 / (2 * DY_AA * (DY_AA - DY_BB)), b = 1 / (2 * DY_BB * (DY_BB - DY_AA));
     const float scale[6] = {1 / (DY_AA * DY_BB), a, a, b, b, 1};
