@@ -3,7 +3,7 @@
 // The elementwise maximum of several arguments.
 #include "common.cuh"
 
-#define NOBODY 0xffffffffu  // the winner if there is a NaN, so that no argument gets the gradient
+#define NO_WINNER 0xffffffffu  // the winner if there is a NaN, so that no argument gets the gradient
 
 // Takes arguments first, first + 1, ...; y and winner hold the result of the arguments before. Of equal arguments, the
 // first wins. Bit k of `once`: argument first + k has batch size 1, with n numbers.
@@ -15,7 +15,7 @@ extern "C" __global__ void emax_forward(size_t total, size_t n, dy_pointers xs, 
         uint32_t by = first ? winner[i] : 0;
         for (unsigned k = 0; k < count; k++) {
             float x = xs.p[k][once >> k & 1 ? j : i];
-            if (isnan(x)) by = NOBODY;
+            if (isnan(x)) by = NO_WINNER;
             else if (x > best) by = first + k;
             best = larger(best, x);
         }

@@ -279,4 +279,4 @@ def test_a_gpu_that_is_not_there(tmp_path: Path, options: list[str], where: str)
     """Asking for one is an error that says what is missing; nothing runs on another device instead."""
     done = in_a_process(tmp_path, *options, DYNET_CY_LIBCUDA="no-such-library.so")
     assert done.returncode == 1
-    assert f"GpuUnavailable: {where}: the driver of NVIDIA (libcuda.so.1) is needed for GPUs" in done.stderr
+    assert f"GpuUnavailable: {where}: NVIDIA's driver (libcuda.so.1) is needed for GPUs" in done.stderr

@@ -314,7 +314,7 @@ cdef list advice(const Graph* g, uint32_t number):
         arg = args_of(g, x)[i]
         if state_of(g)[arg] & SHARED and not is_finite(g, arg):
             return [f"    {source_of_node(g, arg)} is not finite itself: an update made it so (is the learning rate "
-                    "too large?), or it was set or loaded so"]
+                    "too large?), or it had that value when it was set or loaded"]
     return []
 
 

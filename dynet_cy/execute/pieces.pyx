@@ -193,17 +193,17 @@ cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_
     cdef const uint32_t* args_of_first = args
     cdef size_t length = total_of(&node.dim), n = length
     cdef uint32_t i, j = first + 1, n_args = p.call.n
-    cdef bint goes_on = not back or n_args <= FEW
+    cdef bint adjacent = not back or n_args <= FEW
     for i in range(n_args):
         p.x[i].v = nodes[args[i]].val
     p.call.y.v = node.val
-    while goes_on and j < end:
+    while adjacent and j < end:
         node = &nodes[p.ids[j]]
         args = args_of(g, node)
         for i in range(n_args):
-            goes_on = (goes_on and nodes[args[i]].val == p.x[i].v + n
+            adjacent = (adjacent and nodes[args[i]].val == p.x[i].v + n
                        and not (back and (state[args[i]] ^ state[args_of_first[i]]) & (LIVE | NEEDS_GRAD)))
-        if goes_on:
+        if adjacent:
             n += total_of(&node.dim)
             j += 1
     if back and j > first + 1 and overlap(p, n):

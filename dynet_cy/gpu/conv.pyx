@@ -73,10 +73,10 @@ cdef struct Product:
     size_t outputs                  # of one group
     size_t batch
     size_t images                   # how many at a time
-    bint turned                     # the result is outputs x rows instead of rows x outputs
+    bint transposed                     # the result is outputs x rows instead of rows x outputs
 
 
-cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t outputs, bint turned) noexcept nogil:
+cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t outputs, bint transposed) noexcept nogil:
     cdef Product p
     cdef size_t image
     p.w = on_device(w)
@@ -85,14 +85,14 @@ cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t
     p.inner = <size_t>p.w.size[0] * p.w.size[1] * p.w.channels
     p.outputs = outputs
     p.batch = c.y.dim.bd
-    p.turned = turned
+    p.transposed = transposed
     image = max(p.rows * (p.inner + outputs), <size_t>1)
     p.images = max(min(p.batch, <size_t>ENOUGH_WORK // image), <size_t>1)
     return p
 
 
 cdef size_t product_work(const Product* p, int i) noexcept nogil:
-    return p.images * p.rows * (p.inner + (p.outputs if i == 1 and not p.turned else 0))
+    return p.images * p.rows * (p.inner + (p.outputs if i == 1 and not p.transposed else 0))
 
 
 # One product: `images` images, one group of channels.  Turn // groups is the number of the set of images, turn % groups
@@ -141,7 +141,7 @@ cdef int set_result(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* f
         filters = element(f, <uint32_t>t.first) + t.filters
         y = element(result, <uint32_t>t.first) + t.result
         make_patches(gpu, p, &t, x, work)
-        if p.turned:
+        if p.transposed:
             gemm_strided(gpu, 1, 1, o, m, k, 1, filters, k, f.bstride, work, t.all_rows, m, beta, y, o, result.bstride,
                          t.images)
         else:
@@ -161,7 +161,7 @@ cdef int set_image(Gpu* gpu, const Product* p, const Tensor* f, const Tensor* re
         return 0
     for turn in range(turns(p)):
         t = turn_at(p, turn)
-        gemm_strided(gpu, p.turned, 1, m, k, o, 1, element(result, <uint32_t>t.first) + t.result, o if p.turned else m,
+        gemm_strided(gpu, p.transposed, 1, m, k, o, 1, element(result, <uint32_t>t.first) + t.result, o if p.transposed else m,
                      result.bstride, element(f, <uint32_t>t.first) + t.filters, k, f.bstride, 0, work, t.all_rows, m,
                      t.images)
         own = 1 if shared else t.images
@@ -179,25 +179,25 @@ cdef int set_filters(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* 
     cdef Axes axes
     cdef float* g
     cdef float* to
-    cdef float* turned
+    cdef float* transposed
     for turn in range(turns(p)):
         t = turn_at(p, turn)
         g = element(dy, <uint32_t>t.first) + t.result
         to = element(df, <uint32_t>t.first) + t.filters
         make_patches(gpu, p, &t, x, work)
         if df.dim.bd > 1:
-            gemm_strided(gpu, 1, p.turned, k, o, m, 1, work, t.all_rows, m, g, o if p.turned else m, dy.bstride,
+            gemm_strided(gpu, 1, p.transposed, k, o, m, 1, work, t.all_rows, m, g, o if p.transposed else m, dy.bstride,
                          accumulate, to, k, df.bstride, t.images)
             continue
-        turned = g
-        if not p.turned and t.images > 1:       # stack the rows of all images, in the order of the patches
-            turned = work + t.all_rows * k
+        transposed = g
+        if not p.transposed and t.images > 1:       # stack the rows of all images, in the order of the patches
+            transposed = work + t.all_rows * k
             no_axes(&axes)
             add_axis(&axes, m, 1, 0, 0)
             add_axis(&axes, t.images, dy.bstride, 0, 0)
             add_axis(&axes, o, m, 0, 0)
-            expand(gpu, &axes, 1, g, turned, 0)
-        gemm(gpu, 1, p.turned, k, o, t.all_rows, 1, work, t.all_rows, turned, o if p.turned else t.all_rows,
+            expand(gpu, &axes, 1, g, transposed, 0)
+        gemm(gpu, 1, p.transposed, k, o, t.all_rows, 1, work, t.all_rows, transposed, o if p.transposed else t.all_rows,
              accumulate or t.first > 0, to, k)
     return gpu.error
 

@@ -125,13 +125,13 @@ cdef int open_driver() except -1:
         return 0
     path = os.environ.get("DYNET_CY_LIBCUDA", "libcuda.so.1")
     # Load it before PyCUDA does, which then gets the same library: the loader compares the names inside libraries.
-    lib = open_library([path], RTLD_NOW | RTLD_GLOBAL, "the driver of NVIDIA (libcuda.so.1)")
+    lib = open_library([path], RTLD_NOW | RTLD_GLOBAL, "NVIDIA's driver (libcuda.so.1)")
     try:
         import pycuda.driver
     except ImportError as e:
         raise GpuUnavailable(f"PyCUDA is needed for GPUs: pip install 'dynet_cy[cuda]' ({e})") from None
-    find_functions(lib, &QUERY, 1, <void**>&stream_query, "the driver of NVIDIA")
-    find_functions(lib, driver_names, DRIVER_COUNT, <void**>&driver_table, "the driver of NVIDIA")
+    find_functions(lib, &QUERY, 1, <void**>&stream_query, "NVIDIA's driver")
+    find_functions(lib, driver_names, DRIVER_COUNT, <void**>&driver_table, "NVIDIA's driver")
     try:
         pycuda.driver.init()
     except pycuda.driver.Error as e:

@@ -50,19 +50,19 @@ cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
 # Whether the next segment is in use and directly follows this one on the device.
-cdef bint goes_on(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil
+cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil
 # Map memory for what was noted, with the device entered.  Returns 0 or the error of the driver.
 cdef int extend_mirror(Mirror* m) noexcept nogil
 
 
-cdef inline bint stands_for(const Part* part, const Segment* s) noexcept nogil:
+cdef inline bint is_copy_of(const Part* part, const Segment* s) noexcept nogil:
     return part.host_ptr == s.p and part.n == s.bytes
 
 
 cdef inline Part* part_of(const Arena* host, Mirror* m, const Segment* s) noexcept nogil:
     """The part for a segment, made if there is none; see `new_part`."""
     cdef uint32_t i = <uint32_t>(s - host.segments)
-    if i < m.n and stands_for(&m.parts[i], s):
+    if i < m.n and is_copy_of(&m.parts[i], s):
         return &m.parts[i]
     return new_part(host, m, i)
 

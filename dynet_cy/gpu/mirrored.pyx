@@ -191,7 +191,7 @@ cdef void close_mirror(Mirror* m) noexcept nogil:
 cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil:
     cdef uint32_t i = 0
     m.error = 0
-    while i < m.n and i < host.n and stands_for(&m.parts[i], &host.segments[i]):
+    while i < m.n and i < host.n and is_copy_of(&m.parts[i], &host.segments[i]):
         i += 1
     if i < m.n:
         enter(m.gpu)
@@ -224,7 +224,7 @@ cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil:
     note_use(host, m)
 
 
-cdef bint goes_on(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil:
+cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil:
     cdef uint32_t i = <uint32_t>(s - host.segments)
     cdef const Part* part = &m.parts[i]
     return (i + 1 < m.n and part[1].run == part.run

@@ -14,7 +14,7 @@ from dynet_cy.gpu.driver cimport (
 )
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
-from dynet_cy.gpu.mirrored cimport address_in, extend_mirror, goes_on, note_uses
+from dynet_cy.gpu.mirrored cimport address_in, extend_mirror, continues_part, note_uses
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.structs cimport (
@@ -34,7 +34,7 @@ cdef int raise_pass_failure(Pass* s, str what) except -1:
     if s.missing:
         name = op_at(s.missing - 1).name.decode()
         raise NotImplementedError(
-            f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not done on GPU:{s.d.gpu.number} yet; "
+            f"{name}: {'its gradient' if s.missing_gradient else 'it'} is not implemented on GPU:{s.d.gpu.number} yet; "
             "docs/gpu.md lists what is not, and to_device(x, 'CPU') lets it run on the CPU")
     raise_failure(s.walk.g, what, &s.walk.failure)
 
@@ -123,7 +123,7 @@ cdef int upload(Pass* s) noexcept nogil:
         end = copied = tables.top
         if part < tables.segments + tables.now:
             end = copied = part[1].begin
-            if goes_on(tables, &s.d.tables, part):  # copying the unused end too joins it with the next segment
+            if continues_part(tables, &s.d.tables, part):  # copying the unused end too joins it with the next segment
                 copied = part.begin + part.bytes
         r = <Range*>array_push(&s.d.ranges, sizeof(Range))
         if r == NULL:

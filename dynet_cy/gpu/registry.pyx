@@ -25,7 +25,7 @@ importlib.import_module("dynet_cy.ops.api")     # registers all of them
 _op_numbers = {op["name"]: i for i, op in enumerate(describe_ops())}
 _modules = []                   # names
 _kernels = []                   # (module, name as bytes); `kernel_names` points into the names
-_pictures = []                  # code that devices have loaded
+_loaded_code = []                  # code that devices have loaded
 
 
 cdef int module_at(bytes name) except -1:
@@ -101,7 +101,7 @@ cdef int load_module(Gpu* gpu, int number) except -1:
     leave(gpu)
     if module == NULL:
         return check(gpu, error, f"loading the kernels of cuda/{_modules[number]}.cu")
-    _pictures.append(code)
+    _loaded_code.append(code)
     return check(gpu, error, f"cuda/{_modules[number]}.cu has no kernel {missing.decode()}") if error else 0
 
 

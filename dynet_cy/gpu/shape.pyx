@@ -83,7 +83,7 @@ op.assigns = True
 
 # ---- transpose: octal digit i of attribute 0 is the axis of x that is axis i of y -------
 
-cdef int TURN = kernel_at(CU, b"turn_forward")
+cdef int TRANSPOSE = kernel_at(CU, b"turn_forward")
 
 
 cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogil:
@@ -95,7 +95,7 @@ cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogi
     return 7
 
 
-cdef int turned(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t bstride, float* y,
+cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t bstride, float* y,
                 int acc) noexcept nogil:
     """Copy x to y in the order of `axes`, the axes of y with their strides in x, for each of `count` batch elements."""
     cdef size_t m, n
@@ -103,7 +103,7 @@ cdef int turned(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t
     if axes.n == 2 and axes.stride[0][1] == 1 and axes.stride[0][0] == axes.size[1]:
         m = axes.size[1]
         n = axes.size[0]
-        return launch(gpu, TURN, blocks(gpu, (m + 31) // 32 * ((n + 31) // 32) * count), 1, THREADS, 0,
+        return launch(gpu, TRANSPOSE, blocks(gpu, (m + 31) // 32 * ((n + 31) // 32) * count), 1, THREADS, 0,
                       m, n, count, x, bstride, y, acc)
     add_axis(&all, count, bstride, 0, 0)
     return expand(gpu, &all, 1, x, y, acc)
@@ -122,7 +122,7 @@ cdef int transpose_forward(Gpu* gpu, const Call* c) noexcept nogil:
     no_axes(&axes)
     for k in range(c.y.dim.nd):
         add_axis(&axes, c.y.dim.d[k], steps[c.attrs[0].u >> 3 * k & 7], 0, 0)
-    return turned(gpu, &axes, c.y.dim.bd, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+    return transposed(gpu, &axes, c.y.dim.bd, c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
 cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -141,7 +141,7 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     for k in range(c.dx.dim.nd):
         add_axis(&axes, c.dx.dim.d[k], steps[place_in_y(c.attrs[0].u, c.attrs[1].u, k)], 0, 0)
     if c.dx.dim.bd == c.y.dim.bd:
-        return turned(gpu, &axes, c.y.dim.bd, c.dy.v, c.dy.bstride, c.dx.v, c.accumulate)
+        return transposed(gpu, &axes, c.y.dim.bd, c.dy.v, c.dy.bstride, c.dx.v, c.accumulate)
     add_axis(&batch, c.y.dim.bd, size_of(&c.y.dim), 0, 0)
     return contract(gpu, &axes, &batch, 1, c.dy.v, c.dx.v, c.accumulate)
 

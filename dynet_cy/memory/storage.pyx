@@ -402,7 +402,7 @@ cdef class Storage:
         if self.n_entries:
             raise ValueError("parameters cannot move to another device")
         if any((<Plane>plane).mapped for plane in self.planes):
-            raise ValueError("parameters whose memory is the caller's cannot go to a device")
+            raise ValueError("parameters in memory of the caller cannot be moved to a device")
         for plane in self.planes:
             (<Plane>plane).place_on(device)
         self.device = device

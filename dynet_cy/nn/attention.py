@@ -72,7 +72,7 @@ class MultiHeadAttention(Layer):
         model: where the parameters go
         dropout: rate of dropout of the weights in training mode
         bias: whether there are bq, bk, bv and bo
-        positions: None; "rotary": queries and keys are turned by angles that grow with their positions (Su et al.,
+        positions: None; "rotary": queries and keys are rotated by angles that grow with their positions (Su et al.,
             "RoFormer", 2021), in halves; or "relative": each score gets a bias that is learnt for its head and
             distance (Raffel et al., "T5", JMLR 2020, with the distances cut at max_distance of Shaw et al., NAACL 2018)
         max_distance: from where on distances count as the same, for "relative"
@@ -224,7 +224,7 @@ class MultiHeadAttention(Layer):
         return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
 
     def _placed(self, which: int, x: Expression, first: int) -> Expression:
-        """Queries or keys, turned by their positions where those are rotary."""
+        """Queries or keys, rotated by their positions where those are rotary."""
         y = self._project(which, x)
         return rotate(y, self.heads, first) if self.positions == "rotary" else y
 

@@ -72,9 +72,9 @@ class SinusoidalPositions(Layer):
 
 @lru_cache(maxsize=256)
 def _sinusoids(dim: int, first: int, count: int) -> Floats:
-    turned = angles(dim, first, count)
+    rotated = angles(dim, first, count)
     table = np.empty((dim, count), dtype=np.float32)
-    table[0::2], table[1::2] = np.sin(turned), np.cos(turned)
+    table[0::2], table[1::2] = np.sin(rotated), np.cos(rotated)
     return table
 
 
@@ -88,16 +88,16 @@ def rotate(x: Expression, heads: int, first: int) -> Expression:
     half = size // 2
     parts = ops.reshape(x, cosines.shape, batch)
     upper, lower = parts[:half], parts[half:]
-    turned = ops.concatenate([-lower, upper])
-    y = ops.cmult(parts, ops.inputTensor(cosines)) + ops.cmult(turned, ops.inputTensor(sines))
+    rotated = ops.concatenate([-lower, upper])
+    y = ops.cmult(parts, ops.inputTensor(cosines)) + ops.cmult(rotated, ops.inputTensor(sines))
     return ops.reshape(y, shape, batch)
 
 
 @lru_cache(maxsize=256)
 def _rotation(size: int, heads: int, first: int, count: int) -> tuple[Floats, Floats]:
     """Cosines and sines for each head of each column: shape (size, heads * count)."""
-    turned = angles(size, first, count)
-    both = np.repeat(np.concatenate([turned, turned]), heads, axis=1)
+    rotated = angles(size, first, count)
+    both = np.repeat(np.concatenate([rotated, rotated]), heads, axis=1)
     return np.cos(both).astype(np.float32), np.sin(both).astype(np.float32)
 
 

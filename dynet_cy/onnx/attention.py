@@ -28,9 +28,9 @@ def attention(w: Writer, step: Step, args: list[Value]) -> str:
     q, k, v = (heads_of(w, x, heads) for x in args[:3])
     has_batch = not sizes.is_one(step.batch)
     order = [*range(k.lead), k.lead, k.lead + 2, k.lead + 1]
-    turned = k._replace(name=w.transpose(k.name, order))
+    transposed = k._replace(name=w.transpose(k.name, order))
     scaled = q._replace(name=w.add("Mul", q.name, w.constant(scale)))
-    scores = w.add("MatMul", w.lifted(scaled, 3, has_batch), w.lifted(turned, 3, has_batch))
+    scores = w.add("MatMul", w.lifted(scaled, 3, has_batch), w.lifted(transposed, 3, has_batch))
     for bias in args[3:]:
         scores = w.add("Add", scores, w.lifted(bias, 3, has_batch))
     if causal != NOT_CAUSAL:

@@ -83,17 +83,17 @@ cdef void find_betas(const Call* c, uint32_t b, const float* alphas, float* beta
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
     cdef const float* x = element(&c.x[0], b)
     cdef const float* transitions = element(&c.x[1], b)
-    cdef float* turned = work + tags * tags
+    cdef float* transposed = work + tags * tags
     cdef float* later = work + 2 * tags * tags
     for i in range(tags):
         for j in range(tags):
-            turned[i * tags + j] = transitions[j * tags + i]
+            transposed[i * tags + j] = transitions[j * tags + i]
     memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
     fit(tags, alphas + (n - 1) * tags, betas + (n - 1) * tags, later)
     for t in range(1, n):
         K.binary_fwd[<int>DY_BINARY_add](tags, betas + (n - t) * tags, 1, x + (n - t) * tags, 1, later)
         for i in range(tags):
-            K.binary_fwd[<int>DY_BINARY_add](tags, later, 1, turned + i * tags, 1, work + i * tags)
+            K.binary_fwd[<int>DY_BINARY_add](tags, later, 1, transposed + i * tags, 1, work + i * tags)
         K.logsumexp(tags, tags, work, betas + (n - t - 1) * tags)
         fit(tags, alphas + (n - t - 1) * tags, betas + (n - t - 1) * tags, later)
 

@@ -120,7 +120,7 @@ cdef class Overlap:
             listeners.append(weakref.ref(self, listeners.remove))
             gradient_hooks().begin = begins
             gradient_hooks().complete = complete
-            gradient_hooks().progress = goes_on
+            gradient_hooks().progress = advance
         finally:
             drop(&listeners_lock)
 
@@ -366,7 +366,7 @@ cdef complete_for(Overlap overlap, Param* p):
             overlap.error = error
 
 
-cdef void goes_on() noexcept nogil:
+cdef void advance() noexcept nogil:
     if atomic_load(&n_open, RELAXED) == 0 or now() - atomic_load(&last_call, RELAXED) < PAUSE:
         return
     atomic_store(&last_call, now(), RELAXED)

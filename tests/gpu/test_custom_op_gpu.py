@@ -23,7 +23,7 @@ times = dy.custom_op("times", lambda x, w: x * w, backward)
 def test_an_error_by_name(on_device) -> None:
     dy.renew_cg()
     y = times(dy.inputVector([1, 2]), dy.inputVector([3, 4]))
-    with pytest.raises(NotImplementedError, match=r"times: it is not done on GPU:0 yet.*to_device\(x, 'CPU'\)"):
+    with pytest.raises(NotImplementedError, match=r"times: it is not implemented on GPU:0 yet.*to_device\(x, 'CPU'\)"):
         y.npvalue()
     np.testing.assert_allclose(dy.tanh(dy.inputVector([1, 2])).npvalue(), np.tanh([1, 2]), rtol=1e-6)
 

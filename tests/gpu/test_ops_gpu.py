@@ -112,7 +112,7 @@ def test_missing_ops_are_an_error(on_device) -> None:
     dy.renew_cg()
     samples = case.sample(np.random.default_rng(0), case.batch_sizes()[0])
     y = case.build(dy, [test_ops.as_input(x) for x in samples])
-    with pytest.raises(NotImplementedError, match=r"^\w+: it is not done on GPU:0 yet; docs/gpu.md lists"):
+    with pytest.raises(NotImplementedError, match=r"^\w+: it is not implemented on GPU:0 yet; docs/gpu.md lists"):
         y.npvalue()
     x = dy.inputVector([1.0, 2.0])
     assert dy.tanh(x * 0).value() == [0, 0]
