@@ -1,4 +1,4 @@
-"""Locks that take the place of the GIL in free-threaded Python; with a GIL they do nothing, since it protects the same data."""
+"""Locks in place of the GIL, for free-threaded Python; with a GIL they do nothing, as it protects the same data."""
 
 cdef extern from *:
     """

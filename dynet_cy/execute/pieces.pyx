@@ -202,7 +202,7 @@ cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_
         args = args_of(g, node)
         for i in range(n_args):
             adjacent = (adjacent and nodes[args[i]].val == p.x[i].v + n
-                       and not (back and (state[args[i]] ^ state[args_of_first[i]]) & (LIVE | NEEDS_GRAD)))
+                        and not (back and (state[args[i]] ^ state[args_of_first[i]]) & (LIVE | NEEDS_GRAD)))
         if adjacent:
             n += total_of(&node.dim)
             j += 1

@@ -76,7 +76,8 @@ cdef struct Product:
     bint transposed                     # the result is outputs x rows instead of rows x outputs
 
 
-cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t outputs, bint transposed) noexcept nogil:
+cdef Product product_of(const Call* c, const dy_window* w, size_t groups, size_t outputs,
+                        bint transposed) noexcept nogil:
     cdef Product p
     cdef size_t image
     p.w = on_device(w)
@@ -161,8 +162,8 @@ cdef int set_image(Gpu* gpu, const Product* p, const Tensor* f, const Tensor* re
         return 0
     for turn in range(turns(p)):
         t = turn_at(p, turn)
-        gemm_strided(gpu, p.transposed, 1, m, k, o, 1, element(result, <uint32_t>t.first) + t.result, o if p.transposed else m,
-                     result.bstride, element(f, <uint32_t>t.first) + t.filters, k, f.bstride, 0, work, t.all_rows, m,
+        gemm_strided(gpu, p.transposed, 1, m, k, o, 1, element(result, <uint32_t>t.first) + t.result,
+                     o if p.transposed else m, result.bstride, element(f, <uint32_t>t.first) + t.filters, k, f.bstride, 0, work, t.all_rows, m,
                      t.images)
         own = 1 if shared else t.images
         launch(gpu, ADD_PATCHES, across(gpu, pixels), planes(own * p.w.channels), THREADS, 0, t.images, value_at(&p.w),

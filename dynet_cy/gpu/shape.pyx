@@ -96,7 +96,7 @@ cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogi
 
 
 cdef int transposed(Gpu* gpu, const Axes* axes, size_t count, const float* x, size_t bstride, float* y,
-                int acc) noexcept nogil:
+                    int acc) noexcept nogil:
     """Copy x to y in the order of `axes`, the axes of y with their strides in x, for each of `count` batch elements."""
     cdef size_t m, n
     cdef Axes all = axes[0]

@@ -249,7 +249,8 @@ cdef class Storage:
             try:
                 take(&ids_lock)
                 try:
-                    parameter_names.pop(self.entries[i].id, None)
+                    if parameter_names is not None:     # it is when Python ends
+                        parameter_names.pop(self.entries[i].id, None)
                     free_ids.append(self.entries[i].id)
                 finally:
                     drop(&ids_lock)
