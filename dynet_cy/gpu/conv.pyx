@@ -163,8 +163,8 @@ cdef int set_image(Gpu* gpu, const Product* p, const Tensor* f, const Tensor* re
     for turn in range(turns(p)):
         t = turn_at(p, turn)
         gemm_strided(gpu, p.transposed, 1, m, k, o, 1, element(result, <uint32_t>t.first) + t.result,
-                     o if p.transposed else m, result.bstride, element(f, <uint32_t>t.first) + t.filters, k, f.bstride, 0,
-                     work, t.all_rows, m, t.images)
+                     o if p.transposed else m, result.bstride, element(f, <uint32_t>t.first) + t.filters, k, f.bstride,
+                     0, work, t.all_rows, m, t.images)
         own = 1 if shared else t.images
         launch(gpu, ADD_PATCHES, across(gpu, pixels), planes(own * p.w.channels), THREADS, 0, t.images, value_at(&p.w),
                work, own, element(dx, <uint32_t>t.first) + t.image, size_of(&dx.dim),
