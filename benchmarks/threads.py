@@ -44,7 +44,10 @@ PRODUCTS = [
     (10000, 512, 800),
 ]
 SECONDS = 0.05  # of each product in a round
-TRAINING = [("language_model", "minibatch"), ("mlp", "minibatch"), ("tagger", "autobatch"), ("seq2seq", "autobatch")]
+TRAINING = [
+    *(("language_model", "minibatch"), ("mlp", "minibatch"), ("mnist_cnn", "minibatch")),
+    *(("tagger", "autobatch"), ("parser", "autobatch"), ("seq2seq", "autobatch")),
+]
 GRAPHS = [("tagger", "autobatch")]
 FORM = {"torch": "batched"}  # the counterpart of the forms above
 Run = Callable[[], Any]
