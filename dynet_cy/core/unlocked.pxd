@@ -52,7 +52,9 @@ cdef extern from *:
     #endif
 
     static inline PyObject *dy_revived(void *x) {
-        return x && dy_try_incref((PyObject *)x) ? (PyObject *)x : Py_NewRef(Py_None);
+        if (x && dy_try_incref((PyObject *)x)) return (PyObject *)x;
+        Py_INCREF(Py_None);
+        return Py_None;
     }
     """
     bint HAS_GIL "DY_GIL"
