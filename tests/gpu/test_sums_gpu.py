@@ -8,7 +8,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy.schedule import sums
 
-pytestmark = pytest.mark.gpu
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def recurrent(device: str, other: str = "") -> tuple[list, list, list]:
