@@ -57,7 +57,8 @@ def starting(dy: Library) -> dict[str, Any]:
     params.init()
     dy.init_from_params(params)
     dy.init()
-    return {"cuda": dy.HAVE_CUDA, "devices": len(dy.available_devices())}
+    # DyNet's wheel has no CUDA; here it depends on whether PyCUDA is installed.
+    return {"cuda": type(dy.HAVE_CUDA), "devices": len(dy.available_devices())}
 
 
 @alike
