@@ -484,7 +484,7 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(3)]
 for x in threads: x.start()
 for x in threads: x.join()
-print(found, len(registry._pictures) == len(set(registry._pictures)))
+print(found, len(registry._loaded_code) == len(set(registry._loaded_code)))
 """
     done = in_a_process(code)
     assert done.stdout == "[[9.0, 4.0], [9.0, 4.0], [9.0, 4.0]] True\n", done.stdout + done.stderr
