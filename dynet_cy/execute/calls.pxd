@@ -1,6 +1,6 @@
 """Calls: the struct that an op gets for a batch, and running the op forward."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of
 from dynet_cy.execute.walk cimport Walk, op_raised, place_of, take
@@ -8,6 +8,10 @@ from dynet_cy.graph.structs cimport STACKED, Batch, Graph, Node, args_of, items_
 from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Needs, Op
+
+cdef extern from *:
+    uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
 
 # Calls with more arguments than this keep their tensors in the scratch arena.
 cdef enum:
@@ -45,7 +49,7 @@ cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few,
     c.item_count = node.item_count
     c.object = node.object
     c.seed = w.seed
-    c.stream = w.g.stream
+    c.stream = atomic_load(&w.g.stream, RELAXED)         # another thread may set the seed
     c.saved = batch.saved
     c.work = NULL
     return 0

@@ -9,6 +9,10 @@ from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
 
 from dynet_cy.kernels import draws
 
+cdef extern from *:
+    void atomic_store "__atomic_store_n"(uint64_t* p, uint64_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
 cdef Table* table = graph_table()
 cdef uint32_t streams = 0
 
@@ -63,7 +67,7 @@ def set_seed(seed):
             g.n_renewals = 0
             g.draws = 0
             forget_requests(g)
-            g.stream = <uint64_t>g.stream_number << 32
+            atomic_store(&g.stream, <uint64_t>g.stream_number << 32, RELAXED)   # the graph may be running
             n = max(n, g.stream_number + 1)
         let_go(table, slot)
     take(&streams_lock)
