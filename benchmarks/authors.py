@@ -37,9 +37,6 @@ class Program(Workload):
     vocabulary = 10_000
     tiny = {"vocabulary": 30, "mean": 5}
 
-    def multiplications(self) -> float:
-        raise NotImplementedError("no share of the peak is reported")
-
 
 class Tagger(Program):
     title = "tagger"

@@ -444,8 +444,6 @@ def test_kernels_without_it_refuse(tmp_path: Path) -> None:
     done = in_a_process(tmp_path, REFUSED, DYNET_CY_ISA="avx2")
     assert not done.returncode, done.stderr
     assert done.stdout.startswith("precision='bf16': ")
-    missing = kernels.bf16_missing() or "DYNET_CY_ISA asks for kernels without AVX-512"
-    assert missing in done.stdout or "AVX-512" in done.stdout
     assert "AVX-512" in done.stdout
     done = in_a_process(tmp_path, SHOW, "--dynet-precision", "bf16", DYNET_CY_ISA="baseline")
     assert done.returncode
