@@ -1,8 +1,7 @@
 """Elementwise functions of two arguments, constants, and sums of many.
 
-One row each in `include/dynet_cy/binary.def`.  Shapes broadcast as in numpy,
-axis by axis from the first: where one argument has size 1, its element serves
-for all of the other's.
+One row each in `include/dynet_cy/binary.def`.  Shapes broadcast as in NumPy, but
+aligned at the first axis: an axis of size 1 is repeated to match the other argument.
 """
 
 import numbers
@@ -68,7 +67,7 @@ cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
 
 cdef int which
 for which in range(DY_BINARY_COUNT):
-    if dy_binary_op_names[which] == NULL:               # a part of other ops
+    if dy_binary_op_names[which] == NULL:               # used only inside other ops
         continue
     BINARY[which] = register(dy_binary_op_names[which], b"a b", broadcast_dim,
                              dy_binary_forward[which], dy_binary_backward[which])
@@ -80,7 +79,7 @@ for which in range(DY_BINARY_COUNT):
 
 
 cdef void drop_last_ones(Dim* y) noexcept:
-    """Axes of one element at the end vanish, as in DyNet, but for the first."""
+    """Drop trailing axes of size 1, as DyNet does, but never the first axis."""
     while y.nd > 1 and y.d[y.nd - 1] == 1:
         y.nd -= 1
 
@@ -104,7 +103,7 @@ UNARY[DY_UNARY_pow_const].dim = pow_const_dim
 cdef void is_comparison(Op* op) noexcept:
     op.truth = True
     op.backward = NULL
-    op.no_gradient_because = b"it is the same for all arguments nearby"
+    op.no_gradient_because = b"it is constant almost everywhere"
 
 
 for which in (DY_BINARY_less, DY_BINARY_less_equal, DY_BINARY_equal, DY_BINARY_not_equal):
@@ -175,7 +174,7 @@ def colwise_add(x, y):
     Shapes: ``x {m,n}``, ``y {m}`` -> ``{m,n}``.
 
     Raises:
-        DimensionError: x is no matrix, or y no vector of as many elements as x has rows.
+        DimensionError: x is not a matrix, or y is not a vector with one element per row of x.
 
     Example:
         >>> dy.colwise_add(dy.inputTensor([[1, 2], [3, 4]]), dy.inputVector([10, 20])).npvalue()
@@ -192,9 +191,7 @@ def colwise_add(x, y):
 
 
 def bmin(x, y: Expression | _Number):
-    """The smaller of two elements; if they are equal, y gets the gradient.
-
-    y may be a number; where they are equal, x then gets the gradient.
+    """Elementwise minimum; shapes broadcast.  Where the two are equal, y gets the gradient, or x if y is a number.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -210,7 +207,7 @@ def bmin(x, y: Expression | _Number):
 
 
 def bmax(x, y: Expression | _Number):
-    """The greater of two elements; see `bmin`.
+    """Elementwise maximum; see `bmin`.
 
     Args:
         x, y: expressions whose shapes broadcast.
@@ -231,7 +228,7 @@ def bmax(x, y: Expression | _Number):
 def pow(x: Expression | _Number, y: Expression | _Number):
     """x to the power of y: expressions, whose shapes broadcast, or one of them a number.
 
-    Axes of one element at the end of the result vanish, as in DyNet: of a matrix of one column a vector is left.
+    Trailing axes of size 1 are dropped from the result, as in DyNet: a matrix of one column becomes a vector.
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -256,7 +253,7 @@ cdef object compared(int which, int which_const, object x, object y, str op):
 def less(x, y: Expression | _Number | npt.ArrayLike):
     """1 where an element of x is less than that of y, else 0; shapes broadcast.  Also written ``x < y``.
 
-    There is no gradient.  ``if`` asks such an expression of one element for its value.
+    There is no gradient.  In an ``if``, the value is computed; it must have one element.
 
     Args:
         x: an expression.
@@ -315,7 +312,7 @@ def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
 
 
 def equal(x, y: Expression | _Number | npt.ArrayLike):
-    """1 where the elements of x and y are equal, else 0; see `less`.  (``x == y`` asks whether they are one object.)
+    """1 where the elements of x and y are equal, else 0; see `less`.  (``x == y`` compares identity.)
 
     Raises:
         DimensionError: the shapes do not broadcast.
@@ -366,7 +363,7 @@ def where(condition: Expression | npt.ArrayLike, x: Expression | _Number | npt.A
 
 
 cdef Expression chosen(Expression condition, Expression x, Expression y):
-    """x or y, each of which may be None for 0."""
+    """x where the condition is not 0, else y; None stands for 0."""
     if y is None:
         y = x if x is not None else constant(1, 0)
         return apply2(BINARY[DY_BINARY_where_true], y, condition)
@@ -487,7 +484,7 @@ cdef Expression times(Expression a, Expression b):
     args[0] = number_in(g, a)
     args[1] = number_in(g, b)
     m, n = &nodes_of(g)[args[0]].dim, &nodes_of(g)[args[1]].dim
-    # A scalar scales; all else is a product of matrices.
+    # A scalar factor scales; anything else is a matrix product.
     scales = (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0)
     return wrap(g, add_node(g, BINARY[<int>DY_BINARY_mul] if scales else MATMUL, args, 2, NULL))
 
@@ -564,7 +561,7 @@ cdef int equal_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-# Rounding errors grow with the number of terms: more of them are summed in double precision.
+# Rounding errors grow with the number of terms: more than this many are summed in double precision.
 cdef enum:
     MOST_TERMS = 1024
 
@@ -646,7 +643,7 @@ AVERAGE.assigns = True
 
 
 cdef uint32_t* winners(const Call* c, uint32_t b) noexcept nogil:
-    """Which argument each number of a batch element came from: the first of equal ones."""
+    """For each number of a batch element, the argument it came from; of equal ones, the first."""
     return <uint32_t*>c.saved + b * size_of(&c.y.dim)
 
 
@@ -696,7 +693,7 @@ def esum(xs: Iterable[Expression]):
     """Sum of expressions of one shape.
 
     Args:
-        xs: a list; those with batch size 1 count for every batch element of the others.
+        xs: a list; those with batch size 1 are added to every batch element of the others.
 
     Raises:
         ValueError: the list is empty, or shapes differ.

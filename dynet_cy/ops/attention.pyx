@@ -13,14 +13,14 @@ from dynet_cy.ops.registry cimport LIST, Op, Shapes, register
 
 from dynet_cy.ops.registry import DimensionError
 
-# The scores are made a block at a time, which stays in the cache, and made again in backward (Rabe and Staats 2021, Dao
-# et al. 2022): what is kept of a query and a head is the logarithm of its sum.  A block has so many queries and keys;
-# the height of a panel of every instruction set divides the number of keys.
+# Scores are computed in blocks that fit in the cache, and recomputed in backward (Rabe and Staats 2021, Dao et al.
+# 2022): only their log-sum is saved for each query and head.  These are the sizes of a block; KEYS is a multiple of the
+# panel height of every instruction set.
 cdef enum:
     QUERIES = 32
     KEYS = 240
-    FEW = 8                                     # queries, for which keys are not packed
-    MOST = 1 << 30                              # heads, and keys before the first query
+    FEW = 8                                     # up to this many queries, keys are not packed
+    MOST = 1 << 30                              # limit of heads, and of keys before the first query
 
 cdef inline size_t least(size_t a, size_t b) noexcept nogil:
     return a if a < b else b
@@ -45,7 +45,7 @@ cdef int attention_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"bias must have {n} rows, a column or {m}, and perhaps {heads} matrices as third axis")
     if s.attrs[ATTENTION_SCALE].f != s.attrs[ATTENTION_SCALE].f:    # not given
         s.attrs[ATTENTION_SCALE].f = <float>(1 / sqrt(rows_of(q) // heads))
-    if s.attrs[ATTENTION_CAUSAL].i >= ATTENTION_FROM:               # by its end or its beginning: whatever the length
+    if s.attrs[ATTENTION_CAUSAL].i >= ATTENTION_FROM:               # one value for all lengths, so that they batch
         if n >= m and s.attrs[ATTENTION_CAUSAL].u - ATTENTION_FROM == n - m:
             s.attrs[ATTENTION_CAUSAL].i = ATTENTION_TO_LAST
         elif s.attrs[ATTENTION_CAUSAL].i == ATTENTION_FROM:
@@ -61,17 +61,17 @@ cdef int attention_dim(const Shapes* s, Dim* y) except -1:
 cdef struct Head:
     size_t m                                    # queries
     size_t n                                    # keys
-    size_t d                                    # rows of all heads: of queries and keys, of values
-    size_t e
-    size_t rows                                 # of this one
-    size_t value_rows
-    size_t number
+    size_t d                                    # rows of q and k, all heads
+    size_t e                                    # rows of v, all heads
+    size_t rows                                 # rows of q and k, this head
+    size_t value_rows                           # rows of v, this head
+    size_t number                               # index of this head
     uint32_t b
     const float* q
     const float* k
     const float* v
     const float* bias                           # or NULL
-    size_t next_bias                            # from that of a query to the next, 0 where it is the same
+    size_t next_bias                            # floats from one query's biases to the next; 0: all share them
     const float* keys                           # packed, or NULL
     const float* values
 
@@ -146,7 +146,7 @@ cdef inline size_t bias_at(const Dim* bias, size_t head) noexcept nogil:
 
 
 cdef inline size_t visible(const Call* c, const Head* h, size_t query) noexcept nogil:
-    """How many keys a query may look at: those up to its own place."""
+    """The number of keys that a query may attend to: those up to its own position."""
     cdef int32_t causal = c.attrs[ATTENTION_CAUSAL].i
     cdef size_t seen = query + 1
     if causal == ATTENTION_NOT_CAUSAL:
@@ -159,7 +159,7 @@ cdef inline size_t visible(const Call* c, const Head* h, size_t query) noexcept 
 
 
 cdef inline size_t reach(const Call* c, const Head* h, size_t query) noexcept nogil:
-    """How many keys a block looks at that ends with a query: whole panels, or all."""
+    """The number of keys for a block of queries that ends with this one: whole panels, or all keys."""
     cdef size_t seen = visible(c, h, query)
     return least(blocks(seen, K.panel) * K.panel, h.n)
 
@@ -175,7 +175,7 @@ cdef inline void times_keys(const float* panels, size_t at, size_t rows, const f
 
 cdef void make_scores(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
                       size_t keys) noexcept nogil:
-    """Scores of a block of keys for a block of queries, with biases, and -inf where a query must not look."""
+    """Scores of a block of keys for a block of queries, with biases, and -inf where a query must not attend."""
     cdef size_t j, seen
     cdef float* scores
     times_keys(h.keys, key, h.rows, h.k, h.d, keys, queries, w.q, h.rows, w.scores)
@@ -198,7 +198,7 @@ cdef void scaled_queries(const Call* c, const Head* h, const Work* w, size_t que
 
 cdef void draw_mask(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
                     size_t keys) noexcept nogil:
-    """0 for weights that are dropped, 1 / (1 - p) for the others; the same whatever the blocks."""
+    """0 for weights that are dropped, 1 / (1 - p) for the others; independent of the sizes of blocks."""
     cdef float keep = 1 - c.attrs[ATTENTION_RATE].f
     cdef size_t j
     for j in range(queries):
@@ -232,7 +232,7 @@ cdef void queries_forward(const Call* c, const Head* h, const Work* w, size_t qu
                 K.scale(h.value_rows, w.factor[j], y + j * h.e, y + j * h.e)
         K.sgemm(0, 0, h.value_rows, queries, keys, 1, h.v + key * h.e, h.e, w.scores, keys, 1 if key else 0, y, h.e)
     for j in range(queries):
-        if w.total[j] == 0:                     # it may look at nothing
+        if w.total[j] == 0:                     # no key to attend to
             memset(y + j * h.e, 0, h.value_rows * sizeof(float))
             sums[j] = INFINITY
         else:
@@ -257,7 +257,7 @@ cdef void attention_forward(const Call* c) noexcept nogil:
                                 element(&c.y, b) + query * e + i * h.value_rows, c.saved + (b * heads + i) * m + query)
 
 
-# ---- backward: the gradients of q, k and v are made together, and kept until they are asked for -----------
+# ---- backward: the gradients of q, k and v are computed together, and saved until each is requested -----------
 
 cdef size_t saved_sums(const Call* c) noexcept nogil:
     return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
@@ -276,7 +276,7 @@ cdef float* saved_gradient(const Call* c, uint32_t i) noexcept nogil:
     return at
 
 
-cdef inline float* kept_element(const Call* c, uint32_t i, uint32_t b) noexcept nogil:
+cdef inline float* saved_element(const Call* c, uint32_t i, uint32_t b) noexcept nogil:
     return saved_gradient(c, i) + (b if batch_of(&c.x[i], c.y.dim.bd) > 1 else 0) * size_of(&c.x[i].dim)
 
 
@@ -309,7 +309,7 @@ cdef void make_slopes(const Call* c, const Head* h, const Work* w, size_t query,
 
 
 cdef void make_means(const Call* c, const Head* h, const Work* w) noexcept nogil:
-    """For each query the mean of the gradients of its weights, which is the product of its result and its gradient."""
+    """For each query, the weighted mean of the gradients of its weights: the dot product of its result and gradient."""
     cdef size_t at = h.number * h.value_rows, j
     for j in range(h.m):
         w.means[j] = K.dot(h.value_rows, element(&c.y, h.b) + at + j * h.e, element(&c.dy, h.b) + at + j * h.e)
@@ -369,10 +369,10 @@ cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
         for b in range(c.y.dim.bd):
             for k in range(heads):
                 head_of(c, b, k, &w, &h)
-                head_backward(c, &h, &w, kept_element(c, 0, b) + k * h.rows, kept_element(c, 1, b) + k * h.rows,
-                              kept_element(c, 2, b) + k * h.value_rows)
+                head_backward(c, &h, &w, saved_element(c, 0, b) + k * h.rows, saved_element(c, 1, b) + k * h.rows,
+                              saved_element(c, 2, b) + k * h.value_rows)
     for b in range(batch_of(&c.x[i], c.y.dim.bd)):
-        K.add(size_of(&c.x[i].dim), kept_element(c, i, b), element(&c.dx, b))
+        K.add(size_of(&c.x[i].dim), saved_element(c, i, b), element(&c.dx, b))
 
 
 cdef Op* new_attention(const char* name, const char* args) except NULL:
@@ -397,23 +397,23 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
     With d rows of q and k and e rows of v, head i has rows ``i d / heads`` to ``(i + 1) d / heads`` of q and k, and
     rows ``i e / heads`` to ``(i + 1) e / heads`` of v and the result: ``V softmax(K' Q scale + bias)``.
 
-    Sentences of different lengths run in the same batch, without padding.  The scores are never stored: they are made
-    in blocks that fit the cache, and made again in backward (Rabe and Staats, "Self-attention does not need O(n^2)
-    memory", 2021; Dao et al., "FlashAttention", NeurIPS 2022).
+    Sentences of different lengths run in the same batch, without padding.  The scores are never stored as a whole: they
+    are computed in blocks that fit in the cache, and recomputed in backward (Rabe and Staats, "Self-attention does not
+    need O(n^2) memory", 2021; Dao et al., "FlashAttention", NeurIPS 2022).
 
-    Shapes: ``q {d,m}``, ``k {d,n}``, ``v {e,n}`` -> ``{e,m}``; a vector is a column.  Arguments without a batch serve
-    for all batch elements of the others.
+    Shapes: ``q {d,m}``, ``k {d,n}``, ``v {e,n}`` -> ``{e,m}``; a vector is a column.  An argument without a batch is
+    used for all batch elements of the others.
 
     Args:
         q: queries.
         k: keys.
         v: values.
         heads: number of heads, which divides d and e (default: 1).
-        bias: added to the scores, ``{n,m}`` or one column for all queries, ``{n}``, and of as many matrices as
-            there are heads, ``{n,m,heads}``, where they differ; -inf where a query must not look.  The result of a
-            query that may look at nothing is 0.  None, the default: nothing.
-        causal: whether query j may look at keys 0 to ``first`` + j only (default: no).
-        first: the place of the first query among the keys (default: 0).
+        bias: added to the scores: ``{n,m}``, or ``{n}`` for one column that all queries share, or ``{n,m,heads}`` if
+            heads differ; -inf where a query must not attend.  A query that may attend to no key has the result 0.
+            None, the default: no bias.
+        causal: whether query j may only attend to keys 0 to ``first`` + j (default: no).
+        first: the position of the first query among the keys (default: 0).
         dropout: the probability that a weight is set to 0; the others are divided by 1 - dropout (default: 0).
         scale: what scores are multiplied by; None, the default, for ``(d / heads) ** -0.5``.
 

@@ -13,7 +13,7 @@ from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
-# Attributes: the axis of the channels; the number that is added to variances.
+# Attributes: the axis of the channels; the number added to variances.
 cdef enum:
     AXIS
     EPS
@@ -42,7 +42,7 @@ cdef int batch_moments_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void add_channels(const Split* s, const float* x, const float* middle, double* total) noexcept nogil:
-    """Add up the elements of each channel, or, given their means, the squared distances from these."""
+    """Add up the elements of each channel or, given the means, their squared distances from the means."""
     cdef size_t k, p
     cdef double sum, t
     for _ in range(s.post):
@@ -117,7 +117,7 @@ def batch_moments(x, axis: _Int = 0):
 
     Args:
         x: any expression.
-        axis: the axis of the channels, which may count from the end.
+        axis: the axis of the channels; a negative one counts from the end.
 
     Raises:
         DimensionError: there is no such axis.
@@ -182,7 +182,7 @@ cdef void channel_norm_forward(const Call* c) noexcept nogil:
 
 
 cdef inline void set_factors(const Call* c, uint32_t b, size_t channels, float* factors) noexcept nogil:
-    """What distances from the mean are multiplied by."""
+    """The factor of each channel: g / sqrt(var + eps)."""
     cdef const float* variance = element(&c.x[VARIANCE], b)
     cdef const float* g = element(&c.x[FACTOR], b)
     cdef size_t k
@@ -223,7 +223,7 @@ cdef void channel_norm_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef void add_slopes(const Call* c, uint32_t b, uint32_t i, const Split* s, double* sum) noexcept nogil:
-    """The sum of dy over each channel of a batch element; for the variance and the factor times (x - mean)."""
+    """The sum over each channel of a batch element: of dy (x - mean) for the variance and the factor, else of dy."""
     cdef const float* x = element(&c.x[X], b)
     cdef const float* mean = element(&c.x[MEAN], b)
     cdef const float* dy = element(&c.dy, b)
@@ -274,12 +274,12 @@ CHANNEL_NORM.work = channel_norm_work
 
 
 def channel_norm(x, mean, var, g, b, axis: _Int = 0, float eps=1e-5):
-    """Each channel less a mean, divided by ``sqrt(var + eps)``, times g and plus b: `batch_norm` with given statistics.
+    """Normalize each channel with given statistics: ``(x - mean) / sqrt(var + eps) * g + b``; see `batch_norm`.
 
     Args:
         x: any expression.
-        mean, var, g, b: an element for each channel.
-        axis: the axis of the channels, which may count from the end.
+        mean, var, g, b: vectors with one element for each channel.
+        axis: the axis of the channels; a negative one counts from the end.
         eps: added to variances. Default: 1e-5.
 
     Raises:

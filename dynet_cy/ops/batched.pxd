@@ -1,4 +1,4 @@
-"""Products of tensors, which their GPU ops use too."""
+"""Batched matrix products, shared with their GPU op."""
 
 from libc.stdint cimport uint32_t
 
@@ -14,9 +14,9 @@ cdef struct Products:
     size_t m
     size_t n
     size_t k
-    uint32_t axes               # beyond those of the matrices
+    uint32_t axes               # beyond the first two, those of the matrices
     size_t[5] size
-    size_t[5] a                 # matrices of a from one position along an axis to the next; 0: one for all positions
+    size_t[5] a                 # stride of a along each axis, in matrices; 0: one matrix for all positions
     size_t[5] b
     size_t count
     bint[2] spread              # whether an argument has fewer matrices than y

@@ -150,8 +150,8 @@ def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike, bint tr
 
     Args:
         x, y: the factors.
-        transpose_x, transpose_y: whether the transposes of the matrices of x or y are multiplied.  It saves a copy
-            where there are further axes. Default: False, both.
+        transpose_x, transpose_y: whether to multiply by the transposes of the matrices of x or y.  With further axes
+            this saves a copy. Default: False, both.
 
     Raises:
         DimensionError: the shapes do not fit.
@@ -191,7 +191,7 @@ def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike, bint tr
 
 
 cdef Expression tensor(object x, str name):
-    """An argument of a product: numbers are none."""
+    """An operand of `matmul` as an expression; a number is an error."""
     if not isinstance(x, Expression):
         x = operand(x, "matmul", name)
     if not isinstance(x, Expression) or dim_of(x).nd == 0:

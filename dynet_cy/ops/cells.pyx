@@ -21,15 +21,16 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
-# y holds the gates i, f, o, g: the first three logistic (f of its sum + 1), the
-# last one tanh.  Wx1, Wx2, ... are the blocks of columns of one matrix Wx, which
-# is an argument before each x: weights have odd numbers, so that nodes share them.
+# y holds the gates i, f, o, g: the first three logistic (f after adding 1 to its
+# sum), the last one tanh.  Wx1, Wx2, ... are blocks of columns of one matrix Wx,
+# which is passed before each x: arguments with odd numbers are weights, which
+# nodes share.
 #
 # With weight noise, every batch element has its own noise of deviation s on all
-# weights.  What it adds to a sum is normal with deviation s |(x, h, 1)|, and that
-# is what is drawn.  Attributes: s.
+# weights.  Its effect on a sum is normal with deviation s |(x, h, 1)|, so that is
+# drawn instead.  Attributes: s.
 
-# Of an element, in multiplications of a product: 0.2 to 0.3 ns.
+# Cost of one element, in multiplications of a matrix product: 0.2 to 0.3 ns.
 cdef enum:
     GATE_COST = 32
 
@@ -66,7 +67,7 @@ cdef inline Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noe
 
 
 cdef void activate(void* job, size_t first, size_t end) noexcept nogil:
-    """Sums of batch elements become gates."""
+    """Turn the sums of some batch elements into gates."""
     cdef const Call* c = <const Call*>job
     cdef size_t m = rows_of(&c.y.dim)
     K.lstm_gates(m // 4, end - first, c.y.v + first * m, 1, c.y.v + first * m)
@@ -94,7 +95,7 @@ cdef void gates_forward(const Call* c) noexcept nogil:
 
 
 cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
-    """Deviation of the noise of the sums of batch element b; their draw goes to work."""
+    """The deviation, divided by s, of the noise of batch element b's sums; draws noise of deviation 1 into `work`."""
     cdef double total = 1
     cdef uint32_t i
     for i in range(2, c.n, 2):
@@ -129,7 +130,7 @@ cdef void activate_backward(void* job, size_t first, size_t end) noexcept nogil:
 
 
 cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
-    """The gradient of the sums, which serves all arguments."""
+    """The gradient of the sums, computed once for all arguments."""
     cdef Tensor dpre = c.y
     dpre.v = c.saved
     if c.first:
@@ -164,7 +165,7 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
     if i == 2:
         multiply_backward_b(&c.x[1], &dpre, &c.dx, accumulate)
     elif i % 2:
-        if c.n > 5 and not accumulate:          # blocks of other inputs have no gradient here
+        if c.n > 5 and not accumulate:          # the columns of other inputs get no gradient here
             K.fill(total_of(&c.dx.dim), 0, c.dx.v)
             accumulate = True
         part = block_of(&c.dx, &c.x[i + 1], c.before)
@@ -177,7 +178,7 @@ cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
-    """Inputs are adjacent, and so are their weights."""
+    """Each input multiplies the next block of columns of Wx."""
     return rows_of(&c.x[i].dim) if i >= 4 and i % 2 == 0 else 0
 
 
@@ -202,7 +203,7 @@ cdef Op* new_gates_op(const char* name) except NULL:
 
 cdef Op* GATES = new_gates_op(b"vanilla_lstm_gates")
 cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
-# The sums of Wx x + b come in the place of b.
+# Takes the sums Wx x + b in place of b.
 PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
 PROJECTED.rule[0] = LIST
 NOISY_GATES.random = True
@@ -237,7 +238,7 @@ def vanilla_lstm_gates(x_t, h_tm1, Wx, Wh, b, float weightnoise_std=0.0):
 
     Args:
         x_t: input.
-        h_tm1: output of the step before.
+        h_tm1: output of the previous step.
         Wx, Wh, b: weights.
         weightnoise_std: deviation of Gaussian noise on all weights, drawn again for
             each batch element of each node. Default: 0.
@@ -275,7 +276,7 @@ def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float
 def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
     """`vanilla_lstm_gates` with the input's part of the sums, Wx x + b, already computed.
 
-    Such parts need no step before, so those of all steps can be computed at once.
+    That part does not depend on earlier steps, so it can be computed for all steps at once.
 
     Shapes: ``p_t {4H}``, ``h_tm1 {H}``, ``Wh {4H,H}`` -> ``{4H}``.
 
@@ -291,7 +292,7 @@ def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
 
 
 # ---- masked: y = x m[offset : offset + size x] ----------------------------------
-# Attributes: offset.
+# Attributes: offset; whether the mask must end where x does.
 
 cdef int masked_dim(const Shapes* s, Dim* y) except -1:
     if cols_of(s.x[0]) != 1 or cols_of(s.x[1]) != 1:
@@ -354,7 +355,7 @@ def vanilla_lstm_gates_dropout(x_t, h_tm1, Wx, Wh, b, dropout_mask_x, dropout_ma
 def vanilla_lstm_gates_dropout_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, dropout_mask_x, dropout_mask_h,
                                       float weightnoise_std=0.0):
     """`vanilla_lstm_gates_dropout` of a list of inputs, as if they were concatenated;
-    dropout_mask_x is for all of them.
+    dropout_mask_x covers all of them.
 
     Args:
         x_t: the inputs, whose sizes add up to the columns of Wx.

@@ -59,7 +59,7 @@ cdef void constrained_forward(const Call* c) noexcept nogil:
         left = 1
         for i in range(n):
             q[i] = 0
-        # Each round takes at least one more element to its bound, or is the last.
+        # Each round but the last takes at least one more element to its bound.
         changed = True
         while changed:
             changed = False
@@ -107,20 +107,20 @@ CONSTRAINED.saved = constrained_saved
 
 
 def constrained_softmax(x, y):
-    """Softmax of scores with upper bounds of the probabilities (Martins and Kreutzer 2017).
+    """Softmax of scores with upper bounds on the probabilities (Martins and Kreutzer 2017).
 
-    The distribution closest to the softmax of x, by Kullback-Leibler divergence,
-    that is nowhere above y.  Where the bounds sum to less than 1 there is none,
-    and the result is y.
+    The result is the distribution closest to the softmax of x, in Kullback-Leibler
+    divergence, that nowhere exceeds y.  If the bounds sum to less than 1, there is
+    none, and the result is y.
 
     Shapes: ``x {n}``, ``y {n}`` -> ``{n}``.
 
     Args:
         x: scores.
-        y: upper bounds, not negative.
+        y: upper bounds, at least 0.
 
     Raises:
-        DimensionError: x and y are not vectors of as many elements.
+        DimensionError: x and y are not vectors of the same size.
 
     Example:
         >>> dy.constrained_softmax(dy.inputVector([1, 1, 3]), dy.inputVector([1, 1, 0.5])).npvalue().round(3)

@@ -19,7 +19,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- contract3d_1d: z_ij = sum_k x_ijk y_k (+ b_ij) ------------------------------
-# The tensor is read as a matrix of i j rows and k columns, which y is multiplied by.
+# The tensor is treated as a matrix of i * j rows and k columns, which multiplies y.
 
 cdef int contract_dim(const Shapes* s, Dim* z) except -1:
     if s.x[0].nd > 3:
@@ -54,7 +54,7 @@ cdef void contract_forward(const Call* c) noexcept nogil:
     if c.n == 3:
         for b in range(c.y.dim.bd):
             memcpy(element(&c.y, b), element(&c.x[2], b), n * sizeof(float))
-    x.dim.d[0] = z.dim.d[0]                 # also where there is nothing to sum over
+    x.dim.d[0] = z.dim.d[0]                 # also if k is 0
     multiply(&x, &c.x[1], &z, c.n == 3)
 
 
@@ -118,7 +118,7 @@ def contract3d_1d_bias(x, y, b):
 
 
 cdef Expression contracted_twice(tuple xs, str op):
-    """A product of the matrix that the first contraction leaves: it serves the gradients too."""
+    """Contract once, then multiply the resulting matrix, which the gradients need too."""
     cdef const Dim* d[4]
     cdef Py_ssize_t i
     for i in range(len(xs)):
@@ -203,7 +203,7 @@ cdef void convolution_forward(const Call* c) noexcept nogil:
 
 cdef void convolution_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b
-    for b in range(c.y.dim.bd):             # the two arguments may change places
+    for b in range(c.y.dim.bd):             # the two arguments are interchangeable
         add_correlation(rows_of(&c.y.dim), element(&c.x[1 - i], b), element(&c.dy, b),
                         element(&c.dx, b))
 
@@ -235,12 +235,12 @@ cdef Op* CIRC_CORR = register(b"circ_corr", b"u v", circular_dim, correlation_fo
 def circ_conv(u, v):
     """Circular convolution of two vectors of n elements: y_k = sum_i u_i v_(k-i mod n).
 
-    It is summed directly, in n^2 steps.
+    Computed directly, in n^2 multiplications.
 
     Shapes: ``u {n}``, ``v {n}`` -> ``{n}``.
 
     Raises:
-        DimensionError: u and v are not vectors of as many elements.
+        DimensionError: u and v are not vectors of the same size.
 
     Example:
         >>> dy.circ_conv(dy.inputVector([1, 2, 3]), dy.inputVector([0, 1, 0])).npvalue().round(3)
@@ -255,7 +255,7 @@ def circ_corr(u, v):
     Shapes: ``u {n}``, ``v {n}`` -> ``{n}``.
 
     Raises:
-        DimensionError: u and v are not vectors of as many elements.
+        DimensionError: u and v are not vectors of the same size.
 
     Example:
         >>> dy.circ_corr(dy.inputVector([1, 2, 3]), dy.inputVector([0, 1, 0])).npvalue().round(3)

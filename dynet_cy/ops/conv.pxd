@@ -1,4 +1,4 @@
-"""What other modules of images use."""
+"""Shape checks and arguments, for other ops on images."""
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.structs cimport Extra

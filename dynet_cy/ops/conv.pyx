@@ -48,18 +48,18 @@ cdef int set_pair(Extra* extra, int at, object values, str op, str name) except 
     return 0
 
 
-# ---- what convolution and its transpose are made of ---------------------------------------
-# An image, filters over it, and the result: each of the three follows from the two others.
+# ---- shared by convolution and its transpose ----------------------------------------------
+# An image, filters, and the result: from any two of these, or their gradients, the third is computed.
 
 cdef struct Filters:
     dy_window w                     # over the channels of one group
     size_t groups
     size_t outputs                  # of one group
     uint32_t batch
-    uint32_t images                 # of one call of a kernel
-    size_t image                    # floats of one group: of an image, of the filters, of the result
-    size_t filters
-    size_t result
+    uint32_t images                 # of one kernel call
+    size_t image                    # floats of one group of an image
+    size_t filters                  # floats of one group of the filters
+    size_t result                   # floats of one group of a result
 
 
 cdef Filters filters_of(const Call* c, const Dim* image) noexcept nogil:
@@ -70,7 +70,7 @@ cdef Filters filters_of(const Call* c, const Dim* image) noexcept nogil:
     v.groups = c.attrs[GROUPS].u
     v.outputs = axis_of(f, 3) // v.groups
     v.batch = c.y.dim.bd
-    # Filters or bias that differ from image to image, and parts of images, are worked on one by one.
+    # If filters or biases differ between images, or there are groups, each kernel call handles one image.
     v.images = 1 if f.bd > 1 or v.groups > 1 or (c.n == 3 and c.x[2].dim.bd > 1) else v.batch
     v.image = v.w.inputs[0] * v.w.inputs[1] * v.w.channels
     v.filters = v.w.size[0] * v.w.size[1] * v.w.channels * v.outputs
@@ -78,12 +78,12 @@ cdef Filters filters_of(const Call* c, const Dim* image) noexcept nogil:
     return v
 
 
-# The images of one call of a kernel are divided among threads.  The parts depend on the sizes only, for the numbers are
-# to be the same on any number of threads: the method of a convolution, and the order in which gradients of filters are
-# added up, follow from the number of images.
+# The images of a kernel call are divided among threads.  The parts depend on sizes only, so that results do not depend
+# on the number of threads: the number of images in a part decides the method of a convolution and the order in which
+# gradients of filters are added up.
 cdef enum:
-    MOST_PARTS = 4                  # each has working memory of its own
-    LEAST_IMAGES = 32               # with fewer, 1 to 3 % of the time of one thread is lost
+    MOST_PARTS = 4                  # each has its own working memory
+    LEAST_IMAGES = 32               # smaller parts make one thread 1 to 3 % slower
     LEAST_WORK = 2500000            # multiplications
 
 cdef struct Divided:
@@ -105,13 +105,13 @@ cdef inline size_t multiplications(const Filters* v, size_t images) noexcept nog
 
 
 cdef uint32_t parts_of(const Filters* v, uint32_t images) noexcept nogil:
-    """Into how many parts the images of a call of a kernel are divided."""
+    """The number of parts into which the images of a kernel call are divided."""
     cdef size_t most = min(<size_t>MOST_PARTS, <size_t>images // LEAST_IMAGES, multiplications(v, images) // LEAST_WORK)
     return <uint32_t>most if v.images > 1 and most > 1 else 1
 
 
 cdef size_t room_of(const Filters* v, uint32_t images, bint back) noexcept nogil:
-    """Floats of working memory of each part; one image more or less may mean another method."""
+    """Floats of working memory of each part; the method may differ between parts with one image more or less."""
     cdef uint32_t parts = parts_of(v, images), least = images // parts, most = least + (images % parts > 0)
     if back:
         return padded(max(dy_conv_work_back(&v.w, v.outputs, least), dy_conv_work_back(&v.w, v.outputs, most)))
@@ -129,14 +129,14 @@ cdef size_t image_work(const Filters* v) noexcept nogil:
 
 
 cdef inline uint32_t images_of(const Divided* d, size_t i, uint32_t* first) noexcept nogil:
-    """How many images part i has, and the first one."""
+    """The number of images in part i; `first` is set to the index of the first one."""
     first[0] = <uint32_t>(d.first + <size_t>d.count * i // d.parts)
     return <uint32_t>(d.first + <size_t>d.count * (i + 1) // d.parts) - first[0]
 
 
 cdef Divided divided(const Filters* v, const Tensor* image, const Tensor* f, const Tensor* result, float* work,
                      bint accumulate) noexcept nogil:
-    """All groups and images; a caller sets which."""
+    """The job of a kernel call; callers set the group, the first image and the room."""
     cdef Divided d
     d.v = v
     d.image = image
@@ -157,7 +157,7 @@ cdef void run_parts(const Divided* d, void (*run)(void* job, size_t part) noexce
     if in_parts(d.parts, multiplications(d.v, d.count), run, <void*>d):
         return
     one = d[0]
-    one.room = 0                    # one after the other, in the same memory: it is in the cache
+    one.room = 0                    # parts that run in turn share memory, which stays in the cache
     for i in range(d.parts):
         run(&one, i)
 
@@ -206,8 +206,8 @@ cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* 
             run_parts(&d, image_part)
 
 
-# Gradients of filters are sums over all images: long sums are split into blocks of this many, added up in double
-# precision.
+# Gradients of filters are sums over all images.  Long sums are split into blocks of this many images, which are added
+# up in double precision.
 cdef enum:
     MOST_IMAGES = 256
 
@@ -292,7 +292,7 @@ cdef size_t filters_work(const Filters* v) noexcept nogil:
     cdef size_t sums = 3 * padded(v.filters) if v.batch > MOST_IMAGES else 0
     if v.images <= MOST_IMAGES:
         return sums + block_work(v, v.images)
-    # The last block has fewer, for which there may be another way.
+    # The last block may be smaller, and its method another.
     return sums + max(block_work(v, MOST_IMAGES), block_work(v, (v.images - 1) % MOST_IMAGES + 1))
 
 
@@ -396,13 +396,14 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[i
         is_valid: whether the filter stays inside the image; else the image is
             padded with zeros such that the result has the size of x divided by
             the stride. Default: True.
-        dilation: how many rows and columns on the next row and column of a filter is (Yu and Koltun 2016).
-        groups: the number of groups of channels, each of which is filtered separately; as many as there are
-            channels for filters of single channels (Chollet 2017).
+        dilation: the distance, in rows and columns of the image, between neighbouring rows and columns of the
+            filter (Yu and Koltun 2016). Default: (1, 1).
+        groups: the number of groups of channels, each of which is filtered separately; with a group for each
+            channel, the convolution is depthwise (Chollet 2017). Default: 1.
 
     Raises:
         DimensionError: the shapes do not fit, or the channels cannot be divided into so many groups.
-        ValueError: a number is below 1.
+        ValueError: a stride, a dilation or groups is below 1.
 
     Example:
         >>> image, filters = dy.ones((4, 4, 1)), dy.ones((3, 3, 1, 2))
@@ -421,11 +422,11 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[i
 
 def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True, dilation: Sequence[int] = (1, 1),
                 groups: _Int = 1):
-    """`conv2d` with a summand for each output channel.
+    """`conv2d` with a bias for each output channel.
 
     Args:
         x, f, stride, is_valid, dilation, groups: see `conv2d`.
-        b: vector of as many elements as f has output channels.
+        b: vector with one element for each output channel.
 
     Example:
         >>> image, filters = dy.ones((4, 4, 1)), dy.ones((3, 3, 1, 2))
@@ -438,7 +439,7 @@ def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True, dilation: Se
     return apply(CONV2D_BIAS, (x, f, b), &extra)
 
 
-# ---- conv_transpose2d: y such that conv2d of y has the shape of x: the gradient of conv2d's image ----
+# ---- conv_transpose2d: the gradient of conv2d with respect to its image; conv2d of y has the shape of x ----
 
 cdef int conv_transpose2d_dim(const Shapes* s, Dim* y) except -1:
     cdef const Dim* x = s.x[0]
@@ -517,8 +518,8 @@ def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: 
                      groups: _Int = 1):
     """Transposed convolution: each pixel of x adds the filters, times its value, to the result (Zeiler et al. 2010).
 
-    It is the gradient of `conv2d` for its image: with the same filters, stride and `is_valid`, `conv2d` of the result
-    has the shape of x.
+    It is the gradient of `conv2d` with respect to its image: with the same filters, stride and `is_valid`, `conv2d` of
+    the result has the shape of x.
 
     Shapes: ``x {h,w,ci}``, ``f {fh,fw,co,ci}`` -> ``{oh,ow,co}`` with oh = (h - 1) stride + dilation (fh - 1) + 1; with
     groups ``f {fh,fw,co/groups,ci}``.
@@ -526,15 +527,16 @@ def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: 
     Args:
         x: image.
         f: filters.
-        stride: how many rows and columns of the result are from one pixel to the next.
+        stride: the distance, in rows and columns of the result, between the filters of neighbouring pixels.
         is_valid: whether the result is as large as the filters reach; else it has the size of x times the stride.
             Default: True.
-        dilation: how many rows and columns on the next row and column of a filter is.
-        groups: the number of groups of channels, each of which is processed separately.
+        dilation: the distance, in rows and columns of the result, between neighbouring rows and columns of a
+            filter. Default: (1, 1).
+        groups: the number of groups of channels, each of which is processed separately. Default: 1.
 
     Raises:
         DimensionError: the shapes do not fit, or the channels cannot be divided into so many groups.
-        ValueError: a number is below 1.
+        ValueError: a stride, a dilation or groups is below 1.
 
     Example:
         >>> dy.conv_transpose2d(dy.ones((2, 2, 1)), dy.ones((2, 2, 3, 1)), [2, 2]).dim()
@@ -586,7 +588,7 @@ cdef void maxpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t maxpooling2d_work(const Call* c, int i) noexcept nogil:
-    """For each image, as several may be at work at a time."""
+    """One block for each image, as several may be processed at once."""
     return <size_t>axis_of(&c.y.dim, 0) * c.y.dim.bd if i >= 0 else 0
 
 
@@ -701,7 +703,7 @@ def filter1d_narrow(x, y):
     return apply2(FILTER1D, x, y)
 
 
-# ---- kmax_pooling: the k greatest along axis d, in their order ------------------------------
+# ---- kmax_pooling: the k greatest along axis d, in the order of x ---------------------------
 # Attributes: k, d.  The positions of the elements are saved.
 
 cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
@@ -734,7 +736,7 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
     cdef uint32_t* source
     cdef float* x
     cdef float* y
-    cdef float* best = c.work                   # the k greatest so far, falling
+    cdef float* best = c.work                   # the k greatest so far, in descending order
     cdef float v
     kmax_axes(c, &inner, &n, &k, &outer)
     for b in range(c.y.dim.bd):
@@ -754,7 +756,7 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
                         rank -= 1
                     best[rank] = v
                     m += m < k
-                # All above the least of them, and of its equals the first.
+                # Take what exceeds the least of them, and the first elements that equal it.
                 rank = 0
                 for j in range(k):
                     rank += best[j] == best[k - 1]

@@ -13,9 +13,9 @@ from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_w
 from dynet_cy.ops.registry import DimensionError
 
 # A sequence of tags y has the score start[y_0] + sum_t x[y_t, t] + sum_t transitions[y_{t-1}, y_t] + end[y_{n-1}].
-# alpha_t[j] is the logarithm of the sum over all beginnings that end with tag j at t, its own score included, less a
-# constant of the column; beta_t[i] that of all that may follow, less one such that the exponentials of alpha_t + beta_t
-# are the marginals.  So long sequences, whose scores are large, lose no bits.
+# alpha_t[j] is the log-sum over all prefixes that end with tag j at t, its own score included, minus a constant for
+# each column; beta_t[i] is the log-sum over all continuations, minus a constant such that exp(alpha_t + beta_t) are the
+# marginals.  The constants keep long sequences, whose scores are large, from losing precision.
 
 
 cdef int crf_shapes(const Shapes* s) except -1:
@@ -47,9 +47,9 @@ cdef inline float lower(size_t n, float* v) noexcept nogil:
 
 
 cdef double find_alphas(const Call* c, uint32_t b, float* alphas, float* lowered, float* work) noexcept nogil:
-    """All alphas of a batch element, and by how much each column is lowered; returns the sum of that.
+    """All alphas of a batch element, and the constant subtracted from each column; returns the sum of these constants.
 
-    `work` has room for a matrix of tags.
+    `work` has room for a matrix of tags x tags.
     """
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
     cdef const float* x = element(&c.x[0], b)
@@ -79,7 +79,7 @@ cdef float log_last(const Call* c, uint32_t b, const float* alphas, float* work)
 
 
 cdef void find_betas(const Call* c, uint32_t b, const float* alphas, float* betas, float* work) noexcept nogil:
-    """All betas of a batch element; `work` has room for two matrices of tags and a vector."""
+    """All betas of a batch element; `work` has room for two matrices of tags x tags and a vector of tags."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
     cdef const float* x = element(&c.x[0], b)
     cdef const float* transitions = element(&c.x[1], b)
@@ -123,7 +123,7 @@ cdef void log_partition_forward(const Call* c) noexcept nogil:
 
 
 cdef inline size_t saved_of_one(const Dim* x) noexcept nogil:
-    """Alphas, betas, and by how much each column of alphas is lowered."""
+    """The number of floats for alphas, betas, and the constant subtracted from each column of alphas."""
     return 2 * size_of(x) + cols_of(x)
 
 
@@ -220,7 +220,7 @@ cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
 cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j, best
     cdef uint32_t b
-    cdef uint32_t* came = <uint32_t*>c.work + 3 * tags      # from where, for each word and tag
+    cdef uint32_t* previous = <uint32_t*>c.work + 3 * tags  # the best tag before, for each word and tag
     cdef float* scores = c.work
     cdef float* next_scores = c.work + tags
     cdef float* sums = c.work + 2 * tags
@@ -236,18 +236,18 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
             for j in range(tags):
                 K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, transitions + j * tags, 1, sums)
                 best = K.argmax(tags, sums)
-                came[t * tags + j] = <uint32_t>best
+                previous[t * tags + j] = <uint32_t>best
                 next_scores[j] = sums[best] + x[t * tags + j]
             memcpy(scores, next_scores, tags * sizeof(float))
         K.add(tags, element(&c.x[3], b), scores)
-        best = K.argmax(tags, scores)           # a NaN wins: then no sequence is the best
+        best = K.argmax(tags, scores)           # a NaN wins; then there is no best sequence
         if scores[best] != scores[best]:
             K.fill(n, NAN, y)
             continue
         for t in range(n):
             y[n - 1 - t] = <float>best
             if t + 1 < n:
-                best = came[(n - 1 - t) * tags + best]
+                best = previous[(n - 1 - t) * tags + best]
 
 
 cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
@@ -267,17 +267,17 @@ LOG_PARTITION.saved = log_partition_saved
 LOG_PARTITION.work = log_partition_work
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
 MARGINALS.work = marginals_work
-MARGINALS.no_gradient_because = b"they are for decoding; the gradient of crf_log_partition is what they are"
+MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
 cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
 VITERBI.work = viterbi_work
-VITERBI.no_gradient_because = b"the best sequence is the same for all arguments nearby"
+VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
 
 
 def crf_log_partition(x, transitions, start, end):
     """Logarithm of the sum of e^score over all sequences of tags (Lafferty et al. 2001).
 
     The score of a sequence y is ``start[y_0] + sum x[y_t, t] + sum transitions[y_{t-1}, y_t] + end[y_{n-1}]``.
-    Sentences of different lengths run together where they share the transitions.  See `crf_loss`.
+    Sentences of different lengths that share the transitions run together.  See `crf_loss`.
 
     Shapes: ``x {tags,n}``, ``transitions {tags,tags}``, ``start {tags}``, ``end {tags}`` -> ``{1}``.
 

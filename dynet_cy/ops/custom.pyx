@@ -1,8 +1,8 @@
-"""Ops of a program's own.
+"""User-defined ops.
 
-A definition has an entry in the registry, as every op, whose functions are those of this module: they take the GIL and
-call the program's functions with arrays.  The attributes of a node say which definition and which parameters it has.
-Gradients of all arguments are computed at once, before locks are taken (`prepare`), and added without the GIL.
+A definition has an entry in the registry, like every op.  The functions of that entry are those of this module, which
+take the GIL and call the program's functions with arrays.  The attributes of a node give its definition and parameters.
+The gradients of all arguments are computed at once, before locks are taken (`prepare`), and added without the GIL.
 """
 
 import inspect
@@ -41,23 +41,23 @@ cdef extern from *:
 
 # Attributes of a node.
 cdef enum:
-    DEFINITION                      # its number in `definitions`
-    PARAMETERS                      # their number in those of the definition
+    DEFINITION                      # index in `definitions`
+    PARAMETERS                      # index in `parameters` of the definition
 
-# Kept for as long as the process lives: nodes refer to them by number, and their entries to their names.
+# Never freed: nodes refer to definitions by number, and their registry entries point to their names.
 cdef list definitions = []
-cdef Unlocked definitions_lock      # and of their parameters
+cdef Unlocked definitions_lock      # also guards their parameters
 
 
 cdef class _Definition:
-    """An op of a program's own, which is called as the functions of other ops are."""
+    """A user-defined op, which is called like the functions of other ops."""
 
     cdef readonly str name
     cdef bytes c_name, c_args
     cdef object forward, backward, shape
     cdef int n_arguments            # -1: any number
     cdef list parameters            # dictionaries of keyword arguments
-    cdef dict numbers               # their indices in it
+    cdef dict numbers               # the index in `parameters` of each set of keyword arguments
     cdef uint32_t number
     cdef Op* op
 
@@ -76,7 +76,7 @@ cdef class _Definition:
         return apply(self.op, xs, &extra)
 
     cdef uint32_t number_of(self, dict given) except? 0xFFFFFFFF:
-        """The number of keyword arguments; nodes with equal ones run together."""
+        """The index of a set of keyword arguments; nodes with equal ones run together."""
         if not given:
             return 0
         # 1, 1.0 and True are equal, but functions may take them differently.
@@ -150,7 +150,7 @@ cdef int custom_dim(const Shapes* s, Dim* y) except -1:
         dim_from_shape(tuple(given), y, "what shape returns")
     except DimensionError:
         raise
-    except ValueError as error:                 # with all arguments
+    except ValueError as error:                 # a DimensionError also lists the arguments
         raise DimensionError(str(error)) from None
     y.bd = bd
     return 0
@@ -168,8 +168,8 @@ cdef int write(result, _Definition d, str what, const Dim* dim, uint32_t bd, flo
     cdef tuple expected = (*shape_of(dim), bd)
     array = floats_in(result, d.name, what, 8)
     if array.shape != expected:
-        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}, of which the last axis "
-                             "is the batch")
+        raise DimensionError(f"{d.name}: {what} has shape {array.shape}, expected {expected}, whose last axis is the "
+                             "batch")
     return copy_floats(array, out, total_of(dim) // dim.bd * bd)
 
 
@@ -212,7 +212,7 @@ cdef int run_backward(const Call* c) except -1:
 
 
 cdef void guarded(const Call* c, bint back) noexcept with gil:
-    """Run a function with standard arithmetic, and keep the exception that it raises."""
+    """Run a function in the default floating-point environment, and keep the exception that it raises."""
     global raised_here
     cdef fenv_t engine
     raised_here = NULL
@@ -264,30 +264,30 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
               shape: Callable[..., Any] | None = None) -> Callable[..., Expression]:
     """A new op, made from functions of NumPy arrays.
 
-    The nodes of a batch come as one call: **the last axis of every array is the batch**, of length 1 where an argument
-    is one for all elements, such as a parameter. The functions see copies, and run with the GIL, on the CPU. They must
-    depend only on their arguments. Their exceptions reach the program, and no gradient is changed then.
+    One call computes all nodes of a batch: **the last axis of every array is the batch**. Its length is 1 if all
+    elements share the argument, such as a parameter. The functions see copies, and run with the GIL, on the CPU. They
+    must depend only on their arguments. If they raise an exception, it reaches the program, and no gradient changes.
 
-    Define an op once, not at each call: definitions are kept for as long as the process lives, and so is each set of
-    values that are given by keyword. What differs from call to call is an argument.
+    Define an op once, not at each call: definitions are never freed, nor is any set of keyword values. Pass what
+    differs from call to call as an expression.
 
     Args:
         name: for messages, profiles and drawings.
-        forward: ``forward(*xs)`` returns the values. Its positional arguments are those of the op; what it takes by
-            keyword only, the op does too, as hashable values: nodes with equal ones run together. `backward` and
-            `shape` get it too.
-        backward: ``backward(dy, y, *xs)`` returns a tuple of the gradients of the arguments (for one argument, also its
-            gradient itself), each of the shape of its argument, None for zeros. That of an argument without batch may
-            have the batch of y, over which it is summed. Without it, asking for a gradient is an error.
-        shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError of its own
-            is raised as DimensionError. By default the shape of the first argument.
+        forward: ``forward(*xs)`` returns the values. Its positional arguments are those of the op. So are its
+            keyword-only arguments, whose values must be hashable; nodes with equal values run together, and `backward`
+            and `shape` get them too.
+        backward: ``backward(dy, y, *xs)`` returns a tuple with the gradient of each argument, in the argument's shape,
+            or None for zeros; with one argument, the gradient alone will do. The gradient of an argument without a
+            batch may have the batch of y and is then summed over it. Without `backward`, a gradient is an error.
+        shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError that it
+            raises becomes a DimensionError. Default: the shape of the first argument.
 
     Returns:
         A function of expressions, whose result is an Expression.
 
     Raises:
-        TypeError: no functions; or they do not take the arguments.
-        ValueError: an op of the library has that name.
+        TypeError: one of them is not a function, or does not take these arguments.
+        ValueError: the name is empty, or that of an op of the library.
 
     Example:
         >>> fourth = dy.custom_op("fourth", lambda x: x**4, lambda dy, y, x: 4 * x**3 * dy)

@@ -1,4 +1,4 @@
-"""Draws of random ops, which depend on what their items say and never on batching."""
+"""Draws of random ops, which depend on the seed and the items of a node, never on batching."""
 
 from libc.stdint cimport uint32_t
 

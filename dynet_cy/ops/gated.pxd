@@ -1,4 +1,4 @@
-"""Sums with their activation, and what GRUs and Tree-LSTMs make of them, for steps of recurrent networks."""
+"""Affine maps with their activation, and the cells of GRUs and Tree-LSTMs, for recurrent networks."""
 
 from libc.stdint cimport uint32_t
 
@@ -10,7 +10,7 @@ cdef Op* GRU_H
 cdef Op* TREE_C
 cdef Op* TREE_H
 
-# Attributes of GATED: how many blocks of rows there are, how many of the first are logistic, how many then tanh.
+# Attributes of GATED: the number of blocks of rows; how many of the first are logistic, and how many after those tanh.
 cdef void set_gates(Extra* extra, uint32_t blocks, uint32_t first, uint32_t tanh) noexcept
 cdef void set_logistic(Extra* extra) noexcept
 cdef void set_tanh(Extra* extra) noexcept

@@ -1,4 +1,4 @@
-"""Sums of products with their activation in one node, and what GRUs and Tree-LSTMs make of such gates."""
+"""Affine maps with their activation as one node, and the cells of GRUs and Tree-LSTMs."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
@@ -16,8 +16,8 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
-# Attributes: how many blocks of rows y has, and what f is by blocks: the first ones
-# logistic, then some tanh, and the others logistic.
+# Attributes: the number of blocks of rows of y; how many of the first are logistic, and
+# how many after those tanh.  The others are logistic again.
 
 cdef enum:
     BLOCKS
@@ -28,12 +28,12 @@ cdef enum:
 cdef int gated_dim(const Shapes* s, Dim* y) except -1:
     affine_transform_dim(s, y)
     if rows_of(y) % s.attrs[BLOCKS].u:
-        raise DimensionError(f"the sum has {rows_of(y)} rows, which is no multiple of {s.attrs[BLOCKS].u} gates")
+        raise DimensionError(f"the sum has {rows_of(y)} rows, which is not a multiple of {s.attrs[BLOCKS].u} gates")
     return 0
 
 
 cdef struct Runs:
-    size_t n                        # how often the three that follow come
+    size_t n                        # repetitions of the three parts below
     size_t first
     size_t tanh
     size_t last
@@ -178,7 +178,7 @@ def tree_lstm_gates(exprs: Iterable[Expression], int children):
 
     Args:
         exprs: the list ``[b, W, x, ...]``, see `affine_transform`.
-        children: how many gates f there are: 0 for a leaf.
+        children: the number of f gates: 0 for a leaf.
 
     Raises:
         DimensionError: the shapes do not fit.
@@ -264,12 +264,12 @@ def gru_h(h_tm1, z_t, g_t):
 
 
 # ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ... ----------------------------------
-# Attributes: children that the gates have an f for.
+# Attributes: the number of children that have a gate f.
 
 cdef int tree_c_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, blocks = 3 + s.attrs[0].u, rows = rows_of(s.x[0])
     if rows % blocks:
-        raise DimensionError(f"there are {rows} gates, which is no multiple of {blocks}")
+        raise DimensionError(f"there are {rows} gates, which is not a multiple of {blocks}")
     if s.n - 1 > s.attrs[0].u:
         raise DimensionError(f"{s.n - 1} cells are given for {s.attrs[0].u} children")
     for i in range(s.n):
@@ -338,7 +338,7 @@ def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
     Args:
         gates: the gates.
         cells: the cells of the first children, in their order; `[]` for a leaf.
-        children: how many gates f there are; -1 for as many as cells.
+        children: the number of f gates; -1 for one per cell.
 
     Raises:
         DimensionError: the shapes do not fit.

@@ -14,7 +14,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef Py_ssize_t whole(object value, str op, str what="an index") except? -1:
-    """A whole number, which may be a float, as from a division."""
+    """A whole number, which may be given as a float such as the result of a division."""
     if type(value) is int or hasattr(value, "__index__"):
         return value
     if not isinstance(value, numbers.Real) or value != value // 1:
@@ -27,7 +27,7 @@ cdef Py_ssize_t axis_in(object x, object axis, str op, str what="d") except -1:
     cdef Py_ssize_t i = whole(axis, op, what)
     cdef Py_ssize_t n
     if i > 0xFF:
-        raise DimensionError(f"{op}: {what} is {i}, which is no axis of x")
+        raise DimensionError(f"{op}: {what} is {i}, which is not an axis of x")
     if i >= 0:
         return i
     n = dim_of(expression(x, op, "x")).nd
@@ -49,7 +49,7 @@ cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -
 
 
 cdef bytes index_words(object values, str op):
-    """The numbers of a list or a tuple as words."""
+    """The numbers of a list or a tuple as 32-bit words."""
     cdef Py_ssize_t i = 0, n = len(values)
     cdef Py_ssize_t index
     cdef bytes held = PyBytes_FromStringAndSize(NULL, n * sizeof(uint32_t))
@@ -69,7 +69,7 @@ cdef bytes set_indices(Extra* extra, object values, str op):
     """A list of indices, one for each batch element.
 
     Returns:
-        What holds them: it must live until the node is made.
+        The object that owns their memory, which must live until the node is made.
     """
     cdef bytes held
     if type(values) is list or type(values) is tuple:
@@ -99,7 +99,7 @@ cdef bint is_list(object values):
 
 
 cdef int check_count(const Shapes* s, uint32_t item_count) except -1:
-    """There must be `item_count` indices, or as many for each batch element."""
+    """There must be `item_count` indices, or that many for each batch element."""
     if s.n_items != item_count and s.n_items != item_count * s.bd:
         text = f"{s.n_items} indices given where {item_count} are needed"
         if s.bd > 1:

@@ -25,7 +25,7 @@ INPUT.no_gradient_because = b"a leaf that is not trained"
 
 
 cdef Expression new_leaf(const Dim* dim, float** v, int on=0):
-    """A computed leaf of that shape, whose floats are still to be written at v."""
+    """A computed leaf of that shape; the caller writes its floats at v."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     v[0] = place(total_of(dim))
@@ -115,7 +115,7 @@ def ones(dim: _Shape, batch_size=1):
 
 
 cdef class InputExpression(Expression):
-    """An input whose value can be changed; whatever depends on it is then computed again.
+    """An input whose value can be changed; what depends on it is then recomputed.
 
     Example:
         >>> x = dy.inputVector([3, 4])
@@ -131,7 +131,7 @@ cdef class InputExpression(Expression):
         """Set the value.
 
         Args:
-            values: a number for `scalarInput`, else as many numbers as before.
+            values: a number for `scalarInput`, else an array with as many numbers as the input has.
 
         Raises:
             ValueError: there are more or fewer numbers than the input has.
@@ -187,7 +187,7 @@ def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
         device: as for `inputVector`.
 
     Raises:
-        TypeError: s is no number.
+        TypeError: s is not a number.
         ValueError: s is more than one number.
 
     Example:
@@ -209,8 +209,8 @@ def inputVector(v: npt.ArrayLike, device="") -> InputExpression:
         device: "CPU" or "GPU:0" and so on; "", the default: the device where it is first used.
 
     Raises:
-        TypeError: v holds something else than numbers.
-        ValueError: v is no list, or one of lists.
+        TypeError: v holds something other than numbers.
+        ValueError: v is not a list, or is a list of lists.
 
     Example:
         >>> x = dy.inputVector([1, 2])
@@ -260,7 +260,7 @@ def inputTensor(arr: npt.ArrayLike, batched=False, device="", reusable_expr=Fals
         arr: numbers: an array, or nested lists; a list of arrays is a batch of them.
         batched: whether the last axis is the batch (default: False).
         device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
-        reusable_expr: accepted for DyNet's sake: `set` is always there.
+        reusable_expr: ignored; DyNet needs it for `set`, which always works here.
 
     Returns:
         Expression with the shape of the array.
@@ -320,10 +320,10 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
     """An input that is constant except for a few elements.
 
     Args:
-        idxs: the places: for each axis, the batch included, a list of as many
-            indices as there are values.  Of equal places the last counts.
+        idxs: the positions: for each axis, the batch included, a list with one index
+            for each value.  Where positions are equal, the last value counts.
         values: a list of numbers.
-        shape: the shape; its last axis is the batch where `batched`.
+        shape: the shape; its last axis is the batch if `batched`.
         batched: whether the last axis is the batch (default: False).
         defval: the number everywhere else (default: 0).
         device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
@@ -334,7 +334,7 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
     Raises:
         IndexError: an index is out of range.
         TypeError: indices or values are not lists of numbers.
-        ValueError: there are more or fewer lists than axes, or indices than values.
+        ValueError: the number of lists is not that of axes, or the number of indices not that of values.
 
     Example:
         >>> dy.sparse_inputTensor([[0, 2]], [5, 6], (4,)).npvalue()
@@ -427,14 +427,14 @@ def one_hot(d: int, idx: int | Sequence[int], device=""):
 
     Args:
         d: number of elements.
-        idx: the place of the 1, or a list of places, one for each batch element.
+        idx: the position of the 1, or a list of positions, one for each batch element.
         device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
 
     Returns:
         Expression of shape ``{d}``.
 
     Raises:
-        IndexError: a place is not from 0 to d - 1.
+        IndexError: a position is not from 0 to d - 1.
 
     Example:
         >>> dy.one_hot(3, 1).npvalue()

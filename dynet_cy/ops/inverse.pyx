@@ -1,4 +1,4 @@
-"""Inverse and determinant of square matrices, by LAPACK's LU factors."""
+"""Inverse and determinant of square matrices, from LAPACK's LU factorization."""
 
 from libc.math cimport INFINITY, NAN, fabs, log
 from libc.stdint cimport uint32_t
@@ -22,7 +22,7 @@ cdef extern from *:
                        int* info) nogil
 
 cdef enum:
-    BLOCK = 32                      # columns that LAPACK works on together
+    BLOCK = 32                      # LAPACK's block size, in columns
 
 
 cdef int square_dim(const Shapes* s) except -1:
@@ -34,7 +34,7 @@ cdef int square_dim(const Shapes* s) except -1:
 
 
 cdef bint factors(int n, float* a, int* pivots) noexcept nogil:
-    """a becomes its LU factors; False if it is singular."""
+    """Replace a by its LU factors; False if it is singular."""
     cdef int info = 0
     if n:
         scipy_sgetrf_(&n, &n, a, &n, pivots, &info)
@@ -42,7 +42,7 @@ cdef bint factors(int n, float* a, int* pivots) noexcept nogil:
 
 
 cdef void invert(int n, float* a, int* pivots, float* work) noexcept nogil:
-    """Replace LU factors by the inverse of their product."""
+    """Replace LU factors by the inverse of the matrix."""
     cdef int info = 0, size = n * BLOCK
     if n:
         scipy_sgetri_(&n, a, &n, pivots, work, &size, &info)

@@ -17,12 +17,12 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef str factor(int i):
-    """What an error calls a factor: by its place in the list of a sum, -2 and -1 in a product."""
+    """The name of a factor in errors: i is its place in the list of a sum, or -2 and -1 in a product."""
     return "a" if i == -2 else "b" if i == -1 else f"xs[{i}]"
 
 
 cdef int product_dim(const Dim* a, const Dim* b, Dim* y, int i) except -1:
-    """Shape of a b, the factors i and i + 1: y is a vector where b is one."""
+    """The shape of the product of factors i and i + 1; y is a vector if b is one."""
     if a.nd > 2 or b.nd > 2:
         raise DimensionError(f"{factor(i)} and {factor(i + 1)} must be matrices or vectors")
     if axis_of(a, 1) != axis_of(b, 0):
@@ -64,7 +64,7 @@ cdef void multiply_backward_a(const Tensor* a, const Tensor* b, const Tensor* dy
 
 
 cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
-    """da = dy b', if all batch elements share one a."""
+    """The factors of da = dy b', if all batch elements share one a."""
     if a.dim.bd == 1 and b.dim.bd == dy.dim.bd:
         f.left = dy.v
         f.right = b.v
@@ -111,7 +111,7 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
 # Nodes that multiply by the same a run as one product with a wider b.
 MATMUL.rule[0] = SHARE
-# Others, such as products of a matrix for each sentence, differ in its size.
+# Other products, such as those of one matrix per sentence, may differ in size.
 MATMUL.columns = True
 MATMUL.ragged = True
 MATMUL.joins = True
@@ -122,7 +122,7 @@ MATMUL.factors = matmul_factors
 # ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
 
 cdef void matrix_of(const Dim* x, Dim* y) noexcept:
-    """The shape of x without the axes of one element after the first two."""
+    """The shape of x without trailing axes of size 1 after the first two."""
     y.nd = x.nd
     while y.nd > 2 and x.d[y.nd - 1] == 1:
         y.nd -= 1
@@ -145,7 +145,7 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
         matrix_of(s.x[i + 1], &x)
         product_dim(s.x[i], &x, &wx, <int>i - 1)
         if i == 1 and axis_of(&wx, 0) == axis_of(y, 0) and axis_of(y, 1) == 1:
-            y.nd = wx.nd                                # a vector b serves for all columns
+            y.nd = wx.nd                                # a vector b is added to every column
             y.d[1] = wx.d[1]
         elif not same_shape(&wx, y):
             raise DimensionError(
@@ -157,7 +157,7 @@ cdef int affine_transform_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void copy_bias(void* job, size_t first, size_t end) noexcept nogil:
-    """Batch elements of the result of an affine transformation become b, for all columns of each."""
+    """Set some batch elements of the result to b, repeated for all columns."""
     cdef const Call* c = <const Call*>job
     cdef const Tensor* b = &c.x[0]
     cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim), i
@@ -212,7 +212,7 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
 
 AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
-AFFINE.rule[0] = LIST               # it is copied anyway
+AFFINE.rule[0] = LIST               # b is copied to the result anyway
 AFFINE.rule[1] = SHARE
 AFFINE.columns = True
 AFFINE.one_column[0] = True
@@ -227,7 +227,7 @@ def affine_transform(exprs: Iterable[Expression]):
     Args:
         exprs: the list ``[b, W1, x1, W2, x2, ...]`` with ``b {m}`` or ``{m,n}``,
             ``W {m,k}`` and ``x {k}`` or ``{k,n}``; a vector b is added to every column.
-            Axes of one element after the first two axes of b and x are ignored.
+            Trailing axes of size 1 after the first two of b and x are ignored.
 
     Returns:
         ``{m,n}``, or ``{m}`` if n is 1.
@@ -293,7 +293,7 @@ cdef Op* DOT_PRODUCT = new_dot_product(b"dot_product", dot_product_dim)
 def dot_product(x, y):
     """Sum of the products of corresponding elements.
 
-    Shapes: ``x`` and ``y`` with as many elements -> ``{1}``.
+    Shapes: ``x`` and ``y`` with equally many elements -> ``{1}``.
 
     Raises:
         DimensionError: x and y have different numbers of elements.

@@ -49,7 +49,7 @@ cdef inline void summed_forward(const Call* c, int which) noexcept nogil:
 cdef inline void summed_backward(const Call* c, uint32_t i, int which) noexcept nogil:
     cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
-    cdef float* y = c.work                      # values of f: no row needs them here
+    cdef float* y = c.work                      # values of f, which the rows used here ignore
     cdef float* dy = c.work + n
     cdef float* dx
     cdef int add
@@ -161,9 +161,9 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
 
     Args:
         x: predicted probabilities.
-        y: true ones: an expression of the same shape, or labels: one number for all
-            elements, an array of the shape of x (its last axis the batch), or a list of one
-            number for each element or, where elements are scalars, each batch element.
+        y: true probabilities: an expression of the same shape, or labels: one number for all
+            elements, an array of the shape of x (its last axis the batch), or a list with one
+            number for each element or, where elements are scalars, for each batch element.
 
     Raises:
         DimensionError: y has another shape.
@@ -282,7 +282,7 @@ def pairwise_rank_loss(x, y, float m=1.0):
     """Margin loss max(m - x + y, 0) of each pair of elements.
 
     Args:
-        x: scores that should be the greater ones.
+        x: scores that should be greater than those of y.
         y: scores, of the same shape.
         m: the margin (default: 1).
 
@@ -334,7 +334,7 @@ def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDAr
 
     Args:
         log_lambda: logarithm of the mean.
-        x: the count; or a list of one for each batch element.
+        x: the count, or a list of counts, one for each batch element.
 
     Example:
         >>> round(dy.poisson_loss(dy.scalarInput(0), 2).value(), 3)

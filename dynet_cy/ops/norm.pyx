@@ -19,19 +19,19 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
-# x is a set of lines, each of which is normalized separately: the elements along some
-# neighbouring axes.  g and b have one element for each of a line, or repeat along it,
-# or have the shape of x.  The mean and the factor of every line are saved.
+# x is divided into lines, which are normalized separately: a line has the elements along
+# some consecutive axes.  g and b have one element for each element of a line, or fewer,
+# which repeat along it, or the shape of x.  The mean and the factor of every line are saved.
 
 cdef double TINY = 1e-8
 
 cdef inline size_t line_at(const Split* s, size_t line) noexcept nogil:
-    """Where a line of a batch element begins."""
+    """The offset of a line in its batch element."""
     return line // s.pre * s.pre * s.len + line % s.pre
 
 
 cdef bint fits(const Dim* part, const Dim* x, uint32_t first, uint32_t last) noexcept nogil:
-    """Whether part has an element for each of a line, or repeats along it, or has the shape of x."""
+    """Whether part has an element for each element of a line, or repeats along it, or has the shape of x."""
     cdef uint32_t k = covered(part, x, first, last)
     # Lines whose elements are not contiguous are not split.
     return k == last - first or (k != NONE and (first == 0 or k == 0)) or covered(part, x, 0, x.nd) == x.nd
@@ -44,7 +44,7 @@ cdef int layer_norm_dim(const Shapes* s, Dim* y) except -1:
         last = covered(s.x[1], x, 0, x.nd)
         if last == NONE or covered(s.x[2], x, 0, x.nd) != last or (size_of(s.x[1]) == 1 and size_of(x) != 1):
             raise DimensionError("g and b must both have the shape of x, or both that of its first axes, which are "
-                                 "normalized then; axis= says which in other cases")
+                                 "then normalized; use axis= for other axes")
     elif last > x.nd:
         raise DimensionError(f"x has no axis {last - 1}")
     elif not fits(s.x[1], x, first, last) or not fits(s.x[2], x, first, last):
@@ -65,9 +65,9 @@ cdef inline void moments(const float* x, size_t n, size_t stride, double* mean, 
     deviation[0] = sqrt(total / n)
 
 
-cdef inline void neighbours_moments(const float* x, size_t n, float* work, double* mean,
-                                    double* deviation) noexcept nogil:
-    """The same for adjacent elements, with vectors: sums of distances from an approximate mean lose no digits."""
+cdef inline void adjacent_moments(const float* x, size_t n, float* work, double* mean,
+                                  double* deviation) noexcept nogil:
+    """The same for adjacent elements, vectorized; subtracting an approximate mean first avoids cancellation."""
     cdef float about = K.sum(n, x) / n
     cdef double off, square
     K.unary_fwd[<int>DY_UNARY_shift](n, x, -about, 0, work)
@@ -80,12 +80,12 @@ cdef inline void neighbours_moments(const float* x, size_t n, float* work, doubl
 cdef inline void norm_line(size_t n, size_t stride, const float* x, const float* g, size_t ng, size_t step_g,
                            const float* b, size_t nb, size_t step_b, double eps, float* saved,
                            float* y) noexcept nogil:
-    """One line of n elements; g and b have ng and nb, which repeat."""
+    """Normalize one line of n elements; g and b have ng and nb elements, which repeat."""
     cdef double mean, deviation
     cdef float middle, factor
     cdef size_t j, k, at
     if stride == 1:
-        neighbours_moments(x, n, y, &mean, &deviation)
+        adjacent_moments(x, n, y, &mean, &deviation)
     else:
         moments(x, n, stride, &mean, &deviation)
     middle = saved[0] = <float>mean
@@ -103,7 +103,7 @@ cdef inline void norm_line(size_t n, size_t stride, const float* x, const float*
             y[(j * nb + k) * stride] += b[k * step_b]
 
 
-# The positions of the factors or summands of a line: one for each of its elements, or fewer, `step` apart.
+# The factors or summands of a line: n of them, `step` apart, which repeat if the line is longer.
 cdef struct Part:
     const float* v
     size_t n
@@ -111,7 +111,7 @@ cdef struct Part:
 
 
 cdef inline Part part_of(const Call* c, uint32_t i, const Split* s, uint32_t e, size_t at) noexcept nogil:
-    """What argument i has for the line that begins at `at` of batch element e."""
+    """The part of argument i that belongs to the line at offset `at` of batch element e."""
     cdef Part p
     p.v = element(&c.x[i], e)
     p.n = size_of(&c.x[i].dim)
@@ -141,7 +141,7 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
             b = part_of(c, 2, &s, e, at)
             x = element(&c.x[0], e) + at
             y = element(&c.y, e) + at
-            if s.pre == 1:                      # compiled for neighbours
+            if s.pre == 1:                      # inlined with constant strides
                 norm_line(s.len, 1, x, g.v, g.n, 1, b.v, b.n, 1, eps, saved, y)
             else:
                 norm_line(s.len, s.pre, x, g.v, g.n, g.step, b.v, b.n, b.step, eps, saved, y)
@@ -202,7 +202,7 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef inline void part_of_line(bint of_factors, size_t n, size_t stride, const float* x, const float* saved,
                               const float* dy, bint add, size_t step, float* dx) noexcept nogil:
-    """What n elements of a line give their factors, or their summands, `step` apart."""
+    """The gradients of the factors, or the summands, of n elements of a line, `step` apart."""
     cdef float middle = saved[0], factor = saved[1]
     cdef size_t k
     if of_factors:
@@ -221,7 +221,7 @@ cdef inline void part_of_line(bint of_factors, size_t n, size_t stride, const fl
 
 
 cdef inline size_t terms_of_part(const Call* c, uint32_t i, const Split* s) noexcept nogil:
-    """How many terms each factor or summand of a line has in a batch element; 0 where they are of the shape of x."""
+    """How many elements of a batch element use each factor or summand; 0 if these have the shape of x."""
     cdef size_t m = size_of(&c.x[i].dim)
     return 0 if m > s.len else s.len // m * s.pre * s.post
 
@@ -232,8 +232,8 @@ cdef void part_backward(const Call* c, uint32_t i, const Split* s, const float* 
 
     Args:
         i: number of the argument.
-        xs, stride: what was normalized, and how far its batch elements are apart.
-        of_factors: whether they are factors.
+        xs, stride: the values that were normalized, and the distance of their batch elements.
+        of_factors: whether the argument holds factors, not summands.
     """
     cdef size_t line, at, j, m = size_of(&c.dx.dim), lines = s.pre * s.post
     cdef uint32_t e, first, uses = c.y.dim.bd // c.dx.dim.bd
@@ -290,12 +290,11 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
 
     Args:
         x: any expression; each batch element is normalized separately.
-        g: factors, of the shape of x or of its first axes; with `axis`, of the shape of those axes or of x.
-            Where they begin with the first one, it may also be that of fewer of them, along the others of which it
-            repeats.
-        b: summands, likewise; without `axis` of the same axes as g.
-        axis: the axis that is normalized, or several that follow each other, for each position along the
-            others.  By default those of g.
+        g: factors, in the shape of x or of its first axes; with `axis`, in the shape of those axes or of x.  If the
+            axes begin with the first one, g may have only the first of them; it is then repeated along the others.
+        b: summands, likewise; without `axis`, b must have the same axes as g.
+        axis: the axis to normalize along, or several consecutive axes, separately for each position along the
+            others.  Default: the axes of g.
         eps: added to the variance, as in PyTorch. By default 1e-8 is added to the deviation instead, as in DyNet.
 
     Raises:
@@ -312,7 +311,7 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
         given = axis if isinstance(axis, (list, tuple)) else (axis,)
         axes = sorted([axis_in(x, d, "layer_norm", "an axis") for d in given])
         if not axes or axes[0] < 0 or axes[-1] > 6 or axes != list(range(axes[0], axes[0] + len(axes))):
-            raise DimensionError(f"layer_norm: axis must be an axis, or several that follow each other, not {axis!r}")
+            raise DimensionError(f"layer_norm: axis must be an axis, or several consecutive ones, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]
         extra.attrs[COUNT].u = <uint32_t>len(axes)
     set_epsilon(&extra, "layer_norm", eps)
@@ -328,8 +327,8 @@ cdef int set_epsilon(Extra* extra, str op, object eps) except -1:
 
 
 # ---- residual_layer_norm: y = layer_norm(x + mask r) of each column ----------------------
-# The sums z = x + mask r are saved behind what `norm_line` saves of each column, and behind them there is room for
-# their gradients, which serve x and r.
+# Saved: for each column what `norm_line` saves, then the sums z = x + mask r, then room for their gradients, which both
+# x and r need.
 
 cdef int residual_layer_norm_dim(const Shapes* s, Dim* y) except -1:
     cdef const Dim* x = s.x[0]
@@ -438,12 +437,12 @@ RESIDUAL_DROPOUT.ragged = True                  # sentences of different lengths
 
 
 def residual_layer_norm(x, r, g, b, double dropout=0.0, eps: float | None = None):
-    """What a layer has found, added to what it was called on, and normalized column by column:
-    ``layer_norm(x + dropout(r), g, b)`` in one pass (Vaswani et al., "Attention is all you need", NeurIPS 2017).
+    """A residual connection, normalized column by column: ``layer_norm(x + dropout(r), g, b)`` in one pass
+    (Vaswani et al., "Attention is all you need", NeurIPS 2017).
 
     Args:
-        x: what the layer was called on, ``{d}``, ``{d,n}`` or of more axes.
-        r: what it has found, of the shape of x.
+        x: the input of a layer, ``{d}``, ``{d,n}`` or with more axes.
+        r: the output of the layer, in the shape of x.
         g: factors, ``{d}``.
         b: summands, ``{d}``.
         dropout: the probability that an element of r is set to 0; the others are divided by 1 - dropout (default: 0).
@@ -453,7 +452,7 @@ def residual_layer_norm(x, r, g, b, double dropout=0.0, eps: float | None = None
         Expression of the shape of x.
 
     Raises:
-        DimensionError: r has another shape than x, or g or b not as many elements as x has rows.
+        DimensionError: the shape of r is not that of x, or g or b does not have one element per row of x.
         ValueError: dropout is not a probability, or eps is not above 0.
 
     Example:
@@ -491,7 +490,7 @@ cdef void weight_norm_forward(const Call* c) noexcept nogil:
         factor = element(&c.x[1], b)[0] / norm
         if is_usual(norm):
             K.scale(n, <float>factor, w, y)
-        else:                                   # the factor may be no float
+        else:                                   # the factor may not fit in a float
             for j in range(n):
                 y[j] = <float>(factor * w[j])
 

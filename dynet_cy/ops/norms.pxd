@@ -8,10 +8,10 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split
 
 
-# ---- norms, also of vectors whose squares are no floats -----------------------
+# ---- norms, also of vectors whose squares do not fit in a float ---------------
 
 cdef inline bint is_usual(double norm) noexcept nogil:
-    """Whether the squares that it is made of are far from the least and the greatest float."""
+    """Whether the sum of squares is far from overflow and underflow in float."""
     return 1e-15 < norm < 1e15
 
 
@@ -27,14 +27,14 @@ cdef inline double norm_of(size_t n, const float* x) noexcept nogil:
 
 # ---- lines of layer_norm ---------------------------------------------------------
 
-# attrs of layer_norm: the first of the axes and how many they are, 0 for those that g and b have; what is added to the
-# variance, 0 where 1e-8 is added to the deviation instead. Those of residual_layer_norm: rate of dropout, -, the same.
+# attrs of layer_norm: the first axis, and the number of axes (0: those of g and b); the number added to the variance
+# (0: 1e-8 is added to the deviation instead).  attrs of residual_layer_norm: dropout rate, unused, EPSILON as above.
 cdef enum:
     FIRST
     COUNT
     EPSILON
     DROPPED = 0
-    NONE = 8                                    # no number of axes
+    NONE = 8                                    # result of `covered`: the shape does not fit
 
 
 cdef inline Split columns_of(const Dim* x) noexcept nogil:
@@ -47,7 +47,7 @@ cdef inline Split columns_of(const Dim* x) noexcept nogil:
 
 
 cdef inline uint32_t covered(const Dim* part, const Dim* x, uint32_t first, uint32_t last) noexcept nogil:
-    """How many axes of x from `first` to `last` part has, with size 1 along its others; NONE if it has others."""
+    """How many axes of x, from `first` up to `last`, part has; NONE if it has any other axis of a size above 1."""
     cdef uint32_t k = 0, i
     while first + k < last and axis_of(part, k) == x.d[first + k]:
         k += 1

@@ -16,7 +16,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ---- sort: y = the first elements of x in order along an axis; argsort: their positions ------------
-# Attributes: the axis, how many, whether the greatest comes first.  Equal elements stay in their order, and NaN comes
+# Attributes: the axis, the number of elements, whether the greatest comes first.  The sort is stable, and NaN comes
 # last, as in NumPy.
 
 cdef int sort_dim(const Shapes* s, Dim* y) except -1:
@@ -39,7 +39,7 @@ cdef inline bint goes_first(float a, float b, bint descending) noexcept nogil:
 
 cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending, uint32_t* a,
                           uint32_t* b) noexcept nogil:
-    """The places of n elements in their order: a merge sort, in a or b."""
+    """The positions of n elements in sorted order, by merge sort; the result is a or b."""
     cdef size_t width = 1, start, middle, end, i, j, k
     cdef uint32_t* other
     for k in range(n):
@@ -67,7 +67,7 @@ cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending
 
 
 cdef void order(const Call* c, uint32_t* where) noexcept nogil:
-    """Values and places of y, each of which may be NULL."""
+    """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t count = c.attrs[1].u, o, p, k
     cdef uint32_t b
@@ -131,7 +131,7 @@ SORT.ragged = True
 cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)
 ARGSORT.work = sort_work
 ARGSORT.ragged = True
-ARGSORT.no_gradient_because = b"places are the same for all arguments nearby"
+ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
 
 
 cdef Expression ordered(const Op* op, object x, object axis, object count, bint descending, str name):
@@ -146,7 +146,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, bint 
     else:
         k = whole(count, name, "k")
         if k < 0 or k > 0xFFFFFFFF:
-            raise DimensionError(f"{name}: k is {k}, which is no number of elements")
+            raise DimensionError(f"{name}: k is {k}, which is not a number of elements")
         extra.attrs[1].u = <uint32_t>k
     extra.attrs[2].u = descending
     return apply1x(op, x, &extra)
@@ -155,7 +155,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, bint 
 def sort(x, d=0, bint descending=False):
     """The elements sorted along an axis; gradients go back to the original positions.
 
-    Equal elements stay in their order, and NaN comes last.
+    The sort is stable, and NaN comes last.
 
     Args:
         x: any expression.
@@ -178,7 +178,7 @@ def argsort(x, d=0, bint descending=False):
     Args:
         x: any expression of fewer than 2^24 elements along the axis.
         d: the axis (default: 0).
-        descending: whether the place of the greatest comes first (default: False).
+        descending: whether the position of the greatest comes first (default: False).
 
     Raises:
         DimensionError: x has no axis d.
@@ -197,11 +197,11 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
         x: any expression.
         k: how many.
         d: the axis (default: 0).
-        largest: False for the least ones, the least first (default: True).
+        largest: False for the k least, the least first (default: True).
 
     Returns:
-        Two expressions of k elements along the axis: the values, whose gradient goes to where each was; and
-        the places, whole numbers without gradient.
+        Two expressions of k elements along the axis: the values, whose gradients go to their original
+        positions; and these positions, whole numbers without gradient.
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.
@@ -347,8 +347,8 @@ LOGCUMSUMEXP.ragged = True
 def logcumsumexp(x, d=0):
     """Logarithms of cumulative sums of exp(x) along axis d; the result has the shape of x.
 
-    With logarithms of probabilities, as those of a word's length or of where an attention stops, the result is the
-    logarithm of the distribution function.  Infinite elements are allowed.
+    For log-probabilities of ordered outcomes, such as lengths, the result is the logarithm of the cumulative
+    distribution function.  Infinite elements are allowed.
 
     Raises:
         DimensionError: x has no axis d.

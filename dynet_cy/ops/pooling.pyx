@@ -25,7 +25,7 @@ cdef int image_dim(const Shapes* s, const Pooling* p, Dim* y) except -1:
     return 0
 
 
-# ---- averages: y = mean of each window, of what of it is in the image ----------------
+# ---- averages: y = mean of the part of each window that is inside the image ----------
 
 cdef void average(const Call* c, const Pooling* p) noexcept nogil:
     cdef size_t channel, pixels = <size_t>p.inputs[0] * p.inputs[1], j
@@ -103,7 +103,7 @@ def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         ksize: rows and columns of the window.
         stride: steps along rows and columns.
         is_valid: whether windows stay inside the image; else those at its edges may reach beyond it, and the mean is
-            over what of them is inside. Default: True.
+            over the part inside. Default: True.
 
     Raises:
         DimensionError: the window does not fit.
@@ -123,7 +123,7 @@ def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
 
 
 # ---- adaptive pooling: attributes: rows and columns of the result -----------------------
-# Window o of n along an axis of m goes from floor(o m / n) to ceil((o + 1) m / n).
+# Along an axis of m elements, window o of n goes from floor(o m / n) up to ceil((o + 1) m / n).
 
 cdef int adaptive_dim(const Shapes* s, Dim* y) except -1:
     cdef Pooling p
@@ -159,8 +159,8 @@ cdef Expression apply_adaptive(const Op* op, object x, object size, str function
 def adaptive_avgpooling2d(x, size: Sequence[int]):
     """Means of a given number of windows that cover an image evenly, channel by channel.
 
-    Window o of n along an axis of m goes from ``floor(o m / n)`` up to ``ceil((o + 1) m / n)``; with ``[1, 1]`` there
-    is one, the whole image. So images of all sizes give results of one.
+    Along an axis of m elements, window o of n goes from ``floor(o m / n)`` up to ``ceil((o + 1) m / n)``; with
+    ``[1, 1]`` there is one, the whole image. Images of all sizes give results of the same size.
 
     Shapes: ``x {h,w,c}`` -> ``{oh,ow,c}``.
 
@@ -180,7 +180,8 @@ def adaptive_avgpooling2d(x, size: Sequence[int]):
     return apply_adaptive(ADAPTIVE_AVG, x, size, "adaptive_avgpooling2d")
 
 
-# The place of the greatest element in its channel is saved for each window: the first of equal ones, or the first NaN.
+# For each window, the position of its greatest element in the channel is saved: the first of equal ones, or the first
+# NaN.
 
 cdef void adaptive_max_forward(const Call* c) noexcept nogil:
     cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)

@@ -1,8 +1,8 @@
-"""Random values: dropout, noise, and leaves that are drawn.
+"""Random values: dropout, noise, and random leaves.
 
 Element j of a batch element depends on the seed, on the draw number that the
-batch element was given when its node was made, and on j: never on batching.  So
-a dropout mask is not saved, but drawn again in backward.
+batch element got when its node was made, and on j, but not on batching.  A
+dropout mask is therefore not saved, but drawn again in backward.
 """
 
 from libc.stdint cimport uint32_t
@@ -49,7 +49,7 @@ cdef void dropout_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         draw_mask(c, b, n, c.work)
-        # The slope of mask x in x is the mask.
+
         K.binary_bwd_b[<int>DY_BINARY_mul](n, c.work, 1, element(&c.x[0], b), 1, element(&c.y, b),
                                            element(&c.dy, b), element(&c.dx, b), 1)
 
@@ -61,7 +61,7 @@ cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
 DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
 DROPOUT.random = True
 DROPOUT.work = dropout_work
-DROPOUT.ragged = True                           # sentences of different lengths stay in step
+DROPOUT.ragged = True                           # sentences of different lengths still batch
 
 
 def dropout(x, double p):
@@ -204,7 +204,7 @@ def dropout_batch(x, double p):
 
 
 def block_dropout(x, double p):
-    """Dropout of a whole expression or nothing, decided for each batch element.
+    """Dropout of all or nothing, decided for each batch element.
 
     Args:
         x: any expression.
@@ -360,7 +360,7 @@ def random_bernoulli(dim: _Shape, float p, float scale=1.0, batch_size=1):
     Args:
         dim: shape, a tuple or one number.
         p: the probability.
-        scale: the value of those drawn (default: 1).
+        scale: the value that is not 0 (default: 1).
         batch_size: number of batch elements (default: 1).
 
     Raises:

@@ -24,8 +24,8 @@ from dynet_cy.ops.shape import reshape
 
 
 # ---- walks -------------------------------------------------------------------
-# A reduction visits x in the order of memory, in runs of neighbours that go
-# either to one element of y or to as many of them.
+# A reduction visits x in memory order, in runs of adjacent elements that go
+# either all to one element of y, or each to its own.
 
 cdef struct Walk:
     uint32_t n
@@ -36,7 +36,7 @@ cdef struct Walk:
 cdef struct Sweep:
     const float* x
     float* y
-    double* sums                    # where y is summed, if not NULL
+    double* sums                    # sums of y in double precision, or NULL
     float* mean
     const float* dy
     float* dx
@@ -44,10 +44,10 @@ cdef struct Sweep:
     int r
     bint acc
 
-# n elements of x from i; they go to element o of y, or where `kept` to o, o + 1, ...
+# n elements of x from i on; they go to element o of y or, if `kept`, to o, o + 1, ...
 ctypedef void (*Run)(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil
 
-# attrs[0] of these ops: the axes that are reduced, one bit each.
+# attrs[0] of these ops: a bit for each axis that is reduced.
 cdef enum:
     BATCH_BIT = 1 << 31
     ALL_AXES = 0x7F
@@ -75,8 +75,7 @@ cdef void walk_of(const Tensor* x, const Tensor* y, uint32_t mask, Walk* w) noex
         else:
             add_axis(w, x.dim.d[i], stride)
             stride *= x.dim.d[i]
-    # Nodes that run together have the batch size of their arguments, so a y of
-    # the batch of x is reduced to one element.
+    # A y of one batch element is reduced over the batch of x.
     add_axis(w, x.dim.bd, 0 if y.dim.bd == 1 else stride)
     if w.n == 0:
         w.n = 1
@@ -105,7 +104,7 @@ cdef void walk(const Walk* w, const Sweep* s, Run run) noexcept nogil:
             a += 1
 
 
-# Rounding errors grow with the number of terms: more of them are summed in double precision.
+# Rounding errors grow with the number of terms: more than this many are summed in double precision.
 cdef enum:
     MOST_TERMS = 1024
 
@@ -150,7 +149,7 @@ cdef inline double* sums_of(const Call* c) noexcept nogil:
     return <double*>c.work if count_of(c) > MOST_TERMS else NULL
 
 
-cdef inline void give(const Sweep* s, size_t o, double x) noexcept nogil:
+cdef inline void add_to(const Sweep* s, size_t o, double x) noexcept nogil:
     """Add to element o of y."""
     if s.sums != NULL:
         s.sums[o] += x
@@ -179,7 +178,7 @@ cdef void sweep_backward(const Call* c, Run run, float scale, int r) noexcept no
 
 
 cdef float count_of(const Call* c) noexcept nogil:
-    """How many elements of x go to one of y."""
+    """How many elements of x are reduced to one element of y."""
     cdef size_t n = total_of(&c.y.dim)
     cdef size_t m = total_of(&c.x[0].dim)
     if c.x[0].dim.bd == 1:
@@ -188,12 +187,12 @@ cdef float count_of(const Call* c) noexcept nogil:
 
 
 cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
-    """x without the axes of the mask; without its batch too, where its bit is set."""
+    """x without the axes of the mask, and without its batch if that bit is set."""
     cdef uint32_t mask = s.attrs[0].u
     cdef uint32_t i
     if mask & BATCH_BIT:
         y.bd = 1
-    if mask & ALL_AXES == ALL_AXES:                 # all there are
+    if mask & ALL_AXES == ALL_AXES:                 # however many there are
         y.nd = 1
         y.d[0] = 1
         return 0
@@ -205,7 +204,7 @@ cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef uint32_t mask_of(object x, object d, object b, str op) except? 0xFFFFFFFF:
-    """The axes d of x, a number or several, and whether the batch, as a mask."""
+    """The axes d of x, one number or several, and the batch if b, as a mask."""
     cdef uint32_t mask = 0
     cdef Py_ssize_t i
     for axis in (d if isinstance(d, (list, tuple)) else (d,)):
@@ -223,7 +222,7 @@ cdef uint32_t mask_of(object x, object d, object b, str op) except? 0xFFFFFFFF:
 
 
 cdef int number_of(int n, str op) except -1:
-    """What to divide by, if it is above 0."""
+    """The number to divide by; 0 stands for the number of elements."""
     if n < 0:
         raise ValueError(f"{op}: n must not be negative, but it is {n}")
     return n
@@ -243,7 +242,7 @@ cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
 cdef void sum_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
     cdef size_t k
     if not kept:
-        give(s, o, s.scale * K.sum(n, s.x + i))
+        add_to(s, o, s.scale * K.sum(n, s.x + i))
     elif s.sums == NULL:
         K.axpy(n, s.scale, s.x + i, s.y + o)
     else:
@@ -347,13 +346,13 @@ cdef void power_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noe
     cdef const float* x = s.x + i
     if kept:
         for k in range(n):
-            give(s, o + k, s.scale * power(x[k], s.r))
+            add_to(s, o + k, s.scale * power(x[k], s.r))
     elif s.r == 2:
-        give(s, o, s.scale * K.sumsq(n, x))
+        add_to(s, o, s.scale * K.sumsq(n, x))
     else:
         for k in range(n):
             total += power(x[k], s.r)
-        give(s, o, s.scale * total)
+        add_to(s, o, s.scale * total)
 
 
 cdef void power_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
@@ -411,7 +410,7 @@ def mean_dim(x, d: Sequence[int], b=False, int n=0):
         x: the expression.
         d: the axes, a list or one number; they vanish from the shape.
         b: whether to take the mean over the batch too (default: False).
-        n: if above 0, divide by it instead of the number of elements, as masks need (default: 0).
+        n: if above 0, divide by it instead of the number of elements, for masked elements (default: 0).
 
     Raises:
         DimensionError: there is no such axis, or nothing to reduce.
@@ -513,7 +512,7 @@ cdef void deviation_run_backward(const Sweep* s, size_t n, size_t i, size_t o,
     cdef float g
     for k in range(n):
         to = o + k if kept else o
-        # No deviation, no direction: the gradient is 0 there.
+        # Where the deviation is 0, so is the gradient.
         g = s.scale * s.dy[to] * (s.x[i + k] - s.mean[to]) / s.y[to] if s.y[to] != 0 else 0
         s.dx[i + k] = s.dx[i + k] + g if s.acc else g
 
@@ -529,13 +528,13 @@ cdef size_t std_work(const Call* c, int i) noexcept nogil:
 cdef void std_forward(const Call* c) noexcept nogil:
     cdef size_t k, n = total_of(&c.y.dim)
     cdef float scale = 1 / count_of(c)
-    cdef double* sums = <double*>c.work             # the squares may be no floats
+    cdef double* sums = <double*>c.work             # the squares may not fit in floats
     if total_of(&c.x[0].dim) == 0:
         memset(sums, 0, n * sizeof(double))
     sweep_forward(c, sum_run, scale, 1, c.saved, sums)
     sweep_forward(c, deviation_run, scale, 1, c.y.v, sums)
     for k in range(n):
-        if c.y.v[k] == c.y.v[k]:                    # the mean of nothing stays
+        if c.y.v[k] == c.y.v[k]:                    # the mean of nothing stays NaN
             c.y.v[k] = <float>sqrt(sums[k])
 
 
@@ -686,8 +685,8 @@ cdef int need_axis(const Shapes* s) except -1:
     return 0
 
 
-# ---- max_dim, min_dim: y = max_i x_i; of equal ones the first has the gradient --
-# As in DyNet, a NaN counts as the least of all for max_dim and as the greatest for min_dim.
+# ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
+# As in DyNet, max_dim and min_dim ignore NaN.
 
 cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
@@ -774,7 +773,7 @@ MIN_DIM.ragged = True
 def max_dim(x, d=0):
     """Greatest element along axis d, which is removed; if several are equal, the first gets the gradient.
 
-    A NaN is passed over: where all are NaN, the result is -inf (of `min_dim` inf).
+    NaN is ignored; where all elements are NaN, the result is -inf (inf for `min_dim`).
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.
@@ -802,7 +801,7 @@ def min_dim(x, d=0):
 # ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
 
 cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
-    # An axis that is not there has one element.
+    # Missing axes have one element.
     if s.attrs[0].u >= 7:
         raise DimensionError("d must be from 0 to 6")
     return same_dim(s, y)
@@ -966,7 +965,7 @@ def logsumexp_dim(x, d=0):
     return along(LOGSUMEXP_DIM, x, axis_in(x, d, "logsumexp_dim"))
 
 
-# ---- argmax: y = 1 at the greatest element, the first of equal ones, and else 0 --
+# ---- argmax: y = 1 at the greatest element, the first of equal ones, else 0 ------
 
 cdef int argmax_dim(const Shapes* s, Dim* y) except -1:
     if cols_of(s.x[0]) != 1 or rows_of(s.x[0]) == 0:
@@ -1021,7 +1020,7 @@ def argmax(x, gradient_mode: str):
 # ---- methods of expressions ------------------------------------------------------
 
 cdef list axes_of(Expression x, object axis, str op):
-    """The axes that a method reduces, in their order; all when None."""
+    """The axes that a method reduces, in ascending order; None means all."""
     cdef uint32_t i, mask
     if axis is None:
         return list(range(dim_of(x).nd))
@@ -1033,7 +1032,7 @@ cdef list axes_of(Expression x, object axis, str op):
 
 
 cdef Expression with_axes(Expression x, Expression y, list axes, object keepdims):
-    """y, in which these axes of x stay with one element each, if that is asked for."""
+    """y; if `keepdims`, with these axes of x kept as axes of size 1."""
     cdef uint32_t i
     if not keepdims:
         return y

@@ -1,4 +1,4 @@
-"""The table of ops.  It owns every Op, for as long as the process lives."""
+"""The table of ops, which owns every Op and is never freed."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -69,7 +69,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         Forward forward
         Backward backward
         Needs needs[2]
-        # Those of the CPU.
+        # Shorthands for the needs on the CPU.
         Saved saved "needs[DY_CPU].saved"
         Work work "needs[DY_CPU].work"
         FactorsOf factors "needs[DY_CPU].factors"
@@ -100,7 +100,7 @@ cdef enum:
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                   Backward backward) except NULL
-# The same without a unique name: other ops may have it too.
+# The same, but the name need not be unique.
 cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forward forward,
                            Backward backward) except NULL
 # Whether there are ops whose calls may raise an exception.

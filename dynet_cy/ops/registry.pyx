@@ -25,7 +25,7 @@ class DimensionError(ValueError):
 
 cdef Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                   Backward backward) except NULL:
-    """Add an op.  All else about it is set on the result, before its first use."""
+    """Add an op.  The caller sets its other fields, before its first use."""
     key = name.decode()
     if key in _by_name:
         raise RuntimeError(f"op {key} is registered twice")
@@ -64,7 +64,7 @@ cdef bint any_raises() noexcept nogil:
 
 
 cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil:
-    """Let the calls of an op fail, as those that run Python may."""
+    """Let calls of an op raise exceptions, as ops that run Python code may."""
     global raises
     op.prepare = prepare
     op.prepared = prepared

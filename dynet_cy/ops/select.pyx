@@ -35,7 +35,7 @@ cdef enum:
 
 
 cdef inline uint32_t word_of(Py_ssize_t i) noexcept:
-    """An index as a word, negative ones so that no axis is as long."""
+    """An index as a word; a negative one becomes larger than any axis."""
     return 0x7FFFFFFF if i > 0x7FFFFFFF else <uint32_t><int32_t>max(i, <Py_ssize_t>-0x7FFFFFFF)
 
 
@@ -64,7 +64,7 @@ cdef int need_indices(const Shapes* s, uint32_t n) except -1:
 cdef int pick_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
     if s.bd == 1:
-        y.bd = s.n_items                            # an index each: they share x
+        y.bd = s.n_items                            # one batch element per index; all share x
     else:
         check_count(s, 1)
     need_indices(s, s.x[0].d[s.attrs[0].u])
@@ -136,13 +136,13 @@ cdef class PickedExpression(Expression):
         return 0
 
     def set_index(self, index: _Int | _Ints):
-        """Pick another index; what depends on it is then computed again.
+        """Pick another index; what depends on it is then recomputed.
 
         Args:
-            index: a number, or a list of one for each batch element.
+            index: a number, or a list of numbers, one for each batch element.
 
         Raises:
-            IndexError: an index is out of range, or there are more or fewer than batch elements.
+            IndexError: an index is out of range, or the number of indices is not that of batch elements.
 
         Example:
             >>> x = dy.pick(dy.inputVector([3, 4]), 0)
@@ -219,7 +219,7 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
     """`pick` with a separate index for each batch element.
 
     Args:
-        e: the expression; if it has one batch element, that serves for all indices.
+        e: the expression; a single batch element is used for all indices.
         indices: a list or an array, one index for each batch element.
         dim: the axis (default: 0).
 
@@ -228,7 +228,7 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
 
     Raises:
         DimensionError: e has no such axis.
-        IndexError: there are more or fewer indices than batch elements, or one
+        IndexError: the number of indices is not that of batch elements, or one
             is out of range.
 
     Example:
@@ -338,7 +338,7 @@ def pick_range(x, s: int, e: int, d=0):
 
 
 def pickrange(x, s: int, e: int):
-    """`pick_range` along axis 0, by its old name.
+    """DyNet's old name for `pick_range`, along axis 0.
 
     Args:
         x: an expression.
@@ -380,7 +380,7 @@ cdef void pick_batch_elems_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* PICK_BATCH_ELEMS = register(b"pick_batch_elems", b"x", pick_batch_elems_dim,
                                      pick_batch_elems_forward, pick_batch_elems_backward)
 PICK_BATCH_ELEMS.batching = ALONE
-PICK_BATCH_ELEMS.alone_because = b"it takes the batch of its argument apart"
+PICK_BATCH_ELEMS.alone_because = b"it selects from the batch of its argument"
 
 
 cdef Expression batch_elem(object x, Py_ssize_t index):
@@ -430,7 +430,7 @@ def pick_batch_elems(x, vs: _Ints):
 
 # ---- select_rows, select_cols: y = x[items] along axis 0, along axis 1 -----------
 
-# So few numbers of each column are sooner added than a kernel is called.
+# For up to this many indices per column, a plain loop is faster than a kernel call.
 cdef enum:
     FEW = 256
 
@@ -549,7 +549,7 @@ def select_cols(x, cs: _Ints):
     return selected(SELECT_COLS, x, cs, 1, "select_cols")
 
 
-# ---- scatter_rows: y[items[k]] += x[k], the other way round ------------------------
+# ---- scatter_rows: y[items[k]] += x[k], the reverse of select_rows -----------------
 
 cdef int scatter_rows_dim(const Shapes* s, Dim* y) except -1:
     if s.x[0].nd != 1 or s.x[0].d[0] != s.n_items:
@@ -593,12 +593,12 @@ def scatter_rows(x, rs: _Ints, n: int):
 
     Args:
         x: a vector.
-        rs: the place of each of its elements; those of one place are added up.
-        n: how many elements the result has.
+        rs: the position of each element of x; elements with the same position are added up.
+        n: the number of elements of the result.
 
     Raises:
-        DimensionError: x is no vector, or there are more or fewer places than elements.
-        IndexError: a place is not from 0 to n - 1.
+        DimensionError: x is not a vector, or the number of positions is not that of its elements.
+        IndexError: a position is not from 0 to n - 1.
 
     Example:
         >>> dy.scatter_rows(dy.inputVector([1, 2, 3]), [0, 2, 0], 4).npvalue()
@@ -607,7 +607,7 @@ def scatter_rows(x, rs: _Ints, n: int):
     cdef Extra extra
     cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")
     if size < 0 or size > 0x7FFFFFFF:
-        raise DimensionError(f"scatter_rows: n is {n}, which is no number of elements")
+        raise DimensionError(f"scatter_rows: n is {n}, which is not a number of elements")
     if count == 0:
         expression(x, "scatter_rows", "x")
         return constant(size, 0)
@@ -624,7 +624,7 @@ def scatter_rows(x, rs: _Ints, n: int):
 
 # ---- strided_select: y_ij = x[from_0 + i step_0, from_1 + j step_1], ... ---------
 
-# items: for each axis of x from, step and the number of elements, in this order.
+# items, for each axis of x: start, step, number of elements.
 cdef int strided_select_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
     cdef long long first, last
@@ -642,7 +642,7 @@ cdef int strided_select_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef void stride(const Call* c, uint32_t b, float* x, float* y, bint back) noexcept nogil:
-    """One batch element from x to y, or its gradient `back`."""
+    """Copy one batch element from x to y or, if `back`, add its gradient y to x."""
     cdef const uint32_t* items = c.items + b * c.item_count
     cdef size_t[7] at
     cdef ptrdiff_t[7] step
@@ -694,7 +694,7 @@ cdef Op* STRIDED_SELECT = register(b"strided_select", b"x", strided_select_dim,
 
 
 cdef Expression strided(Expression x, list ranges):
-    """x[range, range, ...]; the last may be one of batch elements.  Python ranges."""
+    """x[range, range, ...] for Python ranges, of which the last may select batch elements."""
     cdef Extra extra
     cdef uint32_t[21] items
     cdef uint32_t nd = dim_of(x).nd
@@ -712,7 +712,7 @@ cdef Expression strided(Expression x, list ranges):
             changed += 1
             last = i
     if changed == 0:
-        return x if nd == 0 else range_of(x, 0, dim_of(x).d[0], 0)     # with a gradient of its own
+        return x if nd == 0 else range_of(x, 0, dim_of(x).d[0], 0)     # a new node, with its own gradient
     r = ranges[last]
     if changed == 1 and (r.step == 1 or len(r) == 1):
         return range_of(x, r.start if len(r) else 0, r.start + len(r) if len(r) else 0, last)
@@ -728,10 +728,10 @@ def strided_select(x, strides: Sequence[int], range_from: Sequence[int], range_t
         x: the expression.
         strides: a list with one number, at least 1, for each axis; missing ones are 1.
         range_from: where to begin along each axis; missing ones are 0.
-        range_to: where to end along each axis, itself excluded; missing ones are
+        range_to: where to end along each axis, exclusive; missing ones are
             the length of the axis.
 
-    The batch counts as one more axis in all three.
+    In all three, the batch counts as one more axis.
 
     Raises:
         DimensionError: there are more numbers than axes.
@@ -766,7 +766,7 @@ def strided_select(x, strides: Sequence[int], range_from: Sequence[int], range_t
 # ---- indexing ------------------------------------------------------------------
 
 cdef Py_ssize_t wrapped(Py_ssize_t index, uint32_t n, uint32_t axis) except -1:
-    """An index that may count from the end."""
+    """The index counted from the start; a negative one counts from the end."""
     if index >= <Py_ssize_t>n:
         raise IndexError(f"Index too large: {index} > {<int>n - 1} along axis {axis}")
     if index < -<Py_ssize_t>n:
@@ -775,7 +775,7 @@ cdef Py_ssize_t wrapped(Py_ssize_t index, uint32_t n, uint32_t axis) except -1:
 
 
 cdef bint is_number(object key):
-    """Whether an index is one whole number; arrays have `__index__` whatever they hold."""
+    """Whether an index is a single whole number; all arrays have `__index__`, so that alone does not tell."""
     return hasattr(key, "__index__") and not getattr(key, "ndim", 0)
 
 
@@ -789,7 +789,7 @@ cdef object sliced(object index):
 
 
 cdef object listed(object key):
-    """A list or an array of indices, or of bools, as an array; None if it is no such thing."""
+    """A list or an array of indices, or of bools, as an array; None for anything else."""
     if isinstance(key, Expression):
         raise TypeError("an index must be known when the graph is made; it cannot be an expression")
     if not isinstance(key, list) and not (getattr(key, "ndim", 0) and hasattr(key, "__array__")):
@@ -805,8 +805,8 @@ cdef object listed(object key):
 
 
 cdef list by_axis(object index, tuple shape):
-    """The keys of an index, one for each axis that it names: a number, a slice, an array of places, or None for a new
-    axis.  A mask of several axes becomes an array for each."""
+    """The keys of an index, one for each axis that it names: a number, a slice, an array of positions, or None for a
+    new axis.  A mask of several axes becomes one array per axis."""
     cdef Py_ssize_t named = 0
     keys = []
     given = index if isinstance(index, tuple) else (index,)
@@ -851,13 +851,14 @@ cdef list by_axis(object index, tuple shape):
 
 
 cdef Expression placed(Expression x, list arrays, uint32_t axis):
-    """The places that arrays, one for each axis from `axis` on, name together; those axes become the arrays' own."""
+    """The elements at the positions given by arrays, one for each axis from `axis` on; the axes of the arrays replace
+    those."""
     shape = shape_of(dim_of(x))
     try:
         arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
         raise IndexError(f"lists of an index of shapes {[a.shape for a in arrays]} do not go together") from None
-    if len(arrays) > 1:                             # one axis of all those positions
+    if len(arrays) > 1:                             # merge the axes into one
         places, step = np.zeros(arrays[0].shape, np.int64), 1
         for k, array in enumerate(arrays):
             places += array * step
@@ -906,7 +907,7 @@ def _getitem(Expression e not None, index):
             ranges.append(range(size) if isinstance(key, np.ndarray) else range(*key.indices(size)))
     for i in range(<uint32_t>len(ranges), nd):
         ranges.append(range(shape[i]))
-    # A number alone along its axis is picked; the last axis first, so that numbers stay.
+    # Axes indexed by a number are removed, the last first, so that the numbers of the others stay valid.
     for i in reversed(picks):
         if dim_of(x).nd > 1:
             x = picked_at(x, ranges[i].start, i)
@@ -919,7 +920,7 @@ def _getitem(Expression e not None, index):
 
 
 cdef Expression rearranged(Expression x, list keys, bint scalar):
-    """The arrays and new axes of an index, after its numbers and slices; `scalar`: which have left no axis."""
+    """Apply the arrays and new axes of an index, after its numbers and slices; `scalar`: these left no axis."""
     cdef uint32_t axis = 0
     cdef Py_ssize_t i = 0
     groups = 0

@@ -23,7 +23,7 @@ from dynet_cy.ops.registry import DimensionError
 # ---- copies ------------------------------------------------------------------
 
 cdef inline void pass_on(size_t n, const float* v, float* to, bint acc) noexcept nogil:
-    """Assign, or add."""
+    """Copy v to `to`, or add it if `acc`."""
     if acc:
         K.add(n, v, to)
     else:
@@ -31,7 +31,7 @@ cdef inline void pass_on(size_t n, const float* v, float* to, bint acc) noexcept
 
 
 cdef void copy_forward(const Call* c) noexcept nogil:
-    """y has the elements of x in their order, as often as nodes share x."""
+    """Copy the elements of x, once for each node that shares x."""
     cdef size_t n = total_of(&c.x[0].dim), total = total_of(&c.y.dim), i = 0
     while i < total:
         memcpy(c.y.v + i, c.x[0].v, n * sizeof(float))
@@ -48,7 +48,7 @@ cdef void copy_backward(const Call* c, uint32_t i) noexcept nogil:
 # ---- reshape: y has the elements of x, in their order ---------------------------
 
 cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
-    # The requested shape is in the items, for this rule only: item_count is 0.
+    # The items hold the requested shape, for this rule only: item_count is 0, so nodes do not keep it.
     cdef const Dim* x = s.x[0]
     cdef uint32_t i
     cdef uint32_t given = s.items[7]
@@ -57,7 +57,7 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
     for i in range(y.nd):
         y.d[i] = s.items[i]
     if size_of(y) == size_of(x) and asked == 1:
-        return 0                                    # each batch element by itself
+        return 0                                    # each batch element is reshaped separately
     if size_of(y) * <size_t>asked != total_of(x):
         raise DimensionError(
             f"x has {total_of(x)} elements, the new shape has {size_of(y)} in each of {asked} "
@@ -88,14 +88,14 @@ cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
 
 
 cdef object known_sizes(object x, object d, object batch_size):
-    """The sizes of a new shape, with the one that is -1 worked out."""
+    """The sizes of a new shape, with the one that is -1 inferred."""
     cdef const Dim* own
     sizes = list(d) if isinstance(d, (tuple, list)) else [d]
     own = dim_of(expression(x, "reshape", "x"))
     n = size_of(own) if batch_size == 1 or batch_size == own.bd else total_of(own) // batch_size
     rest = prod([size for size in sizes if size != -1])
     if sizes.count(-1) > 1 or rest <= 0 or n % rest:
-        raise DimensionError(f"reshape: the -1 of shape {d} cannot be worked out for {n} elements")
+        raise DimensionError(f"reshape: the -1 of shape {d} cannot be inferred for {n} elements")
     return [n // rest if size == -1 else size for size in sizes]
 
 
@@ -104,8 +104,7 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
 
     Args:
         x: the expression.
-        d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then
-            worked out.
+        d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then inferred.
         batch_size: the new batch size.  When it is 1 and d has as many elements
             as one batch element of x, each batch element is reshaped separately. Default: 1.
 
@@ -139,9 +138,9 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
 # ---- transpose: y[i_0, i_1, ...] = x[j_0, j_1, ...] where j_dims[k] = i_k ---------
 
 cdef enum:
-    TILE = 16                       # rows and columns that stay in the cache together
+    TILE = 16                       # rows and columns of a block that fits in the cache
 
-# x as y sees it: steps in x of the axes of y, neighbours merged where they can be.
+# x indexed by the axes of y: their sizes and steps in x; axes are merged where possible.
 cdef struct View:
     uint32_t n
     size_t[7] size
@@ -176,7 +175,7 @@ cdef void view_of(const Dim* x, const Dim* y, uint32_t dims, View* v) noexcept n
 
 cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, float* y,
                      bint back, bint acc) noexcept nogil:
-    """Between y, m x n and dense, and the elements i step + j stride of x."""
+    """Copy between y, which is dense and m x n, and the elements i step + j stride of x."""
     cdef size_t i0, j0, i, j, at
     cdef size_t tile = TILE
     j0 = 0
@@ -197,7 +196,7 @@ cdef void move_plane(size_t m, size_t n, size_t step, size_t stride, float* x, f
 
 
 cdef void copy_view(const View* v, float* x, float* y, bint back, bint acc) noexcept nogil:
-    """One batch element from x to y, or its gradient `back`."""
+    """Copy one batch element from x to y or, if `back`, its gradient from y to x."""
     cdef size_t[7] at
     cdef size_t m = v.size[0], n = 1, planes = 1, stride = 0
     cdef uint32_t a
@@ -273,12 +272,12 @@ def transpose(x, dims: Sequence[int] = (1, 0)):
     """The axes in another order; for a matrix, its transpose.
 
     Args:
-        x: the expression; a vector counts as a matrix of one column, and axes of one element at the end need not be
-            in dims.
+        x: the expression; a vector counts as a matrix of one column, and trailing axes of size 1 need not be in
+            dims.
         dims: axis i of the result is axis dims[i] of x (default: (1, 0)).
 
     Raises:
-        DimensionError: dims has not each axis of x once.
+        DimensionError: dims does not have each axis of x once.
 
     Example:
         >>> dy.transpose(dy.inputTensor([[1, 2], [3, 4]])).npvalue()
@@ -320,7 +319,7 @@ cdef int concatenate_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError("d must be from 0 to 6")
     for k in range(s.n):
         axes = max(axes, s.x[k].nd)
-    y.nd = max(d + 1, s.x[0].nd)        # as in DyNet: others may only add axes of one element
+    y.nd = max(d + 1, s.x[0].nd)        # as in DyNet: the others may only add axes of size 1
     for i in range(axes):
         y.d[i] = axis_of(s.x[0], i)
     for k in range(s.n):
@@ -349,7 +348,7 @@ cdef void concatenate_forward(const Call* c) noexcept nogil:
         for b in range(c.y.dim.bd):
             x = element(&c.x[k], b)
             y = start + b * c.y.bstride
-            if m == 1:                                  # scalars, above all
+            if m == 1:                                  # mostly scalars
                 for j in range(s.post):
                     y[j * column] = x[j]
                 continue
@@ -371,7 +370,7 @@ cdef void concatenate_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t length(const Call* c, uint32_t i) noexcept nogil:
-    """Of an argument, along the axis."""
+    """The size of an argument along the axis."""
     return axis_of(&c.x[i].dim, c.attrs[0].u)
 
 
@@ -394,9 +393,9 @@ def concatenate(xs: Iterable[Expression], d=0):
 
     Args:
         xs: a list of expressions, whose shapes differ along axis d only; those
-            with batch size 1 serve for every batch element of the others.
-        d: the axis, which may also be one that they do not have yet; a negative one counts from the
-            end of the first expression's. Default: 0.
+            with batch size 1 are repeated for every batch element of the others.
+        d: the axis, which may be a new one; a negative one counts from the end of the first
+            expression's axes. Default: 0.
 
     Raises:
         ValueError: the list is empty, or shapes do not fit.
@@ -477,14 +476,14 @@ CONCATENATE_TO_BATCH.part = whole_size
 CONCATENATE_TO_BATCH.assigns = True
 CONCATENATE_TO_BATCH.any_batch = True
 CONCATENATE_TO_BATCH.batching = ALONE
-CONCATENATE_TO_BATCH.alone_because = b"a batch element of y is none of every argument"
+CONCATENATE_TO_BATCH.alone_because = b"each batch element of y comes from one argument only"
 
 
 def concatenate_to_batch(xs: Iterable[Expression]):
     """Expressions of one shape as the batch elements of one expression.
 
     Args:
-        xs: a list of expressions; one with several batch elements gives them all.
+        xs: a list of expressions; all batch elements of each are used.
 
     Raises:
         ValueError: the list is empty, or shapes differ.
@@ -503,7 +502,7 @@ cdef int fold_rows_dim(const Shapes* s, Dim* y) except -1:
     if s.x[0].nd > 2:
         raise DimensionError("x must be a matrix or a vector")
     if n == 0 or rows_of(s.x[0]) % n:
-        raise DimensionError(f"x has {rows_of(s.x[0])} rows, which is no multiple of nrows, {n}")
+        raise DimensionError(f"x has {rows_of(s.x[0])} rows, which is not a multiple of nrows, {n}")
     y.nd = 2
     y.d[0] = rows_of(s.x[0]) // n
     y.d[1] = axis_of(s.x[0], 1)
@@ -549,7 +548,7 @@ def fold_rows(x, unsigned int nrows=2):
     Shapes: ``x {m,n}`` -> ``{m/nrows,n}``.
 
     Raises:
-        DimensionError: m is no multiple of nrows.
+        DimensionError: m is not a multiple of nrows.
 
     Example:
         >>> dy.fold_rows(dy.inputVector([1, 2, 3, 4])).npvalue()
@@ -598,7 +597,7 @@ SCALE_GRADIENT.assigns = True
 
 
 def nobackprop(x):
-    """x, through which no gradient passes.
+    """x as a constant: no gradient passes through it.
 
     Example:
         >>> x = dy.inputVector([1, 2])
@@ -621,7 +620,7 @@ def flip_gradient(x):
     return apply1(FLIP_GRADIENT, x)
 
 
-# What `to_device` makes on the same device.
+# The node that `to_device` makes if the device stays the same.
 operators["copy"] = lambda x: scale_gradient(x)
 
 

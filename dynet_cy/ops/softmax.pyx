@@ -1,4 +1,4 @@
-"""Softmax and what belongs to it: log-sums, losses over scores of classes."""
+"""Softmax and its relatives: log-sums, and losses over class scores."""
 
 from libc.math cimport INFINITY, isnan
 from libc.stdint cimport uint32_t
@@ -158,8 +158,8 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
     Args:
         x: scores, of any shape.
         d: the axis; 0 normalizes each column. Default: 0.
-        mask: an expression or array that is 0 where the result is to be 0 and does not count for the sum;
-            shapes broadcast.  Where all elements are masked, the result is NaN.
+        mask: an expression or array that is 0 for elements to leave out: their result is 0, and the sum does not
+            include them; shapes broadcast.  Where all elements are masked, the result is NaN.
 
     Raises:
         DimensionError: x has no axis d.
@@ -199,7 +199,7 @@ LOG_SOFTMAX.assigns = True
 
 
 cdef Expression along(Expression x, Py_ssize_t axis):
-    """The logarithm of the softmax along another axis than the first."""
+    """log_softmax along an axis other than the first."""
     cdef const Dim* d = dim_of(x)
     cdef uint32_t i
     sizes = [1 if i == axis else d.d[i] for i in range(d.nd)]
@@ -272,7 +272,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
         restrict: indices of the elements of a vector to normalize over; all
             others become -inf.  Each counts once.
         d: the axis; 0 normalizes each column. Default: 0.
-        mask: an expression or array that is 0 where the result is to be -inf; see `softmax`.
+        mask: an expression or array that is 0 for elements to leave out: their result is -inf; see `softmax`.
 
     Raises:
         DimensionError: x has no axis d.
@@ -308,7 +308,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
 # ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
 # The log-sum is saved; the gradient e^(x - log-sum) - onehot takes one pass.
 
-# Of an element, in multiplications of a product: 0.2 to 0.3 ns.
+# Cost of one element, in multiplications of a matrix product: 0.2 to 0.3 ns.
 cdef enum:
     LOG_SUM_COST = 32
 
@@ -376,8 +376,8 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
 
     Args:
         x: scores.
-        v: index of the true class, the same for every batch element; or a list, as
-            `pickneglogsoftmax_batch` takes it.
+        v: index of the true class, the same for every batch element; or a list, as for
+            `pickneglogsoftmax_batch`.
 
     Raises:
         IndexError: there is no element v.
@@ -396,14 +396,14 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
 
 
 def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expression]:
-    """`pickneglogsoftmax` of each of a list, such as the scores of all words of a sentence, made in one call.
+    """`pickneglogsoftmax` for each element of a list, such as the scores of all words of a sentence, in one call.
 
     Args:
-        xs: scores, one expression for each of the results.
-        vs: list of as many indices of true classes.
+        xs: a list of expressions, the scores.
+        vs: a list of the indices of the true classes, one for each expression.
 
     Returns:
-        A list of as many expressions.
+        A list of losses, one for each expression.
 
     Raises:
         IndexError: there is no element v in an x.
@@ -436,10 +436,10 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of as many indices as there are batch elements.
+        vs: list of indices, one for each batch element.
 
     Raises:
-        IndexError: an index is out of range, or there are more or fewer of them than needed.
+        IndexError: an index is out of range, or the number of indices is wrong.
 
     Example:
         >>> dy.pickneglogsoftmax_batch(dy.inputTensor([[1, 0], [1, 0]], batched=True), [0, 1]).npvalue().round(3)
@@ -469,7 +469,7 @@ cdef void logsumexp_forward(const Call* c) noexcept nogil:
     cdef size_t j, n = size_of(&c.y.dim)
     cdef uint32_t i, b
     cdef double* sums = <double*>c.work
-    cdef float* top = c.work + 2 * n            # the greatest of each element, if it is finite
+    cdef float* top = c.work + 2 * n            # the maximum of each element, or 0 if that is not finite
     cdef float* e = top + n
     cdef float* y
     for b in range(c.y.dim.bd):
@@ -520,7 +520,7 @@ def logsumexp(xs: Iterable[Expression]):
     """log(e^x1 + e^x2 + ...), element by element, without overflow.
 
     Args:
-        xs: a list of expressions of one shape; those with batch size 1 count for
+        xs: a list of expressions of one shape; those with batch size 1 are used for
             every batch element of the others.
 
     Raises:
@@ -581,7 +581,7 @@ cdef void sparsemax_backward(const Call* c, uint32_t i) noexcept nogil:
             support = 0
             total = 0
             for j in range(n):
-                if not y[j] <= 0:               # a NaN is one
+                if not y[j] <= 0:               # NaN counts as support
                     support += 1
                     total += dy[j]
             mean = <float>(total / support)
@@ -603,7 +603,7 @@ def sparsemax(x):
     zeros (Martins and Astudillo 2016).
 
     Args:
-        x: a vector, or a matrix, of which each column is projected.
+        x: a vector, or a matrix, each of whose columns is projected.
 
     Example:
         >>> dy.sparsemax(dy.inputVector([1, 1, 3])).npvalue()
@@ -613,7 +613,7 @@ def sparsemax(x):
 
 
 # ---- hinge: y = sum_(j != v) max(m - x_v + x_j, 0) ------------------------------
-# hinge_dim does so for every line of a matrix along axis d.
+# hinge_dim computes this for every line of a matrix along axis d.
 # Attributes: m, d.
 
 cdef int hinge_one_dim(const Shapes* s, Dim* y) except -1:
@@ -637,7 +637,7 @@ cdef int hinge_lines_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef inline void hinge_steps(const Call* c, size_t* n, size_t* step) noexcept nogil:
-    """Elements of a line, and floats from one to the next."""
+    """The number of elements of a line, and the floats from one element to the next."""
     if c.attrs[1].i:
         n[0] = cols_of(&c.x[0].dim)
         step[0] = rows_of(&c.x[0].dim)
@@ -700,8 +700,7 @@ def hinge(x, v: _Int | _Ints, float m=1.0):
 
     Args:
         x: scores.
-        v: index of the true class, the same for every batch element; or a list, as
-            `hinge_batch` takes it.
+        v: index of the true class, the same for every batch element; or a list, as for `hinge_batch`.
         m: the margin (default: 1).
 
     Raises:
@@ -726,7 +725,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of as many indices as there are batch elements.
+        vs: list of indices, one for each batch element.
         m: the margin (default: 1).
 
     Example:
@@ -748,13 +747,13 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
 
     Args:
         x: scores.
-        v: list of the true index in each line; the same list for every batch
-            element, or the lists of all batch elements, in a list or one after the other.
+        v: the true index in each line, as a list for every batch element to share, or
+            the lists of all batch elements, nested or concatenated.
         d: the axis of the classes (default: 0).
         m: the margin (default: 1).
 
     Raises:
-        IndexError: an index is out of range, or there are more or fewer of them than needed.
+        IndexError: an index is out of range, or the number of indices is wrong.
 
     Example:
         >>> dy.hinge_dim(dy.inputTensor([[3, 1], [2, 4]]), [0, 0]).npvalue()

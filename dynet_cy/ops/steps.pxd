@@ -1,4 +1,4 @@
-"""Steps of recurrent networks, for builders to make without Python in between."""
+"""Steps of recurrent networks, which builders add to a graph without calling Python."""
 
 from libc.stdint cimport uint32_t
 
@@ -6,11 +6,11 @@ from dynet_cy.graph.structs cimport Graph
 
 
 cdef extern from "<stdint.h>":
-    # In the place of a node: of a state that is zero, of a mask that is not there.
+    # Stands for a node that is missing: a zero state, or no mask.
     const uint32_t NOTHING "UINT32_MAX"
 
-# Adds the nodes of one layer for one input: h and c are those before, and become those after.  The weights are nodes,
-# and so are the masks, which drop parts of x, of h and of c; NULL: nothing is dropped.
+# Adds the nodes of one layer for one input, and replaces h and c by their new values.  Weights and masks are nodes; the
+# masks drop parts of x, h and c, and NULL means no dropout.
 ctypedef int (*Step)(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                      uint32_t* c) except -1
 

@@ -1,4 +1,4 @@
-"""Steps of recurrent networks, node by node, for builders to make without Python in between."""
+"""Steps of recurrent networks, which builders add to a graph without calling Python."""
 
 from dynet_cy.graph.making cimport add_node
 from dynet_cy.graph.structs cimport Extra
@@ -10,7 +10,7 @@ from dynet_cy.ops.linalg cimport AFFINE
 from dynet_cy.ops.registry cimport Op
 from dynet_cy.ops.unary cimport UNARY
 
-# Which mask drops parts of what.
+# Indices of the masks.
 cdef enum:
     OF_X
     OF_H
@@ -30,16 +30,16 @@ cdef inline uint32_t combined(Graph* g, int which, uint32_t a, uint32_t b) excep
 
 
 cdef inline uint32_t masked(Graph* g, uint32_t x, const uint32_t* masks, int which) except? 0xFFFFFFFF:
-    """What its mask leaves of x."""
+    """x times its mask, if both are there."""
     if x == NOTHING or masks == NULL or masks[which] == NOTHING:
         return x
     return combined(g, <int>DY_BINARY_mul, x, masks[which])
 
 
 cdef inline uint32_t projected(Graph* g, uint32_t b, uint32_t W, uint32_t x) except? 0xFFFFFFFF:
-    """The sum W x + b of an input.
+    """W x + b for an input x.
 
-    Such products need no step before: batched, they are one product for all steps.
+    This does not depend on earlier steps: batched, it is one product for all steps.
     """
     cdef uint32_t[3] args
     args[0], args[1], args[2] = b, W, x
@@ -48,7 +48,7 @@ cdef inline uint32_t projected(Graph* g, uint32_t b, uint32_t W, uint32_t x) exc
 
 cdef inline uint32_t peeping_gate(Graph* g, const Op* op, Extra* activation, uint32_t b, uint32_t W, uint32_t h,
                                   uint32_t V, uint32_t c) except? 0xFFFFFFFF:
-    """The activation of b + W h + V c, of what there is of h and c."""
+    """The activation of b + W h + V c; h or c may be missing."""
     cdef uint32_t[5] args
     cdef uint32_t n = 1
     args[0] = b
@@ -114,7 +114,7 @@ cdef int coupled_step(Graph* g, const uint32_t* weights, const uint32_t* masks, 
 
 cdef int fast_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                    uint32_t* c) except -1:
-    """The same without peepholes: their weights have no part in it."""
+    """The same without peepholes, whose weights are not used."""
     return coupled(g, weights, masks, x, h, c, False)
 
 

@@ -1,4 +1,4 @@
-"""Gradients to which every batch element adds where the argument has no batch: see terms.h."""
+"""Gradients of arguments without a batch, to which every batch element adds a term: see terms.h."""
 
 from libc.stdint cimport uint32_t
 

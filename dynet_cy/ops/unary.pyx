@@ -33,7 +33,7 @@ for which in range(DY_UNARY_COUNT):
 
 
 cdef Expression apply_unary(int which, object x, float p0, float p1):
-    """The node of a function with constants."""
+    """A node of a function with up to two constants."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     extra.attrs[0].f = p0
@@ -564,7 +564,7 @@ def safe_sqrt(x):
 
 # ---- floor, ceil, round: the gradient is zero, or passes straight through ------------
 
-cdef list through_names = []            # ops point to them
+cdef list through_names = []            # keeps the names alive: ops point to them
 
 
 cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:

@@ -21,7 +21,7 @@ cdef extern from "dynet_cy/pooling.h" nogil:
 
 cdef inline dy_window window_of(const Dim* x, size_t channels, size_t rows, size_t cols, const size_t* stride,
                                 const size_t* dilation, bint valid) noexcept nogil:
-    """Windows of a size over the rows and columns of x, some steps apart."""
+    """Windows of rows x cols elements over the rows and columns of x, `stride` apart."""
     cdef dy_window w
     cdef size_t[2] image, size
     image[0], image[1] = axis_of(x, 0), axis_of(x, 1)
@@ -85,7 +85,7 @@ cdef inline Pooling sized(const Dim* x, const Attr* attrs) noexcept nogil:
 
 
 cdef inline Pooling adaptive(const Dim* x, const Attr* attrs) noexcept nogil:
-    """So many windows as the first two attributes say."""
+    """As many windows as the first two attributes say."""
     cdef Pooling p
     cdef int k
     p.adaptive = 1
