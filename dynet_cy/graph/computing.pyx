@@ -1,4 +1,4 @@
-"""Passes for values that are asked for, and values as floats, arrays and lists."""
+"""Passes for requested values, and values as floats, arrays and lists."""
 
 import numpy as np
 
@@ -30,7 +30,7 @@ cdef Table* table = graph_table()
 # ---- passes ------------------------------------------------------------------
 
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
-    """Compute a node that is not computed; True if `wanted`, its expression, waited for others and may be stale now."""
+    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map and may be stale."""
     if requested(g, wanted):
         return True
     compute_beside(g, index)
@@ -38,7 +38,7 @@ cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
 
 
 cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1:
-    """The same for several, of which some may be computed; `wanted` is the list of expressions."""
+    """The same for several nodes, some of which may be computed already; `wanted` is the list of expressions."""
     cdef uint32_t i
     if any_uncomputed(g, targets, n):
         if requested(g, wanted):
@@ -57,7 +57,7 @@ cdef void note_asked(Graph* g, uint32_t index) noexcept:
 
 
 cdef int compute_beside(Graph* g, uint32_t index) except -1:
-    """Compute a value that is asked for, and similar ones that are likely to be asked for next."""
+    """Compute a requested value, and similar ones that are likely to be requested next."""
     cdef const uint32_t* targets = &index
     cdef uint64_t raised
     cdef uint32_t n = 1
@@ -70,7 +70,7 @@ cdef int compute_beside(Graph* g, uint32_t index) except -1:
     raised = raised_here()
     try:
         return run_pass(g, targets, n)
-    except (MemoryError, ValueError):       # perhaps caused by a value that was not asked for
+    except (MemoryError, ValueError):       # perhaps caused by a value that was not requested
         hold(table, g.slot)
         beside.failed(g)
         let_go(table, g.slot)
@@ -99,9 +99,9 @@ cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept:
 
 
 cdef bint requested(Graph* g, object wanted) except -1:
-    """Let the item of a batched map that is running wait until its expressions are computed with those of others.
+    """If an item of a batched map is running, suspend it until its expressions are computed along with other items'.
 
-    False where there is no such item: then they are to be computed now.
+    False if there is no such item: the caller then computes them at once.
     """
     cdef Requests requests = owner_of(g).requests
     return requests is not None and requests.wait_for(wanted)
@@ -110,7 +110,7 @@ cdef bint requested(Graph* g, object wanted) except -1:
 # ---- where values are --------------------------------------------------------
 
 cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NULL:
-    """Floats of a node in an arena, after they were fetched where it runs on a device."""
+    """Floats of a node in an arena, fetched first if the node is on a device."""
     cdef int device = device_of(g, node)
     if device and n:
         engine(ENGINE_GPU).fetch(g, device, v, n)
@@ -118,7 +118,7 @@ cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NUL
 
 
 cdef float* parameter_here(Param* p, bint gradient) except? NULL:
-    """The value or gradient of a parameter, after it was fetched where it lives on a device."""
+    """The value or gradient of a parameter, fetched first if it lives on a device."""
     cdef float* v = p.grad if gradient else p.value
     see_whole()
     if p.device and p.size:
@@ -133,7 +133,7 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     cdef uint32_t j
     if x.val == NULL:
         return parameter_here(<Param*>x.object, False)
-    if x.batch == NO_BATCH or device_of(g, number) == 0 or state_of(g)[number] & SENT:      # inputs are here
+    if x.batch == NO_BATCH or device_of(g, number) == 0 or state_of(g)[number] & SENT:      # inputs are in host memory
         return x.val
     batch = &batches_of(g)[x.batch]
     if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:
@@ -146,7 +146,7 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     return x.val
 
 
-# ---- as numbers of Python and numpy ------------------------------------------
+# ---- as Python numbers and NumPy arrays --------------------------------------
 
 cdef tuple full_shape(const Dim* d):
     """The shape with the batch, if any, as its last axis."""
@@ -155,26 +155,26 @@ cdef tuple full_shape(const Dim* d):
 
 
 cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states):
-    """New array with the gradient of a node in an arena, where the states of all nodes are these."""
+    """A new array with the gradient of a node in an arena, given the states of all nodes."""
     cdef const Taken* taken = <const Taken*>g.taken.base
     cdef size_t i, n = 0 if g.forward_only else g.taken.top // sizeof(Taken)
     gradient = arrived_at(g, index, states)
     for i in range(n):
-        if taken[i].part == index:                      # each term of a sum has its gradient
+        if taken[i].part == index:                      # each term of a sum gets the gradient of the sum
             gradient += arrived_at(g, taken[i].sum, states)
     return gradient
 
 
 cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):
-    """What reached a node itself."""
+    """The gradient that backward computed at the node itself."""
     cdef Node* x = nodes_of(g) + index
     if states[index] & LIVE:
         return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
-    return np.zeros(full_shape(&x.dim), order="F")    # perhaps it has no value even
+    return np.zeros(full_shape(&x.dim), order="F")    # the node may not even have a value
 
 
 cdef object doubles_of(const float* v, tuple shape):
-    """New array with a copy of the floats at v; float64, as sums and logs outside expect of numpy."""
+    """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic."""
     return array_of(v, shape).astype(np.float64)
 
 

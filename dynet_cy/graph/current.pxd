@@ -1,4 +1,4 @@
-"""The current graph: that of the innermost `with` of a task or thread, else one that the thread has of itself."""
+"""The current graph: that of the innermost `with` of a task or thread, else the thread's implicit graph."""
 
 from libc.stdint cimport uint64_t
 
@@ -9,9 +9,8 @@ cdef extern from *:
     """
     #include "dynet_cy/graph.h"
 
-    /* The current graph of this thread as a module has seen it last, and what shows whether that still holds: the
-     * version of the context, and how often a graph was entered, left or closed.  Each module that asks has its own,
-     * so that asking costs no call. */
+    /* A cache of the current graph of this thread, and what invalidates it: the version of the context, and the number
+     * of times a graph was entered, left or closed.  Each module has its own cache, so that a lookup costs no call. */
     typedef struct {
         dy_graph *graph;            /* NULL: none was made yet */
         uint64_t context_version, changes;
@@ -43,7 +42,7 @@ cdef Graph* make_implicit() except NULL
 
 
 cdef inline Graph* graph_here() noexcept:
-    """The current graph, or NULL where none was made yet."""
+    """The current graph, or NULL if there is none yet."""
     cdef Seen* seen = seen_here()
     if seen.context_version != context_version_now() or seen.changes != seen.counter[0]:
         look_around(seen)
@@ -51,17 +50,17 @@ cdef inline Graph* graph_here() noexcept:
 
 
 cdef inline Graph* current_graph() except NULL:
-    """The current graph; the implicit one of the thread is made if needed."""
+    """The current graph; the thread's implicit graph is created if needed."""
     cdef Graph* g = graph_here()
     return g if g != NULL else make_implicit()
 
 
-# Makes a graph: the object that owns it, which is returned, and where it is.
+# Creates a graph: returns the object that owns it, and sets g.
 ctypedef object (*NewGraph)(Graph** g)
 
-# How implicit graphs are made: filled by the module of the class.
+# Set how implicit graphs are created; called by the module of the class.
 cdef void set_new_graph(NewGraph make) noexcept
 cdef int enter_graph(object owner, Graph* g) except -1
 cdef int leave_graph(object owner) except -1
-# A graph is closed.
+# Must be called when a graph is closed.
 cdef void forget_current() noexcept

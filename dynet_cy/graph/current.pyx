@@ -1,4 +1,4 @@
-"""The current graph: that of the innermost `with` of a task or thread, else one that the thread has of itself."""
+"""The current graph: that of the innermost `with` of a task or thread, else the thread's implicit graph."""
 
 import contextvars
 import threading
@@ -21,8 +21,8 @@ cdef extern from *:
         return value;
     }
 
-    /* Whether this runs in a context that something has entered, such as a task of asyncio, and not in that which a
-     * thread or greenlet has of itself: only the latter can be entered. */
+    /* Whether the current context was entered explicitly, as by a task of asyncio, rather than being the thread's or
+     * greenlet's own: only the latter can be entered. */
     static int dy_context_entered(void) {
         PyObject *context = PyThreadState_Get()->context;
         if (context == NULL)
@@ -44,8 +44,8 @@ class _Local(threading.local):
 
 _local = _Local()
 
-# The innermost graph that was entered, or None.  A task of asyncio, or what else has entered a context of its own, has
-# one there; it goes before that of the thread in `_local.entered`.
+# The innermost graph that was entered, or None.  Code in a context of its own, such as a task of asyncio, enters graphs
+# here; they take precedence over those of the thread, in `_local.entered`.
 _entered = contextvars.ContextVar("dynet_cy.entered", default=None)
 
 cdef NewGraph new_graph = NULL
@@ -63,7 +63,7 @@ cdef class _Entered:
     cdef object owner
     cdef Graph* g
     cdef _Entered outer
-    cdef bint left                          # there was no memory to put the one around it in its place
+    cdef bint left                          # it was left, but there was no memory to restore the outer one
 
 
 cdef _Entered entering(object owner, Graph* g, _Entered outer):
@@ -75,14 +75,14 @@ cdef _Entered entering(object owner, Graph* g, _Entered outer):
 
 
 cdef _Entered innermost(_Entered x):
-    """The innermost of the graphs from x outwards that was not left; None: there is none."""
+    """The innermost of the graphs from x outwards that has not been left, or None."""
     while x is not None and x.left:
         x = x.outer
     return x
 
 
 cdef void look_around(Seen* seen) noexcept:
-    """Find the current graph: the context may be another one than before."""
+    """Look up the current graph again; the context may have changed."""
     cdef _Entered inner
     seen.counter = &changes
     seen.changes = changes

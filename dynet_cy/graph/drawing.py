@@ -1,4 +1,4 @@
-"""Graphs as pictures: SVG, with what ran together in one colour."""
+"""Graphs as pictures: SVG, in which nodes that ran together have one colour."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Drawing:
     """A picture of a graph, which notebooks display.
 
     Attributes:
-        svg: the picture, a document of its own
+        svg: the picture, as a complete SVG document
 
     Example:
         >>> drawing = dy.draw(dy.tanh(dy.inputVector([1, 2])))
@@ -59,14 +59,14 @@ class Drawing:
 
         Raises:
             OSError: the file cannot be written
-            ValueError: its name has another ending: pictures are SVG, and nothing is converted
+            ValueError: its name does not end in .svg: other formats are not supported
 
         Example:
             >>> dy.draw(dy.tanh(dy.inputVector([1, 2]))).save("graph.svg")
         """
         name = os.fsdecode(filename)
         if not name.lower().endswith(".svg"):
-            raise ValueError(f"Drawing.save: {name!r} must end in .svg: that is what is written, and nothing else")
+            raise ValueError(f"Drawing.save: {name!r} must end in .svg, the only format that is supported")
         with open(name, "w", encoding="utf-8") as file:
             file.write(self.svg)
 
@@ -84,10 +84,9 @@ def draw(
 ) -> Drawing:
     """Draw a graph: operations with their shapes, inputs below, results above.
 
-    Once values have been computed, nodes that ran in one call have one colour and the number of the call, in the order
-    of running; so the picture shows what automatic batching put together. White nodes ran alone, or have not been
-    computed. Nothing is computed for the drawing. Where lines are recorded (`record_lines`), each node shows its line
-    when the mouse rests on it::
+    Once values have been computed, nodes that ran in one call have the same colour; so the picture shows what automatic
+    batching put together. White nodes ran alone, or have not been computed. Nothing is computed for the drawing. The
+    tooltip of a node has the number of its call and, if lines are recorded (`record_lines`), its line::
 
         dy.renew_cg()
         y = dy.tanh(W * x + b)
@@ -95,15 +94,15 @@ def draw(
         dy.draw(y).save("graph.svg")   # in a notebook `dy.draw(y)` is enough
 
     Args:
-        expressions: what to draw, with all that they are made of, one by one or as lists; the whole graph if there is
-            none
+        expressions: the expressions to draw, with everything they depend on, one by one or as lists; if there are none,
+            the whole graph is drawn
         names: names to show for expressions, as ``{expression: "name"}``
-        graph: the graph, where no expressions are given; the current one of this thread if None
+        graph: the graph, if no expressions are given; None for the current one of this thread
         parameters: draw parameters as nodes too; when False, the nodes that use them name them; default: False
-        collapse: draw what was made one after the other in one scope (`name_scope`) as one box: with True the outermost
-            scopes, with names those of these names, which may be those of builders (``"vanilla-lstm-builder"``; they
-            are recorded within a scope and where lines are). Boxes of one colour ran together, in the same calls
-        graphviz: whether to let the program ``dot`` of Graphviz place the nodes; if None, where it is installed
+        collapse: draw consecutive nodes of a scope (`name_scope`) as one box: True for the outermost scopes, or the
+            names of scopes, including those of builders (``"vanilla-lstm-builder"``; these exist within a scope, or
+            while lines are recorded). Boxes of one colour ran together, in the same calls
+        graphviz: whether Graphviz's program ``dot`` places the nodes; None: if it is installed
 
     Returns:
         A `Drawing`: its attribute ``svg`` is the text of the picture, ``save(filename)`` writes it.
@@ -158,7 +157,7 @@ def _is_parameter(node: GraphNode) -> bool:
 
 
 def _cone(found: list[GraphNode], tops: Iterable[int]) -> set[int]:
-    """The nodes that some nodes are made of, themselves included."""
+    """The nodes that some nodes depend on, including themselves."""
     reached, waiting = set(), list(tops)
     while waiting:
         n = waiting.pop()
@@ -172,7 +171,7 @@ def _cone(found: list[GraphNode], tops: Iterable[int]) -> set[int]:
 
 
 def _box_of(scope: str, names: set[str] | None) -> str:
-    """The part of a scope's name that a box is made of; empty for no box. Without names the outermost scope."""
+    """The part of a scope's name that becomes a box: up to the first of these names, or the outermost; "" for none."""
     parts = scope.split("/") if scope else []
     for i, part in enumerate(parts):
         if names is None or part in names:
@@ -183,7 +182,7 @@ def _box_of(scope: str, names: set[str] | None) -> str:
 def _collapsed(
     found: list[GraphNode], wanted: list[int], collapse: bool | Iterable[str]
 ) -> tuple[list[GraphNode], dict[int, list[GraphNode]], dict[int, int]]:
-    """Nodes with boxes in place of the first nodes in them, the contents of each box, and the new index of each node.
+    """The nodes, with each box in place of its first node; the contents of each box; and the new index of each node.
 
     Arguments have smaller numbers than the nodes that use them, so boxes of consecutive nodes form no cycles.
     """
@@ -288,7 +287,7 @@ def _layout(arguments: Mapping[int, list[int]], sizes: Mapping[int, Point], grap
 
 
 def _graphviz(dot: str, arguments: Mapping[int, list[int]], sizes: Mapping[int, Point]) -> Layout:
-    """What `dot -Tplain` says: words in inches, y from the bottom to the top."""
+    """The layout by `dot -Tplain`, whose output is in inches, with y from bottom to top."""
     inch = 72.0
     lines = [
         "digraph G {",
@@ -400,7 +399,7 @@ def _box(
 def _legend(
     found: list[GraphNode], wanted: list[int], colours: Mapping[int, str], width: float, y: float
 ) -> tuple[list[str], float]:
-    """For each colour: the operations of the call and how many nodes; also its height. In as many rows as it needs."""
+    """The legend, with the ops and counts of the call of each colour, in as many rows as needed; and its height."""
     entries = []
     for batch, colour in colours.items():
         ops = Counter(found[n].op for n in wanted if _call(found[n]) == batch)

@@ -1,4 +1,4 @@
-"""Expressions: numbers of nodes, with the renewal of the graph that they belong to, checked on each use."""
+"""Expressions: the number of a node and the version of its graph, which is checked on each use."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -12,7 +12,7 @@ cdef class Expression:
     cdef uint32_t slot
     cdef uint32_t index
 
-    # The number of the node in the current graph, or an error where it is of another one.
+    # The number of the node in the current graph; an error if it belongs to another one.
     cdef uint32_t enter(self) except? 0xFFFFFFFF
     cdef Graph* graph(self) except NULL
     cdef Expression own(self)
@@ -27,17 +27,17 @@ cdef inline uint32_t number_in(Graph* g, Expression x) except? 0xFFFFFFFF:
     return x.index if x.version == g.version else x.enter()
 
 
-# An expression whose `index` only this thread changes.  A parameter is one of every graph that it is used in, and where
-# Python has no GIL these are used at once: then it does not keep its number, and has an expression in each.
+# An expression whose `index` only this thread changes.  A parameter is an expression of every graph that uses it.
+# Without a GIL, threads use these at the same time, so it then has a separate expression in each graph.
 cdef inline Expression owned(Expression x):
     return x if HAS_GIL else x.own()
 
 
 cdef const Dim* dim_of(Expression x) except NULL
-# Renumber the needed nodes of a forward-only graph, if it is time.
+# Renumber the needed nodes of a forward-only graph, if enough have been dropped.
 cdef int compact_if_due(Graph* g) except -1
 
-# Operators on expressions: filled by the family of each.
+# Operators on expressions, which modules of ops fill in.
 ctypedef object (*OperatorHook)(object a, object b)
 
 cdef enum:

@@ -1,4 +1,4 @@
-"""Expressions: numbers of nodes, with the renewal of the graph that they belong to, checked on each use."""
+"""Expressions: the number of a node and the version of its graph, which is checked on each use."""
 
 import warnings
 from numbers import Real
@@ -46,7 +46,7 @@ class StaleExpressionError(RuntimeError):
 
 @cython.freelist(512)
 cdef class Expression:
-    """A node of a computation graph: a value that will be computed when asked for.
+    """A node of a computation graph: a value that is computed when it is requested.
 
     Expressions are made by ops, not by calling this class.  An expression is
     valid until its graph is renewed (`renew_cg`), reverted to a checkpoint
@@ -126,7 +126,7 @@ cdef class Expression:
         Example:
             >>> y = dy.tanh(dy.inputVector([0, 0]))
             >>> y.forward()
-            >>> y.value()                   # is known: nothing is computed
+            >>> y.value()                   # already known
             [0.0, 0.0]
         """
         compute(owned(self), recalculate)
@@ -163,9 +163,9 @@ cdef class Expression:
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
-        """The value: of a scalar or vector a float for one element and else a flat
-        list, the batch last, as `vec_value` gives it; with more axes, also of
-        size 1, an array as `npvalue` gives it.
+        """The value.  For a scalar or vector: a float if there is one element, else a flat
+        list as from `vec_value`.  With more than one axis, even of size 1: an array as
+        from `npvalue`.
 
         Args:
             recalculate: as in `forward`; False by default.
@@ -224,7 +224,7 @@ cdef class Expression:
         return value_here(g, x)[0]
 
     def item(self):
-        """The value of an expression of one element as a float: `scalar_value` by the name that arrays have for it.
+        """The value of an expression of one element as a float: `scalar_value` by NumPy's name.
 
         Example:
             >>> dy.squared_norm(dy.inputVector([3, 4])).item()
@@ -232,11 +232,11 @@ cdef class Expression:
         """
         return self.scalar_value()
 
-    # ---- what arrays have as methods; the family of each fills them in
+    # ---- methods that arrays have too; modules of ops fill them in
 
     @property
     def T(self):
-        """The axes in the opposite order: of a matrix its transpose, of a vector the vector itself.
+        """The axes in reverse order: the transpose of a matrix; a vector is unchanged.
 
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).T.npvalue()
@@ -249,7 +249,7 @@ cdef class Expression:
         """The same elements, column by column, in another shape; see `dynet_cy.reshape`.
 
         Args:
-            shape: the sizes of the axes, one by one or as a tuple; one of them may be -1, which is then worked out.
+            shape: the sizes of the axes, one by one or as a tuple; one of them may be -1, which is then inferred.
 
         Raises:
             DimensionError: the new shape has more or fewer elements.
@@ -264,11 +264,11 @@ cdef class Expression:
         """Sum of each batch element along some axes.
 
         Args:
-            axis: a number, which may count from the end, or several of them; all axes when None.
+            axis: one axis, several, or None for all (default); negative ones count from the end.
             keepdims: whether the axes stay, with one element each (default: False).
 
         Returns:
-            An expression; ``{1}`` where no axis is left.
+            An expression, of shape ``{1}`` if no axis is left.
 
         Raises:
             DimensionError: there is no such axis, or it is given twice.
@@ -321,13 +321,13 @@ cdef class Expression:
     def backward(self, full=False):
         """Add the gradient of this scalar to the gradients of all parameters.
 
-        Runs forward first where needed.  With several batch elements, the
+        Runs forward first if needed.  With several batch elements, the
         gradient of their sum is taken.
 
         Args:
-            full: compute gradients of all expressions, also of those that no
-                parameter lies behind, so that `gradient` gives them, after an update
-                too.  It takes twice as long. Default: False.
+            full: compute gradients of all expressions, including those that depend on
+                no parameter, so that `gradient` returns them, even after an update.
+                This takes twice as long. Default: False.
 
         Raises:
             ValueError: an element of the batch is not a scalar.
@@ -368,26 +368,26 @@ cdef class Expression:
         graph.note_values()
 
     def gradient(self):
-        """The gradient that the last `backward` gave this expression, as an array.
+        """The gradient of the last `backward` with respect to this expression, as an array.
 
-        It is zero where the loss does not depend on the expression.
+        It is zero if the loss does not depend on the expression.
 
-        Of a parameter it is what reached this expression of it: neither what other
-        graphs and other backward passes gave the parameter, which `grad_as_array` of
-        the parameter adds up, nor what reached its other expressions.
+        For a parameter, it is the gradient with respect to this one expression of it, in
+        this graph and from the last backward only; the parameter's `grad_as_array` adds
+        up the gradients of all its expressions, graphs and backward passes.
 
         All constants of one parameter in a graph (`const_parameter(p)`, `p.expr()`) are
-        one expression, which has the sum of what reached them.
+        one expression, whose gradient is the sum over all their uses.
 
-        After ``backward(full=True)`` this holds until the next backward or renewal,
-        whatever happens to the parameters.  After a plain ``backward()`` the first one
-        asked for that it need not compute (that of a parameter's expression, or of one
-        without a parameter behind it) costs another pass backward over the graph, with
-        the same values: ask before the parameters are updated.
+        After ``backward(full=True)``, gradients stay available until the next backward or
+        renewal, whatever happens to the parameters.  A plain ``backward()`` leaves out the
+        gradients of parameters' expressions and of expressions that depend on no
+        parameter.  The first request for one of these runs backward a second time, which
+        needs the same values: call this before the parameters are updated.
 
         Raises:
-            RuntimeError: no backward was run, or not over this expression; or the
-                other pass is needed, and values of parameters have changed since.
+            RuntimeError: no backward was run, or none from a later expression; or a
+                second backward is needed, but values of parameters have changed.
 
         Example:
             >>> W = model.add_parameters(2, init=1)
@@ -498,7 +498,7 @@ cdef class Expression:
     def __eq__(self, other):
         if isinstance(other, Real):
             say_once("an Expression never equals a number; write `e.value() == x` to compare its value")
-        return NotImplemented               # it equals itself alone
+        return NotImplemented               # only equal to itself
 
     def __hash__(self):
         return <Py_hash_t>(<size_t><void*>self >> 4)
@@ -508,7 +508,7 @@ cdef class Expression:
         return self.scalar_value()
 
     def __format__(self, spec):
-        """As `repr` without a format; else the value, which must be one number: ``f"{loss:.3f}"``."""
+        """With a format, the value, which must be one number: ``f"{loss:.3f}"``; without one, `repr`."""
         return format(self.scalar_value(), spec) if spec else repr(self)
 
     def __array__(self, dtype=None, copy=None):
@@ -523,17 +523,16 @@ cdef class Expression:
         return array if dtype is None else array.astype(dtype)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """The value for other libraries, as `np.from_dlpack(e)` and `torch.from_dlpack(e)` ask for it.
+        """The value for other libraries: `np.from_dlpack(e)` and `torch.from_dlpack(e)` call this.
 
-        float32, the batch as the last axis. It is a copy, whose memory the other library then has without another
-        one: the graph uses its own again after `renew_cg`.
+        float32, with the batch as the last axis. It is a copy, which the other library then owns: the graph reuses its
+        own memory after `renew_cg`.
 
         Raises:
-            BufferError: `copy` is False, or another device than the CPU is asked for.
+            BufferError: `copy` is False, or a device other than the CPU is requested.
         """
         if copy is False:
-            raise BufferError("the value of an expression lies in memory that its graph uses again: "
-                              "it can only be copied")
+            raise BufferError("the value of an expression can only be copied: its graph reuses the memory")
         cdef Expression own = owned(self)
         cdef Graph* g = compute(own, False)
         cdef Node* x = nodes_of(g) + own.index
@@ -541,17 +540,17 @@ cdef class Expression:
                           max_version, dl_device)
 
     def __dlpack_device__(self):
-        """The CPU, also where the value was computed elsewhere."""
+        """The CPU, even if the value was computed elsewhere."""
         return (1, 0)
 
-    # numpy must leave `array * expression` to the expression, not loop over elements.
+    # NumPy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = None
 
 
 cdef class ForwardExpression(Expression):
-    """A node of a graph that only goes forward: it is needed while this is there.
+    """A node of a forward-only graph, which the graph keeps for as long as this object lives.
 
-    There is at most one for each node, so that the graph can renumber its nodes.
+    There is at most one such object for each node, so that the graph can renumber its nodes.
     """
 
     def set(self, values):
@@ -565,7 +564,7 @@ cdef class ForwardExpression(Expression):
     def __dealloc__(self):
         cdef Graph* g
         cdef Use* use
-        hold(table, self.slot)              # any thread may have let go of it
+        hold(table, self.slot)              # any thread may drop the last reference
         g = graph_at(table, self.slot)
         if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
             use = &uses_of(g)[self.index]
@@ -618,7 +617,7 @@ cdef int set_operator(int which, OperatorHook hook) except -1:
 
 
 cdef bint truth_of(Expression comparison) except -1:
-    """What `if` asks of a comparison: whether it holds, where that is one question."""
+    """The truth of a comparison, which must have one element, for `if`."""
     cdef const Dim* d = dim_of(comparison)
     if total_of(d) != 1:
         raise ValueError(
@@ -630,7 +629,7 @@ cdef set said = set()
 
 
 cdef int say_once(str message) except -1:
-    """Warn of a trap that a program may have meant to step into."""
+    """Warn once of something that is legal, but probably a mistake."""
     if message not in said:
         said.add(message)
         warnings.warn(message, RuntimeWarning, stacklevel=1)
@@ -640,9 +639,9 @@ cdef int say_once(str message) except -1:
 # ---- whether an expression is stale ------------------------------------------
 
 cdef inline Graph* own_graph(Expression x) noexcept:
-    """The graph that x belongs to; NULL: it has been renewed or closed since, and another one may have its slot."""
+    """The graph that x belongs to, or NULL if it has been renewed or closed; another graph may now have its slot."""
     cdef Graph* g
-    hold(table, x.slot)                     # that of another thread may be closing
+    hold(table, x.slot)                     # another thread may be closing its graph
     g = graph_at(table, x.slot)
     if g != NULL and not same_renewal(x.version, g.renewal):
         g = NULL
@@ -651,7 +650,7 @@ cdef inline Graph* own_graph(Expression x) noexcept:
 
 
 cdef bint survives(Graph* g, Expression x):
-    """True if x was made before all checkpoints that its graph went back to since."""
+    """True if x was made before all checkpoints to which its graph has since been reverted."""
     cdef uint64_t epoch = x.version & ((<uint64_t>1 << REVERT_BITS) - 1)
     for reverted_at, n_nodes in owner_of(g).reverts:
         if reverted_at >= epoch:

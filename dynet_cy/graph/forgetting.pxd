@@ -5,13 +5,13 @@ from libc.stdint cimport uint32_t, uint64_t
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum:
-    # A forward-only graph renumbers its nodes when there are twice as many as needed, and at least this many.
+    # A forward-only graph renumbers its nodes when at least half of them are not needed, and there are this many.
     LEAST_TO_COMPACT = 4096
 
-# Tells the holder of a node, an expression, its new number.
+# Sets the new number of a node in its holder, an expression.
 ctypedef void (*Renumber)(void* holder, uint32_t index, uint64_t version) noexcept
 
-# Make the graph as if nothing had been computed, so that inputs may change.
+# Drop all computed values, so that inputs may change.
 cdef int forget(Graph* g) except -1
 cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
                        size_t scratch_top, size_t tables_top) noexcept

@@ -30,7 +30,7 @@ cdef int forget(Graph* g) except -1:
             nodes[i].batch = NO_BATCH
             nodes[i].val = NULL
         elif nodes[i].val != NULL:
-            state[i] &= <uint8_t>~SENT                  # its numbers may change
+            state[i] &= <uint8_t>~SENT                  # its value may change
             end = arena_offset(&g.values, nodes[i].val)
             inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
     # The memory of values computed after the last input is free again, so that a graph can be run with new inputs
@@ -81,7 +81,7 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
 
 
 cdef void forget_taken(Graph* g) noexcept:
-    """Forget which sums have taken in what, of nodes beyond the last one."""
+    """Forget the records of `taken` that involve nodes beyond the last one."""
     cdef const Taken* all = <const Taken*>g.taken.base
     cdef Taken* to = <Taken*>g.taken.base
     cdef size_t i, n = g.taken.top // sizeof(Taken)
@@ -95,7 +95,8 @@ cdef void forget_taken(Graph* g) noexcept:
 cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     """Renumber the needed nodes of a forward-only graph without gaps, so that it can run forever.
 
-    Returns the new number of each node, or 0xFFFFFFFF, for the caller to free; NULL: nothing was done.
+    Returns the new number of each node, or 0xFFFFFFFF for a dropped one, in memory that the caller frees; NULL if
+    nothing was done.
     """
     cdef Node* nodes = nodes_of(g)
     cdef Batch* batches = batches_of(g)
@@ -114,10 +115,10 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
         return NULL
     numbers = <uint32_t*>malloc(g.n_nodes * sizeof(uint32_t))
     if numbers == NULL:
-        return NULL                         # perhaps the next time
+        return NULL                         # it may succeed next time
     next_epoch(g)
     for b in range(g.n_batches):
-        batches[b].first = k                # its new number; the range of its nodes is not needed again
+        batches[b].first = k                # reused for the batch's new number: `first` is not needed again
         k += batches[b].live != 0
     for i in range(g.n_nodes):
         if not state[i] & DROPPED and nodes[i].batch != NO_BATCH:
@@ -173,6 +174,6 @@ cdef uint64_t more_epochs(const Graph* g) noexcept:
 
 
 cdef void next_epoch(Graph* g) noexcept:
-    """Make all expressions of the graph be checked again at their next use."""
+    """Force a check of each expression of the graph at its next use."""
     g.version += 1
     g.renewal = g.version

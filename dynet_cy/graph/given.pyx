@@ -1,9 +1,9 @@
 """Gradients of parameters' expressions, and of expressions that do not depend on a parameter.
 
-Backward adds to the gradients of parameters where they are stored, together with what other passes gave them, and
-leaves out what no parameter needs.  So if more gradients are asked for, the pass runs again, over everything, and adds
-to gradients of its own instead.  Other expressions get the same numbers as before.  This needs the values that the pass
-had: a full backward, whose gradients may all be asked for at any time, runs it before the pass itself.
+Backward adds to the stored gradients of parameters, which also hold those of other passes, and leaves out expressions
+that depend on no parameter.  So if such gradients are requested, the pass runs again over all expressions, and writes
+parameters' gradients to separate memory.  The other expressions get the same gradients as before.  This needs the same
+values as the first pass: a full backward, all of whose gradients may be requested at any time, runs it beforehand.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -46,20 +46,20 @@ def given(ComputationGraph graph not None, uint32_t index):
 
 
 def keep_given(ComputationGraph graph not None, uint32_t target):
-    """The gradients that a full backward from that node will give; None if the pass itself gives all of them."""
+    """The gradients of a full backward from that node; None if the pass itself computes all of them."""
     made = stand_ins(&graph.g, target)
     return run_aside(graph, target, made) if made else None
 
 
 cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
-    """Run backward from a node for all expressions, without a trace in parameters or states.
+    """Run backward from a node for all expressions, leaving parameters and states unchanged.
 
     Args:
-        made: what `stand_ins` has made for it.
+        made: the result of `stand_ins`.
 
     Returns:
-        By number of a parameter's expression, storage and number there of its gradient; the states of all expressions
-        that this pass has left.
+        `made`, whose entries now hold the gradients of parameters' expressions; and the states of all expressions after
+        this pass.
     """
     cdef Graph* g = &graph.g
     cdef uint32_t i
@@ -102,7 +102,7 @@ cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
 
 
 cdef dict stand_ins(Graph* g, uint32_t target):
-    """Entries with gradients of zero for the expressions of parameters: their storage and number there."""
+    """Entries with zero gradients for the expressions of parameters: by expression, a storage and a number in it."""
     cdef Storage storage
     cdef Node* x = nodes_of(g)
     cdef Param* p

@@ -8,7 +8,7 @@ from dynet_cy.graph.structs cimport Graph
 
 # The collector of requests for values: `fibers` implements it.
 cdef class Requests:
-    # Let the running item wait until an expression, or each of a list, is computed; False where no item is running.
+    # Suspend the running item until an expression, or each of a list, is computed; False if no item is running.
     cdef bint wait_for(self, object wanted) except -1
     # Whether an item is running, rather than another user of its graph.
     cdef bint inside(self) except -1
@@ -16,10 +16,10 @@ cdef class Requests:
 
 cdef class ComputationGraph:
     cdef Graph g
-    cdef dict keep                  # storages of its parameters: number of changes at the last backward, or None
-    cdef tuple given                # what given.pyx has found out about the last backward, once asked for
+    cdef dict keep                  # storage of its parameters -> number of changes at the last backward, or None
+    cdef tuple given                # further gradients of the last backward (given.pyx), once requested
     cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
-    cdef bint warned                # of growth across updates
+    cdef bint warned                # about growth across updates
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
@@ -33,5 +33,5 @@ cdef class ComputationGraph:
 
 cdef ComputationGraph current()
 cdef ComputationGraph owner_of(const Graph* g)
-# Refuse what an item of a batched map must not do to the graph that it shares with others.
+# Raise if an item of a batched map is running: it must not do this to the graph that it shares with others.
 cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1

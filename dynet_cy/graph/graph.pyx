@@ -34,14 +34,14 @@ from dynet_cy.graph.hooks import operators
 from dynet_cy.memory import mirror
 
 cdef enum:
-    MOST_SHOWN = 200                # nodes of a picture that notebooks show without being asked
+    MOST_SHOWN = 200                # larger graphs are not drawn automatically in notebooks
 
 cdef extern from *:
     uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
 
 cdef Table* table = graph_table()
-# A checkpoint: how much of everything there was.
+# A checkpoint: the sizes of everything at that point.
 cdef struct Point:
     uint32_t n_nodes
     uint32_t n_batches
@@ -72,14 +72,14 @@ cdef class ComputationGraph:
     """A separate graph, independent of the implicit graph of each thread.
 
     As a context manager it becomes the current graph: ops add their nodes to it.
-    It is that of the thread, or, within a task of asyncio or another context that
-    was entered (see `contextvars`), of this task and of those that it starts.
+    It is then current in this thread or, within a task of asyncio or another
+    context (see `contextvars`), in this task and those that it starts.
     Several threads may each work on a graph of their own; forward and backward
     run without the GIL.
 
     Args:
-        autobatching: how nodes are scheduled: 0 in order of making, 1 batched
-            by agenda, 2 batched by depth; the global setting when None.
+        autobatching: how nodes are scheduled: 0 in the order they were made, 1 batched
+            by agenda, 2 batched by depth; None, the default, for the global setting.
 
     Example:
         >>> with dy.ComputationGraph() as graph:
@@ -121,7 +121,7 @@ cdef class ComputationGraph:
             arena_close(&g.arenas[i])
 
     cdef int warn_of_growth(self) except -1:
-        """Warn once if it looks as if the program had forgotten `renew_cg`."""
+        """Warn once if the program seems to have forgotten `renew_cg`."""
         if self.warned or not self.n_at_backward or self.g.n_nodes <= self.n_at_backward or not self.values_changed():
             return 0
         self.warned = True
@@ -144,7 +144,7 @@ cdef class ComputationGraph:
         return False
 
     cdef int compact(self, Renumber renumber) except -1:
-        """Renumber the needed nodes.  Checkpoints hold numbers of nodes, so nothing is done while there are any."""
+        """Renumber the needed nodes, unless there are checkpoints, which hold numbers of nodes."""
         cdef uint32_t* numbers = NULL
         if not self.checkpoints:
             hold(table, self.g.slot)
@@ -168,7 +168,7 @@ cdef class ComputationGraph:
     def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
         """Drop all nodes of this graph; its expressions become stale.
 
-        Memory stays with the graph for the next nodes.
+        The graph keeps its memory for the next nodes.
 
         Args:
             immediate_compute: compute each node when it is made (default: False).
@@ -176,9 +176,9 @@ cdef class ComputationGraph:
                 was computed is not finite. Default: False.
             autobatching: see the class; the global setting when None.
             forward_only: there will be no backward.  A value is dropped, and its
-                memory used again, when no expression refers to it and all that
-                it is an argument of has been computed.  Has no effect on a graph
-                that computes each node when it is made. Default: False.
+                memory reused, as soon as no expression refers to it and everything
+                that uses it has been computed.  Has no effect together with
+                immediate_compute. Default: False.
 
         Returns:
             This graph.
@@ -288,7 +288,7 @@ cdef class ComputationGraph:
         return draw(graph=self).svg if 0 < self.g.n_nodes <= MOST_SHOWN else None
 
     def op_names(self):
-        """Names of the ops of all nodes, in the order of making.
+        """Names of the ops of all nodes, in the order in which they were made.
 
         Example:
             >>> y = dy.tanh(dy.inputVector([1, 2]))
@@ -298,7 +298,7 @@ cdef class ComputationGraph:
         return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
 
     def n_batches(self):
-        """Number of calls that the computed nodes were run in.
+        """Number of calls in which the computed nodes ran.
 
         Example:
             >>> graph = dy.cg().renew(autobatching=1)
@@ -308,14 +308,14 @@ cdef class ComputationGraph:
         """
         return self.g.n_batches
 
-    # DyNet's methods that name a node by its number, from 0 in the order of making.
+    # DyNet's methods that refer to a node by its number, counted from 0 in the order in which nodes are made.
 
     def _node(self, index):
         from dynet_cy.graph.nodes import expression     # it needs this module
         return expression(self, index)
 
     def forward(self, index):
-        """Compute the value of a node, given by its number in the order of making.
+        """Compute the value of a node, given by its number in the order in which nodes are made.
 
         Args:
             index: the number of the node, from 0.
@@ -325,7 +325,7 @@ cdef class ComputationGraph:
 
         Example:
             >>> y = dy.tanh(dy.inputVector([0, 0]))
-            >>> dy.cg().forward(1)          # of y, whose value is known now
+            >>> dy.cg().forward(1)          # computes y
             >>> y.value()
             [0.0, 0.0]
         """
@@ -434,11 +434,11 @@ cdef class ComputationGraph:
             return operators["inputMatrixLiteral"](v, d, batch_size, device)
 
     def inputSparseTensor(self, idxs, v, dim, batch_size=1, defval=0.0, device=""):
-        """An input in this graph that has one number nearly everywhere.
+        """An input in this graph that has the same number almost everywhere.
 
         Args:
-            idxs: the places of the others, counted column by column and then batch by batch.
-            v: the numbers there.
+            idxs: the positions of the other numbers, counted column by column and then batch by batch.
+            v: the numbers at these positions.
             dim: shape of one batch element.
             batch_size: number of batch elements (default: 1).
             defval: the number everywhere else (default: 0).
@@ -446,7 +446,7 @@ cdef class ComputationGraph:
 
         Raises:
             IndexError: a position is out of range.
-            ValueError: there are more or fewer places than numbers.
+            ValueError: the number of positions is not that of numbers.
 
         Example:
             >>> dy.cg().inputSparseTensor([0, 3], [5, 6], (2, 2), defval=1).npvalue()
@@ -457,7 +457,7 @@ cdef class ComputationGraph:
             return operators["inputSparseTensor"](idxs, v, dim, batch_size, defval, device)
 
     def print_graphviz(self):
-        """Write the graph to the standard error, in the language of Graphviz.
+        """Write the graph to standard error, in the language of Graphviz.
 
         Example:
             >>> import contextlib, sys
@@ -470,14 +470,14 @@ cdef class ComputationGraph:
         sys.stderr.write(dot(self))
 
     def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
-        """Write values and gradients of all computed nodes.  Nothing is computed for it.
+        """Write values and gradients of all computed nodes.  This computes nothing.
 
         Args:
-            filename: file to write; the standard output if empty.
+            filename: file to write; standard output if empty.
             show_values: write values (default: True).
             show_gradients: write the gradients that the last backward left (default: True).
             nan_check_only: write "valid", or "invalid" where there is a nan or an
-                infinity, in the place of numbers. Default: False.
+                infinity, instead of numbers. Default: False.
 
         Raises:
             OSError: the file cannot be written.
@@ -507,7 +507,7 @@ set_new_graph(new_graph)
 
 
 cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
-    """Refuse what an item of a batched map must not do to the graph that it shares with others."""
+    """Raise if an item of a batched map is running: it must not do this to the graph that it shares with others."""
     if graph.requests is not None and graph.requests.inside():
         raise RuntimeError(
             f"{what} in an item of batched_map or a call of a Server: others use the same graph; {instead}")
@@ -515,7 +515,7 @@ cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
 
 
 cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_validity, bint forward_only) noexcept:
-    """Drop all nodes.  False: there is no memory to note what is free."""
+    """Drop all nodes.  False if there is no memory for the list of free memory."""
     cdef int i
     g.strategy = strategy
     if g.beside != NULL:
@@ -546,7 +546,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     if g.shortages != shortages():
         give_back_all(g)
     if g.forward_only:
-        # Allocate the list of holes now: when memory is short, there must be room to note what is free.
+        # Allocate the list of holes now: when memory is short, there must be room to record what is free.
         if array_push(&g.holes, 1) == NULL:
             return False
         array_rewind(&g.holes, 0)
@@ -589,8 +589,8 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
         autobatching: 0 off, 1 batched by agenda, 2 batched by depth; the global
             setting when None.
         forward_only: there will be no backward.  A value is dropped, and its memory
-            used again, when no expression refers to it and all that it is an argument
-            of has been computed: for large minibatches and long sequences (default: False).
+            reused, as soon as no expression refers to it and everything that uses it has
+            been computed: for large minibatches and long sequences (default: False).
 
     Returns:
         The graph.
@@ -669,10 +669,10 @@ cdef int checked_strategy(strategy) except -1:
 
 
 def set_autobatching(strategy):
-    """Set how graphs are scheduled from their next renewal on; an empty current one at once.
+    """Set how graphs are scheduled, from their next renewal on; the current graph, if it is empty, at once.
 
     Args:
-        strategy: 0 in order of making, 1 batched by agenda, 2 batched by depth.
+        strategy: 0 in the order they were made, 1 batched by agenda, 2 batched by depth.
     """
     global default_strategy
     cdef Graph* g = graph_here()
@@ -682,8 +682,8 @@ def set_autobatching(strategy):
 
 
 def set_default_device(int device):
-    """Set where graphs run from their next renewal on, an empty current one at once, and where collections live that
-    are made from now on.
+    """Set where graphs run, from their next renewal on (the current graph, if it is empty, at once), and where new
+    collections live.
 
     Args:
         device: 0 for the CPU, 1 + n for GPU number n.
@@ -701,5 +701,5 @@ def set_default_device(int device):
 
 
 def autobatching():
-    """How graphs are scheduled that are renewed without saying so: see `set_autobatching`."""
+    """The default schedule of graphs: see `set_autobatching`."""
     return default_strategy

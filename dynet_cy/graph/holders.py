@@ -1,7 +1,7 @@
-"""DyNet's holders of numbers.
+"""DyNet's classes that hold input values.
 
-Inputs of DyNet refer to them. Here inputs hold their numbers themselves, and `set` of an expression changes them; these
-are for programs that keep numbers in them.
+In DyNet, inputs refer to such objects. Here, inputs hold their own values, and the expression's `set` changes them;
+these classes exist for programs that use them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What higher layers fill in, so that graphs need none of them: executors, the scheduler, the profiler."""
+"""Tables of functions that higher layers fill in, so that graphs need not import executors, scheduler or profiler."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.graph.structs cimport Graph
 
-# How values are computed: filled by executors, so that graphs need none.
+# How values are computed: filled in by executors.
 cdef struct Engine:
     int (*forward)(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1
     int (*backward)(Graph* g, uint32_t target, bint full) except -1
-    # For graphs with nodes on a device: n floats at v, in an arena of the graph, as they are there.
+    # For graphs with nodes on a device: copy n floats at v, in an arena of the graph, from the device.
     int (*fetch)(Graph* g, int device, float* v, size_t n) except -1
     void (*close)(Graph* g) noexcept
     void (*closed)(Graph* g) noexcept nogil     # frees the data kept for the graph
@@ -22,26 +22,26 @@ cdef enum:
 cdef Engine* engine(int kind) noexcept
 cdef Engine* engine_of(const Graph* g) noexcept
 
-# Which values are computed together with the requested one: filled in by schedule/beside, which says how.
+# Which values are computed along with the requested one: filled in by schedule/beside, which explains how.
 cdef struct Beside:
-    # The targets of a pass for one value that is not computed; it is the first of them.
+    # The targets of a pass for one requested value, which is the first of them.
     uint32_t (*ask)(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil
-    # A value that is computed was asked for, where g.early is not 0.
+    # A computed value was requested; called if g.early is not 0.
     void (*asked)(Graph* g, uint32_t node) noexcept nogil
     # A pass for several values has failed, and the first one will be computed alone.
     void (*failed)(Graph* g) noexcept nogil
-    # Nodes from this number on, or their values, were dropped; on request, what was learned is dropped too.
+    # Nodes from this number on, or their values, were dropped; `forget`: drop what was learned from requests too.
     void (*cut)(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil
-    # Nodes have new numbers, or 0xFFFFFFFF.
+    # Nodes have new numbers; 0xFFFFFFFF for a dropped one.
     void (*renumber)(Graph* g, const uint32_t* numbers) noexcept nogil
 
 cdef Beside* beside_hooks() noexcept
 
-# Called around each pass while profiling is on: filled by execute/profile.
+# Called around each pass while profiling is on: filled in by execute/profile.
 cdef struct PassHooks:
     bint on
     uint64_t (*begin)() noexcept nogil
-    # A pass ran for n values, perhaps of the items of a batched map, and computed a number of nodes.
+    # A pass for `targets` values, perhaps of the items of a batched map, computed this many nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
 
 cdef PassHooks* pass_hooks() noexcept

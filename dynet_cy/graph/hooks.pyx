@@ -1,8 +1,8 @@
-"""What higher layers fill in, so that graphs need none of them: executors, the scheduler, the profiler, ops."""
+"""Tables of functions that higher layers fill in: executors, the scheduler, the profiler, ops."""
 
 from dynet_cy.graph.structs cimport Graph
 
-# Functions of families of ops that are methods and operators of expressions, by name.
+# Functions of ops that are methods and operators of expressions, by name.
 operators = {}
 
 cdef Engine[ENGINE_COUNT] engines

@@ -1,9 +1,9 @@
-"""Where to draw the nodes of a graph: in layers, few crossings, users near their arguments.
+"""Layered layout of a graph: few crossings, and users near their arguments.
 
 The method is that of Sugiyama, Tagawa and Toda, "Methods for Visual Understanding of Hierarchical System Structures",
 IEEE Transactions on Systems, Man, and Cybernetics 11, 1981: layers by the longest path, the order within a layer by
-barycentres, then coordinates. An arrow over several layers has a place in each that it passes. Where Graphviz is
-installed, its program `dot`, which does the same with more care, takes this module's place: see `drawing`.
+barycentres, then coordinates. An arrow over several layers has a place in each that it passes. If Graphviz is
+installed, its program `dot`, which does the same better, is used instead: see `drawing`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 __all__ = ["Layout", "place"]
 
-_SWEEPS = 8  # of barycentres, up and down; more change little
+_SWEEPS = 8  # of the barycentre method, up and down; more change little
 
 Point = tuple[float, float]
 Edge = tuple[int, int]
@@ -35,7 +35,7 @@ def place(arguments: Mapping[int, Sequence[int]], sizes: Mapping[int, Point], ga
     """Lay out a graph.
 
     Args:
-        arguments: for each node, a number from 0, its arguments, which are nodes made before it
+        arguments: the arguments of each node; nodes are numbered from 0, and arguments have smaller numbers
         sizes: width and height of each node
         gap: least distance between neighbours in a layer, and between layers
     """
@@ -76,7 +76,7 @@ def place(arguments: Mapping[int, Sequence[int]], sizes: Mapping[int, Point], ga
 
 
 def _levels(arguments: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """The layer of each node: the longest path to it for results, else just below the first that uses it."""
+    """The layer of each node: the length of the longest path to it for results, else just below its first user."""
     level: dict[int, int] = {}
     users: dict[int, list[int]] = {n: [] for n in arguments}
     for n in sorted(arguments):
@@ -90,7 +90,7 @@ def _levels(arguments: Mapping[int, Sequence[int]]) -> dict[int, int]:
 
 
 def _order(layers: list[list[int]], below: Mapping[int, Sequence[int]], above: Mapping[int, Sequence[int]]) -> None:
-    """Sort each layer by the mean place of the neighbours, by turns from above and from below."""
+    """Sort each layer by the mean position of the neighbours, alternately those above and those below."""
     place = {n: (i + 0.5) / len(layer) for layer in layers for i, n in enumerate(layer)}
     for sweep in range(_SWEEPS):
         downwards = sweep % 2 == 0
@@ -112,7 +112,7 @@ def _abscissas(
     boxes: Mapping[int, Point],
     gap: float,
 ) -> dict[int, float]:
-    """Side by side first; then each node moves towards its neighbours, as far as the order of its layer lets it."""
+    """Start side by side; then move each node towards its neighbours, as far as the order of its layer allows."""
     x: dict[int, float] = {}
     for layer in layers:
         x.update(_pushed_apart(layer, dict.fromkeys(layer, 0.0), boxes, gap))
@@ -130,7 +130,7 @@ def _pushed_apart(
 ) -> dict[int, float]:
     """The abscissas nearest to the wanted ones, by least squares, that keep order and distances.
 
-    Neighbours that would overlap form a block, which stands at the mean of what its members want (pool adjacent
+    Neighbours that would overlap form a block, placed at the mean of its members' wanted positions (pool adjacent
     violators: Ayer et al., "An Empirical Distribution Function for Sampling with Incomplete Information", Annals of
     Mathematical Statistics 26, 1955).
     """
@@ -149,7 +149,7 @@ def _pushed_apart(
 
 
 def _curve(chain: Sequence[int], centres: Mapping[int, Point], boxes: Mapping[int, Point]) -> list[Point]:
-    """Through the places of an arrow, upright where it leaves, passes and arrives."""
+    """A curve through the points of an arrow, vertical at each of them."""
     points = [centres[n] for n in chain]
     points[0] = (points[0][0], points[0][1] + boxes[chain[0]][1] / 2)
     points[-1] = (points[-1][0], points[-1][1] - boxes[chain[-1]][1] / 2)

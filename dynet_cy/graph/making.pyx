@@ -40,7 +40,7 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* The error that is set, which is then no longer set. */
+    /* Take the exception that is set, and clear it. */
     static PyObject *dy_take_error(void) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
@@ -64,7 +64,7 @@ cdef Table* table = graph_table()
 
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
-    """Append a node.  Nothing is changed when an error is raised."""
+    """Append a node.  If an error is raised, the graph is unchanged."""
     if HAS_GIL:
         return make(g, op, args, n, extra)
     try:
@@ -92,8 +92,8 @@ cdef inline uint32_t make(Graph* g, const Op* op, const uint32_t* args, uint32_t
 
 
 cdef inline Dim* room_for_node(Graph* g) except NULL:
-    """Where the shape of the next node goes.  The shape rule of the op writes it in place: a copy, right after it was
-    written in small pieces, would stall on store forwarding."""
+    """The memory for the shape of the next node.  The op's shape rule writes there directly: copying a shape that has
+    just been written in small pieces would stall on store forwarding."""
     cdef Node* node
     begin_making(table, g)
     hold(table, g.slot)
@@ -141,7 +141,7 @@ cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_
 
 
 cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reason) except -1:
-    """Raise with the reason, or with that of the error now set, and all arguments."""
+    """Raise an error with the reason, or with the message of the exception now set, and all arguments."""
     kind = DimensionError
     if reason is None:
         error = take_error()
@@ -153,7 +153,7 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
 
 
 cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_top, const Extra* extra) noexcept:
-    """All of a node but its shape and its items."""
+    """Write all of a node but its shape and its items."""
     node.op = <uint16_t>op.id
     node.nargs = n
     node.args = <uint32_t>(args_top // sizeof(uint32_t))
@@ -169,7 +169,7 @@ cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_to
 
 
 cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noexcept:
-    """Whether nobody but the graph keeps account of a node, and it says all about itself."""
+    """Whether a node needs no bookkeeping besides its struct, arguments and items."""
     return (not (op.random or g.forward_only or g.multi_device or g.immediate or noting)
             and (extra == NULL or not (extra.state or extra.device)))
 
@@ -190,7 +190,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
             or not has_room(&g.items, n_items * sizeof(uint32_t))):
         let_go(table, g.slot)
         return append_any(g, op, args, n, extra)
-    # Most nodes: a third of the instructions.
+    # The fast path, for most nodes, with a third of the instructions.
     write_node(node, op, n, g.args.top, extra)
     node.item_count = <uint16_t>extra.item_count if n_items else 0
     node.items = <uint32_t>(g.items.top // sizeof(uint32_t))
@@ -210,7 +210,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 
 cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                          Extra* extra) except? 0xFFFFFFFF:
-    """The same for any node, where there may be no room yet."""
+    """The same for any node, and with arrays that may have to grow."""
     cdef size_t nodes_top = g.nodes.top, args_top = g.args.top
     cdef size_t items_top = g.items.top
     cdef Node* node = nodes_of(g) + g.n_nodes
@@ -236,7 +236,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     elif extra != NULL and extra.n_items:
         item_count = extra.item_count
         n_items = extra.n_items
-        if n_items == item_count:                   # one for all of the batch
+        if n_items == item_count:                   # the same items for the whole batch
             n_items *= node.dim.bd
     if n_items:
         items = <uint32_t*>array_push(&g.items, n_items * sizeof(uint32_t))
@@ -259,7 +259,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         g.draws += node.dim.bd
     elif n_items:
         i = 0
-        while i < n_items:                          # range() with a step would be Python's
+        while i < n_items:                          # range() with a variable step would call Python
             memcpy(items + i, extra.items, extra.n_items * sizeof(uint32_t))
             i += extra.n_items
     state[0] = extra.state if extra != NULL else 0
@@ -320,7 +320,7 @@ cdef Expression wrap(Graph* g, uint32_t index):
 
 
 cdef Expression holder_of(Graph* g, uint32_t index):
-    """The expression of a node, or None: there is none, or another thread is about to free it."""
+    """The expression of a node, or None if there is none or another thread is about to free it."""
     cdef object found
     hold(table, g.slot)
     found = revived(uses_of(g)[index].holder)
@@ -369,7 +369,7 @@ cdef list sequence(object xs, const char* function):
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
     """The node op(x), in the current graph."""
-    cdef Graph* g = graph_here()                          # once: finding the graph of the thread has a cost
+    cdef Graph* g = graph_here()                          # only once: the lookup has a cost
     cdef uint32_t a = argument(&g, op, 0, x)
     return wrap(g, add_node(g, op, &a, 1, extra))
 
@@ -406,8 +406,8 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
         for i in range(n):
             few[i] = argument(&g, op, i, arguments[i])
         return wrap(g, add_node(g, op, few, n, extra))
-    # First all arguments that may add nodes of their own (parameters); then the list is written directly to its final
-    # place, without another allocation.
+    # First resolve all arguments, as some (parameters) may add nodes; then write the list directly to its final place,
+    # without another allocation.
     for i in range(n):
         argument(&g, op, i, arguments[i])
     begin_making(table, g)

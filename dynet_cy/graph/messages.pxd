@@ -1,4 +1,4 @@
-"""Nodes and shapes in words, for messages."""
+"""Descriptions of nodes and shapes, for messages."""
 
 from libc.stdint cimport uint32_t
 
@@ -8,9 +8,9 @@ from dynet_cy.ops.registry cimport Op
 
 # A shape as "{2,3} x 4": two axes and a batch of 4.
 cdef str describe_dim(const Dim* d)
-# What an argument of an op is called, and where a node comes from: its op, or the name of the parameter.
+# The names of an op's arguments; and the source of a node: its op, or the name of the parameter.
 cdef list argument_names(const Op* op, uint32_t n)
 cdef str source_of_node(const Graph* g, uint32_t index)
-# ", made at train.py:17 in loss", where that is recorded, or ""; also "" for parameters.
+# ", made at train.py:17 in loss" if that was recorded, else ""; also "" for parameters.
 cdef str made_at(const Graph* g, uint32_t index)
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, Graph* g)

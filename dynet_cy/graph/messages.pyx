@@ -1,4 +1,4 @@
-"""Nodes and shapes in words, for messages."""
+"""Descriptions of nodes and shapes, for messages."""
 
 from libc.stdint cimport uint32_t
 
@@ -38,8 +38,7 @@ cdef str made_at(const Graph* g, uint32_t index):
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, Graph* g):
-    """The reason, and every argument by name with its shape, where it comes from and, where there are several
-    devices, on which one it is."""
+    """The reason, and every argument by name, with its shape, its source and, on a multi-device graph, its device."""
     names = argument_names(op, n)
     shapes, sources = [], []
     for i in range(n):

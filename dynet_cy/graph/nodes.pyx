@@ -26,19 +26,19 @@ class GraphNode(NamedTuple):
     """A node of a graph.
 
     Attributes:
-        number: its place in the order of making, from 0.
+        number: its number, counted from 0 in the order in which nodes are made.
         op: the name of its operation.
         args: the numbers of the nodes that are its arguments.
         shape: of its value, without the batch.
         batch_size: number of batch elements.
-        parameter: the name of the parameter, or of the lookup table that the node takes rows of, else None.
+        parameter: the name of the parameter, or of the lookup table from which the node takes rows, else None.
         rows: these rows, one for each batch element; empty if it is not a lookup.
         computed: whether it has a value.
-        batch: the call that computed it, counted from 0 in the order of running; nodes of the same number ran together.
-            None for parameters, and where nothing has been computed.
-        origin: the line of the program that made it, an Origin of file, line and function, where `record_lines` or
+        batch: the call that computed it, counted from 0 in the order of execution; nodes with the same number ran
+            together. None for parameters, and for nodes that have not been computed.
+        origin: the line of the program that made it, an Origin of file, line and function, if `record_lines` or
             `detect_anomaly` recorded it, else None.
-        scope: the scopes that it was made in, outer ones first: "encoder/attention"; "" outside of all (`name_scope`).
+        scope: the scopes in which it was made, outermost first: "encoder/attention"; "" outside of any (`name_scope`).
     """
 
     number: int
@@ -55,22 +55,22 @@ class GraphNode(NamedTuple):
 
 
 def nodes(ComputationGraph graph not None):
-    """All nodes of a graph, in the order of making, as a list of GraphNode."""
+    """All nodes of a graph, in the order in which they were made, as a list of GraphNode."""
     return list_of(&graph.g)
 
 
 def nodes_around(expressions not None):
-    """All nodes of the graph that some expressions are of, as `nodes` gives them.
+    """All nodes of the graph to which some expressions belong, as from `nodes`.
 
     Raises:
         StaleExpressionError: an expression's graph was renewed.
-        ValueError: there is no expression, or they are of several graphs.
+        ValueError: there is no expression, or they belong to several graphs.
     """
     cdef Graph* g = NULL
     cdef Expression x
     for x in expressions:
         if g != NULL and g != x.graph():
-            raise ValueError("the expressions are of several graphs")
+            raise ValueError("the expressions belong to several graphs")
         g = x.graph()
     if g == NULL:
         raise ValueError("there is no expression")
@@ -100,10 +100,10 @@ class NodeContents(NamedTuple):
     """The data of a node besides its arguments.
 
     Attributes:
-        attrs: the words of its attributes, as whole numbers: floats by their bits.
+        attrs: the words of its attributes, as whole numbers; floats as their bits.
         items: its list, such as the indices of a selection, `item_count` words for each batch element.
-        item_count: how many words that are.
-        entry: the number of the parameter or table that it reads, which no other has; None where it reads none.
+        item_count: the number of words for each batch element.
+        entry: the unique number of the parameter or table that it reads; None if it reads none.
     """
 
     attrs: tuple
@@ -132,15 +132,15 @@ def contents(ComputationGraph graph not None, uint32_t number):
 
 
 def table(ComputationGraph graph not None, uint32_t number):
-    """The lookup table that a node takes rows of, as a new array with the rows first.
+    """The lookup table from which a node takes rows, as a new array with the rows first.
 
     Raises:
-        ValueError: the node takes rows of no table.
+        ValueError: the node is not a lookup.
     """
     cdef Node* x
     cdef Param* p
     if number >= graph.g.n_nodes or nodes_of(&graph.g)[number].nargs or nodes_of(&graph.g)[number].object == NULL:
-        raise ValueError(f"table: node {number} takes rows of no table")
+        raise ValueError(f"table: node {number} is not a lookup")
     x = nodes_of(&graph.g) + number
     p = <Param*>x.object
     catch_up_all(p)

@@ -1,12 +1,12 @@
 """Which line of the program made a node, and within which scopes.
 
-A node has a number (`origin_of` of graph/structs), a half of it for the line and a half for the scope; what these stand
-for is kept here, once for all nodes that a line makes.
+A node has a number (`origin_of` of graph/structs), half of it for the line and half for the scope.  This module keeps
+the lines and scopes that these numbers stand for.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 
-# Why nodes have to get numbers: lines that are recorded, scopes that are open, a timeline. 0: they get none.
+# The number of reasons to give nodes numbers: recording of lines, open scopes, a timeline. 0: nodes get none.
 cdef int noting
 
 # The number of the innermost line of Python outside dynet_cy that runs in this thread; 0 if there is none.
@@ -21,7 +21,7 @@ cdef object origin_at(uint32_t number)
 # The names of the scopes in a number, the outer ones first, with "/" between them; "" outside of all.
 cdef str scope_at(uint32_t number)
 
-# Where it was made, in words, as messages end with; "" where nothing is known.
+# The ending of a message that tells where a node was made; "" if that is unknown.
 cdef str place_at(uint32_t number)
 
 # The scope of this thread: for code that switches stacks.
@@ -31,7 +31,7 @@ cdef void set_scope(uint32_t scope) noexcept
 # Begin a scope; returns the one before, for `set_scope`.
 cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF
 
-# The time of the first node made in this thread since the last call, in nanoseconds; 0: none, or there is no timeline.
+# When the first node since the last call was made in this thread, in nanoseconds; 0: none was, or there is no timeline.
 cdef uint64_t making_since() noexcept
 cdef int time_making(bint on) except -1
 

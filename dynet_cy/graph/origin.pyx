@@ -1,11 +1,11 @@
 """Which line of the program made a node, and within which scopes.
 
-The line is that of the innermost frame of Python outside dynet_cy, so what a builder makes belongs to the line that
-called the builder.  Finding it costs a few ten nanoseconds: an instruction of a code object is looked up in a small
-table, and only one that is not there is made into a file, a line and a function.
+The line is that of the innermost Python frame outside dynet_cy, so nodes that a builder makes belong to the line that
+called the builder.  Finding it costs some tens of nanoseconds: the instruction of a code object is looked up in a small
+table, and only if it is missing there are file, line and function determined.
 
-A scope is a number too, which each thread has one of.  Where nothing is recorded and no scope is open, all that a node
-costs is the question whether that is so.
+A scope is a number too; each thread has a current one.  While nothing is recorded and no scope is open, a node only
+pays for the check that this is so.
 """
 
 import os
@@ -27,7 +27,7 @@ cdef extern from "frames.h":
 
 cdef extern from *:
     """
-    /* Where in a table an instruction is looked for. */
+    /* The hash of an instruction. */
     static inline size_t dy_slot(const PyObject *code, int at) {
         return ((uintptr_t)code >> 4) * 31 + (size_t)at / 2 * 7;
     }
@@ -57,31 +57,31 @@ cdef extern from *:
 
 cdef enum:
     KNOWN = 4096
-    LINE_BITS = 16                  # of a node's number; the others are its scope's
+    LINE_BITS = 16                  # of a node's number; the others are for its scope
     MOST_PLACES = 65535
-    INSIDE = MOST_PLACES            # of an instruction: it is in this package
-    UNKNOWN = MOST_PLACES + 1       # it is not in the table
+    INSIDE = MOST_PLACES            # the instruction is in this package
+    UNKNOWN = MOST_PLACES + 1       # the instruction is not in the table
 
-# An instruction that has made nodes.  The code object is held, so that no other one gets its address.
+# An instruction that has made nodes.  The code object is kept alive, so that no other one gets its address.
 cdef struct Known:
     PyObject* code
     int at
     uint32_t number
 
 cdef Known[KNOWN] known
-cdef Unlocked known_lock            # its three words belong together
+cdef Unlocked known_lock            # the three fields of an entry must change together
 
-# How many have switched recording of lines on, opened a scope, asked for times.
+# How often recording of lines was switched on, scopes were opened, and times were requested.
 cdef int recording = 0, open_scopes = 0, timing = 0
 
-# By number; lines beyond the last that there is room for have no number, and scopes that of the one they are in.
-cdef Unlocked places_lock           # of these four
+# By number.  When the lists are full, further lines get no number, and further scopes that of the scope around them.
+cdef Unlocked places_lock           # guards these four
 cdef list places = [None]
 cdef dict numbers = {}
 cdef list scopes = [""]
 cdef dict scope_numbers = {"": 0}
 
-# As the import system has it, which is how code objects have it.
+# Spelled as by the import system, and so as in code objects.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -89,9 +89,9 @@ class Origin(NamedTuple):
     """A line of a program.
 
     Attributes:
-        file: name of the file, as tracebacks have it.
-        line: its number.
-        function: name of the function, "<module>" outside of all.
+        file: name of the file, as in tracebacks.
+        line: number of the line.
+        function: name of the function; "<module>" outside of any.
     """
 
     file: str
@@ -149,10 +149,10 @@ cdef uint32_t learn(Known* k, PyObject* code, int at) noexcept:
         if file.startswith(_PACKAGE):
             number = INSIDE
         else:
-            # Not Origin(...), which is a function in Python: a handler of a signal would run in it, and what it raises
-            # would be lost here.
+            # Not Origin(...), which runs Python code: a signal handler could run there, and its exception would be lost
+            # here.
             number = number_of(tuple.__new__(Origin, (file, line_of(code, at), (<object>code).co_name)))
-    except Exception:                               # out of memory, say: the line stays unknown
+    except Exception:                               # such as out of memory: the line stays unknown
         number = 0
     Py_INCREF(<object>code)
     take(&known_lock)
@@ -194,7 +194,7 @@ cdef str place_at(uint32_t number):
 
 
 cdef void note_why(int* reason, bint on) noexcept:
-    """Count one more reason of a kind, or one less."""
+    """Count one more reason of a kind, or one fewer."""
     cdef int more = 1 if on else -1
     atomic_add(reason, more, RELAXED)
     atomic_add(&noting, more, RELAXED)
@@ -236,14 +236,13 @@ class name_scope(ContextDecorator):
         with dy.name_scope("encoder"):
             states = rnn.transduce(words)
 
-    Drawings show each scope as one box where they are asked to (`draw`, ``collapse=True``), profiles add up what each
-    scope cost, and errors that name a node name its scope: `detect_anomaly`, `record_lines`.  Blocks within blocks
-    have names like ``encoder/attention``.  It is a decorator too: ``@dy.name_scope("encoder")``.  Within a scope, or
-    where lines are recorded, what a builder of dynet_cy makes has a scope of its own, which has the name of its
-    parameters' collection.
+    Drawings can show each scope as one box (`draw`, ``collapse=True``), profiles add up the cost of each scope, and
+    errors that name a node name its scope: `detect_anomaly`, `record_lines`.  Nested blocks have names such as
+    ``encoder/attention``.  It is also a decorator: ``@dy.name_scope("encoder")``.  Within a scope, or while lines are
+    recorded, the nodes of each builder get a scope of their own, named after the builder's collection of parameters.
 
-    A node costs a few nanoseconds more within a scope, and nothing where none is open.  A thread has its own scopes,
-    and so does each call of a function by `batched_map`.
+    A node costs a few nanoseconds more within a scope, and nothing otherwise.  Each thread has its own scopes, and so
+    does each call of a function by `batched_map`.
 
     Args:
         name: not empty, and without "/"
@@ -268,7 +267,7 @@ class name_scope(ContextDecorator):
         self._before = []
 
     def _recreate_cm(self):
-        return name_scope(self.name)                    # a decorated function may call itself, in several threads
+        return name_scope(self.name)                    # a decorated function may recurse, and run in several threads
 
     def __enter__(self):
         self._before.append(enter_scope(self.name))
@@ -323,7 +322,7 @@ def is_recording():
 
 
 def switch(on):
-    """Switch recording on or off: it stops when it has been switched off as often as on."""
+    """Switch recording on or off; it stops when it has been switched off as often as on."""
     if not on and recording == 0:
         raise RuntimeError("recording of lines was switched off more often than on")
     note_why(&recording, bool(on))
@@ -332,10 +331,10 @@ def switch(on):
 
 @contextmanager
 def record_lines():
-    """Remember, while the block runs, which line of the program makes each node, in all threads.
+    """While the block runs, record which line of the program makes each node, in all threads.
 
-    Lines are named by errors of shapes, for each argument, by `Expression`'s repr, by drawings and dumps of graphs and
-    by `dynet_cy.profiling`.  Of nodes that builders of dynet_cy make it is the line that called the builder.
+    Shape errors name the line of each argument; `Expression`'s repr, drawings and dumps of graphs, and
+    `dynet_cy.profiling` show lines too.  For nodes that a builder makes, it is the line that called the builder.
 
         with dy.record_lines():
             loss = network(example)

@@ -1,4 +1,4 @@
-"""Which device a node runs on: that of its graph, unless some nodes were asked to run on another one."""
+"""Which device a node runs on: that of its graph, unless another one was requested for it or its arguments."""
 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
@@ -21,7 +21,7 @@ cdef int asked_device(object name, str where) except -1:
 
 
 cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
-    """The device of a new node: the one that was asked for, or that of its arguments.
+    """The device of a new node: the one that was requested, or that of its arguments.
 
     Inputs without a device of their own follow the other arguments.
     """
@@ -63,7 +63,7 @@ cdef int mix(Graph* g) except -1:
 
 
 cdef void let_move(Graph* g) noexcept:
-    """Make inputs movable again that nothing uses and for which no device was asked for."""
+    """Make inputs that no node uses, and for which no device was requested, movable again."""
     cdef uint8_t* devices = <uint8_t*>g.devices.base
     cdef Node* x
     cdef uint32_t i, k

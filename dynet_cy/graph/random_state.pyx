@@ -1,4 +1,4 @@
-"""Random streams of graphs: one for each graph and renewal, by the number of the graph in the order of making."""
+"""Random streams of graphs: one for each graph and renewal; graphs are numbered in the order in which they are made."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -16,13 +16,13 @@ cdef extern from *:
 cdef Table* table = graph_table()
 cdef uint32_t streams = 0
 
-# Streams of a state that was put back, with their renewals, for graphs that are not made yet.
+# Streams of a restored state, with their renewals, for graphs that do not exist yet.
 cdef list awaited = []
-cdef Unlocked streams_lock              # of both
+cdef Unlocked streams_lock              # guards both
 
 
 cdef int take_stream(Graph* g) except -1:
-    """Give a new graph its stream.  Random streams count the renewals that the program asks for."""
+    """Give a new graph its stream.  Only renewals by the program count, not that of the constructor."""
     global streams
     cdef uint32_t number, count
     take(&streams_lock)
@@ -89,7 +89,7 @@ cdef void forget_requests(Graph* g) noexcept:
 
 
 cdef list streams_of_graphs(bint forget):
-    """Number of the stream, renewals and slot of each graph."""
+    """The stream number, number of renewals, and slot of each graph."""
     cdef Graph* g
     cdef uint32_t slot, number = 0, count = 0
     found = []
@@ -122,21 +122,20 @@ def random_state():
 def set_random_state(state):
     """Restore all random streams to their state when `random_state` was called.
 
-    Graphs are told from each other by the order in which they were made: those that
-    are there now come first, and the next that are made after them.  It holds from
-    the next renewal on.
+    Graphs are identified by the order in which they were made: first those that exist
+    now, then those made next.  The state takes effect at the next renewal.
     """
     global streams
     cdef uint32_t slot, number, count
     set_seed(state["seed"])
     draws.set_host_position(state["host"])
     restored = [(number, count) for number, count in state["renewals"]]
-    there = sorted((number, slot) for number, _, slot in streams_of_graphs(False))
+    existing = sorted((number, slot) for number, _, slot in streams_of_graphs(False))
     take(&streams_lock)
     try:
         streams = state["streams"]
         awaited[:] = restored
-        for _, slot in there:
+        for _, slot in existing:
             if awaited:
                 number, count = awaited.pop(0)
             else:

@@ -32,7 +32,7 @@ def dot(
         graph: the graph; the current one of this thread if None
         compact: leave out the arguments in the labels
         show_dims: show shapes
-        expression_names: names to show for expressions in the place of v0, v1, ...
+        expression_names: names to show for expressions instead of v0, v1, ...
         direction: "LR" from left to right, "BT" from bottom to top
 
     Raises:
@@ -79,14 +79,14 @@ def print_graphviz(
 ) -> None:
     """Print the current graph to standard output, in the language of Graphviz.
 
-    Nothing is computed for it. The nodes are operations as they run, also those that builders made, so there is nothing
-    that `collapse_birnns` could collapse.
+    This computes nothing. The nodes are operations as they run, including those that builders made, so there is
+    nothing for `collapse_birnns` to collapse.
 
     Args:
         compact: leave out the arguments in the labels (default: no)
         show_dims: show shapes (default: yes)
         expression_names: names to show for expressions, as {expression: "name"}
-        lookup_names, collapse_birnns: accepted for DyNet's sake; they change nothing
+        lookup_names, collapse_birnns: ignored; accepted for compatibility with DyNet
 
     Raises:
         StaleExpressionError: an expression with a name is of a renewed graph
@@ -121,10 +121,11 @@ def dump_cg(
     """Write values and gradients of all computed nodes of the current graph: see `ComputationGraph.dump`.
 
     Args:
-        filename: the file to write; none: standard output.
+        filename: the file to write; standard output if empty.
         show_values: write the values (default: yes).
         show_gradients: write the gradients (default: yes).
-        nan_check_only: write only nodes that hold NaN or an infinity (default: no).
+        nan_check_only: write "valid", or "invalid" where there is a nan or an infinity, instead of numbers
+            (default: no).
 
     Example:
         >>> x = dy.inputVector([1, 2])
@@ -140,14 +141,14 @@ def dump_cg(
 def dump(
     graph: ComputationGraph, filename: Path, show_values: bool, show_gradients: bool, nan_check_only: bool
 ) -> None:
-    """Write values and gradients of all computed nodes of a graph. Nothing is computed for it.
+    """Write values and gradients of all computed nodes of a graph. This computes nothing.
 
     Args:
         graph: the graph
-        filename: file to write; the standard output if empty
+        filename: file to write; standard output if empty
         show_values: write values
         show_gradients: write the gradients that the last backward left
-        nan_check_only: write "valid", or "invalid" where there is a nan or an infinity, in the place of numbers
+        nan_check_only: write "valid", or "invalid" where there is a nan or an infinity, instead of numbers
 
     Raises:
         OSError: the file cannot be written

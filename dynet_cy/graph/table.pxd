@@ -9,11 +9,10 @@ from dynet_cy.graph.structs cimport RUNNING, Graph
 cdef enum:
     MAX_GRAPHS = 65536
 
-# What keeps threads apart where Python has no GIL; on a cache line of its own.  A graph belongs to one thread at a
-# time, so nobody waits for long: other threads only give back its memory, drop its expressions and read its random
-# state.
+# Synchronizes threads when Python has no GIL; on its own cache line.  A graph belongs to one thread at a time, so waits
+# are short: other threads only free its unused memory, drop its expressions and read its random state.
 cdef struct Guard:
-    Unlocked lock                   # held while a graph that does not run is changed, for moments and not over Python
+    Unlocked lock                   # held while a graph that is not running is changed; briefly, with no Python code
     uintptr_t maker                 # the thread that is making a node, whose shape rule may call Python; 0: none
     char[48] rest
 
@@ -31,7 +30,7 @@ cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept:
     return table.graphs[slot] if slot < table.n_slots else NULL
 
 
-# Keep other threads from a slot, for a moment: no Python before `let_go`.
+# Keep other threads from a slot, briefly: no Python code may run before `let_go`.
 cdef inline void hold(Table* table, uint32_t slot) noexcept nogil:
     take(&table.guards[slot].lock)
 
@@ -44,7 +43,7 @@ cdef int raise_running() except -1
 
 
 cdef inline bint is_used(Table* table, Graph* g) noexcept nogil:
-    """Whether a graph, whose slot is held, runs, or another thread is making a node of it."""
+    """Whether a graph, whose slot is held, is running, or another thread is adding a node to it."""
     cdef uintptr_t maker
     if g.version == RUNNING:
         return True
@@ -62,7 +61,7 @@ cdef inline int check_unused(Table* table, Graph* g) except -1:
     return raise_running() if used else 0
 
 
-# Begin to make a node, which takes several steps, unless the graph is used.
+# Begin to add a node, which takes several steps; an error if the graph is in use.
 cdef inline int begin_making(Table* table, Graph* g) except -1:
     cdef bint used
     hold(table, g.slot)

@@ -33,7 +33,7 @@ pthread_mutex_init(&slots_lock, NULL)
 
 
 def _unlock():
-    """In a child that was just forked: threads that are not there may have had locks."""
+    """In a child that was just forked: threads that no longer exist may have held locks."""
     cdef uint32_t slot
     pthread_mutex_init(&slots_lock, NULL)
     if not HAS_GIL:
@@ -66,7 +66,7 @@ cdef int enter_table(Graph* g, void* owner) except -1:
 
 
 cdef void leave_table(Graph* g) noexcept:
-    """Free the slot of a graph, if it has one.  Nobody else looks at the graph afterwards."""
+    """Free the slot of a graph, if it has one.  Afterwards no other thread can find the graph."""
     hold(&table, g.slot)
     pthread_mutex_lock(&slots_lock)
     if table.graphs[g.slot] == g:
@@ -91,14 +91,14 @@ cdef int lock_graph(Graph* g) except -1:
     hold(&table, g.slot)
     used = is_used(&table, g) or atomic_exchange(&g.version, RUNNING, ACQUIRE) == RUNNING
     let_go(&table, g.slot)
-    return raise_running() if used else 0           # another thread has been quicker
+    return raise_running() if used else 0           # another thread was faster
 
 
 cdef void unlock_graph(Graph* g) noexcept nogil:
     atomic_store(&g.version, g.renewal, RELEASE)
 
 
-# ---- memory that others need ---------------------------------------------------
+# ---- giving back memory --------------------------------------------------------
 
 cdef void give_back_unused(const void* asking) noexcept with gil:
     """Free the memory above the bump pointers of all graphs that no other thread is running, and packed weights.
@@ -108,9 +108,9 @@ cdef void give_back_unused(const void* asking) noexcept with gil:
     cdef Graph* g
     cdef uint32_t slot
     for slot in range(table.n_slots):
-        if is_part(table.graphs[slot], asking):     # this thread has it: it runs, or its slot is held
+        if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
             trim(table.graphs[slot])
-        elif try_take(&table.guards[slot].lock):    # others would wait for each other; moments later it can be had
+        elif try_take(&table.guards[slot].lock):    # waiting could deadlock; the lock is only held briefly
             g = table.graphs[slot]
             if g != NULL and atomic_load(&g.version, ACQUIRE) != RUNNING:
                 trim(g)
@@ -119,7 +119,7 @@ cdef void give_back_unused(const void* asking) noexcept with gil:
 
 
 cdef void trim(Graph* g) noexcept:
-    """Free the memory above the bump pointers.  A node that is being made keeps its place beyond the last one."""
+    """Free the memory above the bump pointers, except that of a node that is being added beyond the last one."""
     cdef int i
     for i in range(GRAPH_ARRAYS):
         array_trim(&g.arrays[i])

@@ -1,4 +1,4 @@
-"""Values that stay on the device where they were computed, until they are asked for as arrays."""
+"""Values copied from a graph, with argmax, topk and sampling."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Tensor"]
 class Tensor:
     """A value copied from its graph, which stays valid when the graph is renewed: `Expression.tensor_value` returns it.
 
-    The batch, if any, is the last axis. NumPy's functions take a Tensor as they take an array. Axes that the shape does
-    not name have one element.
+    The batch, if any, is the last axis. NumPy's functions accept a Tensor like an array. Axes beyond those of the shape
+    have one element.
 
     Args:
         array: the numbers, with the batch as the last axis if there is one.
@@ -59,11 +59,11 @@ class Tensor:
         return (1, 0)
 
     def argmax(self, dim: int = 0, num: int = 1) -> Tensor:
-        """The places of the largest numbers along an axis, the largest first.
+        """The positions of the largest numbers along an axis, the largest first.
 
         Args:
             dim: the axis (default: 0)
-            num: how many places (default: 1)
+            num: how many positions (default: 1)
 
         Returns:
             Tensor of integers with `num` elements along the axis.
@@ -80,14 +80,14 @@ class Tensor:
         return self.topk(dim, num)[1]
 
     def topk(self, dim: int = 0, num: int = 1) -> tuple[Tensor, Tensor]:
-        """The largest numbers along an axis, the largest first, and their places.
+        """The largest numbers along an axis, the largest first, and their positions.
 
         Args:
             dim: the axis (default: 0)
             num: how many numbers (default: 1)
 
         Returns:
-            Two Tensors with `num` elements along the axis: numbers and places.
+            Two Tensors with `num` elements along the axis: numbers and positions.
 
         Raises:
             IndexError: there is no such axis
@@ -100,15 +100,14 @@ class Tensor:
         """
         array, axis = self._along("topk", dim)
         if not 1 <= num <= array.shape[axis]:
-            raise ValueError(
-                f"Tensor.topk: num is {num}, axis {dim} of shape {self._array.shape} allows no such number"
-            )
+            shape, size = self._array.shape, array.shape[axis]
+            raise ValueError(f"Tensor.topk: num is {num}, but axis {dim} of shape {shape} has {size} elements")
         places = np.argsort(-array, axis=axis, kind="stable").take(range(num), axis=axis)
         return self._of(np.take_along_axis(array, places, axis), dim), self._of(places, dim)
 
     def categorical_sample_log_prob(self, dim: int = 0, num: int = 1) -> Tensor:
-        """Places along an axis, drawn with the probabilities whose logarithms stand there (drawn as the argmax of the
-        logarithms with Gumbel noise: Gumbel, "Statistical Theory of Extreme Values", 1954).
+        """Positions along an axis, sampled with these values as log-probabilities, by the Gumbel-max method (Gumbel,
+        "Statistical Theory of Extreme Values", 1954).
 
         Args:
             dim: the axis (default: 0)
@@ -145,7 +144,7 @@ class Tensor:
         return np.expand_dims(self._array, self._axes), self._axes
 
     def _of(self, array: npt.NDArray[Any], dim: int) -> Tensor:
-        """A result; an axis made by `_along` vanishes again where it still has one element."""
+        """A result; an axis added by `_along` is removed again if it still has one element."""
         if dim < self._axes:
             return Tensor(array, self._axes)
         if array.shape[self._axes] == 1:

@@ -15,18 +15,18 @@ cdef enum Kind:
     BATCH                       # one batch of nodes forward
     BATCH_BACKWARD              # its gradients
     WEIGHTS                     # products of factors that were collected
-    MAKING                      # nodes were made
+    MAKING                      # the program made nodes
     SCHEDULING
     FORWARD_PASS                # all batches that a value needs
-    BACKWARD_PASS               # the gradients of all
-    UPDATE                      # of parameters
-    EXCHANGE                    # between processes
-    NAMED                       # what Python code has named
+    BACKWARD_PASS               # the gradients of all batches
+    UPDATE                      # update of parameters
+    EXCHANGE                    # communication between processes
+    NAMED                       # a block that Python code has named
 
-# Whether spans are noted.
+# Whether spans are recorded.
 cdef bint tracing
 
-# Now, in nanoseconds; 0 where nothing is noted, and then `end_span` does nothing.
+# Now, in nanoseconds; 0 if nothing is recorded, and `end_span` then does nothing.
 cdef uint64_t begin_span() noexcept nogil
 cdef void end_span(Kind kind, uint64_t begun) noexcept nogil
 

@@ -52,9 +52,9 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef enum:
-    MOST_SPANS = 1 << 19            # beyond them spans are only counted: some 130 MB
-    LINES = 4                       # that a span names
-    ARGUMENTS = 3                   # whose shapes it has
+    MOST_SPANS = 1 << 19            # about 130 MB; further spans are only counted
+    LINES = 4                       # recorded for a span
+    ARGUMENTS = 3                   # whose shapes are recorded
 
 cdef struct Noted:
     uint64_t begin
@@ -90,19 +90,19 @@ class Span(NamedTuple):
 
     Attributes:
         kind: "forward" and "backward" for batches of nodes, "weight gradients", "making nodes", "scheduling", "forward
-            pass", "backward pass", "update", "exchange"; what other spans are named
+            pass", "backward pass", "update", "exchange"; for other spans, their name
         begin, end: seconds, of the monotonic clock
         thread: the number of the thread, from 1
         op: the operation of a batch, else empty
         nodes: how many nodes ran, or were made
-        bytes: of the results of a batch
-        shape: of the result of the first node of a batch, as a text such as "{64} x 8"; else empty
+        bytes: size of the results of a batch
+        shape: shape of the result of the first node of a batch, as a text such as "{64} x 8"; else empty
         arguments: the shapes of its first three arguments
         other_shapes: how many of the nodes have another shape
         origins: the lines of the program that made the nodes, four at most, and None for nodes without a line
-        more_lines: nodes of further lines
+        more_lines: how many nodes were made by further lines
         scope: the scope of the first node
-        in_use: bytes of values, gradients and temporary numbers in the graph, after the batch
+        in_use: bytes of values, gradients and working memory in the graph, after the batch
         held: bytes of all memory that graphs, parameters and trainers hold
     """
 
@@ -232,7 +232,7 @@ def taken():
     dropped = n_dropped
     all = <Noted*>realloc(NULL, (n + 1) * sizeof(Noted))
     if all != NULL and n:
-        memcpy(all, spans, n * sizeof(Noted))           # Python may do anything while objects are made
+        memcpy(all, spans, n * sizeof(Noted))           # creating objects below may run any Python code
     pthread_mutex_unlock(&lock)
     if all == NULL:
         raise MemoryError("the timeline")
@@ -253,7 +253,7 @@ def taken():
 
 
 def switch(on):
-    """Begin to note spans, from none, or end it."""
+    """Start recording spans, with an empty list, or stop."""
     global tracing, n_spans, n_dropped, spans, room_for_spans
     if bool(on) == tracing:
         raise RuntimeError("a timeline is being measured already" if on else "no timeline is being measured")

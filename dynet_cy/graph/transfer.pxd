@@ -15,5 +15,5 @@ cdef inline bint is_transfer(const Node* x) noexcept nogil:
 
 
 cdef inline int source_of(const Node* x) noexcept nogil:
-    """The device of the argument; that of the node is where the copy goes."""
+    """The device of the argument; the device of the node is the destination."""
     return x.attrs[0].i

@@ -14,7 +14,7 @@ from dynet_cy.graph.hooks import operators
 
 TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
 TO_DEVICE.batching = FLAT
-TO_DEVICE.no_gradient_because = b"no op of one device: the executor of several copies values, and gradients back"
+TO_DEVICE.no_gradient_because = b"the executor of multi-device graphs copies values, and gradients back"
 
 
 def to_device(e, device_str):
@@ -25,7 +25,7 @@ def to_device(e, device_str):
         device_str: "CPU", or "GPU:0" and so on; "" for the default device.
 
     Returns:
-        Expression with the shape of `e`, of which it is a copy, also on the same device.
+        Expression with the shape of `e`; a copy, even on the same device.
 
     Raises:
         TypeError: `e` is not an Expression, or `device_str` not a string.
@@ -50,5 +50,5 @@ def to_device(e, device_str):
         return operators["copy"](e)
     memset(&extra, 0, sizeof(Extra))
     extra.device = asked
-    extra.attrs[0].i = source                   # nodes with different ones do not run together
+    extra.attrs[0].i = source                   # nodes with different sources do not run together
     return apply1x(TO_DEVICE, e, &extra)

@@ -46,7 +46,7 @@ def forward(exps, recalculate=False):
     """Compute expressions of one graph together.
 
     Args:
-        exps: a list of them.
+        exps: a list of expressions.
         recalculate: compute all of the graph again (default: False).
 
     Example:
@@ -61,7 +61,7 @@ def npvalues(exps, recalculate=False):
 
     Args:
         exps: the expressions, of one graph.
-        recalculate: compute all nodes again, also those that have values (default: no).
+        recalculate: compute all nodes again, even those that have values (default: no).
 
     Raises:
         TypeError: one of them is not an expression.
@@ -78,7 +78,7 @@ def values(exps, recalculate=False):
 
     Args:
         exps: the expressions, of one graph.
-        recalculate: compute all nodes again, also those that have values (default: no).
+        recalculate: compute all nodes again, even those that have values (default: no).
 
     Raises:
         TypeError: one of them is not an expression.

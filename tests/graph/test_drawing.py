@@ -116,7 +116,7 @@ def test_save(losses, tmp_path) -> None:
 def test_errors(losses, monkeypatch) -> None:
     with dy.ComputationGraph():
         other = dy.scalarInput(1)
-        with pytest.raises(ValueError, match="draw: the expressions are of several graphs"):
+        with pytest.raises(ValueError, match="draw: the expressions belong to several graphs"):
             dy.draw(losses[0], other)
         x = other
         for _ in range(2000):

@@ -46,7 +46,7 @@ def test_axes_of_one_element() -> None:
     np.testing.assert_array_equal(values.as_numpy(), np.eye(4)[:, :3])
     np.testing.assert_array_equal(places.as_numpy(), np.zeros((4, 3), int))
     assert batch.categorical_sample_log_prob(2, 5).as_numpy().shape == (4, 5, 3)
-    with pytest.raises(ValueError, match="Tensor.topk: num is 2, axis 1"):
+    with pytest.raises(ValueError, match="Tensor.topk: num is 2, but axis 1"):
         batch.argmax(1, 2)
 
 
@@ -70,7 +70,7 @@ def test_errors() -> None:
     for axis in (-1, 7):
         with pytest.raises(IndexError, match=f"Tensor.topk: dim is {axis}, axes are counted from 0 to 6"):
             tensor.argmax(axis)
-    with pytest.raises(ValueError, match=r"Tensor.topk: num is 3, axis 0 of shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"Tensor.topk: num is 3, but axis 0 of shape \(2, 3\)"):
         tensor.topk(0, 3)
     with pytest.raises(IndexError, match="categorical_sample_log_prob: dim is 8"):
         tensor.categorical_sample_log_prob(8)
